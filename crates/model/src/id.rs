@@ -1,0 +1,109 @@
+use std::fmt;
+use std::str::FromStr;
+
+/// A run's number, as people type it: `12`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId(pub u32);
+
+/// A task of a run, as people type it: `12.3` is the third task of run 12.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId {
+    /// The run it belongs to.
+    pub run: RunId,
+    /// Its place in the run's input, counted from 1.
+    pub number: u32,
+}
+
+/// A device of the pool. The number means nothing outside the pool that gave
+/// it: it is neither CUDA's index nor NVML's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub u32);
+
+/// A machine of the pool. Opaque, like [`DeviceId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+/// A logical processor of one node, by the kernel's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CoreId(pub u32);
+
+/// Text that should have been an id and is not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not {expected}")]
+pub struct ParseIdError {
+    text: String,
+    expected: &'static str,
+}
+
+impl TaskId {
+    /// The task `number` of `run`.
+    pub const fn new(run: RunId, number: u32) -> Self {
+        Self { run, number }
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.run, self.number)
+    }
+}
+
+impl fmt::Display for CoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for RunId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            Ok(number) if number > 0 => Ok(Self(number)),
+            _ => Err(ParseIdError {
+                text: text.to_owned(),
+                expected: "the number of a run, such as 12",
+            }),
+        }
+    }
+}
+
+impl FromStr for TaskId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split_once('.').and_then(|(run, number)| {
+            let number: u32 = number.parse().ok().filter(|&n| n > 0)?;
+            Some(Self::new(run.parse().ok()?, number))
+        });
+        parts.ok_or_else(|| ParseIdError {
+            text: text.to_owned(),
+            expected: "a task, such as 12.3 for the third task of run 12",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_id_reads_what_it_prints() {
+        let id = TaskId::new(RunId(12), 3);
+        assert_eq!(id.to_string(), "12.3");
+        assert_eq!("12.3".parse(), Ok(id));
+    }
+
+    #[test]
+    fn nonsense_is_no_task() {
+        for text in ["", "12", "12.", ".3", "0.1", "1.0", "1.2.3", "-1.2", "a.b"] {
+            assert!(text.parse::<TaskId>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Thousandths of a GPU. Whole numbers, so that shares add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Milli(pub u32);
+
+/// An amount of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+/// Text that should have been an amount and is not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not {expected}")]
+pub struct ParseQuantityError {
+    text: String,
+    expected: &'static str,
+}
+
+impl ParseQuantityError {
+    pub(crate) fn new(text: &str, expected: &'static str) -> Self {
+        Self {
+            text: text.to_owned(),
+            expected,
+        }
+    }
+}
+
+impl Milli {
+    /// One whole GPU.
+    pub const ONE: Self = Self(1000);
+}
+
+impl FromStr for Milli {
+    type Err = ParseQuantityError;
+
+    /// A decimal number or a fraction. Thirds and sevenths round down, so that
+    /// three thirds still fit; anything finer than a thousandth is refused
+    /// rather than becoming nothing.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseQuantityError::new(text, "an amount of GPUs, such as 2, 0.5 or 1/3");
+        let milli = if let Some((over, under)) = text.split_once('/') {
+            let over: u32 = over.trim().parse().map_err(|_| wrong())?;
+            let under: u32 = under.trim().parse().map_err(|_| wrong())?;
+            let milli = over
+                .checked_mul(1000)
+                .and_then(|m| m.checked_div(under))
+                .ok_or_else(wrong)?;
+            if over > 0 && milli == 0 {
+                return Err(wrong());
+            }
+            milli
+        } else {
+            let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+            let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+            if !digits(whole) || !digits(part) || (whole.is_empty() && part.is_empty()) {
+                return Err(wrong());
+            }
+            let part = part.trim_end_matches('0');
+            if part.len() > 3 {
+                return Err(ParseQuantityError::new(
+                    text,
+                    "a whole number of thousandths of a GPU",
+                ));
+            }
+            let whole: u32 = if whole.is_empty() {
+                0
+            } else {
+                whole.parse().map_err(|_| wrong())?
+            };
+            let part: u32 = format!("{part:0<3}").parse().map_err(|_| wrong())?;
+            whole
+                .checked_mul(1000)
+                .and_then(|m| m.checked_add(part))
+                .ok_or_else(wrong)?
+        };
+        Ok(Self(milli))
+    }
+}
+
+impl fmt::Display for Milli {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, part) = (self.0 / 1000, self.0 % 1000);
+        if part == 0 {
+            whole.fmt(f)
+        } else {
+            let part = format!("{part:03}");
+            write!(f, "{whole}.{}", part.trim_end_matches('0'))
+        }
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+        if self.0 < 1024 {
+            return write!(f, "{} B", self.0);
+        }
+        let power = (self.0.ilog2() / 10).min(5);
+        let unit = UNITS[power as usize - 1];
+        let tenths = u128::from(self.0) * 10 / (1_u128 << (10 * power));
+        if tenths >= 1000 {
+            write!(f, "{} {unit}", tenths / 10)
+        } else {
+            write!(f, "{}.{} {unit}", tenths / 10, tenths % 10)
+        }
+    }
+}
+
+/// A length of time as people write it: `90` (seconds), `1.5h`, `2h30m`, `500ms`, `1d`.
+pub fn parse_duration(text: &str) -> Result<Duration, ParseQuantityError> {
+    let wrong = || ParseQuantityError::new(text, "a length of time, such as 90s, 30m, 2h30m or 1d");
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return Err(wrong());
+    }
+    let mut total = 0.0_f64;
+    while !rest.is_empty() {
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
+        let value: f64 = rest[..end].parse().map_err(|_| wrong())?;
+        rest = &rest[end..];
+        let end = rest
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(rest.len());
+        total += value
+            * match &rest[..end] {
+                "ms" => 0.001,
+                "" | "s" | "sec" => 1.0,
+                "m" | "min" => 60.0,
+                "h" => 3600.0,
+                "d" => 86400.0,
+                _ => return Err(wrong()),
+            };
+        rest = &rest[end..];
+    }
+    match Duration::try_from_secs_f64(total) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_print_as_they_were_written() {
+        for text in ["0.5", "1", "0.333", "2", "0.05", "0.001"] {
+            assert_eq!(text.parse::<Milli>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn memory_prints_in_the_unit_that_fits() {
+        for (bytes, wanted) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (24 << 30, "24.0 GiB"),
+            (80 * (1 << 30) + (1 << 29), "80.5 GiB"),
+            (1000 << 20, "1000 MiB"),
+            (u64::MAX, "16383 PiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), wanted);
+        }
+    }
+
+    #[test]
+    fn durations_read_as_people_write_them() {
+        for (text, millis) in [
+            ("90", 90_000),
+            ("90s", 90_000),
+            ("500ms", 500),
+            ("2h", 7_200_000),
+            ("2h30m", 9_000_000),
+            ("1.5h", 5_400_000),
+            ("1d", 86_400_000),
+        ] {
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_millis(millis)),
+                "{text}"
+            );
+        }
+        for text in ["", "0", "h", "2x", "-1", "1..2", "1e400", "5 minutes", "∞"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Milli, ParseQuantityError};
+
+/// What a task needs in order to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// GPUs, or a part of one.
+    pub gpus: GpuRequest,
+    /// Cores of its own. 0: it shares the machine's cores with everybody.
+    pub cores: u32,
+}
+
+/// How much GPU a task needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GpuRequest {
+    /// None: it runs without a device.
+    None,
+    /// A part of one device, more than nothing and less than all of it.
+    Share(Milli),
+    /// So many whole devices of one node, at least one.
+    Whole(u32),
+}
+
+/// The order among waiting tasks: a lower number goes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(pub i32);
+
+impl Default for GpuRequest {
+    fn default() -> Self {
+        Self::Whole(1)
+    }
+}
+
+impl GpuRequest {
+    /// How many devices it takes part of.
+    pub const fn devices(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Share(_) => 1,
+            Self::Whole(count) => count,
+        }
+    }
+
+    /// How much it takes of each of them.
+    pub const fn share(self) -> Milli {
+        match self {
+            Self::None => Milli(0),
+            Self::Share(share) => share,
+            Self::Whole(_) => Milli::ONE,
+        }
+    }
+}
+
+impl FromStr for GpuRequest {
+    type Err = ParseQuantityError;
+
+    /// `0`, `2`, `0.5`, `1/3`: nothing, whole devices, or a part of one.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let milli: Milli = text.parse()?;
+        match milli.0 {
+            0 => Ok(Self::None),
+            share @ 1..1000 => Ok(Self::Share(Milli(share))),
+            whole if whole.is_multiple_of(1000) => Ok(Self::Whole(whole / 1000)),
+            _ => Err(ParseQuantityError::new(
+                text,
+                "a part of one GPU (0.5, 1/3) or a whole number of GPUs",
+            )),
+        }
+    }
+}
+
+impl fmt::Display for GpuRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("0"),
+            Self::Share(share) => share.fmt(f),
+            Self::Whole(count) => count.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpu_amounts_read_as_people_write_them() {
+        for (text, wanted) in [
+            ("0", GpuRequest::None),
+            ("1", GpuRequest::Whole(1)),
+            ("1.0", GpuRequest::Whole(1)),
+            ("2", GpuRequest::Whole(2)),
+            ("0.5", GpuRequest::Share(Milli(500))),
+            (".25", GpuRequest::Share(Milli(250))),
+            ("1/3", GpuRequest::Share(Milli(333))),
+        ] {
+            assert_eq!(text.parse(), Ok(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_and_a_half_gpus_are_refused() {
+        for text in [
+            "1.5", "3/2", "-1", "0.0001", "", "half", "1/0", "nan", "1e3",
+        ] {
+            assert!(text.parse::<GpuRequest>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! One job: from just before we are started to the job's first instruction.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::contest::{Contestant, interleave};
+use super::figures::median;
+use super::gap::stamps_in;
+use super::report::{Section, Table, Target};
+use super::stage::Stage;
+
+const ROUNDS: usize = 41;
+
+pub fn measure(stage: &Stage) -> Result<Section> {
+    let rounds = stage.rounds(ROUNDS);
+    let folder = stage.folder()?;
+    let stamps = folder.path().join("stamps");
+    let home = folder.path().join("home");
+
+    let limit = || {
+        let mut command = stage.limit(1, 1)?;
+        command.arg(&stage.job).arg(&stamps);
+        until_first_instruction(stage, &mut command, &stamps)
+    };
+    let ours = || {
+        let mut command = stage.packhorse(&home)?;
+        command.args(["run", "--gpus", "0", "--"]);
+        command.arg(&stage.job).arg(&stamps);
+        until_first_instruction(stage, &mut command, &stamps)
+    };
+    // The first run makes the database: that happens once in a home's life.
+    let first = ours()?;
+    let contestants = [
+        Contestant::new("limit", rounds, limit),
+        Contestant::new("packhorse --gpus 0", rounds, ours),
+    ];
+    let times = interleave(&contestants)?;
+
+    let mut table = Table::new(["program", "to the first instruction"]);
+    for (contestant, times) in contestants.iter().zip(&times) {
+        let time = median(times.iter().copied());
+        table.row([contestant.name.clone(), format!("{time:.2} ms")]);
+    }
+    table.row([
+        "packhorse --gpus 0, first run in a new home".into(),
+        format!("{first:.2} ms"),
+    ]);
+    let more = median(
+        times[1]
+            .iter()
+            .zip(&times[0])
+            .map(|(ours, limit)| ours - limit),
+    );
+    Ok(Section {
+        title: "cold: one job from a standing start",
+        what: format!(
+            "From just before the launcher is started to the job's first instruction, {rounds} \
+             times, with a database that exists already."
+        ),
+        table,
+        targets: vec![Target::new(
+            "at most 2 ms more than the limit",
+            format!("{more:.2} ms"),
+            more <= 2.0,
+        )],
+    })
+}
+
+/// In milliseconds.
+fn until_first_instruction(stage: &Stage, command: &mut Command, stamps: &Path) -> Result<f64> {
+    if stamps.exists() {
+        fs_err::remove_file(stamps)?;
+    }
+    let before = now();
+    stage.run(command)?;
+    let (start, _) = *stamps_in(stamps)?.first().context("the job did not run")?;
+    #[expect(clippy::cast_precision_loss, reason = "a few milliseconds")]
+    Ok(start.saturating_sub(before) as f64 / 1e6)
+}
+
+/// Nanoseconds of the clock that the job stamps with.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}

@@ -1,0 +1,24 @@
+//! The machine in general terms: enough to judge the figures by, nothing that
+//! tells whose it is.
+
+use anyhow::{Context, Result};
+
+/// One sentence: cores, memory, kernel.
+pub fn describe() -> Result<String> {
+    let cores = std::thread::available_parallelism()?;
+    let meminfo = fs_err::read_to_string("/proc/meminfo")?;
+    let kilobytes = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        .context("/proc/meminfo has no MemTotal")?;
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    // Only the version: the rest of a release is often a site's own name.
+    let version: Vec<&str> = release.split(['.', '-']).take(2).collect();
+    Ok(format!(
+        "Machine: {cores} cores, {} GB of memory, Linux {}.",
+        kilobytes.div_ceil(1 << 20),
+        version.join(".")
+    ))
+}

@@ -1,0 +1,137 @@
+//! A million lines piped in while the first of them still runs: memory.
+
+use std::io::{self, Write};
+use std::iter;
+use std::process::{ChildStdin, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::ioctl_fionread;
+use rustix::process::Signal;
+
+use super::figures::megabytes;
+use super::gate::Gate;
+use super::process::{Watched, pause};
+use super::report::{Section, Table, Target};
+use super::stage::Stage;
+
+const LINES: u64 = 1_000_000;
+/// Written at a time.
+const BLOCK: usize = 1 << 14;
+const MOST: u64 = 24_000_000;
+/// A reader that takes nothing for so long has decided to wait.
+const STALLED: Duration = Duration::from_secs(3);
+/// What happens at the end of the input happens within this time.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// How much had been taken in when the memory was looked at.
+enum Taken {
+    All(Duration),
+    /// These bytes: the reader takes no more than it can use.
+    Part(u64),
+}
+
+pub fn measure(stage: &Stage) -> Result<Section> {
+    let folder = stage.folder()?;
+    let gate = Gate::close(folder.path())?;
+    let mut command = stage.packhorse(&folder.path().join("home"))?;
+    command.args(["run", "--slots", "1"]).stdin(Stdio::piped());
+
+    let first = gate.line();
+    let lines = || iter::once(first.clone()).chain((1..LINES).map(line));
+    let total = lines().map(|line| line.len() as u64 + 1).sum();
+    let written = AtomicU64::new(0);
+    let (taken, peak) = thread::scope(|scope| {
+        let mut packhorse = Watched::start(&mut command)?;
+        let stdin = packhorse.child().stdin.take().context("no stdin")?;
+        let pipe = stdin.as_fd().try_clone_to_owned()?;
+        // It fails when the reader ends before the lines do, which is no error.
+        scope.spawn(|| write_lines(stdin, lines(), &written).ok());
+
+        gate.wait_for(1, stage)?;
+        let taken = wait_until_taken(&mut packhorse, &pipe, &written, total)?;
+        // The reader sees the end of its input only now.
+        drop(pipe);
+        pause(SETTLED);
+        let peak = packhorse.peak()?;
+
+        packhorse.signal(Signal::TERM)?;
+        drop(gate);
+        packhorse.end(stage)?;
+        anyhow::Ok((taken, peak))
+    })?;
+
+    let mut table = Table::new(["lines", "taken in", "peak memory"]);
+    let taken = match taken {
+        Taken::All(time) => format!("all, in {:.2} s", time.as_secs_f64()),
+        Taken::Part(bytes) => format!("{} of {}", megabytes(bytes), megabytes(total)),
+    };
+    table.row([LINES.to_string(), taken, megabytes(peak)]);
+    Ok(Section {
+        title: "million: lines piped in",
+        what:
+            "The first of a million lines runs on the only slot; the others wait, in the pipe as \
+               far as they are not taken in."
+                .into(),
+        table,
+        targets: vec![Target::new(
+            "less than 24 MB resident",
+            megabytes(peak),
+            peak < MOST,
+        )],
+    })
+}
+
+/// As long as real ones are, and harmless should one of them run.
+fn line(number: u64) -> String {
+    format!("/bin/true --lr 0.001 --seed {number}")
+}
+
+fn write_lines(
+    mut pipe: ChildStdin,
+    lines: impl Iterator<Item = String>,
+    written: &AtomicU64,
+) -> io::Result<()> {
+    let mut text = Vec::new();
+    let mut lines = lines.peekable();
+    while let Some(line) = lines.next() {
+        writeln!(text, "{line}")?;
+        if text.len() >= BLOCK || lines.peek().is_none() {
+            pipe.write_all(&text)?;
+            written.fetch_add(text.len() as u64, Ordering::Relaxed);
+            text.clear();
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the pipe is empty, or the reader has stopped reading.
+fn wait_until_taken(
+    packhorse: &mut Watched,
+    pipe: &OwnedFd,
+    written: &AtomicU64,
+    total: u64,
+) -> Result<Taken> {
+    let start = Instant::now();
+    let (mut progress, mut last) = (Instant::now(), 0);
+    loop {
+        if !packhorse.is_running()? {
+            bail!("it ended while its first task was running");
+        }
+        let written = written.load(Ordering::Relaxed);
+        let taken = written.saturating_sub(ioctl_fionread(pipe)?);
+        if taken > last {
+            (progress, last) = (Instant::now(), taken);
+        }
+        if taken >= total {
+            return Ok(Taken::All(start.elapsed()));
+        }
+        if progress.elapsed() > STALLED {
+            return Ok(Taken::Part(taken));
+        }
+        pause(Duration::from_millis(5));
+    }
+}

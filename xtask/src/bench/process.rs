@@ -1,0 +1,161 @@
+//! Processes under measurement: their time, their memory, and what `/proc`
+//! says about them.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+use std::{mem, thread};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::stage::Stage;
+
+/// A process that came to its end.
+pub struct Run {
+    pub status: ExitStatus,
+    pub wall: Duration,
+    /// The most memory it had resident, in bytes. The kernel counts from before
+    /// the exec, so it is never less than what xtask itself has.
+    pub peak: u64,
+}
+
+/// Runs a command to its end.
+pub fn run(command: &mut Command) -> Result<Run> {
+    let start = Instant::now();
+    let child = command.spawn();
+    let child = child.with_context(|| command.get_program().display().to_string())?;
+    let pid = child.id().cast_signed();
+    let mut status = 0;
+    // SAFETY: all zeros is a valid `rusage`.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: both are ours to write to for the length of the call. The child is
+    // reaped here and nowhere else: `Child` does not wait when it is dropped.
+    let reaped = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) };
+    if reaped != pid {
+        return Err(io::Error::last_os_error()).context("cannot wait for a child");
+    }
+    Ok(Run {
+        status: ExitStatus::from_raw(status),
+        wall: start.elapsed(),
+        peak: usage.ru_maxrss.cast_unsigned() * 1024,
+    })
+}
+
+/// A process that is watched while it runs, and killed if we give up on it.
+pub struct Watched(Child);
+
+impl Watched {
+    pub fn start(command: &mut Command) -> Result<Self> {
+        let child = command.spawn();
+        Ok(Self(child.with_context(|| {
+            command.get_program().display().to_string()
+        })?))
+    }
+
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.0
+    }
+
+    pub fn is_running(&mut self) -> Result<bool> {
+        Ok(self.0.try_wait()?.is_none())
+    }
+
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill_process(self.pid(), signal).context("cannot send a signal")
+    }
+
+    /// The most memory it has had resident so far, in bytes.
+    pub fn peak(&self) -> Result<u64> {
+        peak_of(&self.0.id().to_string())
+    }
+
+    /// How often its threads have been put on a processor, in all.
+    pub fn switches(&self) -> Result<u64> {
+        let mut sum = 0;
+        for thread in fs_err::read_dir(format!("/proc/{}/task", self.0.id()))? {
+            let text = fs_err::read_to_string(thread?.path().join("status"))?;
+            for name in ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"] {
+                let count = field(&text, name);
+                sum += count.with_context(|| format!("no {name} in /proc"))?;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Waits for its end.
+    pub fn end(mut self, stage: &Stage) -> Result<ExitStatus> {
+        for _ in 0..600 {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(status);
+            }
+            pause(Duration::from_millis(100));
+        }
+        bail!("it did not end within a minute{}", stage.last_words())
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            // Nothing to be done if even this fails: we are giving up already.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// The most memory that xtask itself has had resident so far, in bytes.
+pub fn own_peak() -> Result<u64> {
+    peak_of("self")
+}
+
+fn peak_of(process: &str) -> Result<u64> {
+    let path = format!("/proc/{process}/status");
+    let kilobytes = field(&fs_err::read_to_string(&path)?, "VmHWM");
+    Ok(kilobytes.with_context(|| format!("{path} has no VmHWM"))? * 1024)
+}
+
+/// The number after `NAME:` in one of `/proc`'s lists.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let value = line?.strip_prefix(':')?.split_whitespace().next()?;
+    value.parse().ok()
+}
+
+/// Lets time pass.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "another process is watched through /proc, which has no events"
+)]
+pub fn pause(time: Duration) {
+    thread::sleep(time);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn field_is_found_by_its_whole_name() {
+        let text = "VmHWM:\t  1234 kB\nvoluntary_ctxt_switches:\t5\n\
+                    nonvoluntary_ctxt_switches:\t7\n";
+        assert_eq!(field(text, "VmHWM"), Some(1234));
+        assert_eq!(field(text, "voluntary_ctxt_switches"), Some(5));
+        assert_eq!(field(text, "nonvoluntary_ctxt_switches"), Some(7));
+        assert_eq!(field(text, "Vm"), None);
+    }
+
+    #[test]
+    fn run_tells_how_it_ended_and_what_it_took() {
+        let mut command = Command::new("/bin/sh");
+        let run = run(command.args(["-c", "exit 3"])).unwrap();
+        assert_eq!(run.status.code(), Some(3));
+        assert!(run.peak > 0);
+    }
+}

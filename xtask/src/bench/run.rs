@@ -1,0 +1,141 @@
+//! Which benchmarks run, and where their figures go.
+
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+
+use super::report::{Section, document};
+use super::stage::{Effort, Stage};
+use super::{cold, gap, idle, million, spawn, sweep, waiting};
+use crate::folders::workspace;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which to run; docs/performance.md is written only when all of them did
+    names: Vec<Name>,
+    /// Print the figures, but leave docs/performance.md alone
+    #[arg(long)]
+    no_write: bool,
+    /// Fewer repeats: a first impression
+    #[arg(long)]
+    quick: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Name {
+    /// Thousands of /bin/true: tasks a second
+    Spawn,
+    /// 50 ms jobs: how long a slot stands empty between two
+    Gap,
+    /// One job: from our start to its first instruction
+    Cold,
+    /// A million lines piped in: memory
+    Million,
+    /// A million tasks waiting in the core: memory, time an event
+    Waiting,
+    /// Four sleeping tasks: wake-ups
+    Idle,
+    /// A grid of a million commands: time, memory
+    Sweep,
+}
+
+impl Name {
+    fn measure(self, stage: &Stage) -> Result<Section> {
+        match self {
+            Self::Spawn => spawn::measure(stage),
+            Self::Gap => gap::measure(stage),
+            Self::Cold => cold::measure(stage),
+            Self::Million => million::measure(stage),
+            Self::Waiting => waiting::measure(stage),
+            Self::Idle => idle::measure(stage),
+            Self::Sweep => sweep::measure(stage),
+        }
+    }
+}
+
+/// Runs the benchmarks; fails when one could not run or missed a target.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let effort = if args.quick {
+        Effort::Quick
+    } else {
+        Effort::Full
+    };
+    let stage = Stage::set(effort)?;
+    let names = match args.names.as_slice() {
+        [] => Name::value_variants(),
+        names => names,
+    };
+
+    let mut sections = Vec::new();
+    let mut broken = Vec::new();
+    for &name in names {
+        let title = name.to_possible_value().map(|it| it.get_name().to_owned());
+        let title = title.unwrap_or_default();
+        println!("\n── {title}");
+        match name.measure(&stage) {
+            Ok(section) => {
+                println!("{section}");
+                sections.push(section);
+            }
+            Err(error) => {
+                println!("{title} could not be measured: {error:#}");
+                broken.push(title);
+            }
+        }
+    }
+
+    let missed: Vec<&str> = sections.iter().flat_map(Section::missed).collect();
+    for target in &missed {
+        println!("missed: {target}");
+    }
+    for title in &broken {
+        println!("not measured: {title}");
+    }
+    if args.no_write || !args.names.is_empty() || !broken.is_empty() {
+        println!("docs/performance.md is left as it was");
+    } else {
+        let docs = workspace().join("docs");
+        write(&docs, &document(&sections, args.quick)?)?;
+        println!("written: docs/performance.md");
+    }
+    Ok(ExitCode::from(u8::from(
+        !missed.is_empty() || !broken.is_empty(),
+    )))
+}
+
+/// Replaces the file as a whole, so that nobody ever reads half of it.
+fn write(folder: &Path, text: &str) -> Result<()> {
+    fs_err::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    // A temporary file is its owner's alone; this one goes into the repository.
+    let readable = Permissions::from_mode(0o644);
+    file.as_file().set_permissions(readable)?;
+    let path = folder.join("performance.md");
+    file.persist(&path)
+        .with_context(|| format!("cannot replace {}", path.display()))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_replace_those_of_the_last_run_and_leave_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "the figures of a long run").unwrap();
+        write(folder.path(), "new").unwrap();
+        let files = fs_err::read_dir(folder.path()).unwrap();
+        let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        assert_eq!(files, [folder.path().join("performance.md")]);
+        assert_eq!(fs_err::read_to_string(&files[0]).unwrap(), "new");
+        let mode = fs_err::metadata(&files[0]).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
+    }
+}

@@ -1,0 +1,38 @@
+//! What developers of Packhorse run: `cargo xtask test` and `cargo xtask bench`.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "a developer's tool talks to its terminal"
+)]
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+mod bench;
+mod folders;
+mod limit;
+mod setup;
+mod test;
+
+/// What developers of Packhorse run.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Xtask {
+    /// Install what the tests need, then run every check
+    Test(test::Args),
+    /// Measure us against the kernel's limit and our peers, side by side
+    Bench(bench::Args),
+    /// The fastest way to run a command many times: what the bench compares with
+    #[command(hide = true)]
+    Limit(limit::Args),
+}
+
+fn main() -> Result<ExitCode> {
+    match Xtask::parse() {
+        Xtask::Test(args) => test::run(&args),
+        Xtask::Bench(args) => bench::run(&args),
+        Xtask::Limit(args) => limit::run(&args),
+    }
+}

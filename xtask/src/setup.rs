@@ -1,0 +1,209 @@
+//! Installs what a fresh machine lacks.
+//!
+//! Everything is looked for first, so that the usual case, where nothing is
+//! missing, costs next to nothing. What cannot be installed is reported with
+//! the command that would.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Result;
+
+use crate::folders::{cargo, target};
+
+/// What the Python side of the tests needs: the original to be compared with,
+/// and the usual reader of NVML.
+const REQUIREMENTS: [&str; 2] = ["simple-gpu-scheduler==0.1.4", "nvidia-ml-py"];
+
+/// Written into the virtual environment when it is complete: the requirements
+/// it was made for.
+const STAMP: &str = "packhorse-requirements.txt";
+
+/// Something that is not there, and what would bring it.
+pub struct Missing {
+    what: String,
+    hint: String,
+}
+
+impl Missing {
+    fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "missing: {}\n  hint: {}", self.what, self.hint)
+    }
+}
+
+/// Whether a missing part is a failure.
+pub fn in_ci() -> bool {
+    env::var_os("CI").is_some_and(|value| value == "true")
+}
+
+/// Looks a program up on the PATH.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// Makes sure of a program, by the Debian package of that name or another.
+pub fn program(program: &str, package: &str) -> Result<(), Missing> {
+    if find(program).is_some() {
+        return Ok(());
+    }
+    apt(package)
+}
+
+/// Makes sure of a part of the toolchain that a minimal one lacks, by the
+/// cargo subcommand that it brings.
+pub fn component(component: &str, subcommand: &str) -> Result<(), Missing> {
+    // Beside cargo, because rustup's stand-ins on the PATH exist in any case.
+    let beside = |cargo| Path::new(&cargo).with_file_name(format!("cargo-{subcommand}"));
+    if env::var_os("CARGO").is_some_and(|cargo| beside(cargo).is_file())
+        || succeeds(cargo().args([subcommand, "--version"]))
+    {
+        return Ok(());
+    }
+    let mut rustup = Command::new("rustup");
+    rustup.args(["component", "add", component]);
+    install(&mut rustup, component)
+}
+
+/// Makes sure of cargo-nextest. Compiling it takes minutes, so outside CI the
+/// tests rather do without.
+pub fn nextest() -> Result<(), Missing> {
+    if succeeds(cargo().args(["nextest", "--version"])) {
+        return Ok(());
+    }
+    let mut command = cargo();
+    command.args(["install", "cargo-nextest", "--locked"]);
+    if in_ci() {
+        install(&mut command, "cargo-nextest")
+    } else {
+        Err(Missing::new("cargo-nextest", show(&command)))
+    }
+}
+
+/// A Python virtual environment with the requirements in it.
+pub struct Venv(PathBuf);
+
+impl Venv {
+    /// The one under the target folder, made now if it is not there.
+    pub fn ready() -> Result<Self, Missing> {
+        let folder =
+            target().map_err(|error| Missing::new("a target folder", error.to_string()))?;
+        let venv = Self(folder.join("test-venv"));
+        if !venv.is_complete() {
+            venv.create()?;
+        }
+        Ok(venv)
+    }
+
+    /// Its interpreter.
+    pub fn python(&self) -> PathBuf {
+        self.bin().join("python")
+    }
+
+    /// The folder of its programs.
+    pub fn bin(&self) -> PathBuf {
+        self.0.join("bin")
+    }
+
+    fn is_complete(&self) -> bool {
+        let stamp = fs_err::read_to_string(self.0.join(STAMP));
+        // The interpreter is a link: it dangles after Python was updated.
+        stamp.is_ok_and(|stamp| stamp == REQUIREMENTS.join("\n")) && self.python().is_file()
+    }
+
+    fn create(&self) -> Result<(), Missing> {
+        let python = python_with_venv()?;
+        let mut venv = Command::new(python);
+        venv.args(["-m", "venv", "--clear"]).arg(&self.0);
+        install(&mut venv, "a Python virtual environment")?;
+
+        let mut pip = Command::new(self.python());
+        pip.args(["-m", "pip", "install", "--quiet"]);
+        pip.arg("--disable-pip-version-check").args(REQUIREMENTS);
+        install(&mut pip, &REQUIREMENTS.join(" and "))?;
+
+        fs_err::write(self.0.join(STAMP), REQUIREMENTS.join("\n"))
+            .map_err(|error| Missing::new("a Python virtual environment", error.to_string()))
+    }
+}
+
+/// A Python that can make virtual environments: Debian ships that apart.
+fn python_with_venv() -> Result<&'static str, Missing> {
+    let usable = |python: &&str| succeeds(Command::new(python).args(["-c", "import ensurepip"]));
+    // A Python of the user's own may come first on the PATH and lack it, while
+    // Debian's package serves Debian's Python.
+    let candidates = ["python3", "/usr/bin/python3"];
+    if let Some(python) = candidates.into_iter().find(usable) {
+        return Ok(python);
+    }
+    apt("python3-venv")?;
+    candidates
+        .into_iter()
+        .find(usable)
+        .ok_or_else(|| Missing::new("python3 with venv", "install Python 3 with its venv module"))
+}
+
+/// Installs a Debian package, where that is possible and permitted.
+fn apt(package: &str) -> Result<(), Missing> {
+    let mut command = Command::new("apt-get");
+    command.args(["install", "--yes", "--no-install-recommends", package]);
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    if find("apt-get").is_none() {
+        let hint = format!("no apt-get here: install what Debian calls {package}");
+        return Err(Missing::new(package, hint));
+    }
+    if !rustix::process::geteuid().is_root() {
+        let hint = format!("run as root: {}", show(&command));
+        return Err(Missing::new(package, hint));
+    }
+    install(&mut command, package).or_else(|_| {
+        // A fresh image has no package lists, an old one has stale ones.
+        install(Command::new("apt-get").arg("update"), package)?;
+        install(&mut command, package)
+    })
+}
+
+fn install(command: &mut Command, what: &str) -> Result<(), Missing> {
+    println!("installing {what}: {}", show(command));
+    match command.stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => {
+            let hint = format!("this failed ({status}): {}", show(command));
+            Err(Missing::new(what, hint))
+        }
+        Err(error) => {
+            let hint = format!("this could not start ({error}): {}", show(command));
+            Err(Missing::new(what, hint))
+        }
+    }
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// A command as one would type it.
+pub fn show(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let program = program.file_name().unwrap_or(program.as_os_str());
+    let words = [program].into_iter().chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}

@@ -1,0 +1,130 @@
+//! `cargo xtask test`: every check there is, in the order in which a mistake
+//! shows soonest.
+
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::folders::cargo;
+use crate::setup::{self, Missing, Venv, show};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Arguments for the test runner, such as a test's name
+    #[arg(last = true)]
+    runner: Vec<String>,
+}
+
+/// What setting up has found.
+struct Tools {
+    venv: Option<Venv>,
+    nextest: bool,
+    missing: Vec<Missing>,
+}
+
+/// Installs what is needed and runs every check; stops at the first failure.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let mut times = Vec::new();
+
+    heading("set-up");
+    let start = Instant::now();
+    let tools = set_up();
+    times.push(("set-up".to_owned(), start.elapsed()));
+    for missing in &tools.missing {
+        println!("{missing}");
+    }
+    if !tools.missing.is_empty() && setup::in_ci() {
+        println!("with CI=true a missing part is a failure");
+        return Ok(ExitCode::FAILURE);
+    }
+
+    let mut result = ExitCode::SUCCESS;
+    for mut step in steps(&tools, args) {
+        let name = show(&step);
+        heading(&name);
+        let start = Instant::now();
+        let status = step
+            .status()
+            .with_context(|| format!("cannot start {name}"))?;
+        times.push((name.clone(), start.elapsed()));
+        if !status.success() {
+            println!("\nfailed ({status}): {name}");
+            result = exit_code(status);
+            break;
+        }
+    }
+    summary(&times);
+    for missing in &tools.missing {
+        println!("{missing}");
+    }
+    Ok(result)
+}
+
+fn set_up() -> Tools {
+    let mut missing = Vec::new();
+    let mut note = |result: Result<(), Missing>| {
+        let there = result.is_ok();
+        missing.extend(result.err());
+        there
+    };
+    note(setup::component("rustfmt", "fmt"));
+    note(setup::component("clippy", "clippy"));
+    let nextest = note(setup::nextest());
+    note(setup::program("tmux", "tmux"));
+    let mut venv = None;
+    note(Venv::ready().map(|ready| venv = Some(ready)));
+    Tools {
+        venv,
+        nextest,
+        missing,
+    }
+}
+
+fn steps(tools: &Tools, args: &Args) -> Vec<Command> {
+    let step = |words: &str| {
+        let mut command = cargo();
+        command.args(words.split(' '));
+        command
+    };
+    let mut tests = if tools.nextest {
+        step("nextest run --workspace")
+    } else {
+        step("test --workspace --lib --bins --tests")
+    };
+    tests.args(&args.runner);
+    if let Some(venv) = &tools.venv {
+        tests.env("PACKHORSE_TEST_PYTHON", venv.python());
+        tests.env("PACKHORSE_TEST_ORIGINAL", venv.bin());
+    }
+    let mut steps = vec![
+        step("fmt --all --check"),
+        step("clippy --workspace --all-targets -- -D warnings"),
+        step("build --workspace"),
+        tests,
+        step("test --workspace --doc --quiet"),
+    ];
+    if setup::find("cargo-deny").is_some() {
+        // Not the advisories: a test must not fail for what was published
+        // since yesterday, nor need the network.
+        steps.push(step("deny check licenses bans sources"));
+    }
+    steps
+}
+
+fn heading(text: &str) {
+    println!("\n── {text}");
+}
+
+fn summary(times: &[(String, Duration)]) {
+    heading("time");
+    for (step, time) in times {
+        println!("{:7.1} s  {step}", time.as_secs_f64());
+    }
+}
+
+/// The failing step's own exit code; one killed by a signal has none.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    code.map_or(ExitCode::FAILURE, ExitCode::from)
+}
