@@ -1,0 +1,73 @@
+//! How finished tasks ended: two bits each.
+//!
+//! A task may name one that has long finished as its dependency, and an id must
+//! not be used twice; nothing else of the past matters here.
+
+use packhorse_model::{Outcome, RunId, TaskId};
+use rustc_hash::FxHashMap;
+
+/// How a task ended, as far as those after it care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// Tasks after it may start.
+    Succeeded,
+    /// Tasks after it are skipped.
+    Unsuccessful,
+    /// Tasks after it are interrupted too.
+    Interrupted,
+}
+
+impl From<Outcome> for Ending {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Succeeded => Self::Succeeded,
+            Outcome::Interrupted => Self::Interrupted,
+            _ => Self::Unsuccessful,
+        }
+    }
+}
+
+impl Ending {
+    /// What becomes of those after it, unless they may start.
+    pub(crate) fn passed_on(self) -> Option<Outcome> {
+        match self {
+            Self::Succeeded => None,
+            Self::Unsuccessful => Some(Outcome::Skipped),
+            Self::Interrupted => Some(Outcome::Interrupted),
+        }
+    }
+}
+
+/// All that have finished, 32 neighbouring tasks of a run in one word.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Past {
+    words: FxHashMap<(RunId, u32), u64>,
+    len: u64,
+}
+
+impl Past {
+    pub(crate) fn record(&mut self, task: TaskId, ending: Ending) {
+        let bits = match ending {
+            Ending::Succeeded => 1,
+            Ending::Unsuccessful => 2,
+            Ending::Interrupted => 3,
+        };
+        let word = self.words.entry((task.run, task.number / 32)).or_default();
+        *word |= bits << (task.number % 32 * 2);
+        self.len += 1;
+    }
+
+    pub(crate) fn get(&self, task: TaskId) -> Option<Ending> {
+        let word = self.words.get(&(task.run, task.number / 32))?;
+        match word >> (task.number % 32 * 2) & 3 {
+            1 => Some(Ending::Succeeded),
+            2 => Some(Ending::Unsuccessful),
+            3 => Some(Ending::Interrupted),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+}

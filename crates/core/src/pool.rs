@@ -1,0 +1,125 @@
+use std::hash::Hash;
+
+use packhorse_model::{CoreId, DeviceId, NodeId};
+use rustc_hash::FxHashSet;
+
+/// What tasks may be placed on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pool {
+    /// The machines. Their order, and that of their devices, is "the pool's
+    /// order", which decides between equals.
+    pub nodes: Vec<NodeSpec>,
+    /// At most so many attempts at once, whatever they need.
+    pub slots: Option<u32>,
+}
+
+/// One machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSpec {
+    /// Its id: any number, once in the pool.
+    pub id: NodeId,
+    /// Its devices.
+    pub devices: Vec<DeviceSpec>,
+    /// The cores that may be given to one attempt alone.
+    pub cores: Vec<CoreId>,
+}
+
+/// One device, or a group of them that is only given out together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSpec {
+    /// Its id: any number, once in the pool.
+    pub id: DeviceId,
+    /// The cores that reach it fastest. Those that are not among the node's
+    /// are ignored: a driver also names cores that we may not use.
+    pub near_cores: Vec<CoreId>,
+}
+
+/// Which of several places that fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// The fullest device that fits, so that whole devices stay free for those
+    /// who need them; for whole devices the node with the fewest free ones
+    /// that suffices; without a device the node with the fewest free cores.
+    #[default]
+    Pack,
+    /// The device with the least share given out, then with the fewest
+    /// attempts; for whole devices the node with the most free ones; without
+    /// a device the node with the fewest attempts.
+    Spread,
+}
+
+/// How to place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Which of several places that fit.
+    pub policy: Policy,
+    /// At most so many attempts on one device.
+    pub max_per_device: Option<u32>,
+}
+
+/// What is wrong with a pool or its settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// There is nothing to run on.
+    #[error("the pool has no node\nhint: a machine without GPUs is a node without devices")]
+    NoNodes,
+    /// No attempt would ever have a slot.
+    #[error("the pool has 0 slots, so nothing could run\nhint: give at least 1, or no limit")]
+    NoSlots,
+    /// No attempt would ever get a device.
+    #[error(
+        "at most 0 tasks a device are allowed, so none could be used\nhint: give at least 1, or no limit"
+    )]
+    NoneAllowedOnDevice,
+    /// Two nodes have one id.
+    #[error("node {} is in the pool twice", .0.0)]
+    DuplicateNode(NodeId),
+    /// Two devices have one id.
+    #[error("device {} is in the pool twice", .0.0)]
+    DuplicateDevice(DeviceId),
+    /// A node names a core twice.
+    #[error("core {core} is twice among the cores of node {}", .node.0)]
+    DuplicateCore {
+        /// The node.
+        node: NodeId,
+        /// The core.
+        core: CoreId,
+    },
+}
+
+/// The first value that came before.
+fn duplicate<T: Copy + Eq + Hash>(values: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut seen = FxHashSet::default();
+    values.into_iter().find(|&value| !seen.insert(value))
+}
+
+impl Pool {
+    /// Finds what would make nonsense of any placement.
+    pub(crate) fn validate(&self, settings: &Settings) -> Result<(), PoolError> {
+        if self.nodes.is_empty() {
+            return Err(PoolError::NoNodes);
+        }
+        if self.slots == Some(0) {
+            return Err(PoolError::NoSlots);
+        }
+        if settings.max_per_device == Some(0) {
+            return Err(PoolError::NoneAllowedOnDevice);
+        }
+        if let Some(node) = duplicate(self.nodes.iter().map(|node| node.id)) {
+            return Err(PoolError::DuplicateNode(node));
+        }
+        let devices = self.nodes.iter().flat_map(|node| &node.devices);
+        if let Some(device) = duplicate(devices.map(|device| device.id)) {
+            return Err(PoolError::DuplicateDevice(device));
+        }
+        for node in &self.nodes {
+            if let Some(core) = duplicate(node.cores.iter().copied()) {
+                return Err(PoolError::DuplicateCore {
+                    node: node.id,
+                    core,
+                });
+            }
+        }
+        Ok(())
+    }
+}

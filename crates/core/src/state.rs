@@ -1,0 +1,182 @@
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use packhorse_model::{DeviceId, Milli, NodeId, Placement, TaskId};
+
+use crate::deps::Deps;
+use crate::ledger::{Held, Ledger};
+use crate::past::Past;
+use crate::queue::{ClassId, Order, Queue};
+use crate::reserve::Reservation;
+use crate::tasks::{Handle, Tasks};
+use crate::{Now, Pool, PoolError, Settings};
+
+/// Everything the scheduler knows. Changed by [`step`](crate::step) alone.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(crate) settings: Settings,
+    pub(crate) ledger: Ledger,
+    pub(crate) tasks: Tasks,
+    pub(crate) queue: Queue,
+    pub(crate) deps: Deps,
+    pub(crate) past: Past,
+    pub(crate) running: Vec<Running>,
+    pub(crate) reservation: Option<Reservation>,
+    pub(crate) held: bool,
+    /// How many tasks were taken so far; the next one's place in line.
+    pub(crate) submitted: u64,
+    /// How many attempts were started so far.
+    pub(crate) started: u64,
+    /// Room for the heads of lines during a dispatch; empty between events.
+    pub(crate) heads: BinaryHeap<Reverse<(Order, ClassId)>>,
+}
+
+/// A running attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct Running {
+    pub(crate) task: Handle,
+    pub(crate) since: Now,
+    /// Its number among all attempts ever started.
+    pub(crate) number: u64,
+    pub(crate) held: Held,
+    pub(crate) stopping: bool,
+}
+
+/// How many tasks are where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// In line.
+    pub waiting: usize,
+    /// Not in line yet: a task they come after has not finished.
+    pub blocked: usize,
+    /// With an attempt that runs.
+    pub running: usize,
+    /// Over.
+    pub finished: u64,
+}
+
+/// A task that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningTask {
+    /// The task.
+    pub task: TaskId,
+    /// Which attempt of it.
+    pub attempt: u32,
+    /// What it was given.
+    pub placement: Placement,
+    /// When it started.
+    pub since: Now,
+    /// Whether it was cancelled and its end is awaited.
+    pub stopping: bool,
+}
+
+/// What is given out of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceLoad {
+    /// The device.
+    pub device: DeviceId,
+    /// The node it belongs to.
+    pub node: NodeId,
+    /// How much of it is given out.
+    pub used: Milli,
+    /// To how many attempts.
+    pub attempts: u32,
+    /// The first in line, if the device is kept for it.
+    pub reserved_for: Option<TaskId>,
+}
+
+impl State {
+    /// A scheduler for `pool`, with nothing to do yet.
+    pub fn new(pool: &Pool, settings: Settings) -> Result<Self, PoolError> {
+        pool.validate(&settings)?;
+        Ok(Self {
+            settings,
+            ledger: Ledger::new(pool),
+            tasks: Tasks::default(),
+            queue: Queue::default(),
+            deps: Deps::default(),
+            past: Past::default(),
+            running: Vec::new(),
+            reservation: None,
+            held: false,
+            submitted: 0,
+            started: 0,
+            heads: BinaryHeap::new(),
+        })
+    }
+
+    /// How many tasks are where.
+    pub fn counts(&self) -> Counts {
+        let (waiting, running) = (self.queue.len(), self.running.len());
+        Counts {
+            waiting,
+            blocked: self.tasks.len() - waiting - running,
+            running,
+            finished: self.past.len(),
+        }
+    }
+
+    /// Whether every task that was submitted is over.
+    pub fn is_idle(&self) -> bool {
+        self.tasks.len() == 0
+    }
+
+    /// Whether nothing is handed out at the moment.
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// What runs, in the order it was started.
+    pub fn running(&self) -> Vec<RunningTask> {
+        let mut running: Vec<&Running> = self.running.iter().collect();
+        running.sort_unstable_by_key(|running| running.number);
+        running
+            .into_iter()
+            .map(|running| self.running_task(running))
+            .collect()
+    }
+
+    pub(crate) fn running_task(&self, running: &Running) -> RunningTask {
+        let record = self.tasks.get(running.task);
+        RunningTask {
+            task: record.id,
+            attempt: record.attempts,
+            placement: self.ledger.placement(&running.held),
+            since: running.since,
+            stopping: running.stopping,
+        }
+    }
+
+    /// What is given out of each device, in the pool's order.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceLoad> {
+        self.ledger
+            .devices
+            .iter()
+            .enumerate()
+            .map(|(index, device)| {
+                let reservation = self
+                    .reservation
+                    .as_ref()
+                    .filter(|kept| kept.has_device(index));
+                DeviceLoad {
+                    device: device.id,
+                    node: self.ledger.nodes[device.node].id,
+                    used: device.used,
+                    attempts: device.attempts,
+                    reserved_for: reservation.map(|kept| self.tasks.get(kept.holder).id),
+                }
+            })
+    }
+
+    /// Every task that is not over, in the order of submission. It looks at all
+    /// of them: for the end of a run, not for every event.
+    pub fn unfinished(&self) -> Vec<TaskId> {
+        let mut tasks: Vec<_> = self
+            .tasks
+            .iter()
+            .map(|(_, record)| (record.order.submitted(), record.id))
+            .collect();
+        tasks.sort_unstable();
+        tasks.into_iter().map(|(_, id)| id).collect()
+    }
+}

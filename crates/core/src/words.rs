@@ -1,0 +1,289 @@
+//! An explanation as a sentence.
+
+use std::fmt::{self, Display, Write};
+use std::time::Duration;
+
+use packhorse_model::{DeviceId, GpuRequest, Milli, Placement};
+
+use crate::explain::{Explanation, Holder, Missing, Reason, Reserved, Waiting};
+use crate::past::Ending;
+
+/// How many of several are named before the rest is only counted.
+const NAMED: usize = 3;
+
+/// An [`Explanation`] with names for its devices; its `Display` is a sentence.
+pub struct Words<'a> {
+    explanation: &'a Explanation,
+    name: &'a dyn Fn(DeviceId) -> String,
+}
+
+impl fmt::Debug for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Words").field(self.explanation).finish()
+    }
+}
+
+impl Explanation {
+    /// The same in words, with devices called as `name` says.
+    pub fn words<'a>(&'a self, name: &'a dyn Fn(DeviceId) -> String) -> Words<'a> {
+        Words {
+            explanation: self,
+            name,
+        }
+    }
+}
+
+impl Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.words(&|device| format!("device {}", device.0)).fmt(f)
+    }
+}
+
+impl Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.explanation {
+            Explanation::Running { running, lasting } => {
+                write!(f, "{} has been running ", running.task)?;
+                self.write_place(f, &running.placement)?;
+                write!(f, " for {}", Lasting(*lasting))?;
+                if running.attempt > 1 {
+                    write!(f, " (attempt {})", running.attempt)?;
+                }
+                if running.stopping {
+                    f.write_str(" and is being stopped")?;
+                }
+                Ok(())
+            }
+            Explanation::Blocked { task, on } => {
+                let on: Vec<String> = on
+                    .iter()
+                    .map(|on| match on.running {
+                        Some(lasting) => format!("{} (running for {})", on.task, Lasting(lasting)),
+                        None => format!("{} (not started)", on.task),
+                    })
+                    .collect();
+                write!(f, "{task} waits until {} succeeded", Has(&on))
+            }
+            Explanation::Waiting(waiting) => self.write_waiting(f, waiting),
+            Explanation::Finished { task, ending } => match ending {
+                Ending::Succeeded => write!(f, "{task} has succeeded"),
+                Ending::Unsuccessful => write!(f, "{task} is over and did not succeed"),
+                Ending::Interrupted => write!(f, "{task} was interrupted"),
+            },
+        }
+    }
+}
+
+impl Words<'_> {
+    fn names(&self, devices: &[DeviceId]) -> Vec<String> {
+        devices.iter().map(|&device| (self.name)(device)).collect()
+    }
+
+    fn write_place(&self, f: &mut fmt::Formatter<'_>, placement: &Placement) -> fmt::Result {
+        let devices: Vec<DeviceId> = placement
+            .devices
+            .iter()
+            .map(|granted| granted.device)
+            .collect();
+        match placement.devices.first() {
+            None => f.write_str("without a GPU")?,
+            Some(granted) => write!(f, "on {}", Share(granted.share, &self.names(&devices)))?,
+        }
+        if !placement.cores.is_empty() {
+            let noun = if placement.cores.len() == 1 {
+                "core"
+            } else {
+                "cores"
+            };
+            let cores: Vec<String> = placement.cores.iter().map(ToString::to_string).collect();
+            write!(f, " with {noun} {}", cores.join(", "))?;
+        }
+        Ok(())
+    }
+
+    fn write_waiting(&self, f: &mut fmt::Formatter<'_>, waiting: &Waiting) -> fmt::Result {
+        write!(f, "{} waits", waiting.task)?;
+        match &waiting.reason {
+            Reason::Held => f.write_str(": nothing is handed out at the moment")?,
+            Reason::Slots { slots, longest } => {
+                let all = if *slots == 1 {
+                    "the only one is"
+                } else {
+                    "all are"
+                };
+                write!(f, " for one of {}: {all} taken", Number(*slots, "slot"))?;
+                if let Some(holder) = longest {
+                    let lasting = Lasting(holder.lasting);
+                    write!(f, ", the longest by {} (for {lasting})", holder.task)?;
+                }
+            }
+            Reason::Missing(missing) => self.write_missing(f, missing)?,
+            Reason::Reserved => {}
+        }
+        if let Some(reserved) = &waiting.reserved {
+            if waiting.reason == Reason::Reserved {
+                f.write_str(": ")?;
+                self.write_reserved(f, reserved, waiting)?;
+                f.write_str(", and it fits nowhere else")?;
+            } else {
+                f.write_str("; ")?;
+                self.write_reserved(f, reserved, waiting)?;
+            }
+        }
+        match waiting.ahead {
+            0 => f.write_str("; it is first in line")?,
+            1 => write!(f, "; {} is in front of it", waiting.first)?,
+            ahead => write!(
+                f,
+                "; {ahead} tasks are in front of it, {} first",
+                waiting.first
+            )?,
+        }
+        if waiting.attempt > 1 {
+            write!(f, "; it will be attempt {}", waiting.attempt)?;
+        }
+        Ok(())
+    }
+
+    fn write_missing(&self, f: &mut fmt::Formatter<'_>, missing: &Missing) -> fmt::Result {
+        let mut wanted = Vec::new();
+        if !missing.devices.is_empty() {
+            wanted.push(match missing.gpus {
+                GpuRequest::Whole(1) => "a whole GPU".to_owned(),
+                GpuRequest::Whole(number) => format!("{number} whole GPUs of one node"),
+                GpuRequest::Share(share) => format!("{share} of a GPU"),
+                GpuRequest::None => "no GPU".to_owned(),
+            });
+        }
+        if let Some(short) = missing.cores {
+            let cores = Number(short.wanted, "core");
+            wanted.push(format!("{cores} of one node with {} free", short.free));
+        }
+        write!(f, " for {}", wanted.join(" and "))?;
+        let holders: Vec<String> = missing
+            .holders
+            .iter()
+            .map(|holder| self.holder(holder))
+            .collect();
+        if holders.is_empty() {
+            return Ok(());
+        }
+        write!(f, ": {}", Several(&holders))
+    }
+
+    fn holder(&self, holder: &Holder) -> String {
+        let mut things = Vec::new();
+        if !holder.devices.is_empty() {
+            let names = self.names(&holder.devices);
+            things.push(Share(holder.share, &names).to_string());
+        }
+        if holder.cores > 0 {
+            things.push(Number(holder.cores, "core").to_string());
+        }
+        let (task, lasting) = (holder.task, Lasting(holder.lasting));
+        format!("{task} holds {} (for {lasting})", things.join(" and "))
+    }
+
+    fn write_reserved(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        reserved: &Reserved,
+        waiting: &Waiting,
+    ) -> fmt::Result {
+        let mut things = self.names(&reserved.devices);
+        if reserved.cores > 0 {
+            things.push(Number(reserved.cores, "core").to_string());
+        }
+        let are = if things.len() == 1 && reserved.cores <= 1 {
+            "is"
+        } else {
+            "are"
+        };
+        write!(f, "{} {are} kept for ", Several(&things))?;
+        if reserved.task == waiting.task {
+            f.write_str("it")
+        } else {
+            reserved.task.fmt(f)
+        }
+    }
+}
+
+/// `a, b and c`, or `a, b, c and 7 more`.
+struct Several<'a>(&'a [String]);
+
+impl Display for Several<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // "and 1 more" is no shorter than naming it.
+        let named = if self.0.len() <= NAMED + 1 {
+            self.0.len()
+        } else {
+            NAMED
+        };
+        let last = named == self.0.len();
+        for (index, text) in self.0[..named].iter().enumerate() {
+            match index {
+                0 => {}
+                _ if last && index + 1 == named => f.write_str(" and ")?,
+                _ => f.write_str(", ")?,
+            }
+            f.write_str(text)?;
+        }
+        if last {
+            Ok(())
+        } else {
+            write!(f, " and {} more", self.0.len() - named)
+        }
+    }
+}
+
+/// The subject of a sentence, with its verb.
+struct Has<'a>(&'a [String]);
+
+impl Display for Has<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = if self.0.len() == 1 { "has" } else { "have" };
+        write!(f, "{} {verb}", Several(self.0))
+    }
+}
+
+/// `0.5 of gpu0`, or `gpu0 and gpu1`.
+struct Share<'a>(Milli, &'a [String]);
+
+impl Display for Share<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < Milli::ONE {
+            write!(f, "{} of ", self.0)?;
+        }
+        Several(self.1).fmt(f)
+    }
+}
+
+/// `1 core`, `2 cores`.
+pub(crate) struct Number(pub(crate) u32, pub(crate) &'static str);
+
+impl Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, self.1)?;
+        if self.0 == 1 {
+            Ok(())
+        } else {
+            f.write_char('s')
+        }
+    }
+}
+
+/// A length of time in its two largest units.
+struct Lasting(Duration);
+
+impl Display for Lasting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+        match seconds {
+            0..60 => write!(f, "{seconds}s"),
+            60..3600 => write!(f, "{minutes}m{}s", seconds % 60),
+            3600..86400 => write!(f, "{hours}h{}m", minutes % 60),
+            _ => write!(f, "{days}d{}h", hours % 24),
+        }
+    }
+}

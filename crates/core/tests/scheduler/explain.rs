@@ -1,0 +1,149 @@
+use packhorse_core::{Event, Now, explain};
+
+use crate::lab::{FAILED, Lab, id, task};
+
+#[test]
+fn a_running_task_tells_where_and_how_long() {
+    let mut lab = Lab::default().node(2).cores(4).start();
+    lab.submit(task(1).share(500).cores(2).retries(1));
+    lab.submit(task(2).no_gpu());
+    lab.pass(3725);
+    assert_eq!(
+        lab.why(1),
+        "1.1 has been running on 0.5 of gpu10 with cores 0, 1 for 1h2m"
+    );
+    assert_eq!(lab.why(2), "1.2 has been running without a GPU for 1h2m");
+    lab.end(1, FAILED);
+    lab.pass(59);
+    lab.cancel(1);
+    let again = "on 0.5 of gpu10 with cores 0, 1 for 59s (attempt 2) and is being stopped";
+    assert_eq!(lab.why(1), format!("1.1 has been running {again}"));
+}
+
+#[test]
+fn a_blocked_task_tells_what_it_comes_after() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1));
+    lab.submit(task(2).after(&[1]));
+    for number in 3..=6 {
+        lab.submit(task(number));
+    }
+    lab.submit(task(7).after(&[3, 1]));
+    lab.submit(task(8).after(&[1, 3, 4, 5, 6]));
+    lab.pass(10);
+    assert_eq!(
+        lab.why(2),
+        "1.2 waits until 1.1 (running for 10s) has succeeded"
+    );
+    let two = "1.3 (not started) and 1.1 (running for 10s) have succeeded";
+    assert_eq!(lab.why(7), format!("1.7 waits until {two}"));
+    let many = "1.1 (running for 10s), 1.3 (not started), 1.4 (not started) and 2 more";
+    assert_eq!(lab.why(8), format!("1.8 waits until {many} have succeeded"));
+}
+
+#[test]
+fn a_waiting_task_tells_what_is_missing_who_holds_it_and_who_is_first() {
+    let mut lab = Lab::default().node(2).start();
+    lab.submit(task(1));
+    lab.pass(60);
+    lab.submit(task(2).share(500));
+    lab.pass(5);
+    lab.submit(task(3).whole(2));
+    lab.submit(task(4).share(700));
+    lab.submit(task(5).share(200));
+    let missing = "1.1 holds gpu10 (for 1m5s) and 1.2 holds 0.5 of gpu11 (for 5s)";
+    assert_eq!(
+        lab.why(3),
+        format!(
+            "1.3 waits for 2 whole GPUs of one node: {missing}; \
+             gpu10 and gpu11 are kept for it; it is first in line"
+        )
+    );
+    assert_eq!(
+        lab.why(4),
+        "1.4 waits for 0.7 of a GPU: 1.2 holds 0.5 of gpu11 (for 5s); \
+         gpu10 and gpu11 are kept for 1.3; 1.3 is in front of it"
+    );
+    assert_eq!(
+        lab.why(5),
+        "1.5 waits: gpu10 and gpu11 are kept for 1.3, and it fits nowhere else; \
+         2 tasks are in front of it, 1.3 first"
+    );
+}
+
+#[test]
+fn missing_cores_are_told_with_those_who_have_them() {
+    let mut lab = Lab::default().node(1).cores(4).start();
+    lab.submit(task(1).share(100).cores(3));
+    lab.submit(task(2).share(100).cores(2));
+    lab.submit(task(3).no_gpu().cores(1));
+    assert_eq!(
+        lab.why(2),
+        "1.2 waits for 2 cores of one node with 1 free: 1.1 holds 3 cores (for 0s); \
+         gpu10 and 2 cores are kept for it; it is first in line"
+    );
+    assert_eq!(
+        lab.why(3),
+        "1.3 waits: gpu10 and 2 cores are kept for 1.2, and it fits nowhere else; \
+         1.2 is in front of it"
+    );
+}
+
+#[test]
+fn a_full_device_tells_of_its_limit_of_attempts_by_its_holders() {
+    let mut lab = Lab::default().node(1).max_per_device(1).start();
+    lab.submit(task(1).share(100));
+    lab.submit(task(2).share(100));
+    let why = lab.why(2);
+    assert!(
+        why.contains("0.1 of a GPU: 1.1 holds 0.1 of gpu10 (for 0s)"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_lack_of_slots_and_a_hold_are_told() {
+    let mut lab = Lab::default().node(0).slots(2).start();
+    lab.submit(task(1).no_gpu());
+    lab.submit(task(2).no_gpu());
+    lab.submit(task(3).no_gpu().retries(1));
+    lab.pass(2 * 86400 + 7200);
+    assert_eq!(
+        lab.why(3),
+        "1.3 waits for one of 2 slots: all are taken, the longest by 1.1 (for 2d2h); \
+         it is first in line"
+    );
+    lab.done(1);
+    lab.step(Event::Hold);
+    lab.end(3, FAILED);
+    assert_eq!(
+        lab.why(3),
+        "1.3 waits: nothing is handed out at the moment; it is first in line; \
+         it will be attempt 2"
+    );
+}
+
+#[test]
+fn a_finished_task_tells_how_and_an_unknown_one_nothing() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1));
+    lab.submit(task(2).after(&[1]));
+    lab.submit(task(3));
+    lab.cancel(3);
+    lab.end(1, FAILED);
+    assert_eq!(lab.why(1), "1.1 is over and did not succeed");
+    assert_eq!(lab.why(2), "1.2 is over and did not succeed");
+    assert_eq!(lab.why(3), "1.3 was interrupted");
+    assert_eq!(explain(&lab.state, id(4), Now::default()), None);
+}
+
+#[test]
+fn devices_have_a_name_even_if_nobody_gives_one() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1));
+    let explanation = explain(&lab.state, id(1), Now::default()).unwrap();
+    assert_eq!(
+        explanation.to_string(),
+        "1.1 has been running on device 10 for 0s"
+    );
+}

@@ -1,0 +1,122 @@
+use packhorse_core::Event;
+use packhorse_model::Outcome;
+
+use crate::lab::{FAILED, Lab, id, task};
+
+#[test]
+fn what_no_node_could_ever_run_is_refused_at_once() {
+    let mut lab = Lab::default().node(2).cores(4).node(1).cores(8).start();
+    for (task, reason) in [
+        (
+            task(1).whole(3),
+            "it needs 3 GPUs, but no node has more than 2 GPUs",
+        ),
+        (
+            task(1).cores(9),
+            "it needs 9 cores of its own, but no node has more than 8 cores",
+        ),
+        (
+            task(1).whole(2).cores(5),
+            "it needs 2 GPUs and 5 cores of one node, and no node has both",
+        ),
+    ] {
+        assert_eq!(lab.submit(task), format!("refuse 1: {reason}"));
+    }
+    assert_eq!(lab.submit(task(1)), "start 1 on 20", "its id is still free");
+    let mut lab = Lab::default().node(0).start();
+    assert_eq!(
+        lab.submit(task(1).share(500)),
+        "refuse 1: it needs 1 GPU, but there is no GPU to give out\n\
+         hint: ask for 0 GPUs, or name the GPUs to use"
+    );
+}
+
+#[test]
+fn a_share_must_be_more_than_nothing_and_less_than_all() {
+    let mut lab = Lab::default().node(2).start();
+    for task in [
+        task(1).share(0),
+        task(1).share(1000),
+        task(1).share(u32::MAX),
+        task(1).whole(0),
+    ] {
+        let refused = lab.submit(task);
+        assert!(refused.contains("is not an amount of GPU"), "{refused}");
+    }
+}
+
+#[test]
+fn an_id_is_used_once() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1));
+    lab.submit(task(2));
+    let refused = |number| format!("refuse {number}: a task with this number was submitted before");
+    assert_eq!(lab.submit(task(1)), refused(1), "running");
+    assert_eq!(lab.submit(task(2)), refused(2), "waiting");
+    lab.done(1);
+    assert_eq!(lab.submit(task(1)), refused(1), "finished");
+}
+
+#[test]
+fn a_dependency_must_be_known() {
+    let mut lab = Lab::default().node(1).start();
+    let refused = lab.submit(task(1).after(&[7]));
+    assert!(
+        refused.starts_with("refuse 1: it comes after task 1.7, which is not known"),
+        "{refused}"
+    );
+    let refused = lab.submit(task(1).after(&[1]));
+    assert_eq!(
+        refused,
+        "refuse 1: it comes after itself, so it could never start"
+    );
+    assert!(lab.state.is_idle());
+}
+
+#[test]
+fn events_about_what_does_not_run_are_ignored() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1).retries(1));
+    lab.submit(task(2));
+    let ended = |number, attempt| Event::Ended {
+        task: id(number),
+        attempt,
+        outcome: Outcome::Succeeded,
+    };
+    for event in [
+        ended(1, 0),
+        ended(1, 2),
+        ended(2, 0),
+        ended(2, 1),
+        ended(9, 1),
+    ] {
+        assert_eq!(lab.step(event), "");
+    }
+    lab.end(1, FAILED);
+    assert_eq!(lab.step(ended(1, 1)), "", "an attempt that is over");
+    lab.done(1);
+    assert_eq!(lab.step(ended(1, 2)), "", "a task that is over");
+    assert_eq!(lab.cancel(1), "");
+    assert_eq!(lab.cancel(9), "");
+    assert_eq!(lab.step(Event::Unhold), "");
+}
+
+#[test]
+fn the_largest_numbers_do_no_harm() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(
+        task(u32::MAX)
+            .retries(u32::MAX)
+            .priority(i32::MIN)
+            .limit(u64::MAX),
+    );
+    assert_eq!(
+        lab.end(u32::MAX, FAILED),
+        "retry 4294967295#2, start 4294967295#2 on 10"
+    );
+    let refused = lab.submit(task(1).whole(u32::MAX).cores(u32::MAX));
+    assert!(
+        refused.starts_with("refuse 1: it needs 4294967295 GPUs"),
+        "{refused}"
+    );
+}

@@ -1,0 +1,98 @@
+use packhorse_core::{Counts, Event};
+
+use crate::lab::{Lab, task};
+
+#[test]
+fn tasks_start_in_the_order_they_came() {
+    let mut lab = Lab::default().node(1).start();
+    assert_eq!(lab.submit(task(3)), "start 3 on 10");
+    assert_eq!(lab.submit(task(1)), "");
+    assert_eq!(lab.submit(task(2)), "");
+    assert_eq!(lab.done(3), "succeeded 3/1, start 1 on 10");
+    assert_eq!(lab.done(1), "succeeded 1/1, start 2 on 10");
+    assert_eq!(lab.done(2), "succeeded 2/1");
+    assert!(lab.state.is_idle());
+}
+
+#[test]
+fn a_lower_priority_number_goes_first() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1));
+    lab.submit(task(2).priority(5));
+    lab.submit(task(3).priority(-5).share(500));
+    lab.submit(task(4));
+    assert_eq!(lab.done(1), "succeeded 1/1, start 3 on 10:0.5");
+    assert_eq!(lab.done(3), "succeeded 3/1, start 4 on 10");
+    assert_eq!(lab.done(4), "succeeded 4/1, start 2 on 10");
+}
+
+#[test]
+fn order_holds_between_different_requests_of_one_priority() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1));
+    lab.submit(task(2).share(900));
+    lab.submit(task(3));
+    lab.submit(task(4).share(900));
+    assert_eq!(lab.done(1), "succeeded 1/1, start 2 on 10:0.9");
+    assert_eq!(lab.done(2), "succeeded 2/1, start 3 on 10");
+    assert_eq!(lab.done(3), "succeeded 3/1, start 4 on 10:0.9");
+}
+
+#[test]
+fn a_time_limit_comes_with_the_start() {
+    let mut lab = Lab::default().node(1).start();
+    assert_eq!(lab.submit(task(1).limit(90)), "start 1 on 10 for 90s");
+}
+
+#[test]
+fn slots_limit_how_many_run_at_once() {
+    let mut lab = Lab::default().node(0).slots(2).start();
+    assert_eq!(lab.submit(task(1).no_gpu()), "start 1 at node 1");
+    assert_eq!(lab.submit(task(2).no_gpu()), "start 2 at node 1");
+    assert_eq!(lab.submit(task(3).no_gpu()), "");
+    assert_eq!(lab.done(1), "succeeded 1/1, start 3 at node 1");
+}
+
+#[test]
+fn nothing_is_handed_out_while_held() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1));
+    assert_eq!(lab.step(Event::Hold), "");
+    assert!(lab.state.is_held());
+    assert_eq!(lab.submit(task(2).priority(-1)), "");
+    assert_eq!(lab.done(1), "succeeded 1/1");
+    assert_eq!(lab.step(Event::Unhold), "start 2 on 10");
+}
+
+#[test]
+fn a_cancelled_task_finishes_where_it_stands() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1).retries(3));
+    lab.submit(task(2));
+    lab.submit(task(3));
+    assert_eq!(lab.cancel(2), "interrupted 2/0");
+    assert_eq!(lab.cancel(1), "stop 1#1");
+    assert_eq!(lab.cancel(1), "", "it is being stopped already");
+    let ended = lab.end(1, crate::lab::FAILED);
+    assert_eq!(ended, "failed 1/1, start 3 on 10", "and is not retried");
+}
+
+#[test]
+fn counts_tell_who_is_where() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1));
+    lab.submit(task(2));
+    lab.submit(task(3).after(&[2]));
+    lab.submit(task(4));
+    lab.cancel(4);
+    let counts = Counts {
+        waiting: 1,
+        blocked: 1,
+        running: 1,
+        finished: 1,
+    };
+    assert_eq!(lab.state.counts(), counts);
+    let unfinished: Vec<u32> = lab.state.unfinished().iter().map(|id| id.number).collect();
+    assert_eq!(unfinished, [1, 2, 3]);
+    assert!(!lab.state.is_idle());
+}

@@ -1,0 +1,169 @@
+use packhorse_model::Milli;
+
+use crate::lab::{Lab, task};
+
+#[test]
+fn pack_takes_the_fullest_device_that_fits() {
+    let mut lab = Lab::default().node(3).start();
+    assert_eq!(lab.submit(task(1).share(300)), "start 1 on 10:0.3");
+    assert_eq!(lab.submit(task(2).share(800)), "start 2 on 11:0.8");
+    assert_eq!(lab.submit(task(3).share(200)), "start 3 on 11:0.2");
+    assert_eq!(lab.submit(task(4).share(200)), "start 4 on 10:0.2");
+    assert_eq!(lab.submit(task(5)), "start 5 on 12");
+}
+
+#[test]
+fn spread_takes_the_least_loaded_device() {
+    let mut lab = Lab::default().node(2).spread().start();
+    assert_eq!(lab.submit(task(1).share(200)), "start 1 on 10:0.2");
+    assert_eq!(lab.submit(task(2).share(400)), "start 2 on 11:0.4");
+    assert_eq!(lab.submit(task(3).share(200)), "start 3 on 10:0.2");
+    // Both devices have 0.4 given out; 11 to fewer attempts.
+    assert_eq!(lab.submit(task(4).share(100)), "start 4 on 11:0.1");
+    assert_eq!(lab.submit(task(5).share(100)), "start 5 on 10:0.1");
+}
+
+#[test]
+fn whole_devices_come_from_the_node_with_the_fewest_that_suffice() {
+    let mut lab = Lab::default().node(4).node(2).node(3).start();
+    assert_eq!(lab.submit(task(1).whole(2)), "start 1 on 20+21");
+    assert_eq!(lab.submit(task(2).whole(2)), "start 2 on 30+31");
+    assert_eq!(lab.submit(task(3).whole(2)), "start 3 on 10+11");
+    assert_eq!(lab.submit(task(4).whole(1)), "start 4 on 32");
+}
+
+#[test]
+fn spread_takes_whole_devices_from_the_node_with_the_most_free() {
+    let mut lab = Lab::default().node(2).node(3).spread().start();
+    assert_eq!(lab.submit(task(1)), "start 1 on 20");
+    assert_eq!(lab.submit(task(2)), "start 2 on 10", "both have two free");
+    assert_eq!(lab.submit(task(3)), "start 3 on 21");
+}
+
+#[test]
+fn whole_devices_never_span_nodes() {
+    let mut lab = Lab::default().node(2).node(2).start();
+    lab.submit(task(1));
+    lab.submit(task(2).whole(2));
+    assert_eq!(
+        lab.submit(task(3).whole(2)),
+        "",
+        "11 and nothing else is free"
+    );
+    assert_eq!(lab.done(1), "succeeded 1/1, start 3 on 10+11");
+}
+
+#[test]
+fn a_whole_device_is_one_that_nobody_uses() {
+    let mut lab = Lab::default().node(2).start();
+    lab.submit(task(1).share(1));
+    assert_eq!(lab.submit(task(2)), "start 2 on 11");
+    assert_eq!(lab.submit(task(3)), "");
+}
+
+#[test]
+fn thirds_fill_a_device_three_times() {
+    let mut lab = Lab::default().node(1).start();
+    for number in 1..=3 {
+        assert_ne!(lab.submit(task(number).share(333)), "");
+    }
+    assert_eq!(lab.submit(task(4).share(333)), "");
+    let load = lab.state.devices().next().unwrap();
+    assert_eq!((load.used, load.attempts), (Milli(999), 3));
+}
+
+#[test]
+fn a_device_takes_no_more_attempts_than_allowed() {
+    let mut lab = Lab::default().node(2).max_per_device(2).start();
+    assert_eq!(lab.submit(task(1).share(100)), "start 1 on 10:0.1");
+    assert_eq!(lab.submit(task(2).share(100)), "start 2 on 10:0.1");
+    assert_eq!(lab.submit(task(3).share(100)), "start 3 on 11:0.1");
+    assert_eq!(lab.submit(task(4).share(100)), "start 4 on 11:0.1");
+    assert_eq!(lab.submit(task(5).share(100)), "");
+    assert_eq!(lab.done(3), "succeeded 3/1, start 5 on 11:0.1");
+}
+
+#[test]
+fn cores_near_the_device_come_first() {
+    let pool = || {
+        Lab::default()
+            .node(2)
+            .cores(6)
+            .near(0, &[4, 5])
+            .near(1, &[1, 2, 99])
+    };
+    let mut lab = pool().start();
+    assert_eq!(lab.submit(task(1).cores(1)), "start 1 on 10 cores 4");
+    assert_eq!(lab.submit(task(2).cores(3)), "start 2 on 11 cores 0+1+2");
+    assert_eq!(
+        lab.submit(task(3).no_gpu().cores(2)),
+        "start 3 at node 1 cores 3+5"
+    );
+    let mut lab = pool().start();
+    assert_eq!(
+        lab.submit(task(1).whole(2).cores(4)),
+        "start 1 on 10+11 cores 1+2+4+5"
+    );
+}
+
+#[test]
+fn cores_are_given_once_and_come_back() {
+    let mut lab = Lab::default().node(0).cores(3).start();
+    assert_eq!(
+        lab.submit(task(1).no_gpu().cores(2)),
+        "start 1 at node 1 cores 0+1"
+    );
+    assert_eq!(lab.submit(task(2).no_gpu().cores(2)), "");
+    assert_eq!(
+        lab.submit(task(3).no_gpu()),
+        "start 3 at node 1",
+        "it shares"
+    );
+    assert_eq!(lab.done(1), "succeeded 1/1, start 2 at node 1 cores 0+1");
+}
+
+#[test]
+fn a_device_whose_node_has_too_few_cores_does_not_fit() {
+    let mut lab = Lab::default().node(2).cores(2).node(1).cores(8).start();
+    assert_eq!(
+        lab.submit(task(1).share(100).cores(1)),
+        "start 1 on 10:0.1 cores 0"
+    );
+    assert_eq!(
+        lab.submit(task(2).share(100).cores(2)),
+        "start 2 on 20:0.1 cores 0+1"
+    );
+    assert_eq!(
+        lab.submit(task(3).whole(1).cores(1)),
+        "start 3 on 11 cores 1"
+    );
+}
+
+#[test]
+fn without_a_device_pack_and_spread_choose_the_node() {
+    let pool = || {
+        Lab::default()
+            .node(0)
+            .cores(4)
+            .node(0)
+            .cores(2)
+            .node(0)
+            .cores(1)
+    };
+    let mut packed = pool().start();
+    assert_eq!(
+        packed.submit(task(1).no_gpu().cores(2)),
+        "start 1 at node 2 cores 0+1"
+    );
+    assert_eq!(
+        packed.submit(task(2).no_gpu().cores(2)),
+        "start 2 at node 1 cores 0+1"
+    );
+    let mut spread = pool().spread().start();
+    assert_eq!(
+        spread.submit(task(1).no_gpu().cores(2)),
+        "start 1 at node 1 cores 0+1"
+    );
+    assert_eq!(spread.submit(task(2).no_gpu()), "start 2 at node 2");
+    assert_eq!(spread.submit(task(3).no_gpu()), "start 3 at node 3");
+}

@@ -1,0 +1,51 @@
+use packhorse_core::{DeviceSpec, NodeSpec, Pool, PoolError, Settings, State};
+use packhorse_model::{CoreId, DeviceId, NodeId};
+
+fn node(id: u32, devices: &[u32], cores: &[u32]) -> NodeSpec {
+    let device = |&id: &u32| DeviceSpec {
+        id: DeviceId(id),
+        near_cores: vec![],
+    };
+    NodeSpec {
+        id: NodeId(id),
+        devices: devices.iter().map(device).collect(),
+        cores: cores.iter().map(|&core| CoreId(core)).collect(),
+    }
+}
+
+fn error(nodes: Vec<NodeSpec>, slots: Option<u32>, max_per_device: Option<u32>) -> PoolError {
+    let settings = Settings {
+        max_per_device,
+        ..Settings::default()
+    };
+    State::new(&Pool { nodes, slots }, settings).unwrap_err()
+}
+
+#[test]
+fn a_pool_that_makes_no_sense_is_an_error() {
+    let one = || vec![node(1, &[5], &[0])];
+    assert_eq!(error(vec![], None, None), PoolError::NoNodes);
+    assert_eq!(error(one(), Some(0), None), PoolError::NoSlots);
+    assert_eq!(error(one(), None, Some(0)), PoolError::NoneAllowedOnDevice);
+    let twice = vec![node(1, &[], &[]), node(1, &[], &[])];
+    assert_eq!(
+        error(twice, None, None),
+        PoolError::DuplicateNode(NodeId(1))
+    );
+    let twice = vec![node(1, &[5], &[]), node(2, &[5], &[])];
+    assert_eq!(
+        error(twice, None, None),
+        PoolError::DuplicateDevice(DeviceId(5))
+    );
+    let wrong = error(vec![node(1, &[], &[3, 3])], None, None);
+    assert_eq!(
+        wrong.to_string(),
+        "core 3 is twice among the cores of node 1"
+    );
+}
+
+#[test]
+fn the_same_core_number_on_two_nodes_is_two_cores() {
+    let nodes = vec![node(1, &[], &[0]), node(2, &[], &[0])];
+    assert!(State::new(&Pool { nodes, slots: None }, Settings::default()).is_ok());
+}
