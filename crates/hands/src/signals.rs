@@ -1,0 +1,110 @@
+//! Signals as events of the loop.
+//!
+//! They are blocked for the whole process and read from a descriptor. Children
+//! get back the mask we were started with.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::Signal;
+
+/// The signals we wait for ourselves.
+const WATCHED: [(i32, Option<Signal>); 5] = [
+    (libc::SIGINT, Some(Signal::Interrupt)),
+    (libc::SIGTERM, Some(Signal::Terminate)),
+    (libc::SIGHUP, Some(Signal::Hangup)),
+    (libc::SIGWINCH, Some(Signal::Resize)),
+    (libc::SIGCHLD, None),
+];
+
+pub(crate) struct Signals {
+    descriptor: OwnedFd,
+    original: libc::sigset_t,
+}
+
+/// What came in since the last look.
+#[derive(Default)]
+pub(crate) struct Arrived {
+    pub(crate) child: bool,
+    pub(crate) signals: Vec<Signal>,
+}
+
+impl Signals {
+    /// Blocks the signals in this thread and in those it starts from now on.
+    pub(crate) fn block() -> io::Result<Self> {
+        let mut watched = MaybeUninit::uninit();
+        let mut original = MaybeUninit::uninit();
+        // SAFETY: `sigemptyset` initialises the set, the others change it; no
+        // pointer outlives its call.
+        unsafe {
+            libc::sigemptyset(watched.as_mut_ptr());
+            for (number, _) in WATCHED {
+                if !is_ignored(number) {
+                    libc::sigaddset(watched.as_mut_ptr(), number);
+                }
+            }
+            let code =
+                libc::pthread_sigmask(libc::SIG_BLOCK, watched.as_ptr(), original.as_mut_ptr());
+            if code != 0 {
+                return Err(io::Error::from_raw_os_error(code));
+            }
+        }
+        // SAFETY: initialised by `sigemptyset` above.
+        let descriptor =
+            unsafe { libc::signalfd(-1, watched.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            // SAFETY: a descriptor that the call just made, owned by nobody else.
+            descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) },
+            // SAFETY: written by the successful `pthread_sigmask`.
+            original: unsafe { original.assume_init() },
+        })
+    }
+
+    /// The mask to hand on to children.
+    pub(crate) fn original(&self) -> &libc::sigset_t {
+        &self.original
+    }
+
+    pub(crate) fn read(&self, arrived: &mut Arrived) {
+        const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+        let mut buffer = [0_u8; SIZE * 8];
+        while let Ok(length) = rustix::io::read(&self.descriptor, &mut buffer) {
+            for record in buffer[..length].chunks_exact(SIZE) {
+                // `ssi_signo` is the record's first field.
+                let number = i32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
+                match WATCHED.iter().find(|(watched, _)| *watched == number) {
+                    Some((_, Some(signal))) => arrived.signals.push(*signal),
+                    Some((_, None)) => arrived.child = true,
+                    None => {}
+                }
+            }
+            if length < buffer.len() {
+                break;
+            }
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// `nohup` ignores SIGHUP for us, and means it. SIGCHLD is ignored by default
+/// and watched all the same.
+fn is_ignored(number: i32) -> bool {
+    if number == libc::SIGCHLD || number == libc::SIGWINCH {
+        return false;
+    }
+    let mut action: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
+    // SAFETY: asks only; the call fills in `action` when it returns 0.
+    unsafe {
+        libc::sigaction(number, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
