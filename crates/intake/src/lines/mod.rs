@@ -1,0 +1,49 @@
+//! Commands, one a line, as the bytes arrive.
+//!
+//! ```text
+//! # a comment, skipped like blank lines
+//! python prepare.py
+//! #packhorse gpus=0.5 retries=2 timeout=2h
+//! python train.py --lr 0.1 \
+//!     --epochs 90
+//! ```
+//!
+//! A backslash at the end of a line joins it to the next, as in a shell. A
+//! directive `#packhorse KEY=VALUE …` says what the next command needs:
+//! `gpus`, `cores`, `priority`, `retries`, `timeout`, a `name`, and the names
+//! of earlier tasks it comes `after`. A command whose directive is wrong is not
+//! handed out: half of what was asked for may be the wrong half.
+//!
+//! With [`Separator::Null`] every item is a command exactly as it is.
+
+mod directive;
+mod error;
+mod options;
+mod reader;
+mod splitter;
+#[cfg(test)]
+mod tests;
+
+pub use error::{LineError, LineProblem};
+pub use options::Options;
+pub use reader::{Entry, Lines};
+
+/// What stands between two commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Separator {
+    /// The end of a line.
+    #[default]
+    Newline,
+    /// A NUL byte, so that a command may have several lines.
+    Null,
+}
+
+impl Separator {
+    /// The byte itself.
+    pub const fn byte(self) -> u8 {
+        match self {
+            Self::Newline => b'\n',
+            Self::Null => 0,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Numbers as people write them, kept as they are: 0.1 is one tenth.
+
+/// As many digits as can be brought to a common scale and still be counted.
+const MOST_DIGITS: usize = 30;
+
+/// `mantissa` × 10^-`scale`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Decimal {
+    pub mantissa: i128,
+    /// How many digits there are after the point.
+    pub scale: u32,
+    /// How many there are before it, if that was meant: 007 has three.
+    pub width: u32,
+}
+
+/// A number with more digits than we can compute with.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooManyDigits;
+
+/// The parts of a number, if the text is one.
+struct Parts<'a> {
+    negative: bool,
+    whole: &'a str,
+    fraction: &'a str,
+    exponent: &'a str,
+}
+
+/// Whether the text is a number: `-1`, `0.5`, `.5`, `1e-4`.
+pub(super) fn is_number(text: &str) -> bool {
+    Parts::of(text).is_some()
+}
+
+impl Decimal {
+    /// The number, if the text is one.
+    pub fn parse(text: &str) -> Option<Result<Self, TooManyDigits>> {
+        Parts::of(text).map(|parts| parts.decimal().ok_or(TooManyDigits))
+    }
+
+    /// The mantissa that the same number has at a larger scale.
+    pub fn at_scale(self, scale: u32) -> Result<i128, TooManyDigits> {
+        10_i128
+            .checked_pow(scale.saturating_sub(self.scale))
+            .and_then(|factor| self.mantissa.checked_mul(factor))
+            .ok_or(TooManyDigits)
+    }
+
+    /// Appends it with every digit of its scale.
+    pub fn push_to(self, out: &mut Vec<u8>) {
+        // The sign, the digits of a u128, and the zeros that `scale` and
+        // `width` may put in front of them.
+        let mut text = [b'0'; 160];
+        let scale = (self.scale as usize).min(64);
+        let least = scale + (self.width as usize).clamp(1, 64);
+        let mut at = text.len();
+        let mut digits = 0;
+        let mut rest = self.mantissa.unsigned_abs();
+        while rest > 0 || digits < least {
+            if digits == scale && scale > 0 {
+                at -= 1;
+                text[at] = b'.';
+            }
+            at -= 1;
+            text[at] = b'0' + next_digit(&mut rest);
+            digits += 1;
+        }
+        if self.mantissa < 0 {
+            at -= 1;
+            text[at] = b'-';
+        }
+        out.extend_from_slice(&text[at..]);
+    }
+}
+
+/// Takes the last digit off.
+fn next_digit(rest: &mut u128) -> u8 {
+    // Several times faster, and nearly always possible.
+    if let Ok(mut small) = u64::try_from(*rest) {
+        let digit = small % 10;
+        small /= 10;
+        *rest = u128::from(small);
+        return digit.to_le_bytes()[0];
+    }
+    let digit = *rest % 10;
+    *rest /= 10;
+    digit.to_le_bytes()[0]
+}
+
+impl<'a> Parts<'a> {
+    fn of(text: &'a str) -> Option<Self> {
+        let all_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        let (negative, unsigned) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let (number, exponent) = match unsigned.split_once(['e', 'E']) {
+            Some((number, exponent)) => (number, Some(exponent)),
+            None => (unsigned, None),
+        };
+        let (whole, fraction) = match number.split_once('.') {
+            Some((_, "")) => return None,
+            Some(parts) => parts,
+            None => (number, ""),
+        };
+        if (whole.is_empty() && fraction.is_empty()) || !all_digits(whole) || !all_digits(fraction)
+        {
+            return None;
+        }
+        if let Some(exponent) = exponent {
+            let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+            if digits.is_empty() || !all_digits(digits) {
+                return None;
+            }
+        }
+        Some(Self {
+            negative,
+            whole,
+            fraction,
+            exponent: exponent.unwrap_or("0"),
+        })
+    }
+
+    fn decimal(&self) -> Option<Decimal> {
+        let is_padded = self.whole.len() > 1 && self.whole.starts_with('0');
+        let digits = self.whole.len() + self.fraction.len();
+        let exponent: i32 = self.exponent.parse().ok()?;
+        if digits > MOST_DIGITS || exponent.unsigned_abs() as usize > MOST_DIGITS {
+            return None;
+        }
+        let mut mantissa: i128 = 0;
+        for digit in self.whole.bytes().chain(self.fraction.bytes()) {
+            mantissa = mantissa * 10 + i128::from(digit - b'0');
+        }
+        if self.negative {
+            mantissa = -mantissa;
+        }
+        let scale = i32::try_from(self.fraction.len()).ok()? - exponent;
+        if scale < 0 {
+            mantissa = mantissa.checked_mul(10_i128.checked_pow(scale.unsigned_abs())?)?;
+        }
+        Some(Decimal {
+            mantissa,
+            scale: scale.max(0).unsigned_abs(),
+            width: u32::try_from(self.whole.len())
+                .ok()
+                .filter(|_| is_padded)
+                .unwrap_or(0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_prints_with_the_digits_it_was_written_with() {
+        for (text, wanted) in [
+            ("0", "0"),
+            ("-0", "0"),
+            ("+7", "7"),
+            ("007", "007"),
+            ("-07", "-07"),
+            ("0.50", "0.50"),
+            (".5", "0.5"),
+            ("-.25", "-0.25"),
+            ("1e3", "1000"),
+            ("1.5e3", "1500"),
+            ("1e-4", "0.0001"),
+            ("12.5E-1", "1.25"),
+            (
+                "123456789012345678901234567890",
+                "123456789012345678901234567890",
+            ),
+        ] {
+            let mut out = Vec::new();
+            Decimal::parse(text).unwrap().unwrap().push_to(&mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_none() {
+        for text in [
+            "", "-", ".", "1.", "e5", "1e", "1e+", "1e5.0", "0x10", "inf", "nan", "1_000", "--1",
+            "1 ", "٣",
+        ] {
+            assert_eq!(Decimal::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_too_long_to_compute_with_is_refused() {
+        for text in ["1e31", "1e-31", "1e99999999999", &"9".repeat(31)] {
+            assert_eq!(Decimal::parse(text), Some(Err(TooManyDigits)), "{text}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+use std::fmt;
+use std::io;
+use std::ops::Range;
+
+use crate::excerpt::{Colour, Excerpt, Report};
+
+/// Why there is no such sweep.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SweepError {
+    /// Something in the template.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// A value of a parameter.
+    #[error("parameter `{name}`: {problem}")]
+    Parameter {
+        /// The parameter.
+        name: String,
+        /// What is wrong with it.
+        problem: ParameterProblem,
+    },
+    /// Two parameters have the same name.
+    #[error(
+        "parameter `{name}` is given twice\n\
+         hint: give all its values at once, or choose another name"
+    )]
+    Twice {
+        /// The name.
+        name: String,
+    },
+    /// A parameter that the template does not use.
+    #[error(
+        "parameter `{name}` is not used: there is no `{{{name}}}` in the template\n\
+         hint: put it into the template, or leave the parameter out"
+    )]
+    Unused {
+        /// The parameter.
+        name: String,
+    },
+    /// Parameters that should advance together do not exist.
+    #[error(
+        "there is no parameter `{name}` to zip\nhint: {}",
+        match nearest {
+            Some(nearest) => format!("did you mean `{nearest}`?"),
+            None => format!("give it values: -p {name} …"),
+        }
+    )]
+    UnknownZip {
+        /// The name.
+        name: String,
+        /// The one that was probably meant.
+        nearest: Option<String>,
+    },
+    /// One parameter cannot advance with two others independently.
+    #[error("parameter `{name}` is zipped twice\nhint: name all that advance together in one zip")]
+    ZippedTwice {
+        /// The parameter.
+        name: String,
+    },
+    /// A zip of one, or of none.
+    #[error("a zip needs at least two parameters\nhint: name them together: lr,bs")]
+    ZipOfOne,
+    /// Parameters that should advance together have unequal numbers of values.
+    #[error(
+        "zipped parameters must have the same number of values: {}\n\
+         hint: add the missing values, or leave them unzipped to combine each with each",
+        lengths.iter().map(|(name, len)| format!("`{name}` has {len}")).collect::<Vec<_>>().join(", ")
+    )]
+    UnequalZip {
+        /// Each parameter with how many it has.
+        lengths: Vec<(String, u128)>,
+    },
+    /// More combinations than can be counted.
+    #[error("there are more than 10^38 combinations\nhint: give fewer values, or zip some")]
+    TooMany,
+    /// A command that would not be one line, or one item.
+    #[error(
+        "{place} contains {}, which would cut the command in two\nhint: {}",
+        if *null { "a NUL byte" } else { "a newline" },
+        if *null { "remove it" } else { "use --null to separate the commands by NUL bytes" },
+    )]
+    Separator {
+        /// The template, or which parameter.
+        place: String,
+        /// Whether commands were to be separated by NUL bytes.
+        null: bool,
+    },
+}
+
+/// What is wrong with a parameter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParameterProblem {
+    /// Its name is empty.
+    #[error("it has no name\nhint: write -p NAME VALUE …")]
+    NoName,
+    /// It has nothing to iterate over.
+    #[error("it has no values\nhint: write -p NAME VALUE …")]
+    NoValues,
+    /// A range that stops in the middle.
+    #[error("the range `{value}` has no {end}\nhint: both ends are needed: 1..10 or 0..1:0.1")]
+    OpenRange {
+        /// The value.
+        value: String,
+        /// Which end: `beginning` or `end`.
+        end: &'static str,
+    },
+    /// Three dots, or a number that begins with its point.
+    #[error("the range `{value}` has more than two dots\nhint: write 1..5, and 0.5 rather than .5")]
+    Dots {
+        /// The value.
+        value: String,
+    },
+    /// The step is not where, or what, it should be.
+    #[error("the step of the range `{value}` is not a number\nhint: write it like 1..9:2")]
+    Step {
+        /// The value.
+        value: String,
+    },
+    /// A range of decimals does not say how they follow each other.
+    #[error("the range `{value}` needs a step\nhint: write it like {value}:0.1")]
+    NoStep {
+        /// The value.
+        value: String,
+    },
+    /// It would never arrive.
+    #[error("the step of the range `{value}` is zero\nhint: leave it out, or write it like 1..9:2")]
+    ZeroStep {
+        /// The value.
+        value: String,
+    },
+    /// It leads away from the other end.
+    #[error("the step of the range `{value}` leads away from its end\nhint: leave out its sign")]
+    WrongWay {
+        /// The value.
+        value: String,
+    },
+    /// Numbers that cannot be computed exactly.
+    #[error("the range `{value}` has too many digits\nhint: at most 30 digits in all")]
+    Digits {
+        /// The value.
+        value: String,
+    },
+    /// How many values there should be is missing, or no number of at least 2.
+    #[error(
+        "`{value}` needs a number of values, at least 2, as both ends are among them\n\
+         hint: write it like log:1e-4..1e-1:4"
+    )]
+    LogCount {
+        /// The value.
+        value: String,
+    },
+    /// There is no logarithm of the ends.
+    #[error("`{value}` needs ends above zero\nhint: write it like log:1e-4..1e-1:4")]
+    LogEnds {
+        /// The value.
+        value: String,
+    },
+    /// So close together that they would be the same number.
+    #[error("`{value}` has so many values that they could not be told apart\nhint: ask for fewer")]
+    LogCrowded {
+        /// The value.
+        value: String,
+    },
+}
+
+/// A place in the template that cannot be filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateError(Box<Inner>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Inner {
+    problem: TemplateProblem,
+    excerpt: Excerpt,
+}
+
+/// What is wrong with a place in the template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TemplateProblem {
+    /// A `{` without its `}`.
+    #[error("this `{{` is never closed")]
+    Unclosed,
+    /// A `}` without its `{`.
+    #[error("this `}}` closes nothing")]
+    Single,
+    /// A `{` with another before its `}`, as in JSON.
+    #[error("this `{{` is not closed before the next one")]
+    Nested,
+    /// `{}` or `{0}`.
+    #[error("a placeholder needs the name of a parameter")]
+    Positional,
+    /// `{x:.3f}`.
+    #[error("a placeholder cannot have a format")]
+    Format {
+        /// The placeholder's name.
+        name: String,
+    },
+    /// `{x!r}`.
+    #[error("a placeholder cannot have a conversion")]
+    Conversion {
+        /// The placeholder's name.
+        name: String,
+    },
+    /// `{x.y}` or `{x[0]}`.
+    #[error("a value is text, and has neither attributes nor items")]
+    Attribute {
+        /// The placeholder's name.
+        name: String,
+    },
+    /// A placeholder that nothing fills.
+    #[error("there is no parameter `{name}`")]
+    Unknown {
+        /// The placeholder's name.
+        name: String,
+        /// The one that was probably meant.
+        nearest: Option<String>,
+        /// Whether it is a variable of the shell: `${HOME}`.
+        dollar: bool,
+    },
+}
+
+impl TemplateProblem {
+    fn hint(&self) -> String {
+        match self {
+            Self::Unclosed | Self::Nested => "write {{ for a literal brace".to_owned(),
+            Self::Single => "write }} for a literal brace".to_owned(),
+            Self::Positional => {
+                "write {NAME} and give -p NAME VALUE …, or {{ and }} for literal braces".to_owned()
+            }
+            Self::Format { name } | Self::Conversion { name } => {
+                format!("write {{{name}}}: values are put in as they are given")
+            }
+            Self::Attribute { name } => format!(
+                "write {{{name}}}, or {{{{ and }}}} for literal braces; names have no `.` or `[`"
+            ),
+            Self::Unknown {
+                nearest: Some(nearest),
+                ..
+            } => format!("did you mean {{{nearest}}}?"),
+            Self::Unknown {
+                name, dollar: true, ..
+            } => format!("write ${{{{{name}}}}} for a variable of the shell"),
+            Self::Unknown { name, .. } if is_plain(name) => {
+                format!("give it values: -p {name} …; or write {{{{ and }}}} for literal braces")
+            }
+            Self::Unknown { .. } => "write {{ and }} for literal braces".to_owned(),
+        }
+    }
+
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Single => "a single brace",
+            Self::Unclosed | Self::Nested => "opened here",
+            Self::Positional => "no name",
+            Self::Format { .. } => "a format",
+            Self::Conversion { .. } => "a conversion",
+            Self::Attribute { .. } => "part of a value",
+            Self::Unknown { .. } => "no values for it",
+        }
+    }
+}
+
+/// Whether a person would call a parameter so.
+fn is_plain(name: &str) -> bool {
+    name.chars()
+        .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
+}
+
+impl TemplateError {
+    pub(super) fn new(template: &str, place: Range<usize>, problem: TemplateProblem) -> Self {
+        Self(Box::new(Inner {
+            problem,
+            excerpt: Excerpt::new(template.as_bytes(), place),
+        }))
+    }
+
+    /// The character of the template where it begins, counted from 1.
+    pub fn column(&self) -> u64 {
+        self.0.excerpt.column()
+    }
+
+    /// What is wrong.
+    pub fn problem(&self) -> &TemplateProblem {
+        &self.0.problem
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        self.0.problem.hint()
+    }
+
+    /// The whole message: what is wrong, the template with a mark under the
+    /// place, and what to do.
+    pub fn render(&self, source_name: &str, colour: Colour) -> String {
+        let report = Report {
+            title: &self.0.problem.to_string(),
+            label: self.0.problem.label(),
+            hint: Some(&self.hint()),
+            source_name,
+            line: 1,
+        };
+        self.0.excerpt.render(&report, colour)
+    }
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (column, problem) = (self.column(), &self.0.problem);
+        write!(f, "template, column {column}: {problem}")?;
+        write!(f, "\nhint: {}", self.hint())
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+/// Why a sweep could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// It cannot be told apart into commands.
+    #[error(transparent)]
+    Sweep(#[from] SweepError),
+    /// The other side did not take it.
+    #[error("the commands could not be written: {0}")]
+    Io(#[from] io::Error),
+}

@@ -1,0 +1,39 @@
+//! A template and the values of its parameters → one command a combination.
+//!
+//! ```
+//! use packhorse_intake::sweep::{Order, Parameter, Sweep, Template};
+//!
+//! let template = Template::parse("train --lr {lr} --bs {bs}")?;
+//! let sweep = Sweep::builder(template)
+//!     .parameter(Parameter::parse("lr", &["log:0.001..0.1:3"])?)
+//!     .parameter(Parameter::parse("bs", &["32", "64"])?)
+//!     .order(Order::Grid)
+//!     .build()?;
+//! assert_eq!(sweep.len(), 6);
+//! assert_eq!(sweep.command(5).as_deref(), Some(b"train --lr 0.1 --bs 64".as_slice()));
+//! # Ok::<(), packhorse_intake::sweep::SweepError>(())
+//! ```
+//!
+//! Nothing is ever expanded: a combination is computed from its index, and a
+//! shuffled order is a permutation that is computed too. So the first ten of
+//! 10^12 combinations, shuffled, come at once, and memory does not grow with
+//! the grid.
+
+mod axis;
+mod cursor;
+mod decimal;
+mod error;
+mod grid;
+mod logarithmic;
+mod parameter;
+mod permutation;
+mod range;
+mod template;
+#[cfg(test)]
+mod tests;
+
+pub use cursor::Commands;
+pub use error::{ParameterProblem, SweepError, TemplateError, TemplateProblem, WriteError};
+pub use grid::{Builder, Order, Sweep};
+pub use parameter::Parameter;
+pub use template::Template;

@@ -1,0 +1,156 @@
+use super::error::{ParameterProblem, SweepError};
+use super::logarithmic::Logarithmic;
+use super::range::{Dotted, Steps};
+use crate::excerpt::quoted;
+
+/// A name with the values it takes, one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    name: String,
+    values: Values,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Values {
+    Texts(Vec<String>),
+    /// Each with how many values there are up to its end.
+    Mixed(Vec<(u128, Segment)>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Segment {
+    Text(String),
+    Steps(Steps),
+    Logarithmic(Logarithmic),
+}
+
+impl Parameter {
+    /// Values as they are, whatever they look like.
+    pub fn literal<T: AsRef<str>>(name: &str, values: &[T]) -> Result<Self, SweepError> {
+        check(name, values.is_empty())?;
+        Ok(Self {
+            name: name.to_owned(),
+            values: Values::Texts(values.iter().map(|v| v.as_ref().to_owned()).collect()),
+        })
+    }
+
+    /// Values, ranges of whole numbers or decimals (`1..10`, `0..1:0.1`, both
+    /// ends included), and ranges in the logarithm (`log:1e-4..1e-1:4`).
+    ///
+    /// What only looks like one, such as `../data` or `a..b`, is a value.
+    pub fn parse<T: AsRef<str>>(name: &str, values: &[T]) -> Result<Self, SweepError> {
+        check(name, values.is_empty())?;
+        let mut segments = Vec::with_capacity(values.len());
+        let mut len = 0_u128;
+        for value in values {
+            let segment =
+                Segment::parse(value.as_ref()).map_err(|problem| SweepError::Parameter {
+                    name: quoted(name.as_bytes()),
+                    problem,
+                })?;
+            len = len.checked_add(segment.len()).ok_or(SweepError::TooMany)?;
+            segments.push((len, segment));
+        }
+        let is_text = |(_, segment): &(u128, Segment)| matches!(segment, Segment::Text(_));
+        if segments.iter().all(is_text) {
+            return Self::literal(name, values);
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            values: Values::Mixed(segments),
+        })
+    }
+
+    /// What the template calls it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many values it has.
+    pub fn len(&self) -> u128 {
+        match &self.values {
+            Values::Texts(texts) => texts.len() as u128,
+            Values::Mixed(segments) => segments.last().map_or(0, |&(end, _)| end),
+        }
+    }
+
+    /// Whether it has no values, which none has.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends the value at `index`, which must be less than [`Self::len`]; if
+    /// it is not, nothing is appended.
+    pub(super) fn push_value(&self, index: u128, out: &mut Vec<u8>) {
+        match &self.values {
+            Values::Texts(texts) => {
+                let text = usize::try_from(index).ok().and_then(|i| texts.get(i));
+                out.extend_from_slice(text.map_or("", String::as_str).as_bytes());
+            }
+            Values::Mixed(segments) => {
+                let at = segments.partition_point(|&(end, _)| end <= index);
+                if let Some((end, segment)) = segments.get(at) {
+                    segment.push_value(index - (end - segment.len()), out);
+                }
+            }
+        }
+    }
+
+    /// Whether the byte is in any of its values. Numbers contain neither
+    /// newlines nor NUL bytes.
+    pub(super) fn contains(&self, byte: u8) -> bool {
+        let has = |text: &String| memchr::memchr(byte, text.as_bytes()).is_some();
+        match &self.values {
+            Values::Texts(texts) => texts.iter().any(has),
+            Values::Mixed(segments) => segments
+                .iter()
+                .any(|(_, segment)| matches!(segment, Segment::Text(text) if has(text))),
+        }
+    }
+}
+
+impl Segment {
+    fn parse(value: &str) -> Result<Self, ParameterProblem> {
+        if let Some(range) = value.strip_prefix("log:") {
+            if let Some(dotted) = Dotted::of(range, value)? {
+                return Logarithmic::new(&dotted, value).map(Self::Logarithmic);
+            }
+        } else if let Some(dotted) = Dotted::of(value, value)? {
+            return Steps::new(&dotted, value).map(Self::Steps);
+        }
+        Ok(Self::Text(value.to_owned()))
+    }
+
+    fn len(&self) -> u128 {
+        match self {
+            Self::Text(_) => 1,
+            Self::Steps(steps) => steps.len(),
+            Self::Logarithmic(all) => all.len(),
+        }
+    }
+
+    fn push_value(&self, index: u128, out: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Self::Steps(steps) => steps.push_value(index, out),
+            Self::Logarithmic(all) => all.push_value(index, out),
+        }
+    }
+}
+
+fn check(name: &str, is_empty: bool) -> Result<(), SweepError> {
+    let problem = if name.is_empty() {
+        ParameterProblem::NoName
+    } else if is_empty {
+        ParameterProblem::NoValues
+    } else {
+        return Ok(());
+    };
+    Err(SweepError::Parameter {
+        name: quoted(name.as_bytes()),
+        problem,
+    })
+}
+
+#[cfg(test)]
+mod tests;

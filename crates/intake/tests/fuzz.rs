@@ -1,0 +1,173 @@
+//! A short run of what the fuzzer does for hours: bytes put together from
+//! interesting pieces, then damaged. The seed is fixed, so that a failure here
+//! is a failure everywhere.
+
+use packhorse_intake::fuzz;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed};
+
+const PIECES: &[&str] = &[
+    "python train.py --lr {lr}",
+    "{",
+    "}",
+    "{{",
+    "}}",
+    "{a}",
+    "{b}",
+    "{}",
+    "{0}",
+    "{a:",
+    "{a!r}",
+    "{a.b}",
+    "{a[0]}",
+    "${HOME}",
+    "\n",
+    "\n",
+    "\r\n",
+    "\0",
+    "\\",
+    "\\\n",
+    "\\ ",
+    " ",
+    " ",
+    "\t",
+    "#",
+    "#packhorse ",
+    "#packhorse gpus=0.5 ",
+    "#packhorse: x=1",
+    "cores=2 ",
+    "cores=99999999999",
+    "priority=-3 ",
+    "retries=",
+    "timeout=2h ",
+    "timeout=1e999",
+    "name=n ",
+    "after=n,m ",
+    "=",
+    ",",
+    "\na ",
+    "\nb ",
+    "\na 1 2",
+    "\nb 1..3",
+    "\n--zip a b",
+    "1",
+    "-",
+    ".",
+    "..",
+    "1..",
+    "..5",
+    "1..5",
+    "0.1..0.5:0.1",
+    "5..1:-2",
+    "1..5:0",
+    ":",
+    "log:",
+    "log:1e-4..1e-1:4",
+    "log:1..2:99999999999",
+    "1e308",
+    "1e-308",
+    "e",
+    "170141183460469231731687303715884105727",
+    "1..1e30",
+    "../data",
+    "a..b",
+    "é",
+    "漢字",
+    "\u{feff}",
+    "\u{202e}",
+    "\u{301}",
+    "👩‍👩‍👧",
+    "\x1b[31m",
+];
+
+const VALUES: &[&str] = &[
+    "1",
+    "",
+    "x",
+    "../data",
+    "1..3",
+    "0.1..0.5:0.1",
+    "5..1:-2",
+    "-3..3:2",
+    "08..11",
+    "1..1e30",
+    "log:1e-4..1e-1:4",
+    "log:9..2:3",
+    "log:1e-300..1e300:7",
+    "a..b",
+    "é",
+    "\0",
+];
+
+/// Any pieces, one after the other.
+fn pieces() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(PIECES), 0..12).prop_map(|pieces| pieces.concat())
+}
+
+/// What is nearly always a sweep, until it is damaged.
+fn parameters() -> impl Strategy<Value = String> {
+    let shown = prop::sample::select(&["{a}", "{b}", "{{", "}}", " ", "x", "\\", "é"][..]);
+    let template = prop::collection::vec(shown, 0..6);
+    let values = || prop::collection::vec(prop::sample::select(VALUES), 1..4);
+    let zip = prop::sample::select(&["", "", "\n--zip a b", "\n--zip b a a"][..]);
+    (template, values(), values(), zip).prop_map(|(template, a, b, zip)| {
+        let (a, b) = (a.join(" "), b.join(" "));
+        format!("{}\na {a}\nb {b}{zip}", template.concat())
+    })
+}
+
+fn damaged(text: impl Strategy<Value = String>, most: usize) -> impl Strategy<Value = Vec<u8>> {
+    let change = (any::<prop::sample::Index>(), any::<u8>(), 0..4_u8);
+    let damage = prop::collection::vec(change, 0..most);
+    (text, damage).prop_map(|(text, damage)| {
+        let mut bytes = text.into_bytes();
+        for (place, byte, kind) in damage {
+            let at = place.index(bytes.len() + 1);
+            match kind {
+                0 => bytes.insert(at, byte),
+                1 if at < bytes.len() => bytes[at] = byte,
+                2 if at < bytes.len() => drop(bytes.remove(at)),
+                _ => {
+                    let tail = bytes[at..].to_vec();
+                    bytes.extend(tail.into_iter().take(20));
+                }
+            }
+        }
+        bytes
+    })
+}
+
+fn config(cases: u32) -> Config {
+    Config {
+        cases,
+        rng_seed: RngSeed::Fixed(0x7061_636b),
+        failure_persistence: None,
+        ..Config::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(config(10_000))]
+
+    #[test]
+    fn no_bytes_make_lines_panic(bytes in damaged(pieces(), 4)) {
+        fuzz::lines(&bytes);
+    }
+
+    #[test]
+    fn no_bytes_make_a_sweep_panic(
+        bytes in prop_oneof![damaged(pieces(), 4), damaged(parameters(), 3)]
+    ) {
+        fuzz::sweep(&bytes);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(500))]
+
+    #[test]
+    fn nor_do_bytes_that_are_random_altogether(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fuzz::lines(&bytes);
+        fuzz::sweep(&bytes);
+    }
+}
