@@ -39,7 +39,7 @@ pub enum Refusal {
         most_cores: u32,
     },
     /// Some node has the devices and some node has the cores, but not the same.
-    #[error("it needs {} and {} of one node, and no node has both", Number(*devices, "GPU"), Number(*cores, "core"))]
+    #[error("it needs {} and {} on one machine, and none has both", Number(*devices, "GPU"), Number(*cores, "core"))]
     NoNodeHasBoth {
         /// How many devices it needs.
         devices: u32,
@@ -51,7 +51,7 @@ pub enum Refusal {
 fn most(most: u32, thing: &'static str) -> String {
     match most {
         0 => format!("there is no {thing} to give out"),
-        _ => format!("no node has more than {}", Number(most, thing)),
+        _ => format!("there is no machine with more than {}", Number(most, thing)),
     }
 }
 
