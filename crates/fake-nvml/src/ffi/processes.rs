@@ -1,0 +1,145 @@
+//! Who is on a device.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use super::call::{Call, unreadable};
+use super::nvml;
+use super::pointers::{Array, InOut};
+use super::target::{Handle, Target};
+use crate::{Code, FakeProcess, Growth, Kind};
+
+/// `nvmlProcessInfo_v1_t`.
+#[repr(C)]
+pub struct RowV1 {
+    pid: u32,
+    memory: u64,
+}
+
+/// `nvmlProcessInfo_t`, as the second and third version of the calls have it.
+#[repr(C)]
+pub struct Row {
+    pid: u32,
+    memory: u64,
+    gpu_instance: u32,
+    compute_instance: u32,
+}
+
+/// What stands for the instance when there is none.
+const NO_INSTANCE: u32 = u32::MAX;
+
+/// The ids of processes that appear by the fault [`Growth`].
+const GROWN: u32 = 4_000_000;
+
+nvml!(nvmlDeviceGetComputeRunningProcesses:
+fn(handle: Handle, count: InOut<u32>, rows: Array<RowV1>) |call| {
+    let listed = list(call, handle, Kind::Compute, is_question(&count, &rows)?)?;
+    fill(&count, &rows, listed.into_iter().map(RowV1::from))
+});
+
+nvml!(nvmlDeviceGetComputeRunningProcesses_v2 | nvmlDeviceGetComputeRunningProcesses_v3:
+fn(handle: Handle, count: InOut<u32>, rows: Array<Row>) |call| {
+    let listed = list(call, handle, Kind::Compute, is_question(&count, &rows)?)?;
+    fill(&count, &rows, listed.into_iter())
+});
+
+nvml!(nvmlDeviceGetGraphicsRunningProcesses:
+fn(handle: Handle, count: InOut<u32>, rows: Array<RowV1>) |call| {
+    let listed = list(call, handle, Kind::Graphics, is_question(&count, &rows)?)?;
+    fill(&count, &rows, listed.into_iter().map(RowV1::from))
+});
+
+nvml!(nvmlDeviceGetGraphicsRunningProcesses_v2 | nvmlDeviceGetGraphicsRunningProcesses_v3:
+fn(handle: Handle, count: InOut<u32>, rows: Array<Row>) |call| {
+    let listed = list(call, handle, Kind::Graphics, is_question(&count, &rows)?)?;
+    fill(&count, &rows, listed.into_iter())
+});
+
+nvml!(nvmlDeviceGetMPSComputeRunningProcesses_v2
+    | nvmlDeviceGetMPSComputeRunningProcesses_v3:
+fn(handle: Handle, count: InOut<u32>, rows: Array<Row>) |call| {
+    Target::read(call, handle)?;
+    fill(&count, &rows, std::iter::empty())
+});
+
+impl From<Row> for RowV1 {
+    fn from(row: Row) -> Self {
+        Self {
+            pid: row.pid,
+            memory: row.memory,
+        }
+    }
+}
+
+/// Whether the caller only wants to know how long the list is.
+fn is_question<R>(count: &InOut<u32>, rows: &Array<R>) -> Result<bool, Code> {
+    Ok(rows.is_null() || count.get()? == 0)
+}
+
+/// Gives the list if there is room for it, and its length in any case.
+fn fill<R>(
+    count: &InOut<u32>,
+    rows: &Array<R>,
+    listed: impl ExactSizeIterator<Item = R>,
+) -> Result<(), Code> {
+    let room = count.get()? as usize;
+    let length = listed.len();
+    count.put(u32::try_from(length).map_err(|_| Code::Unknown)?)?;
+    if length == 0 {
+        return Ok(());
+    }
+    if length > room || rows.is_null() {
+        return Err(Code::InsufficientSize);
+    }
+    rows.put(listed)
+}
+
+fn list(call: &Call, handle: Handle, kind: Kind, question: bool) -> Result<Vec<Row>, Code> {
+    let target = Target::read(call, handle)?;
+    let mut rows = Vec::new();
+    let mut add = |uuid: &str, gpu_instance, compute_instance| -> Result<(), Code> {
+        let processes = call.state.read_processes(uuid).map_err(unreadable)?;
+        let of_kind = processes
+            .into_iter()
+            .filter(|process| process.kind == kind || process.kind == Kind::Both);
+        rows.extend(of_kind.map(|FakeProcess { pid, memory, .. }| Row {
+            pid,
+            memory,
+            gpu_instance,
+            compute_instance,
+        }));
+        Ok(())
+    };
+    if let Some(part) = &target.instance {
+        add(&part.uuid, part.gpu_instance, part.compute_instance)?;
+    } else {
+        add(&target.device.uuid, NO_INSTANCE, NO_INSTANCE)?;
+        for part in target.device.instances() {
+            add(&part.uuid, part.gpu_instance, part.compute_instance)?;
+        }
+    }
+    if let Some(growth) = target.device.faults.growth
+        && kind == Kind::Compute
+    {
+        rows.extend((0..grown(call, handle, growth, question)).map(|n| Row {
+            pid: GROWN + n,
+            memory: 1 << 20,
+            gpu_instance: NO_INSTANCE,
+            compute_instance: NO_INSTANCE,
+        }));
+    }
+    Ok(rows)
+}
+
+/// How many processes have appeared by now: the list grows each time right
+/// after somebody has asked for its length.
+fn grown(call: &Call, handle: Handle, growth: Growth, question: bool) -> u32 {
+    static ASKED: Mutex<BTreeMap<(PathBuf, usize), u32>> = Mutex::new(BTreeMap::new());
+    let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (call.state.path().to_owned(), handle.addr());
+    let times = asked.entry(key).or_default();
+    let so_far = *times;
+    *times += u32::from(question);
+    growth.by * so_far.min(growth.times)
+}

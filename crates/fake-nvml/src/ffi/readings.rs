@@ -1,0 +1,150 @@
+//! What changes from moment to moment.
+
+use std::ffi::c_int;
+
+use super::call::{Call, unreadable};
+use super::nvml;
+use super::pointers::{InOut, Out};
+use super::target::{Handle, Target};
+use crate::{Code, FakeDevice};
+
+/// `nvmlMemory_t`.
+#[repr(C)]
+pub struct Memory {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+/// `nvmlMemory_v2_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemoryV2 {
+    version: u32,
+    total: u64,
+    reserved: u64,
+    free: u64,
+    used: u64,
+}
+
+/// `nvmlUtilization_t`.
+#[repr(C)]
+pub struct Utilization {
+    gpu: u32,
+    memory: u32,
+}
+
+/// `nvmlTemperature_t`, version 1.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TemperatureV1 {
+    version: u32,
+    sensor: u32,
+    temperature: c_int,
+}
+
+/// The only sensor that NVML has: the chip itself.
+const CHIP: u32 = 0;
+
+nvml!(nvmlDeviceGetMemoryInfo: fn(handle: Handle, info: Out<Memory>) |call| {
+    let memory = memory(call, &Target::read(call, handle)?)?;
+    // The first version knows no reserved memory and counts it as used.
+    info.put(Memory {
+        total: memory.total,
+        free: memory.free,
+        used: memory.total - memory.free,
+    })
+});
+
+nvml!(nvmlDeviceGetMemoryInfo_v2: fn(handle: Handle, info: InOut<MemoryV2>) |call| {
+    if info.get()?.version != version::<MemoryV2>(2) {
+        return Err(Code::ArgumentVersionMismatch);
+    }
+    info.put(memory(call, &Target::read(call, handle)?)?)
+});
+
+nvml!(nvmlDeviceGetUtilizationRates: fn(handle: Handle, rates: Out<Utilization>) |call| {
+    let target = Target::read(call, handle)?;
+    let device = target.whole()?;
+    let gpu = utilisation(call, device)?;
+    rates.put(Utilization { gpu, memory: gpu / 2 })
+});
+
+nvml!(nvmlDeviceGetTemperature: fn(handle: Handle, sensor: u32, temperature: Out<u32>) |call| {
+    let target = Target::read(call, handle)?;
+    if sensor != CHIP {
+        return Err(Code::InvalidArgument);
+    }
+    temperature.put(target.whole()?.temperature.ok_or(Code::NotSupported)?)
+});
+
+nvml!(nvmlDeviceGetTemperatureV: fn(handle: Handle, reading: InOut<TemperatureV1>) |call| {
+    let asked = reading.get()?;
+    if asked.version != version::<TemperatureV1>(1) {
+        return Err(Code::ArgumentVersionMismatch);
+    }
+    let target = Target::read(call, handle)?;
+    if asked.sensor != CHIP {
+        return Err(Code::InvalidArgument);
+    }
+    let degrees = target.whole()?.temperature.ok_or(Code::NotSupported)?;
+    let temperature = degrees.cast_signed();
+    reading.put(TemperatureV1 { temperature, ..asked })
+});
+
+nvml!(nvmlDeviceGetPowerUsage: fn(handle: Handle, milliwatts: Out<u32>) |call| {
+    let target = Target::read(call, handle)?;
+    milliwatts.put(target.whole()?.power.ok_or(Code::NotSupported)?)
+});
+
+nvml!(nvmlDeviceGetPowerManagementLimit | nvmlDeviceGetEnforcedPowerLimit:
+fn(handle: Handle, milliwatts: Out<u32>) |call| {
+    let target = Target::read(call, handle)?;
+    milliwatts.put(target.whole()?.power_limit.ok_or(Code::NotSupported)?)
+});
+
+nvml!(nvmlDeviceGetPersistenceMode: fn(handle: Handle, mode: Out<u32>) |call| {
+    Target::read(call, handle)?;
+    mode.put(1)
+});
+
+nvml!(nvmlDeviceGetComputeMode: fn(handle: Handle, mode: Out<u32>) |call| {
+    Target::read(call, handle)?;
+    mode.put(0)
+});
+
+/// NVML's way to tell versions of a structure apart.
+fn version<T>(number: usize) -> u32 {
+    u32::try_from(size_of::<T>() | (number << 24)).unwrap_or(0)
+}
+
+fn memory(call: &Call, target: &Target) -> Result<MemoryV2, Code> {
+    let device = &target.device;
+    let used = call.state.used(device, target.uuid()).map_err(unreadable)?;
+    let (total, reserved) = match &target.instance {
+        Some(instance) => (instance.memory_total, 0),
+        None => (device.memory_total, device.memory_reserved),
+    };
+    let used = used.min(total.saturating_sub(reserved));
+    Ok(MemoryV2 {
+        version: version::<MemoryV2>(2),
+        total,
+        reserved,
+        free: total.saturating_sub(reserved + used),
+        used,
+    })
+}
+
+fn utilisation(call: &Call, device: &FakeDevice) -> Result<u32, Code> {
+    if !matches!(device.mig, crate::Mig::Unsupported | crate::Mig::Disabled) {
+        return Err(Code::NotSupported);
+    }
+    let idle = device.utilisation.ok_or(Code::NotSupported)?;
+    let processes = call.state.read_processes(&device.uuid);
+    let busy: u32 = processes
+        .map_err(unreadable)?
+        .iter()
+        .map(|process| process.utilisation)
+        .sum();
+    Ok((idle + busy).min(100))
+}

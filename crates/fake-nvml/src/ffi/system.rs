@@ -1,0 +1,62 @@
+//! Beginning, end, versions.
+
+use std::ffi::{c_char, c_int};
+
+use super::call::{init, shutdown, unreadable};
+use super::nvml;
+use super::pointers::{Out, TextOut};
+use crate::Code;
+
+/// As in NVML's manual.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInit() -> u32 {
+    init("nvmlInit")
+}
+
+/// As in NVML's manual.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInit_v2() -> u32 {
+    init("nvmlInit_v2")
+}
+
+/// As in NVML's manual. The flags only spare the real one some work.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInitWithFlags(_flags: u32) -> u32 {
+    init("nvmlInitWithFlags")
+}
+
+/// As in NVML's manual.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlShutdown() -> u32 {
+    shutdown()
+}
+
+/// As in NVML's manual.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlErrorString(code: u32) -> *const c_char {
+    Code::from_number(code).text().as_ptr()
+}
+
+nvml!(nvmlSystemGetDriverVersion: fn(version: TextOut, length: u32) |call| {
+    let driver = call.state.read_driver().map_err(unreadable)?;
+    version.put(&driver.driver_version, length)
+});
+
+nvml!(nvmlSystemGetNVMLVersion: fn(version: TextOut, length: u32) |call| {
+    let driver = call.state.read_driver().map_err(unreadable)?;
+    version.put(&driver.nvml_version, length)
+});
+
+nvml!(nvmlSystemGetCudaDriverVersion | nvmlSystemGetCudaDriverVersion_v2:
+fn(version: Out<c_int>) |call| {
+    version.put(call.state.read_driver().map_err(unreadable)?.cuda_version)
+});
+
+nvml!(nvmlSystemGetProcessName: fn(pid: u32, name: TextOut, length: u32) |_call| {
+    let path = fs_err::read_link(format!("/proc/{pid}/exe")).map_err(|_| Code::NotFound)?;
+    let path = path.to_string_lossy();
+    // The real one cuts the name to the buffer rather than failing.
+    let room = (length as usize).saturating_sub(1);
+    let cut = path.floor_char_boundary(room);
+    name.put(&path[..cut], length)
+});

@@ -1,0 +1,44 @@
+//! An NVIDIA driver for machines without one.
+//!
+//! Two things in one package:
+//!
+//! - a **shared library** with NVML's C interface, good enough for any NVML
+//!   client. What it reports is read anew at each call from the folder named by
+//!   the environment variable [`STATE_VARIABLE`], so a test can change the
+//!   machine while a program looks at it;
+//! - a **kit** for tests to furnish that folder: [`State`], [`FakeDevice`],
+//!   [`FakeProcess`] and the faults that real drivers have.
+//!
+//! The program `fake-cuda` behaves as a CUDA program does towards the same
+//! folder: it takes memory on its visible devices, and dies of too little.
+//!
+//! ```text
+//!  STATE/driver.json                 versions, faults of the whole driver
+//!        devices/INDEX.json          one device, its MIG instances, its faults
+//!        processes/UUID/PID.json     memory held on a device or MIG instance
+//!        lock                        held while somebody takes memory
+//! ```
+//!
+//! Files are only ever replaced by rename: a reader sees the old or the new
+//! one, never half of it. A process's memory counts while the process lives, as
+//! with a real driver; nobody has to tidy up after a kill.
+//!
+//! The kit panics when it cannot write its folder: a test without its machine
+//! has nothing to test. The shared library never panics across the border.
+
+mod active;
+mod built;
+mod code;
+mod device;
+mod driver;
+mod ffi;
+mod process;
+mod state;
+
+pub use active::Active;
+pub use built::{fake_cuda_path, library_path};
+pub use code::Code;
+pub use device::{FakeDevice, FakeMig, Faults, Growth, Lost, Mig};
+pub use driver::FakeDriver;
+pub use process::{FakeProcess, Kind};
+pub use state::{Full, STATE_VARIABLE, State};

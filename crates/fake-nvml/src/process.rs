@@ -1,0 +1,73 @@
+use fs_err as fs;
+use serde::{Deserialize, Serialize};
+
+/// A process that holds memory on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FakeProcess {
+    /// Its id.
+    pub pid: u32,
+    /// What it holds, in bytes.
+    pub memory: u64,
+    /// In which of NVML's lists it appears.
+    pub kind: Kind,
+    /// Percent of the device that it keeps busy.
+    pub utilisation: u32,
+    /// When it was started, by the kernel's count. With it the process holds
+    /// its memory as long as it lives, and not when another has got its id.
+    /// Without it the process is a pretended one and holds it for ever.
+    pub started: Option<u64>,
+}
+
+/// What a process uses the device for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// CUDA.
+    Compute,
+    /// A display.
+    Graphics,
+    /// CUDA and a display at once: it appears in both lists.
+    Both,
+}
+
+impl FakeProcess {
+    /// A pretended compute process, which never dies.
+    pub fn pretended(pid: u32, memory: u64) -> Self {
+        Self {
+            pid,
+            memory,
+            kind: Kind::Compute,
+            utilisation: 0,
+            started: None,
+        }
+    }
+
+    /// A real compute process, which holds the memory until it dies.
+    pub fn real(pid: u32, memory: u64) -> Self {
+        Self {
+            // One that is gone already has no start; no process has this one.
+            started: Some(start_of(pid).unwrap_or(u64::MAX)),
+            ..Self::pretended(pid, memory)
+        }
+    }
+
+    /// Whether it still holds its memory.
+    pub fn is_alive(&self) -> bool {
+        self.started
+            .is_none_or(|started| start_of(self.pid) == Some(started))
+    }
+}
+
+/// When a process was started, in the kernel's ticks. A zombie counts as gone:
+/// drivers free memory when a process exits, not when its parent notices.
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may itself have spaces and parentheses.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    // Field 22 of proc_pid_stat(5); the state was field 3.
+    fields.nth(18)?.parse().ok()
+}

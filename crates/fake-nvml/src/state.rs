@@ -1,0 +1,241 @@
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fs_err as fs;
+use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{FakeDevice, FakeDriver, FakeProcess};
+
+/// The environment variable that names the state folder.
+pub const STATE_VARIABLE: &str = "FAKE_NVML_STATE";
+
+/// The folder that holds the pretended machine.
+#[derive(Clone, Debug)]
+pub struct State {
+    root: PathBuf,
+}
+
+/// Memory that did not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// What was still free, in bytes, besides what the asker already had.
+    pub free: u64,
+}
+
+impl State {
+    /// Furnishes `root` as a machine with a driver and no devices.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        let state = Self { root: root.into() };
+        fs::create_dir_all(state.root.join("devices")).expect("the test's folder is writable");
+        state.driver(&FakeDriver::default());
+        state
+    }
+
+    /// A folder that was furnished before.
+    pub fn open(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The folder that the environment names.
+    pub fn from_env() -> Option<Self> {
+        std::env::var_os(STATE_VARIABLE).map(Self::open)
+    }
+
+    /// Where it is: the value for [`STATE_VARIABLE`].
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    /// Sets the driver.
+    pub fn driver(&self, driver: &FakeDriver) -> &Self {
+        self.must_replace(&self.root.join("driver.json"), driver)
+    }
+
+    /// Adds a device, or replaces the one with the same index.
+    pub fn device(&self, device: &FakeDevice) -> &Self {
+        self.must_replace(&self.device_file(device.index), device)
+    }
+
+    /// Changes the driver.
+    pub fn change_driver(&self, change: impl FnOnce(&mut FakeDriver)) -> &Self {
+        let mut driver = self.read_driver().expect("the state is readable");
+        change(&mut driver);
+        self.driver(&driver)
+    }
+
+    /// Changes the device `index`, which must be there.
+    pub fn change(&self, index: u32, change: impl FnOnce(&mut FakeDevice)) -> &Self {
+        let mut device: FakeDevice =
+            read(&self.device_file(index)).expect("a device with this index is there");
+        change(&mut device);
+        self.device(&device)
+    }
+
+    /// Lets a process hold memory on the device or MIG instance with this
+    /// UUID, whether it fits or not.
+    pub fn process(&self, uuid: &str, process: &FakeProcess) -> &Self {
+        self.must_replace(&self.process_file(uuid, process.pid), process)
+    }
+
+    /// Takes a process off a device or MIG instance.
+    pub fn end_process(&self, uuid: &str, pid: u32) -> &Self {
+        match fs::remove_file(self.process_file(uuid, pid)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                panic!("the state is not writable: {error}")
+            }
+            _ => self,
+        }
+    }
+
+    /// The driver.
+    pub fn read_driver(&self) -> io::Result<FakeDriver> {
+        match read(&self.root.join("driver.json")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(FakeDriver::default()),
+            other => other,
+        }
+    }
+
+    /// All devices, by index.
+    pub fn read_devices(&self) -> io::Result<Vec<FakeDevice>> {
+        let mut devices: Vec<FakeDevice> = read_all(&self.root.join("devices"))?;
+        devices.sort_by_key(|device| device.index);
+        Ok(devices)
+    }
+
+    /// The living processes on the device or MIG instance with this UUID, by
+    /// id.
+    pub fn read_processes(&self, uuid: &str) -> io::Result<Vec<FakeProcess>> {
+        let mut processes = self.read_remains(uuid)?;
+        processes.retain(FakeProcess::is_alive);
+        Ok(processes)
+    }
+
+    /// Living and dead processes.
+    fn read_remains(&self, uuid: &str) -> io::Result<Vec<FakeProcess>> {
+        let mut processes: Vec<FakeProcess> = read_all(&self.process_folder(uuid))?;
+        processes.sort_by_key(|process| process.pid);
+        Ok(processes)
+    }
+
+    /// What is taken on `device`, or on the instance of it with this UUID, in
+    /// bytes.
+    pub fn used(&self, device: &FakeDevice, uuid: &str) -> io::Result<u64> {
+        let mut processes = self.read_remains(uuid)?;
+        if uuid == device.uuid {
+            for instance in device.instances() {
+                processes.extend(self.read_remains(&instance.uuid)?);
+            }
+        }
+        let lingers = device.faults.memory_lingers;
+        Ok(processes
+            .iter()
+            .filter(|process| lingers || process.is_alive())
+            .map(|process| process.memory)
+            .sum())
+    }
+
+    /// Lets a process have so much memory in all on `device`, or on the
+    /// instance of it with this UUID, if that fits. Takers wait for each
+    /// other, so two never get the same bytes.
+    pub fn take(
+        &self,
+        device: &FakeDevice,
+        uuid: &str,
+        process: &FakeProcess,
+    ) -> io::Result<Result<(), Full>> {
+        let lock = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.root.join("lock"))?;
+        flock(&lock, FlockOperation::LockExclusive)?;
+
+        if !device.faults.memory_lingers {
+            self.sweep(uuid)?;
+        }
+        let own: u64 = self
+            .read_processes(uuid)?
+            .iter()
+            .filter(|other| other.pid == process.pid)
+            .map(|other| other.memory)
+            .sum();
+        let others = self.used(device, uuid)?.saturating_sub(own);
+        let usable = match device.instances().iter().find(|i| i.uuid == uuid) {
+            Some(instance) => instance.memory_total,
+            None => device.memory_total.saturating_sub(device.memory_reserved),
+        };
+        let left = usable.saturating_sub(others);
+        if process.memory > left {
+            return Ok(Err(Full {
+                free: left.saturating_sub(own),
+            }));
+        }
+        self.replace(&self.process_file(uuid, process.pid), process)?;
+        Ok(Ok(()))
+    }
+
+    /// Forgets the dead, so that the folder does not grow for ever.
+    fn sweep(&self, uuid: &str) -> io::Result<()> {
+        for process in self.read_remains(uuid)? {
+            if !process.is_alive() {
+                fs::remove_file(self.process_file(uuid, process.pid))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn device_file(&self, index: u32) -> PathBuf {
+        self.root.join("devices").join(format!("{index}.json"))
+    }
+
+    fn process_folder(&self, uuid: &str) -> PathBuf {
+        self.root.join("processes").join(uuid)
+    }
+
+    fn process_file(&self, uuid: &str, pid: u32) -> PathBuf {
+        self.process_folder(uuid).join(format!("{pid}.json"))
+    }
+
+    fn must_replace(&self, file: &Path, value: &impl Serialize) -> &Self {
+        self.replace(file, value)
+            .expect("the test's folder is writable");
+        self
+    }
+
+    fn replace(&self, file: &Path, value: &impl Serialize) -> io::Result<()> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let draft = self
+            .root
+            .join(format!(".draft-{}-{number}", std::process::id()));
+        fs::write(&draft, serde_json::to_vec_pretty(value)?)?;
+        fs::rename(&draft, file)
+    }
+}
+
+fn read<T: DeserializeOwned>(file: &Path) -> io::Result<T> {
+    Ok(serde_json::from_slice(&fs::read(file)?)?)
+}
+
+/// What is in a folder's files. A folder that is not there is empty, and a file
+/// that went while we were looking is not there.
+fn read_all<T: DeserializeOwned>(folder: &Path) -> io::Result<Vec<T>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut values = Vec::new();
+    for entry in entries {
+        match read(&entry?.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => values.push(other?),
+        }
+    }
+    Ok(values)
+}

@@ -1,0 +1,86 @@
+//! The compute driver's list of devices, and of who holds memory on them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use packhorse_model::Bytes;
+
+use super::card::{Address, text};
+
+/// What the compute driver tells.
+pub(super) struct Kfd {
+    folder: PathBuf,
+    /// Its own number of each device.
+    ids: BTreeMap<Address, u64>,
+}
+
+impl Kfd {
+    /// Reads the topology; it is empty where there is no compute driver.
+    pub(super) fn read(sysfs: &Path) -> Self {
+        let folder = sysfs.join("class/kfd/kfd");
+        let nodes = fs::read_dir(folder.join("topology/nodes"));
+        let ids = nodes
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|node| gpu(&node.path()))
+            .collect();
+        Self { folder, ids }
+    }
+
+    /// Whether it tells of any device.
+    pub(super) fn has_devices(&self) -> bool {
+        !self.ids.is_empty()
+    }
+
+    /// Whether ROCm can use the device that sits there.
+    pub(super) fn knows(&self, address: Address) -> bool {
+        self.ids.contains_key(&address)
+    }
+
+    /// The processes on the device that sits there, by id, with what they
+    /// hold. `None`: the kernel does not tell.
+    pub(super) fn processes(&self, address: Address) -> Option<Vec<(u32, Bytes)>> {
+        let file = format!("vram_{}", self.ids.get(&address)?);
+        let entries = fs::read_dir(self.folder.join("proc")).ok()?;
+        let mut held: Vec<(u32, Bytes)> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let pid = entry.file_name().to_str()?.parse().ok()?;
+                let bytes = text(&entry.path().join(&file))?.parse().ok()?;
+                // Every ROCm process has a file for every device.
+                (bytes > 0).then_some((pid, Bytes(bytes)))
+            })
+            .collect();
+        held.sort_unstable();
+        Some(held)
+    }
+}
+
+/// The address and number of a node that is a GPU; processors are nodes too.
+fn gpu(node: &Path) -> Option<(Address, u64)> {
+    let id: u64 = text(&node.join("gpu_id"))?.parse().ok()?;
+    if id == 0 {
+        return None;
+    }
+    let properties = text(&node.join("properties"))?;
+    let property = |name: &str| -> Option<u32> {
+        let mut words = properties.lines().map(|line| line.split_once(' '));
+        words
+            .find_map(|pair| pair.filter(|(key, _)| *key == name))?
+            .1
+            .parse()
+            .ok()
+    };
+    // Bus, device and function packed as PCI does it.
+    let location = property("location_id")?;
+    let domain = property("domain").unwrap_or(0);
+    let address = (
+        domain,
+        location >> 8,
+        (location >> 3) & 0x1f,
+        location & 0x7,
+    );
+    Some((address, id))
+}

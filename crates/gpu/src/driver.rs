@@ -1,0 +1,82 @@
+use crate::{Amd, BrokenDriver, Config, Device, GpuError, Nvidia, Vendor};
+
+/// The way to this machine's GPUs.
+#[derive(Debug)]
+pub enum Driver {
+    /// NVIDIA's, through NVML.
+    Nvidia(Nvidia),
+    /// AMD's, through sysfs.
+    Amd(Amd),
+    /// There is an NVIDIA driver, and it does not work.
+    Broken(BrokenDriver),
+    /// There is none.
+    None,
+}
+
+/// What there is to choose from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inventory {
+    /// The driver's devices.
+    Devices(Vec<Device>),
+    /// There is a driver, and it does not work.
+    Broken(BrokenDriver),
+    /// There is no driver.
+    NoDriver,
+}
+
+impl Driver {
+    /// Finds the driver.
+    ///
+    /// A machine may have both: then NVIDIA's counts, if it has any device.
+    /// A container image may bring NVIDIA's library without a driver under it:
+    /// that must not hide AMD's devices.
+    ///
+    /// The only error is a library that the configuration names and that
+    /// cannot be loaded.
+    pub fn detect(config: &Config) -> Result<Self, GpuError> {
+        let nvidia = match Nvidia::load(config) {
+            Ok(Some(nvidia)) if nvidia.has_devices() => return Ok(Self::Nvidia(nvidia)),
+            Ok(Some(nvidia)) => Self::Nvidia(nvidia),
+            Ok(None) => Self::None,
+            Err(GpuError::Broken(broken)) => Self::Broken(broken),
+            Err(error) => return Err(error),
+        };
+        Ok(match Amd::find(config) {
+            Some(amd) => Self::Amd(amd),
+            None => nvidia,
+        })
+    }
+
+    /// Whose driver it is.
+    pub const fn vendor(&self) -> Option<Vendor> {
+        match self {
+            Self::Nvidia(_) | Self::Broken(_) => Some(Vendor::Nvidia),
+            Self::Amd(_) => Some(Vendor::Amd),
+            Self::None => None,
+        }
+    }
+
+    /// Every device with all that can be read of it.
+    pub fn devices(&self) -> Result<Vec<Device>, GpuError> {
+        match self {
+            Self::Nvidia(nvidia) => Ok(nvidia.devices()?),
+            Self::Amd(amd) => Ok(amd.devices()),
+            Self::Broken(broken) => Err(broken.clone().into()),
+            Self::None => Ok(Vec::new()),
+        }
+    }
+
+    /// What there is to choose from: every device without the readings that
+    /// change, which are what takes a driver long.
+    pub fn inventory(&self) -> Inventory {
+        match self {
+            Self::Nvidia(nvidia) => match nvidia.identities() {
+                Ok(devices) => Inventory::Devices(devices),
+                Err(broken) => Inventory::Broken(broken),
+            },
+            Self::Amd(amd) => Inventory::Devices(amd.identities()),
+            Self::Broken(broken) => Inventory::Broken(broken.clone()),
+            Self::None => Inventory::NoDriver,
+        }
+    }
+}

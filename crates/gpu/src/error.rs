@@ -1,0 +1,34 @@
+use std::path::PathBuf;
+
+/// Telemetry that could not be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GpuError {
+    /// The NVML library that the configuration names cannot be loaded.
+    #[error(
+        "cannot load the NVML library {}: {reason}\n\
+         hint: correct or unset PACKHORSE_NVML_LIBRARY", .path.display()
+    )]
+    Library {
+        /// The library.
+        path: PathBuf,
+        /// The loader's words.
+        reason: String,
+    },
+    /// The driver is there but does not work.
+    #[error(transparent)]
+    Broken(#[from] BrokenDriver),
+}
+
+/// A driver that is installed and does not work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the NVIDIA driver does not work: {reason}{}", hint_line(.hint.as_deref()))]
+pub struct BrokenDriver {
+    /// What is wrong with it.
+    pub reason: String,
+    /// What to do about it, where that is known.
+    pub hint: Option<String>,
+}
+
+fn hint_line(hint: Option<&str>) -> String {
+    hint.map_or_else(String::new, |hint| format!("\nhint: {hint}"))
+}

@@ -1,0 +1,39 @@
+//! What GPUs there are, how they are, and who is on them.
+//!
+//! ```text
+//!  Config ──▶ Driver::detect ──▶ Nvidia (NVML) ┐
+//!                                Amd (sysfs)   ├─▶ devices()    Vec<Device>, to look at
+//!                                Broken, None  ┘   inventory()  Inventory, to choose from
+//!                                                                   │
+//!  --gpus 0+1 2+3 ──▶ Selection::parse ──▶ resolve ◀────────────────┘
+//!                                             └─▶ Vec<Unit>, each to be given to tasks
+//! ```
+//!
+//! Promises:
+//!
+//! - a machine without a GPU is a normal machine: no driver is no error;
+//! - one GPU that is lost does not hide the others;
+//! - a reading that a device does not have is `None`, never an invented zero;
+//! - free memory is what the driver says is free, never a difference.
+//!
+//! It never decides who gets a device, and never prints.
+
+mod amd;
+mod config;
+mod cores;
+mod device;
+mod driver;
+mod error;
+mod nvidia;
+mod people;
+mod select;
+
+pub use amd::Amd;
+pub use config::{Config, NVML_LIBRARY_VARIABLE, SYSFS_VARIABLE};
+pub use device::{
+    Celsius, Device, Health, Memory, MigInstance, Milliwatts, Percent, Process, Vendor,
+};
+pub use driver::{Driver, Inventory};
+pub use error::{BrokenDriver, GpuError};
+pub use nvidia::Nvidia;
+pub use select::{Member, SelectError, Selection, Unit, looks_like_gpu_list, resolve};

@@ -1,0 +1,128 @@
+//! NVIDIA's devices, through NVML.
+
+mod broken;
+mod reading;
+
+use std::path::{Path, PathBuf};
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use crate::{BrokenDriver, Config, Device, GpuError};
+use broken::broken;
+use reading::{Detail, Reader};
+
+/// The name under which the driver installs NVML.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// NVIDIA's driver.
+#[derive(Debug)]
+pub struct Nvidia {
+    // It has a pointer for each of some 400 functions.
+    nvml: Box<Nvml>,
+    sysfs: PathBuf,
+    proc: PathBuf,
+}
+
+impl Nvidia {
+    /// Loads and initialises NVML. `None`: this machine does not have it.
+    pub(crate) fn load(config: &Config) -> Result<Option<Self>, GpuError> {
+        let library = config.nvml_library.as_deref();
+        let path = library.unwrap_or(Path::new(LIBRARY));
+        match Nvml::builder().lib_path(path.as_os_str()).init() {
+            Ok(nvml) => Ok(Some(Self {
+                nvml: Box::new(nvml),
+                sysfs: config.sysfs.clone(),
+                proc: config.proc.clone(),
+            })),
+            Err(NvmlError::LibloadingError(error)) => {
+                let reason = error_text(&error);
+                match library {
+                    Some(path) => Err(GpuError::Library {
+                        path: path.to_owned(),
+                        reason,
+                    }),
+                    None if is_absent(LIBRARY, &reason) => Ok(None),
+                    None => Err(BrokenDriver { reason, hint: None }.into()),
+                }
+            }
+            // A library without even `nvmlInit`: not NVML at all.
+            Err(NvmlError::FailedToLoadSymbol(reason)) if library.is_some() => {
+                Err(GpuError::Library {
+                    path: path.to_owned(),
+                    reason,
+                })
+            }
+            Err(error) => Err(broken(&error).into()),
+        }
+    }
+
+    /// Whether there is anything to drive. A driver that cannot tell is kept:
+    /// it will say why when it is asked for its devices.
+    pub(crate) fn has_devices(&self) -> bool {
+        !matches!(self.nvml.device_count(), Ok(0))
+    }
+
+    /// Every device with all that can be read of it.
+    pub(crate) fn devices(&self) -> Result<Vec<Device>, BrokenDriver> {
+        self.read(Detail::Everything)
+    }
+
+    /// Every device with what does not change.
+    pub(crate) fn identities(&self) -> Result<Vec<Device>, BrokenDriver> {
+        self.read(Detail::Identity)
+    }
+
+    fn read(&self, detail: Detail) -> Result<Vec<Device>, BrokenDriver> {
+        let count = self.nvml.device_count().map_err(|error| broken(&error))?;
+        let mut reader = Reader::new(&self.nvml, &self.sysfs, &self.proc, detail);
+        Ok((0..count).map(|index| reader.device(index)).collect())
+    }
+}
+
+/// The loader's own words, which the error keeps in its source.
+fn error_text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = cause.to_string();
+        source = cause.source();
+    }
+    text
+}
+
+/// Whether the loader did not find the library at all, rather than finding
+/// something wrong with it or with what it needs.
+fn is_absent(library: &str, reason: &str) -> bool {
+    reason.starts_with(library) && reason.contains("No such file")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(library: &str) -> String {
+        match Nvml::builder().lib_path(library.as_ref()).init() {
+            Err(NvmlError::LibloadingError(error)) => error_text(&error),
+            other => panic!("{library} loaded: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_library_that_is_not_installed_is_absent() {
+        let name = "libpackhorse-none.so.1";
+        assert!(is_absent(name, &load(name)));
+    }
+
+    #[test]
+    fn a_library_that_cannot_be_loaded_is_not_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(LIBRARY);
+        fs_err::write(&file, "no library").unwrap();
+        let name = file.to_str().unwrap();
+        assert!(!is_absent(name, &load(name)));
+        // Found, but something that it needs is not.
+        let reason = "libneeded.so.2: cannot open shared object file: No such file or directory";
+        assert!(!is_absent(LIBRARY, reason));
+    }
+}

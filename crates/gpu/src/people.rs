@@ -1,0 +1,125 @@
+//! Whose process it is, and what it runs.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char};
+use std::mem::MaybeUninit;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use fs_err as fs;
+use packhorse_model::Bytes;
+
+use crate::Process;
+
+/// Looks processes up in `/proc`, and each of their users only once.
+pub(crate) struct People<'a> {
+    proc: &'a Path,
+    names: HashMap<u32, String>,
+}
+
+impl<'a> People<'a> {
+    pub(crate) fn new(proc: &'a Path) -> Self {
+        Self {
+            proc,
+            names: HashMap::new(),
+        }
+    }
+
+    /// The process as people want to see it.
+    pub(crate) fn process(&mut self, pid: u32, memory: Option<Bytes>) -> Process {
+        let folder = self.proc.join(pid.to_string());
+        let owner = fs::metadata(&folder).ok().map(|metadata| metadata.uid());
+        Process {
+            pid,
+            memory,
+            user: owner.map(|uid| self.name(uid)),
+            command: command(&folder),
+        }
+    }
+
+    fn name(&mut self, uid: u32) -> String {
+        self.names
+            .entry(uid)
+            .or_insert_with(|| user_name(uid).unwrap_or_else(|| uid.to_string()))
+            .clone()
+    }
+}
+
+/// The command line; the short name in brackets where there is none, as of
+/// zombies and the kernel's own threads.
+fn command(folder: &Path) -> Option<String> {
+    let line = fs::read(folder.join("cmdline")).ok()?;
+    let line = printable(&line);
+    if !line.is_empty() {
+        return Some(line);
+    }
+    let name = fs::read(folder.join("comm")).ok()?;
+    Some(format!("[{}]", printable(&name)))
+}
+
+/// Strangers choose these bytes, and they end up on a terminal: no zero, no
+/// line end and no escape sequence gets through.
+fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.replace(char::is_control, " ");
+    text.trim_end().to_owned()
+}
+
+/// The name of a user by the system's own reckoning. Shared GPU machines tend
+/// to have their users in LDAP, where only the C library's lookup finds them.
+fn user_name(uid: u32) -> Option<String> {
+    let mut entry = MaybeUninit::<libc::passwd>::uninit();
+    let mut texts: Vec<c_char> = vec![0; 1 << 14];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: every pointer is to a live local of the right type, and the
+    // length is that of `texts`.
+    let status = unsafe {
+        libc::getpwuid_r(
+            uid,
+            entry.as_mut_ptr(),
+            texts.as_mut_ptr(),
+            texts.len(),
+            &raw mut found,
+        )
+    };
+    if status != 0 || found.is_null() {
+        return None;
+    }
+    // SAFETY: success with a result means that it points to `entry`, which is
+    // then filled in.
+    let name = unsafe { (*found).pw_name };
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the name is a text with a final zero within `texts`, which is
+    // still alive.
+    let name = unsafe { CStr::from_ptr(name) };
+    Some(printable(name.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_cannot_play_with_the_terminal() {
+        assert_eq!(
+            printable(b"python\0a b\0\x1b[2J\n\xff\0"),
+            "python a b  [2J \u{fffd}"
+        );
+    }
+
+    #[test]
+    fn users_have_names_or_numbers() {
+        let mut people = People::new(Path::new("/proc"));
+        assert_eq!(people.name(0), "root");
+        assert_eq!(people.name(4_000_123_456), "4000123456");
+    }
+
+    #[test]
+    fn a_process_that_has_gone_has_neither_user_nor_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = People::new(folder.path()).process(1, None);
+        assert_eq!((process.user, process.command), (None, None));
+    }
+}

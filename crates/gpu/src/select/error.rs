@@ -1,0 +1,89 @@
+use crate::BrokenDriver;
+
+/// A selection that cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectError {
+    /// There is nothing between two separators, or nothing at all.
+    #[error(
+        "`{text}` has an empty GPU id\n\
+         hint: separate GPUs with commas or spaces, and join a group's with +, as in 0+1,2+3"
+    )]
+    EmptyId {
+        /// The value as written.
+        text: String,
+    },
+    /// An id that can be none.
+    #[error("`{id}` is not a GPU id\nhint: name GPUs by index (0), by UUID (GPU-…, MIG-…), or all")]
+    NotAnId {
+        /// The id as written.
+        id: String,
+    },
+    /// `all` or `none` together with something else.
+    #[error("`{word}` already says which GPUs: it cannot stand together with others")]
+    NotAlone {
+        /// `all` or `none`.
+        word: &'static str,
+    },
+    /// The driver does not know it.
+    #[error("there is no GPU `{id}`\nhint: there is {}", list(.there))]
+    Unknown {
+        /// The id as written.
+        id: String,
+        /// What the driver knows.
+        there: Vec<String>,
+    },
+    /// The beginning of more than one UUID.
+    #[error("`{id}` could be {}\nhint: write more of the UUID", list(.matches))]
+    Ambiguous {
+        /// The id as written.
+        id: String,
+        /// The UUIDs that begin so.
+        matches: Vec<String>,
+    },
+    /// It is there and does not work.
+    #[error("GPU `{id}` does not work: {reason}")]
+    Lost {
+        /// The id as written.
+        id: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// One device under two names, or twice under one.
+    #[error("`{second}` is the same GPU as `{first}`\nhint: name each GPU once")]
+    Twice {
+        /// How it was named first.
+        first: String,
+        /// How it was named again.
+        second: String,
+    },
+    /// `all` where there is no driver to say what all is.
+    #[error("no GPUs found: {}\nhint: {WHAT_TO_DO}", no_driver(.broken.as_ref()))]
+    NoGpus {
+        /// The driver that should have said it.
+        broken: Option<BrokenDriver>,
+    },
+    /// There is a driver, and nothing that can be used.
+    #[error("no GPUs to use: {reason}\nhint: {WHAT_TO_DO}")]
+    Nothing {
+        /// Why not.
+        reason: String,
+    },
+}
+
+const WHAT_TO_DO: &str =
+    "name them with --gpus 0,1, or run N tasks at a time without GPUs with --slots N";
+
+fn no_driver(broken: Option<&BrokenDriver>) -> String {
+    match broken {
+        None => "this machine has neither an NVIDIA nor an AMD driver".to_owned(),
+        Some(broken) => broken.to_string(),
+    }
+}
+
+fn list(items: &[String]) -> String {
+    match items {
+        [] => "none".to_owned(),
+        [one] => one.clone(),
+        [front @ .., last] => format!("{} and {last}", front.join(", ")),
+    }
+}

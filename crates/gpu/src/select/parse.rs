@@ -1,0 +1,161 @@
+use super::SelectError;
+
+/// What a person wrote after `--gpus`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// `all`: every GPU that we may use, each by itself.
+    All,
+    /// `none`: no GPU.
+    None,
+    /// These, each a group of one or more ids.
+    Groups(Vec<Vec<String>>),
+}
+
+impl Selection {
+    /// Reads the values of `--gpus`. Commas, spaces and separate values part
+    /// the units; `+` joins the ids of a group.
+    pub fn parse<S: AsRef<str>>(values: &[S]) -> Result<Self, SelectError> {
+        let mut groups = Vec::new();
+        for value in values {
+            let value = value.as_ref();
+            let empty = || SelectError::EmptyId {
+                text: value.to_owned(),
+            };
+            let mut words = value.split_whitespace().peekable();
+            words.peek().ok_or_else(empty)?;
+            for unit in words.flat_map(|word| word.split(',')) {
+                let group: Vec<String> = unit.split('+').map(str::to_owned).collect();
+                if group.iter().any(String::is_empty) {
+                    return Err(empty());
+                }
+                groups.push(group);
+            }
+        }
+        for id in groups.iter().flatten() {
+            // CUDA takes negative numbers for the end of its list.
+            if id.starts_with('-') {
+                return Err(SelectError::NotAnId { id: id.clone() });
+            }
+        }
+        for (word, selection) in [("all", Self::All), ("none", Self::None)] {
+            if groups.iter().flatten().any(|id| id == word) {
+                let alone = groups.len() == 1 && groups[0].len() == 1;
+                return alone
+                    .then_some(selection)
+                    .ok_or(SelectError::NotAlone { word });
+            }
+        }
+        if groups.is_empty() {
+            return Err(SelectError::EmptyId {
+                text: String::new(),
+            });
+        }
+        Ok(Self::Groups(groups))
+    }
+}
+
+/// Whether a word on the command line can only be meant as GPUs, so that what
+/// follows `--gpus 0,1` may be a file. Never true of a word with a `.` or `/`.
+pub fn looks_like_gpu_list(word: &str) -> bool {
+    matches!(word, "all" | "none") || word.split([',', '+']).all(is_plain_id)
+}
+
+/// An index, or a UUID with no other characters than UUIDs have.
+fn is_plain_id(id: &str) -> bool {
+    let uuid = id.strip_prefix("GPU-").or_else(|| id.strip_prefix("MIG-"));
+    match uuid {
+        Some(rest) => {
+            !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        }
+        None => !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(values: &[&str]) -> Vec<String> {
+        match Selection::parse(values) {
+            Ok(Selection::Groups(groups)) => groups.iter().map(|ids| ids.join("&")).collect(),
+            other => panic!("{values:?} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn commas_spaces_and_values_part_units_and_plus_joins_them() {
+        assert_eq!(groups(&["0,1,2"]), ["0", "1", "2"]);
+        assert_eq!(groups(&["0", "1", "2"]), ["0", "1", "2"]);
+        assert_eq!(groups(&["0 1"]), ["0", "1"]);
+        assert_eq!(groups(&["0+1", "2+3"]), ["0&1", "2&3"]);
+        assert_eq!(groups(&["0,1+2"]), ["0", "1&2"]);
+        assert_eq!(
+            groups(&["GPU-5c2", "MIG-7,x:y"]),
+            ["GPU-5c2", "MIG-7", "x:y"]
+        );
+    }
+
+    #[test]
+    fn all_and_none_stand_alone() {
+        assert_eq!(Selection::parse(&["all"]), Ok(Selection::All));
+        assert_eq!(Selection::parse(&["none"]), Ok(Selection::None));
+        for values in [["all,0"], ["0+all"], ["none,all"], ["all,all"]] {
+            let error = Selection::parse(&values);
+            assert!(
+                matches!(error, Err(SelectError::NotAlone { .. })),
+                "{values:?} is {error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_is_no_id() {
+        for value in ["", " ", ",", "0,", "0,,1", "+", "0+", "+1", "0 ,1"] {
+            let error = Selection::parse(&[value]);
+            assert!(
+                matches!(error, Err(SelectError::EmptyId { .. })),
+                "{value:?} is {error:?}"
+            );
+        }
+        assert!(Selection::parse::<&str>(&[]).is_err());
+        assert!(matches!(
+            Selection::parse(&["-1"]),
+            Err(SelectError::NotAnId { .. })
+        ));
+    }
+
+    #[test]
+    fn a_file_is_never_taken_for_gpus() {
+        for word in [
+            "all",
+            "none",
+            "0",
+            "0,1,2",
+            "0+1,2+3",
+            "GPU-5c2a-1",
+            "MIG-1,7",
+        ] {
+            assert!(looks_like_gpu_list(word), "{word}");
+        }
+        for word in [
+            "",
+            "commands.txt",
+            "0.txt",
+            "./0",
+            "0/1",
+            "jobs",
+            "-",
+            "-1",
+            "0,",
+            "+",
+            "GPU-",
+            "GPU-1.txt",
+            "GPU-a/b",
+            "0,jobs",
+            "all,0",
+            "１",
+        ] {
+            assert!(!looks_like_gpu_list(word), "{word}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+use super::ids::{Found, find, same_without_driver};
+use super::{Member, SelectError, Selection, Unit};
+use crate::{Device, Inventory, cores};
+
+/// What a selection comes to on this machine.
+///
+/// `visible` is the limit that is already in the environment, such as Slurm
+/// sets it: the value of `CUDA_VISIBLE_DEVICES`, or of the vendor's own
+/// variable (see [`Vendor::visible_variables`](crate::Vendor::visible_variables)).
+/// It limits what `all` means; ids that a person wrote are taken at their word.
+pub fn resolve(
+    selection: &Selection,
+    inventory: &Inventory,
+    visible: Option<&str>,
+) -> Result<Vec<Unit>, SelectError> {
+    let groups = match selection {
+        Selection::Groups(groups) => groups
+            .iter()
+            .map(|group| group.iter().map(|id| Chosen::plain(id)).collect())
+            .collect(),
+        Selection::All => everything(inventory, visible)?,
+        Selection::None => {
+            return Err(SelectError::Nothing {
+                reason: "none are wanted".to_owned(),
+            });
+        }
+    };
+    units(&groups, inventory)
+}
+
+/// An id, and how a program is to be told of it.
+struct Chosen {
+    id: String,
+    told: String,
+}
+
+impl Chosen {
+    fn plain(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            told: id.to_owned(),
+        }
+    }
+}
+
+/// What `all` means here, each device by itself.
+fn everything(
+    inventory: &Inventory,
+    visible: Option<&str>,
+) -> Result<Vec<Vec<Chosen>>, SelectError> {
+    let chosen: Vec<Chosen> = match (visible, inventory) {
+        (Some(list), _) => {
+            let chosen: Vec<Chosen> = allowed(list, inventory).map(Chosen::plain).collect();
+            if chosen.is_empty() {
+                return Err(SelectError::Nothing {
+                    reason: format!("the environment allows none (its list is `{list}`)"),
+                });
+            }
+            chosen
+        }
+        (None, Inventory::Devices(devices)) => healthy(devices)?,
+        (None, Inventory::Broken(broken)) => {
+            return Err(SelectError::NoGpus {
+                broken: Some(broken.clone()),
+            });
+        }
+        (None, Inventory::NoDriver) => return Err(SelectError::NoGpus { broken: None }),
+    };
+    Ok(chosen.into_iter().map(|one| vec![one]).collect())
+}
+
+/// The ids of the environment's list up to the first that is none, which is
+/// where CUDA stops reading.
+fn allowed<'a>(list: &'a str, inventory: &Inventory) -> impl Iterator<Item = &'a str> {
+    list.split(',').map(str::trim).take_while(move |id| {
+        let plausible = !id.is_empty() && !id.starts_with('-') && *id != "NoDevFiles";
+        plausible
+            && match inventory {
+                Inventory::Devices(devices) => find(devices, id).is_ok(),
+                Inventory::Broken(_) | Inventory::NoDriver => true,
+            }
+    })
+}
+
+/// Every device that works; a divided one counts as its instances.
+fn healthy(devices: &[Device]) -> Result<Vec<Chosen>, SelectError> {
+    // CUDA leaves out lost devices when it counts, so the numbers behind one
+    // shift; and it counts a divided one as its first instance.
+    let numbers_hold = devices.iter().all(|d| d.is_healthy() && d.mig.is_none());
+    let mut chosen = Vec::new();
+    for device in devices.iter().filter(|device| device.is_healthy()) {
+        if device.mig.is_some() {
+            chosen.extend(
+                device
+                    .instances()
+                    .iter()
+                    .map(|part| Chosen::plain(&part.uuid)),
+            );
+            continue;
+        }
+        let id = device.index.to_string();
+        let told = match &device.uuid {
+            Some(uuid) if !numbers_hold => uuid.clone(),
+            _ => id.clone(),
+        };
+        chosen.push(Chosen { id, told });
+    }
+    if chosen.is_empty() {
+        let reason = match devices.len() {
+            0 => "the driver has none".to_owned(),
+            1 => "the only one does not work, or is in MIG mode without instances".to_owned(),
+            count => format!("none of the {count} works"),
+        };
+        return Err(SelectError::Nothing { reason });
+    }
+    Ok(chosen)
+}
+
+fn units(groups: &[Vec<Chosen>], inventory: &Inventory) -> Result<Vec<Unit>, SelectError> {
+    match inventory {
+        Inventory::Devices(devices) => with_driver(groups, devices),
+        Inventory::Broken(_) | Inventory::NoDriver => without_driver(groups),
+    }
+}
+
+fn with_driver(groups: &[Vec<Chosen>], devices: &[Device]) -> Result<Vec<Unit>, SelectError> {
+    let mut seen: Vec<(&str, Found)> = Vec::new();
+    let mut units = Vec::new();
+    for group in groups {
+        let mut unit = unit(group);
+        for (chosen, member) in group.iter().zip(&mut unit.members) {
+            let found = find(devices, &chosen.id)?;
+            if let Some((first, _)) = seen.iter().find(|(_, other)| other.overlaps(&found)) {
+                return Err(twice(first, &chosen.id));
+            }
+            seen.push((&chosen.id, found));
+            member.index = Some(found.device.index);
+            member.uuid = found.uuid().map(str::to_owned);
+            unit.vendor = Some(found.device.vendor);
+            unit.near_cores.extend(&found.device.near_cores);
+        }
+        unit.near_cores = cores::in_order(unit.near_cores);
+        units.push(unit);
+    }
+    Ok(units)
+}
+
+fn without_driver(groups: &[Vec<Chosen>]) -> Result<Vec<Unit>, SelectError> {
+    let mut seen: Vec<&str> = Vec::new();
+    for chosen in groups.iter().flatten() {
+        if let Some(first) = seen.iter().find(|id| same_without_driver(id, &chosen.id)) {
+            return Err(twice(first, &chosen.id));
+        }
+        seen.push(&chosen.id);
+    }
+    Ok(groups.iter().map(|group| unit(group)).collect())
+}
+
+/// A group as it was written, with nothing known of its devices.
+fn unit(group: &[Chosen]) -> Unit {
+    let ids: Vec<&str> = group.iter().map(|chosen| chosen.id.as_str()).collect();
+    let told: Vec<&str> = group.iter().map(|chosen| chosen.told.as_str()).collect();
+    let members = ids.iter().map(|id| Member {
+        id: (*id).to_owned(),
+        index: None,
+        uuid: None,
+    });
+    Unit {
+        label: ids.join("+"),
+        visible: told.join(","),
+        vendor: None,
+        near_cores: Vec::new(),
+        members: members.collect(),
+    }
+}
+
+fn twice(first: &str, second: &str) -> SelectError {
+    SelectError::Twice {
+        first: first.to_owned(),
+        second: second.to_owned(),
+    }
+}

@@ -1,0 +1,61 @@
+//! A pretended machine.
+
+use packhorse_fake_nvml::{Active, FakeDevice, State, library_path};
+use packhorse_gpu::{Config, Device, Driver, Inventory};
+use tempfile::TempDir;
+
+/// A pretended machine, which this test has for itself.
+pub struct Machine {
+    folder: TempDir,
+    pub state: State,
+    _turn: Active,
+}
+
+impl Machine {
+    /// A machine with these GPUs of NVIDIA's.
+    pub fn new(devices: &[FakeDevice]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let state = State::new(folder.path().join("state"));
+        for device in devices {
+            state.device(device);
+        }
+        Self {
+            _turn: state.activate(),
+            folder,
+            state,
+        }
+    }
+
+    /// A machine with so many ordinary GPUs of NVIDIA's.
+    pub fn with(count: u32) -> Self {
+        let devices: Vec<FakeDevice> = (0..count).map(FakeDevice::new).collect();
+        Self::new(&devices)
+    }
+
+    pub fn config(&self) -> Config {
+        Config {
+            nvml_library: Some(library_path()),
+            sysfs: self.folder.path().join("sys"),
+            ..Config::default()
+        }
+    }
+
+    pub fn driver(&self) -> Driver {
+        Driver::detect(&self.config()).unwrap()
+    }
+
+    pub fn devices(&self) -> Vec<Device> {
+        self.driver().devices().unwrap()
+    }
+
+    pub fn inventory(&self) -> Inventory {
+        self.driver().inventory()
+    }
+
+    /// Writes a file of the machine's sysfs, and the folders above it.
+    pub fn sysfs(&self, file: &str, text: &str) {
+        let file = self.config().sysfs.join(file);
+        fs_err::create_dir_all(file.parent().unwrap()).unwrap();
+        fs_err::write(file, text).unwrap();
+    }
+}
