@@ -1,0 +1,233 @@
+//! How values of the model are kept in columns, and read back.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::Duration;
+
+use packhorse_model::{Command, GpuRequest, Milli, Outcome, RunId, TaskId};
+
+use crate::TimeLimit;
+
+/// Outcomes as numbers. All take one byte in a row, so that a waiting task's
+/// row is overwritten where it stands when the task ends (0 and 1 would take
+/// none, and the row would have to move). What `resume` runs again comes
+/// first.
+pub(crate) mod code {
+    pub(crate) const WAITING: i64 = 2;
+    pub(crate) const INTERRUPTED: i64 = 3;
+    pub(crate) const SUCCEEDED: i64 = 4;
+    pub(crate) const FAILED: i64 = 5;
+    pub(crate) const KILLED: i64 = 6;
+    pub(crate) const TIMED_OUT: i64 = 7;
+    pub(crate) const NOT_STARTED: i64 = 8;
+    pub(crate) const SKIPPED: i64 = 9;
+    /// The highest of them.
+    pub(crate) const LAST: i64 = SKIPPED;
+}
+
+/// The outcome's number; [`Outcome::detail`] goes into a column of its own.
+pub(crate) const fn outcome_code(outcome: Outcome) -> i64 {
+    match outcome {
+        Outcome::Interrupted => code::INTERRUPTED,
+        Outcome::Succeeded => code::SUCCEEDED,
+        Outcome::Failed { .. } => code::FAILED,
+        Outcome::Killed { .. } => code::KILLED,
+        Outcome::TimedOut => code::TIMED_OUT,
+        Outcome::NotStarted => code::NOT_STARTED,
+        Outcome::Skipped => code::SKIPPED,
+    }
+}
+
+/// The inverse of [`outcome_code`]. `None` for a task that waits.
+pub(crate) fn outcome(code: i64, detail: Option<i32>) -> Option<Outcome> {
+    let detail = detail.unwrap_or_default();
+    Some(match code {
+        code::INTERRUPTED => Outcome::Interrupted,
+        code::SUCCEEDED => Outcome::Succeeded,
+        code::FAILED => Outcome::Failed { code: detail },
+        code::KILLED => Outcome::Killed { signal: detail },
+        code::TIMED_OUT => Outcome::TimedOut,
+        code::NOT_STARTED => Outcome::NotStarted,
+        code::SKIPPED => Outcome::Skipped,
+        _ => return None,
+    })
+}
+
+/// A task's key: the run in the upper half, the number in the lower, so that
+/// a run's tasks lie together and in order.
+pub(crate) const fn task_key(run: RunId, number: u32) -> i64 {
+    (run.0 as i64) << 32 | number as i64
+}
+
+/// The inverse of [`task_key`].
+pub(crate) const fn task_id(key: i64) -> TaskId {
+    let key = key.cast_unsigned();
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves of a key")]
+    TaskId::new(RunId((key >> 32) as u32), key as u32)
+}
+
+/// The command's bytes, and whether they are words.
+pub(crate) fn command_bytes(command: &Command) -> (bool, Cow<'_, [u8]>) {
+    match command {
+        Command::Line(line) => (false, Cow::Borrowed(line)),
+        Command::Words(words) => (true, Cow::Owned(join(words.iter().map(Vec::as_slice)))),
+    }
+}
+
+/// The inverse of [`command_bytes`].
+pub(crate) fn command(words: bool, bytes: &[u8]) -> Command {
+    if words {
+        Command::Words(split(bytes).map(<[u8]>::to_vec).collect())
+    } else {
+        Command::Line(bytes.to_vec())
+    }
+}
+
+/// The words of a command line in one column.
+pub(crate) fn argv_bytes(argv: &[OsString]) -> Vec<u8> {
+    join(argv.iter().map(|word| word.as_bytes()))
+}
+
+/// The inverse of [`argv_bytes`].
+pub(crate) fn argv(bytes: &[u8]) -> Vec<OsString> {
+    split(bytes)
+        .map(|word| OsStr::from_bytes(word).to_owned())
+        .collect()
+}
+
+/// A path of any bytes.
+pub(crate) fn path(bytes: Vec<u8>) -> std::path::PathBuf {
+    OsString::from_vec(bytes).into()
+}
+
+/// Every word with a NUL after it (not between them: no word at all and one
+/// empty word are different things).
+fn join<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in words {
+        bytes.extend_from_slice(word);
+        bytes.push(0);
+    }
+    bytes
+}
+
+fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes
+        .split_inclusive(|&byte| byte == 0)
+        .map(|word| word.strip_suffix(&[0]).unwrap_or(word))
+}
+
+/// Thousandths of a GPU: below 1000 a part of one, else whole ones.
+pub(crate) fn gpus_milli(gpus: GpuRequest) -> i64 {
+    i64::from(gpus.devices()) * i64::from(gpus.share().0)
+}
+
+/// The inverse of [`gpus_milli`].
+pub(crate) fn gpus(milli: i64) -> GpuRequest {
+    let whole = Milli::ONE.0;
+    match u32::try_from(milli) {
+        Ok(0) => GpuRequest::None,
+        Ok(share) if share < whole => GpuRequest::Share(Milli(share)),
+        _ => GpuRequest::Whole(u32::try_from(milli / i64::from(whole)).unwrap_or(u32::MAX)),
+    }
+}
+
+/// Milliseconds; 0 stands for no limit.
+pub(crate) fn time_limit_millis(limit: TimeLimit) -> i64 {
+    match limit {
+        TimeLimit::Never => 0,
+        TimeLimit::After(time) => i64::try_from(time.as_millis()).unwrap_or(i64::MAX).max(1),
+    }
+}
+
+/// The inverse of [`time_limit_millis`].
+pub(crate) fn time_limit(millis: i64) -> TimeLimit {
+    match u64::try_from(millis) {
+        Ok(millis @ 1..) => TimeLimit::After(Duration::from_millis(millis)),
+        _ => TimeLimit::Never,
+    }
+}
+
+/// Task numbers in four bytes each; nothing for none.
+pub(crate) fn after_bytes(after: &[u32]) -> Option<Vec<u8>> {
+    let bytes = || after.iter().flat_map(|number| number.to_le_bytes());
+    (!after.is_empty()).then(|| bytes().collect())
+}
+
+/// The inverse of [`after_bytes`].
+pub(crate) fn after(bytes: &[u8]) -> Vec<u32> {
+    let (numbers, _) = bytes.as_chunks();
+    numbers.iter().copied().map(u32::from_le_bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_reads_back_and_takes_one_byte() {
+        for value in [
+            Outcome::Interrupted,
+            Outcome::Succeeded,
+            Outcome::Failed { code: 255 },
+            Outcome::Killed { signal: 9 },
+            Outcome::TimedOut,
+            Outcome::NotStarted,
+            Outcome::Skipped,
+        ] {
+            let code = outcome_code(value);
+            assert!((code::INTERRUPTED..=code::LAST).contains(&code));
+            assert_eq!(outcome(code, value.detail()), Some(value));
+            assert_eq!(code <= code::INTERRUPTED, !value.is_final(), "{value:?}");
+        }
+        assert_eq!(outcome(code::WAITING, None), None);
+    }
+
+    #[test]
+    fn commands_keep_every_byte_and_every_empty_word() {
+        let words = |words: &[&[u8]]| Command::Words(words.iter().map(|w| w.to_vec()).collect());
+        for value in [
+            Command::Line(b"echo \xff\0\n'".to_vec()),
+            Command::Line(vec![]),
+            words(&[]),
+            words(&[b""]),
+            words(&[b"", b"a b", b"", b"\xfe\xff", b""]),
+        ] {
+            let (kind, bytes) = command_bytes(&value);
+            assert_eq!(command(kind, &bytes), value);
+        }
+    }
+
+    #[test]
+    fn requests_and_limits_read_back() {
+        for value in [
+            GpuRequest::None,
+            GpuRequest::Share(Milli(1)),
+            GpuRequest::Share(Milli(999)),
+            GpuRequest::Whole(1),
+            GpuRequest::Whole(u32::MAX),
+        ] {
+            assert_eq!(gpus(gpus_milli(value)), value);
+        }
+        for value in [
+            TimeLimit::Never,
+            TimeLimit::After(Duration::from_millis(1)),
+            TimeLimit::After(Duration::from_hours(48)),
+        ] {
+            assert_eq!(time_limit(time_limit_millis(value)), value);
+        }
+        let short = time_limit_millis(TimeLimit::After(Duration::from_nanos(1)));
+        assert_ne!(time_limit(short), TimeLimit::Never, "short is not endless");
+    }
+
+    #[test]
+    fn keys_sort_as_tasks_do() {
+        let ids = [(1, 1), (1, u32::MAX), (2, 0), (i32::MAX.cast_unsigned(), 7)];
+        let keys = ids.map(|(run, number)| task_key(RunId(run), number));
+        assert!(keys.is_sorted());
+        for (key, (run, number)) in keys.into_iter().zip(ids) {
+            assert_eq!(task_id(key), TaskId::new(RunId(run), number));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Opening the database, in as few statements as will do: the first task of a
+//! run may be waiting for it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::schema::{self, VERSION};
+use crate::{Error, Home};
+
+/// How long a statement waits for another process's transaction. Theirs take
+/// well under a millisecond, except on a slow network disk.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is set for a connection that writes.
+///
+/// - `synchronous` NORMAL with a write-ahead log: a commit is handed to the
+///   kernel and not waited for. It outlives the process; a power cut may take
+///   the last moments, but never harms the database.
+/// - The cache is bounded: tasks are written in order and hardly read again.
+/// - The log is moved into the main file after every 2 MB, which is the only
+///   time the writer waits for the disk. The file shrinks to that size when
+///   the log begins anew.
+const WRITING: &str = "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -512; \
+    PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 500; \
+    PRAGMA journal_size_limit = 2097152;";
+
+/// What a log may have left at the end of a run: see `journal_size_limit`.
+const SHORT_LOG: u64 = 2_097_152;
+
+/// Opens the database to write, creating it or bringing it up to date.
+pub(crate) fn open(home: &Home) -> Result<Connection, Error> {
+    let path = home.db();
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    let db = connect(&path, flags)?;
+    let failed = |source| Error::Sqlite {
+        path: path.clone(),
+        source,
+    };
+    let version = checked_version(&db, &path)?;
+    if version < VERSION {
+        schema::migrate(&db).map_err(failed)?;
+    }
+    // Shared memory does not reach across a network.
+    let (journal, truncate) = match home.network_filesystem() {
+        None => ("PRAGMA journal_mode = WAL", false),
+        Some(_) => ("PRAGMA journal_mode = TRUNCATE", true),
+    };
+    match db.query_one(journal, [], |_| Ok(())) {
+        // The mode can only change while nobody else is at work. Whoever is
+        // has set it, or will find it as it is; both kinds are safe. Only a
+        // log on a network disk is not.
+        Err(error) if !truncate && is_busy(&error) => {}
+        other => other.map_err(failed)?,
+    }
+    db.execute_batch(WRITING).map_err(failed)?;
+    Ok(db)
+}
+
+/// Closes the database. A short log is left as it is, for the next writer to
+/// go on with: moving it into the main file means waiting for the disk, which
+/// may take longer than a short run did. A long one would cost every later
+/// opening more than that.
+pub(crate) fn close(db: Connection, home: &Home) -> Result<(), Error> {
+    let mut log = home.db().into_os_string();
+    log.push("-wal");
+    let short = fs_err::metadata(log).is_ok_and(|file| file.len() <= SHORT_LOG);
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, short)
+        .and_then(|_| db.close().map_err(|(_, source)| source))
+        .map_err(|source| Error::Sqlite {
+            path: home.db(),
+            source,
+        })
+}
+
+/// Opens the database to read, if there is one.
+pub(crate) fn open_to_read(home: &Home) -> Result<Option<Connection>, Error> {
+    let path = home.db();
+    if !path.exists() {
+        return Ok(None);
+    }
+    // A read-only connection could not clean up after a writer that was
+    // killed, and would read nothing at all then. This one may, and refuses
+    // every statement that changes something.
+    let db = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let version = checked_version(&db, &path)?;
+    if version == 0 {
+        return Ok(None);
+    }
+    if version < VERSION {
+        drop(open(home)?);
+    }
+    db.execute_batch("PRAGMA query_only = ON")
+        .and_then(|()| db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true))
+        .map_err(|source| Error::Sqlite { path, source })?;
+    Ok(Some(db))
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {
+    let failed = |source| Error::Sqlite {
+        path: path.to_owned(),
+        source,
+    };
+    // One thread has the connection: SQLite need not lock it.
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
+    let db = Connection::open_with_flags(path, flags).map_err(failed)?;
+    db.busy_timeout(PATIENCE).map_err(failed)?;
+    Ok(db)
+}
+
+fn checked_version(db: &Connection, path: &Path) -> Result<i32, Error> {
+    let found = schema::version(db).map_err(|source| Error::Sqlite {
+        path: path.to_owned(),
+        source,
+    })?;
+    if found > VERSION {
+        return Err(Error::Newer {
+            path: path.to_owned(),
+            found,
+            known: VERSION,
+        });
+    }
+    Ok(found)
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_no_shared_memory_on_a_network_disk_even_if_there_was_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut home = Home::open(dir.path()).unwrap();
+        for (network, expected) in [(None, "wal"), (Some("NFS"), "truncate"), (None, "wal")] {
+            home = home.pretending(network);
+            let db = open(&home).unwrap();
+            let mode = |row: &rusqlite::Row<'_>| row.get::<_, String>(0);
+            assert_eq!(
+                db.query_one("PRAGMA journal_mode", [], mode).unwrap(),
+                expected
+            );
+            db.execute_batch("DELETE FROM run").unwrap();
+            let memory = dir.path().join("packhorse.db-shm").exists();
+            assert_eq!(memory, network.is_none());
+            close(db, &home).unwrap();
+        }
+    }
+
+    #[test]
+    fn whoever_reads_cannot_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path()).unwrap();
+        close(open(&home).unwrap(), &home).unwrap();
+        let db = open_to_read(&home).unwrap().unwrap();
+        assert!(db.execute_batch("DELETE FROM run").is_err());
+    }
+}

@@ -1,0 +1,103 @@
+use std::io;
+use std::path::PathBuf;
+
+use packhorse_model::RunId;
+
+/// Why the store could not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No variable says where state belongs.
+    #[error(
+        "there is no folder to keep runs in: neither PACKHORSE_HOME, XDG_STATE_HOME nor HOME is set\n\
+         hint: set PACKHORSE_HOME to a folder of your own"
+    )]
+    NoHome,
+    /// The folder is somebody else's.
+    #[error(
+        "the state folder `{}` belongs to user {owner}, not to user {me}\n\
+         hint: set PACKHORSE_HOME to a folder of your own", path.display()
+    )]
+    ForeignHome {
+        /// The folder.
+        path: PathBuf,
+        /// The user id it belongs to.
+        owner: u32,
+        /// The user id of this process.
+        me: u32,
+    },
+    /// The system refused; the message names the path.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A newer Packhorse made the database.
+    #[error(
+        "the database `{}` is of version {found}, and this packhorse knows versions up to {known}\n\
+         hint: use the newer packhorse that wrote it, or another PACKHORSE_HOME", path.display()
+    )]
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// Its version.
+        found: i32,
+        /// The newest version that is understood.
+        known: i32,
+    },
+    /// SQLite refused.
+    #[error("the database `{}`: {source}", path.display())]
+    Sqlite {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The database's file is gone, and something else may be in its place.
+    #[error(
+        "the database `{}` was removed or replaced while it was in use, and could not be put back: {reason}\n\
+         hint: put its folder back, or move what is in its place out of the way", path.display()
+    )]
+    Removed {
+        /// Where it was.
+        path: PathBuf,
+        /// Why it could not be written there again.
+        reason: String,
+    },
+    /// The run's number is taken by another run in the database.
+    #[error(
+        "run {run} is already in the database, though its folder was free\n\
+         hint: remove the file `runs/last` in the state folder, so that numbers are counted anew"
+    )]
+    NumberTaken {
+        /// The number.
+        run: RunId,
+    },
+    /// Another process is at work on the run.
+    #[error("run {run} is still running\nhint: interrupt it first, or wait for its end")]
+    StillRunning {
+        /// The run.
+        run: RunId,
+    },
+    /// There is no folder for the run.
+    #[error("there is no run {run}\nhint: `packhorse ls` shows the runs there are")]
+    NoSuchRun {
+        /// The number asked for.
+        run: RunId,
+    },
+    /// Every number has been used.
+    #[error("there are no run numbers left\nhint: set PACKHORSE_HOME to a new folder")]
+    NoNumberLeft,
+    /// The database could not be opened by the writer.
+    #[error("{reason}")]
+    Unavailable {
+        /// The message of the error that the writer met.
+        reason: String,
+    },
+    /// Records were still unwritten when the writer had to end.
+    #[error("{records} records of run {run} could not be written: {reason}")]
+    Unwritten {
+        /// The run whose history is incomplete.
+        run: RunId,
+        /// How many records were lost.
+        records: usize,
+        /// The message of the last error.
+        reason: String,
+    },
+}

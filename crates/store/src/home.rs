@@ -1,0 +1,148 @@
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use packhorse_model::{RunId, TaskId};
+use rustix::fs::{Mode, OFlags, fchmod, fstat, open};
+
+use crate::Error;
+use crate::network::network_filesystem;
+
+/// The folder that everything is kept in, open to its owner alone.
+///
+/// ```text
+/// HOME/packhorse.db          runs, tasks, attempts
+/// HOME/runs/last             the last run number given out: a hint
+/// HOME/runs/12/lock          locked while a process is at work on run 12
+/// HOME/runs/12/logs/3.1.log  the first attempt of task 12.3
+/// ```
+#[derive(Clone, Debug)]
+pub struct Home {
+    path: PathBuf,
+    network: Option<&'static str>,
+}
+
+impl Home {
+    /// Opens the folder that the environment names: `$PACKHORSE_HOME`, else
+    /// `$XDG_STATE_HOME/packhorse`, else `~/.local/state/packhorse`. Creates
+    /// it if need be.
+    pub fn locate() -> Result<Self, Error> {
+        let path = choose(|name| std::env::var_os(name), std::env::home_dir)?;
+        Self::open(path)
+    }
+
+    /// Opens this folder, creating it if need be, and makes it its owner's
+    /// alone (0700).
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        let path = std::path::absolute(path.into())?;
+        let folder = open_or_create(&path)?;
+        let stat = fstat(&folder).map_err(io::Error::from)?;
+        let me = rustix::process::geteuid().as_raw();
+        if stat.st_uid != me {
+            return Err(Error::ForeignHome {
+                path,
+                owner: stat.st_uid,
+                me,
+            });
+        }
+        if stat.st_mode & 0o077 != 0 {
+            fchmod(&folder, Mode::RWXU).map_err(|errno| named(errno, "close to others", &path))?;
+        }
+        let network = network_filesystem(&folder);
+        Ok(Self { path, network })
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The database.
+    pub fn db(&self) -> PathBuf {
+        self.path.join("packhorse.db")
+    }
+
+    /// The folder of all runs.
+    pub fn runs_dir(&self) -> PathBuf {
+        self.path.join("runs")
+    }
+
+    /// The folder of one run.
+    pub fn run_dir(&self, run: RunId) -> PathBuf {
+        self.runs_dir().join(run.to_string())
+    }
+
+    /// The folder of one run's logs.
+    pub fn log_dir(&self, run: RunId) -> PathBuf {
+        self.run_dir(run).join("logs")
+    }
+
+    /// The log of one attempt. There is no file if the attempt wrote nothing.
+    pub fn log_file(&self, task: TaskId, attempt: u32) -> PathBuf {
+        self.log_dir(task.run)
+            .join(format!("{}.{attempt}.log", task.number))
+    }
+
+    /// The network file system that the folder is on, if it is on one. Worth
+    /// a warning: locks may be slow or, between machines, not hold.
+    pub const fn network_filesystem(&self) -> Option<&'static str> {
+        self.network
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pretending(self, network: Option<&'static str>) -> Self {
+        Self { network, ..self }
+    }
+}
+
+/// The folder's path by the rules of [`Home::locate`].
+fn choose(
+    variable: impl Fn(&str) -> Option<OsString>,
+    home: impl Fn() -> Option<PathBuf>,
+) -> Result<PathBuf, Error> {
+    let set = |name| variable(name).filter(|value| !value.is_empty());
+    if let Some(path) = set("PACKHORSE_HOME") {
+        return Ok(path.into());
+    }
+    // The XDG specification has relative paths ignored.
+    let state = set("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| {
+            home()
+                .filter(|path| path.is_absolute())
+                .map(|path| path.join(".local/state"))
+        })
+        .ok_or(Error::NoHome)?;
+    Ok(state.join("packhorse"))
+}
+
+fn open_or_create(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match open(path, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(path)
+                .map_err(|error| {
+                    let text = format!("failed to create folder `{}`: {error}", path.display());
+                    io::Error::new(error.kind(), text)
+                })?;
+            open(path, flags, Mode::empty())
+        }
+        other => other,
+    }
+    .map_err(|errno| named(errno, "open folder", path))
+}
+
+/// The system's error with the path it is about.
+fn named(errno: rustix::io::Errno, doing: &str, path: &Path) -> io::Error {
+    let text = format!("failed to {doing} `{}`: {errno}", path.display());
+    io::Error::new(errno.kind(), text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! Giving out run numbers without opening the database: whoever makes the
+//! folder `runs/N` has the number N.
+
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+use fs_err::OpenOptions;
+use packhorse_model::RunId;
+
+use crate::{Error, Home, Reader, RunLock};
+
+/// Task keys hold the run in the upper half of a signed 64-bit integer.
+const HIGHEST: u32 = i32::MAX.cast_unsigned();
+
+/// Writes the number down, always in the same width: to truncate the file
+/// first would make ext4 write it to disk when it is closed.
+fn note(hint: &Path, number: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(hint)?;
+    file.write_all(format!("{number:10}\n").as_bytes())
+}
+
+impl Home {
+    /// Takes the next run number, makes the run's folder and locks it for
+    /// this process.
+    pub fn new_run(&self) -> Result<(RunId, RunLock), Error> {
+        let runs = self.runs_dir();
+        let hint = runs.join("last");
+        let last = match fs_err::read_to_string(&hint).map(|text| text.trim().parse()) {
+            Ok(Ok(last)) => last,
+            _ => self.highest_number()?,
+        };
+        let mut number: u32 = last;
+        loop {
+            if number >= HIGHEST {
+                return Err(Error::NoNumberLeft);
+            }
+            number += 1;
+            let folder = runs.join(number.to_string());
+            match fs_err::create_dir(&folder) {
+                Ok(()) => break,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let run = RunId(number);
+        // Another process may write a lower number after us. That costs the
+        // next one a few more tries, no more; as does a hint not written.
+        let _ = note(&hint, number);
+        let lock = self.lock_new_run(run)?;
+        fs_err::create_dir(self.log_dir(run))?;
+        Ok((run, lock))
+    }
+
+    /// The highest number in use, found the slow way. The database counts as
+    /// well: folders may have been removed to save space.
+    fn highest_number(&self) -> Result<u32, Error> {
+        let runs = self.runs_dir();
+        let mut highest = 0;
+        match fs_err::read_dir(&runs) {
+            Ok(entries) => {
+                for entry in entries {
+                    let name = entry?.file_name();
+                    let number = name.to_str().and_then(|name| name.parse().ok());
+                    highest = highest.max(number.unwrap_or(0));
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => fs_err::create_dir_all(&runs)?,
+            Err(error) => return Err(error.into()),
+        }
+        let recorded = Reader::open(self)?.latest_run()?.map_or(0, |run| run.0);
+        Ok(highest.max(recorded))
+    }
+}

@@ -1,0 +1,131 @@
+//! The one thread that writes, and the queue to it.
+//!
+//! ```text
+//!            queue empty                 a record comes
+//!   ┌──▶ Pacing ─────────▶ Idle (blocked) ─────────┐
+//!   │  (2 to 10 ms         no timer                ▼
+//!   │   since the last) ──────────────────────▶ Writing ── fails ──▶ keeps its
+//!   │            records have come                 │                records, waits
+//!   └──────────────── committed ◀──────────────────┘                10 ms … 30 s
+//! ```
+//!
+//! So a lone record is committed at once, and under load there is a commit
+//! every few milliseconds with everything that has come meanwhile; the sender
+//! wakes the thread only when it is idle.
+
+mod queue;
+mod removed;
+mod statements;
+mod thread;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use packhorse_model::RunId;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::{Error, Home, Record};
+use queue::Queue;
+
+/// Writes the records of one run, from a thread of its own.
+///
+/// As a file descriptor it is an eventfd that becomes readable after every
+/// commit, and when trouble begins; the caller reads it, then asks
+/// [`committed`](Self::committed) and [`trouble`](Self::trouble).
+#[derive(Debug)]
+pub struct Writer {
+    run: RunId,
+    queue: Arc<Queue>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+}
+
+/// What has been sent and not yet committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// How many records.
+    pub records: usize,
+    /// About how much memory they take.
+    pub bytes: usize,
+}
+
+impl Writer {
+    /// Starts the thread. It opens the database by itself: this returns at
+    /// once, and records may be sent before it has.
+    pub fn start(home: &Home, run: RunId) -> Result<Self, Error> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(std::io::Error::from)?;
+        let queue = Arc::new(Queue::new(bell));
+        let (theirs, home) = (Arc::clone(&queue), home.clone());
+        let thread = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .stack_size(512 << 10)
+            .spawn(move || thread::write(&theirs, &home, run))?;
+        Ok(Self {
+            run,
+            queue,
+            thread: Some(thread),
+        })
+    }
+
+    /// Waits until the database is open, or cannot be opened.
+    pub fn ready(&self) -> Result<(), Error> {
+        self.queue
+            .opened()
+            .map_err(|reason| Error::Unavailable { reason })
+    }
+
+    /// Queues a record and returns its place in the sequence, counted from 1.
+    pub fn send(&self, record: Record) -> u64 {
+        self.queue.push(record)
+    }
+
+    /// The place of the last record that is safe.
+    pub fn committed(&self) -> u64 {
+        self.queue.committed()
+    }
+
+    /// How much has been sent and is not safe yet. Whoever reads input stops
+    /// when this is too much.
+    pub fn backlog(&self) -> Backlog {
+        self.queue.backlog()
+    }
+
+    /// What keeps the records from being written at this moment.
+    pub fn trouble(&self) -> Option<String> {
+        self.queue.trouble()
+    }
+
+    /// Writes what is left and closes the database. The error tells how many
+    /// records could not be written, and why.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.queue.stop();
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
+        thread.join().unwrap_or_else(|_| {
+            Err(Error::Unwritten {
+                run: self.run,
+                records: self.queue.backlog().records,
+                reason: "the thread that writes has panicked".to_owned(),
+            })
+        })
+    }
+}
+
+impl Drop for Writer {
+    /// Without [`finish`](Self::finish), as when a caller gives up on an
+    /// error: what is queued is still written, and nobody hears how it went.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.queue.stop();
+            let _ = thread.join();
+        }
+    }
+}
+
+impl AsFd for Writer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.bell()
+    }
+}

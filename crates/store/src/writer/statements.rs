@@ -1,0 +1,254 @@
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+
+use packhorse_model::{Outcome, RunId};
+use rusqlite::types::ToSql;
+use rusqlite::{Connection, Statement, params};
+
+use crate::columns::{self, code};
+use crate::schema::TALLY;
+use crate::{End, NewRun, NewTask, Record, Start, Verdict};
+
+/// Why a batch was not written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    #[error("the run's number is taken")]
+    NumberTaken,
+}
+
+/// The statements that every task needs, prepared once.
+pub(super) struct Statements<'db> {
+    db: &'db Connection,
+    run: RunId,
+    begin: Statement<'db>,
+    commit: Statement<'db>,
+    task: Statement<'db>,
+    attempt: Statement<'db>,
+    start: Statement<'db>,
+    ended: Statement<'db>,
+    outcome: Statement<'db>,
+}
+
+/// The starts of a batch whose ends have not come up, by task and attempt. A
+/// start and an end that come together become one row at once.
+type Starts<'a> = HashMap<(u32, u32), &'a Start>;
+
+impl<'db> Statements<'db> {
+    pub(super) fn prepare(db: &'db Connection, run: RunId) -> rusqlite::Result<Self> {
+        Ok(Self {
+            db,
+            run,
+            begin: db.prepare("BEGIN IMMEDIATE")?,
+            commit: db.prepare("COMMIT")?,
+            task: db.prepare(
+                "INSERT OR REPLACE INTO task (id, outcome, words, name, gpus, cores, priority, \
+                 retries, time_limit, after, command) \
+                 VALUES (?1, 2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            )?,
+            attempt: db.prepare(
+                "INSERT OR REPLACE INTO attempt (task, attempt, started, device, ended, outcome, \
+                 detail, message) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?,
+            start: db.prepare(
+                "INSERT OR REPLACE INTO attempt (task, attempt, started, device) \
+                 VALUES (?1, ?2, ?3, ?4)",
+            )?,
+            ended: db.prepare(
+                "INSERT INTO attempt (task, attempt, ended, outcome, detail, message) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET ended = ?3, \
+                 outcome = ?4, detail = ?5, message = ?6",
+            )?,
+            outcome: db.prepare("UPDATE task SET outcome = ?2, detail = ?3 WHERE id = ?1")?,
+        })
+    }
+
+    /// Writes all records, or none of them: after an error the connection is
+    /// to be dropped, which undoes what was begun.
+    pub(super) fn commit(&mut self, records: &[Record]) -> Result<(), Refusal> {
+        self.begin.raw_execute()?;
+        self.apply(records)?;
+        self.commit.raw_execute()?;
+        Ok(())
+    }
+
+    fn apply(&mut self, records: &[Record]) -> Result<(), Refusal> {
+        let mut starts = Starts::new();
+        for record in records {
+            match record {
+                Record::NewRun(run) => self.new_run(run)?,
+                Record::RunResumed { pid, host } => {
+                    self.started(&mut starts)?;
+                    self.resumed(*pid, host)?;
+                }
+                Record::Tasks(tasks) => {
+                    for task in tasks {
+                        self.new_task(task)?;
+                    }
+                }
+                Record::Started(start) => {
+                    starts.insert((start.task, start.attempt), start);
+                }
+                Record::AttemptEnded(end) => {
+                    self.ended(starts.remove(&(end.task, end.attempt)), end)?;
+                    if end.verdict == Verdict::Final {
+                        self.outcome(end.task, end.outcome)?;
+                    }
+                }
+                Record::TaskFinished { task, outcome } => self.outcome(*task, *outcome)?,
+                Record::Reopened { tasks } => self.reopen(tasks)?,
+                Record::InputComplete => {
+                    let sql = "UPDATE run SET input_complete = 1 WHERE id = ?1";
+                    self.db.execute(sql, [self.run.0])?;
+                }
+                Record::RunEnded { at, exit } => {
+                    self.started(&mut starts)?;
+                    let sql = "UPDATE run SET ended = ?2, exit = ?3 WHERE id = ?1";
+                    self.db.execute(sql, params![self.run.0, at.0, exit])?;
+                    self.count()?;
+                }
+            }
+        }
+        self.started(&mut starts)
+    }
+
+    fn new_run(&self, run: &NewRun) -> Result<(), Refusal> {
+        let sql = "INSERT OR IGNORE INTO run (id, uuid, started, pid, host, cwd, argv, settings) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        let values = params![
+            self.run.0,
+            run.uuid.0,
+            run.started.0,
+            run.pid,
+            run.host,
+            run.cwd.as_os_str().as_bytes(),
+            columns::argv_bytes(&run.argv),
+            run.settings,
+        ];
+        if self.db.execute(sql, values)? == 0 {
+            let sql = "SELECT uuid FROM run WHERE id = ?1";
+            let uuid: Vec<u8> = self.db.query_one(sql, [self.run.0], |row| row.get(0))?;
+            if uuid != run.uuid.0 {
+                return Err(Refusal::NumberTaken);
+            }
+        }
+        Ok(())
+    }
+
+    fn resumed(&self, pid: u32, host: &str) -> Result<(), Refusal> {
+        let sql = "UPDATE run SET ended = NULL, exit = NULL, pid = ?2, host = ?3 WHERE id = ?1";
+        self.db.execute(sql, params![self.run.0, pid, host])?;
+        let sql =
+            "UPDATE attempt SET outcome = ?3 WHERE task BETWEEN ?1 AND ?2 AND outcome IS NULL";
+        let (first, last) = self.keys();
+        self.db
+            .execute(sql, params![first, last, code::INTERRUPTED])?;
+        Ok(())
+    }
+
+    fn new_task(&mut self, task: &NewTask) -> Result<(), Refusal> {
+        let (words, command) = columns::command_bytes(&task.command);
+        let own = task.overrides.as_deref();
+        let row = &mut self.task;
+        row.raw_bind_parameter(1, columns::task_key(self.run, task.number))?;
+        row.raw_bind_parameter(2, words)?;
+        row.raw_bind_parameter(3, task.name.as_deref())?;
+        row.raw_bind_parameter(4, own.and_then(|own| own.gpus).map(columns::gpus_milli))?;
+        row.raw_bind_parameter(5, own.and_then(|own| own.cores))?;
+        row.raw_bind_parameter(6, own.and_then(|own| own.priority).map(|p| p.0))?;
+        row.raw_bind_parameter(7, own.and_then(|own| own.retries))?;
+        let limit = own.and_then(|own| own.time_limit);
+        row.raw_bind_parameter(8, limit.map(columns::time_limit_millis))?;
+        row.raw_bind_parameter(9, columns::after_bytes(&task.after))?;
+        row.raw_bind_parameter(10, &*command)?;
+        row.raw_execute()?;
+        Ok(())
+    }
+
+    /// Writes an attempt's end: as a whole row if its start is in the same
+    /// batch, else into the row that the start has made.
+    fn ended(&mut self, start: Option<&Start>, end: &End) -> Result<(), Refusal> {
+        let key = columns::task_key(self.run, end.task);
+        let code = columns::outcome_code(end.outcome);
+        let (detail, message) = (end.outcome.detail(), end.message.as_deref());
+        let Some(start) = start else {
+            let row = &mut self.ended;
+            bind(
+                row,
+                &[&key, &end.attempt, &end.at.0, &code, &detail, &message],
+            )?;
+            return Ok(());
+        };
+        let row = &mut self.attempt;
+        let (started, device) = (start.at.0, start.device.as_deref());
+        bind(
+            row,
+            &[
+                &key,
+                &end.attempt,
+                &started,
+                &device,
+                &end.at.0,
+                &code,
+                &detail,
+                &message,
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Writes the attempts that are still running.
+    fn started(&mut self, starts: &mut Starts<'_>) -> Result<(), Refusal> {
+        for (_, start) in starts.drain() {
+            let key = columns::task_key(self.run, start.task);
+            let (row, device) = (&mut self.start, start.device.as_deref());
+            bind(row, &[&key, &start.attempt, &start.at.0, &device])?;
+        }
+        Ok(())
+    }
+
+    fn outcome(&mut self, task: u32, outcome: Outcome) -> Result<(), Refusal> {
+        bind(
+            &mut self.outcome,
+            &[
+                &columns::task_key(self.run, task),
+                &columns::outcome_code(outcome),
+                &outcome.detail(),
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn reopen(&mut self, tasks: &[u32]) -> Result<(), Refusal> {
+        let sql = "DELETE FROM tally WHERE run = ?1";
+        self.db.execute(sql, [self.run.0])?;
+        for task in tasks {
+            let key = columns::task_key(self.run, *task);
+            bind(&mut self.outcome, &[&key, &code::WAITING, &None::<i32>])?;
+        }
+        Ok(())
+    }
+
+    /// Counts the tasks by outcome, for everybody who will ever list the run.
+    fn count(&self) -> Result<(), Refusal> {
+        let (first, last) = self.keys();
+        let sql = format!("INSERT OR REPLACE INTO tally {TALLY}");
+        self.db.execute(&sql, params![first, last, self.run.0])?;
+        Ok(())
+    }
+
+    const fn keys(&self) -> (i64, i64) {
+        (
+            columns::task_key(self.run, 0),
+            columns::task_key(self.run, u32::MAX),
+        )
+    }
+}
+
+fn bind(statement: &mut Statement<'_>, values: &[&dyn ToSql]) -> rusqlite::Result<usize> {
+    for (place, value) in values.iter().enumerate() {
+        statement.raw_bind_parameter(place + 1, value)?;
+    }
+    statement.raw_execute()
+}

@@ -1,0 +1,318 @@
+//! Nothing that was said to be safe is lost: several writers at once, SIGKILL,
+//! a full disk, a database that somebody removes.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use packhorse_model::{Outcome, RunId};
+use packhorse_store::{Backlog, Error, Home, Reader, Record, Writer};
+use support::*;
+
+/// Writes one task after another and tells which are safe, until killed or
+/// until it has written as many as it was told to.
+#[test]
+#[ignore = "a program for other tests"]
+fn write_and_tell() {
+    let Some(home) = given_home() else { return };
+    let tasks = std::env::var("STORE_TEST_TASKS").map_or(u32::MAX, |text| text.parse().unwrap());
+    let (writer, lock) = begin(&home);
+    println!("run {}", lock.run());
+    let mut place = 0;
+    let mut told = 0;
+    for task in 1..=tasks {
+        writer.send(lines([task]));
+        writer.send(started(task, 1));
+        place = writer.send(succeeded(task));
+        let safe = writer.committed();
+        if safe > told {
+            told = safe;
+            println!("safe {safe}");
+        }
+        if writer.backlog().records > 5000 {
+            hear(&writer);
+        }
+    }
+    until_committed(&writer, place);
+    writer.finish().unwrap();
+}
+
+/// Records of `write_and_tell` up to this place are this many tasks' ends.
+fn tasks_ended(place: u64) -> u64 {
+    place.saturating_sub(1) / 3
+}
+
+#[test]
+fn sigkill_loses_nothing_that_was_safe() {
+    let stable = stable();
+    // Killed after one word, after a few, after many: before the first commit
+    // of tasks, between commits, and past the first checkpoint.
+    for words in [1, 2, 5, 30, 100] {
+        let mut child = child("write_and_tell", &stable.home)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut run = None;
+        let mut safe = 0;
+        let mut heard = 0;
+        let output = BufReader::new(child.stdout.take().unwrap());
+        for line in output.lines().map(Result::unwrap) {
+            if let Some(number) = line.strip_prefix("run ") {
+                run = Some(number.parse::<RunId>().unwrap());
+            } else if let Some(place) = line.strip_prefix("safe ") {
+                safe = place.parse().unwrap();
+            } else {
+                continue;
+            }
+            heard += 1;
+            if heard == words {
+                child.kill().unwrap();
+            }
+        }
+        child.wait().unwrap();
+        let run = run.unwrap();
+        assert!(heard >= words);
+        assert!(!stable.home.is_running(run).unwrap());
+        let counts = Reader::open(&stable.home).unwrap().counts(run).unwrap();
+        assert!(counts.succeeded >= tasks_ended(safe), "{safe}: {counts:?}");
+        assert!(counts.waiting <= 1, "a batch is whole: {counts:?}");
+    }
+}
+
+#[test]
+fn processes_that_write_at_once_lose_nothing() {
+    const TASKS: u32 = 3000;
+    let stable = stable();
+    let mut children: Vec<_> = (0..3)
+        .map(|_| {
+            child("write_and_tell", &stable.home)
+                .env("STORE_TEST_TASKS", TASKS.to_string())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for child in &mut children {
+        assert!(child.wait().unwrap().success());
+    }
+    let runs = Reader::open(&stable.home).unwrap().runs(10).unwrap();
+    assert_eq!(runs.len(), 3);
+    for run in runs {
+        assert_eq!(run.counts.succeeded, u64::from(TASKS), "run {}", run.id);
+    }
+}
+
+/// Meets a limit on the size of files, sees trouble, has the limit lifted and
+/// goes on; or, told so, ends with the limit still there.
+#[test]
+#[ignore = "a program for other tests"]
+fn write_against_a_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Some(home) = given_home() else { return };
+    let (writer, lock) = begin(&home);
+    let run = lock.run();
+    writer.ready().unwrap();
+    let place = writer.send(lines(1..=5000));
+    while writer.trouble().is_none() {
+        hear(&writer);
+    }
+    assert!(writer.committed() < place);
+    assert!(writer.backlog().bytes > 5000);
+    if std::env::var_os("STORE_TEST_STAY_FULL").is_some() {
+        let error = writer.finish().unwrap_err();
+        assert!(matches!(error, Error::Unwritten { .. }), "{error}");
+        println!("lost: {error}");
+        return;
+    }
+    let last = writer.send(succeeded(5000));
+    let limit = getrlimit(Resource::Fsize);
+    setrlimit(
+        Resource::Fsize,
+        Rlimit {
+            current: limit.maximum,
+            ..limit
+        },
+    )
+    .unwrap();
+    until_committed(&writer, last);
+    assert_eq!(writer.trouble(), None);
+    assert_eq!(writer.backlog(), Backlog::default());
+    writer.finish().unwrap();
+    let counts = Reader::open(&home).unwrap().counts(run).unwrap();
+    assert_eq!((counts.waiting, counts.succeeded), (4999, 1));
+    println!("all written");
+}
+
+/// Runs `write_against_a_limit` where no file can grow past 100 kB: to SQLite
+/// that is a disk without room.
+fn against_a_limit(home: &Home) -> Command {
+    let program = child("write_against_a_limit", home);
+    let mut shell = Command::new("sh");
+    // The signal that would end the process is ignored: writes fail instead.
+    shell.args(["-c", r#"trap "" XFSZ; ulimit -S -f 200; exec "$@""#, "sh"]);
+    shell.arg(program.get_program()).args(program.get_args());
+    shell.env("STORE_TEST_HOME", home.path());
+    shell
+}
+
+#[test]
+fn a_full_disk_is_told_and_waited_out() {
+    let stable = stable();
+    let output = against_a_limit(&stable.home).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("all written"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn what_a_full_disk_kept_from_being_written_is_told_at_the_end() {
+    let stable = stable();
+    let output = against_a_limit(&stable.home)
+        .env("STORE_TEST_STAY_FULL", "yes")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        said.contains("records of run 1 could not be written"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_database_that_was_removed_is_put_back_with_all_that_was_in_it() {
+    let stable = stable();
+    let (writer, lock) = begin(&stable.home);
+    until_committed(&writer, writer.send(lines(1..=100)));
+    for name in ["packhorse.db", "packhorse.db-wal", "packhorse.db-shm"] {
+        fs_err::remove_file(stable.home.path().join(name)).unwrap();
+    }
+    writer.send(started(1, 1));
+    writer.send(succeeded(1));
+    writer.finish().unwrap();
+    let counts = Reader::open(&stable.home)
+        .unwrap()
+        .counts(lock.run())
+        .unwrap();
+    assert_eq!((counts.succeeded, counts.waiting), (1, 99));
+}
+
+#[test]
+fn a_database_in_another_ones_place_is_told_and_not_written_over() {
+    let stable = stable();
+    let (writer, _lock) = begin(&stable.home);
+    until_committed(&writer, writer.send(lines(1..=10)));
+    let names = ["packhorse.db", "packhorse.db-wal"].map(|name| stable.home.path().join(name));
+    for name in &names {
+        let other = stable.home.path().join("other");
+        fs_err::write(&other, "something of the user's").unwrap();
+        fs_err::rename(&other, name).unwrap();
+    }
+    writer.send(succeeded(1));
+    let error = writer.finish().unwrap_err().to_string();
+    assert!(error.contains("removed or replaced"), "{error}");
+    for name in &names {
+        let kept = fs_err::read_to_string(name).unwrap();
+        assert_eq!(kept, "something of the user's");
+    }
+}
+
+#[test]
+fn a_home_that_vanishes_stops_nothing_and_is_told() {
+    let stable = stable();
+    let (writer, _lock) = begin(&stable.home);
+    until_committed(&writer, writer.send(lines(1..=10)));
+    fs_err::remove_dir_all(stable.home.path()).unwrap();
+    writer.send(succeeded(1));
+    let error = writer.finish().unwrap_err().to_string();
+    assert!(error.contains("hint:"), "{error}");
+}
+
+#[test]
+fn what_a_killed_writer_left_half_done_is_undone_by_whoever_reads() {
+    let stable = stable();
+    let (writer, lock) = begin(&stable.home);
+    writer.send(lines(1..=10));
+    writer.finish().unwrap();
+    // A rollback journal, as on a network disk, in the middle of a change that
+    // is in part in the database already.
+    let db = rusqlite::Connection::open(stable.home.db()).unwrap();
+    let half = "PRAGMA journal_mode = DELETE; PRAGMA cache_size = 1; BEGIN; \
+                UPDATE task SET outcome = 4; \
+                WITH RECURSIVE n (i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 9999) \
+                INSERT INTO task (id, outcome, words, command) SELECT i, 4, 0, x'00' FROM n;";
+    db.execute_batch(half).unwrap();
+    let after_death = support::stable();
+    for name in ["packhorse.db", "packhorse.db-journal"] {
+        let copy = after_death.home.path().join(name);
+        fs_err::copy(stable.home.path().join(name), copy).unwrap();
+    }
+    let reader = Reader::open(&after_death.home).unwrap();
+    let counts = reader.counts(lock.run()).unwrap();
+    assert_eq!((counts.waiting, counts.total()), (10, 10));
+}
+
+#[test]
+fn a_writer_that_is_dropped_still_writes_what_it_was_sent() {
+    let stable = stable();
+    let (writer, lock) = begin(&stable.home);
+    writer.send(lines(1..=10));
+    writer.send(Record::TaskFinished {
+        task: 3,
+        outcome: Outcome::Skipped,
+    });
+    drop(writer);
+    let counts = Reader::open(&stable.home)
+        .unwrap()
+        .counts(lock.run())
+        .unwrap();
+    assert_eq!((counts.total(), counts.skipped), (10, 1));
+}
+
+#[test]
+fn the_backlog_is_what_is_sent_and_not_yet_safe() {
+    let stable = stable();
+    // No thread can write while this holds the database.
+    let (writer, lock) = begin(&stable.home);
+    until_committed(&writer, 1);
+    let other = rusqlite::Connection::open(stable.home.db()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    writer.send(lines(1..=1000));
+    let place = writer.send(started(1, 1));
+    let backlog = writer.backlog();
+    assert_eq!(backlog.records, 2);
+    assert!(backlog.bytes > 10_000, "{backlog:?}");
+    other.execute_batch("COMMIT").unwrap();
+    until_committed(&writer, place);
+    assert_eq!(writer.backlog(), Backlog::default());
+    assert!(lock.run() == first_run());
+}
+
+#[test]
+fn writers_of_one_process_do_not_disturb_each_other() {
+    let stable = stable();
+    let runs = std::thread::scope(|scope| {
+        let write = || {
+            let (writer, lock) = begin(&stable.home);
+            for task in 1..=500 {
+                writer.send(lines([task]));
+                writer.send(started(task, 1));
+                writer.send(succeeded(task));
+            }
+            Writer::finish(writer).unwrap();
+            lock.run()
+        };
+        let writers: Vec<_> = (0..4).map(|_| scope.spawn(write)).collect();
+        writers
+            .into_iter()
+            .map(|w| w.join().unwrap())
+            .collect::<Vec<_>>()
+    });
+    let reader = Reader::open(&stable.home).unwrap();
+    for run in runs {
+        assert_eq!(reader.counts(run).unwrap().succeeded, 500);
+    }
+}

@@ -1,0 +1,45 @@
+//! A writer at rest rests. Alone in its file, and so in its process: it looks
+//! for the writing thread by its name.
+
+mod support;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use support::*;
+
+#[test]
+fn a_writer_at_rest_makes_no_wake_ups_and_rings_no_bell() {
+    let stable = stable();
+    let (writer, _lock) = begin(&stable.home);
+    until_committed(&writer, writer.send(lines([1])));
+    while rustix::io::read(&writer, &mut [0_u8; 8]).is_ok() {}
+    // It rests for at most 10 ms after a commit, then blocks: wait for that.
+    let quiet = |millis: i64| {
+        let time = Timespec {
+            tv_sec: 0,
+            tv_nsec: millis * 1_000_000,
+        };
+        poll(&mut [PollFd::new(&writer, PollFlags::IN)], Some(&time)).unwrap()
+    };
+    assert_eq!(quiet(100), 0);
+    let before = writer_switches();
+    assert_eq!(quiet(400), 0);
+    assert_eq!(writer_switches(), before);
+    until_committed(&writer, writer.send(lines([2])));
+    while rustix::io::read(&writer, &mut [0_u8; 8]).is_ok() {}
+    assert_eq!(quiet(100), 0);
+    assert!(writer_switches() > before, "the count does count");
+}
+
+/// How often the thread that writes has let go of its processor.
+#[expect(clippy::unwrap_used, reason = "this is part of a test")]
+fn writer_switches() -> u64 {
+    for entry in fs_err::read_dir("/proc/self/task").unwrap() {
+        let status = fs_err::read_to_string(entry.unwrap().path().join("status")).unwrap();
+        if status.starts_with("Name:\tstore-writer\n") {
+            let mut lines = status.lines();
+            let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            return count.unwrap().trim().parse().unwrap();
+        }
+    }
+    panic!("no thread writes");
+}
