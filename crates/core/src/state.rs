@@ -121,6 +121,11 @@ impl State {
         self.tasks.len() == 0
     }
 
+    /// Who is first in line, if anybody waits.
+    pub fn first_in_line(&self) -> Option<TaskId> {
+        Some(self.tasks.get(self.queue.first()?).id)
+    }
+
     /// Whether nothing is handed out at the moment.
     pub fn is_held(&self) -> bool {
         self.held

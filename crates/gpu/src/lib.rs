@@ -36,4 +36,4 @@ pub use device::{
 pub use driver::{Driver, Inventory};
 pub use error::{BrokenDriver, GpuError};
 pub use nvidia::Nvidia;
-pub use select::{Member, SelectError, Selection, Unit, looks_like_gpu_list, resolve};
+pub use select::{Member, SelectError, Selection, Unit, looks_like_gpu_list, resolve, visibility};

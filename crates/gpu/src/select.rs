@@ -13,4 +13,4 @@ mod unit;
 pub use error::SelectError;
 pub use parse::{Selection, looks_like_gpu_list};
 pub use resolve::resolve;
-pub use unit::{Member, Unit};
+pub use unit::{Member, Unit, visibility};

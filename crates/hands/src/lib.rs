@@ -28,6 +28,7 @@
 
 mod attempt;
 mod family;
+mod files;
 mod log;
 mod pipes;
 mod signals;

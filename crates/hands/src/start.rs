@@ -23,7 +23,7 @@ impl Hands {
     pub(crate) fn try_start(&mut self, job: Job<'_>) -> Result<(usize, Pid), String> {
         let program = self.prepare(&job)?;
         let slot = self
-            .take_slot()
+            .take_slot_making_room()
             .map_err(|error| format!("cannot make pipes for its output: {error}"))?;
         self.environment.clear();
         self.environment
@@ -39,7 +39,10 @@ impl Hands {
             let _ = rustix::thread::sched_setaffinity(None, &self.affinity);
         }
         match result {
-            Ok(pid) => Ok((slot, pid)),
+            Ok(pid) => {
+                self.files.restore_for(pid);
+                Ok((slot, pid))
+            }
             Err(message) => {
                 self.free.insert(slot);
                 Err(message)
@@ -153,6 +156,18 @@ impl Hands {
             }
         }
         Err(not_found())
+    }
+
+    /// Many tasks at once need more descriptors than a process may open by
+    /// default; how many it may open in the end is the administrator's choice.
+    fn take_slot_making_room(&mut self) -> io::Result<usize> {
+        match self.take_slot() {
+            Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                self.files.raise()?;
+                self.take_slot()
+            }
+            other => other,
+        }
     }
 
     fn take_slot(&mut self) -> io::Result<usize> {

@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal as UnixSignal, WaitOptions, WaitStatus};
 use rustix::thread::CpuSet;
 
 use crate::attempt::{Attempt, Cause};
-use crate::family::{self, Family, HOME_MARK};
+use crate::family::{self, Family, HOME_MARK, MARK_ATTEMPT, MARK_TASK};
+use crate::files::Files;
 use crate::log::Log;
 use crate::pipes::Pipes;
 use crate::signals::{Arrived, Signals};
@@ -132,6 +133,7 @@ pub struct Hands {
     /// Watched descriptors that epoll does not take: files are always readable.
     always: Vec<u32>,
     pub(crate) affinity: CpuSet,
+    pub(crate) files: Files,
     buffer: Vec<u8>,
     children: Vec<Pid>,
 }
@@ -172,8 +174,12 @@ impl Hands {
             rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
             rustix::fs::Mode::empty(),
         )?;
+        // We may run inside an attempt of another run. A variable must not be
+        // there twice: some programs take the first, some the last.
+        let marks = [MARK_TASK, MARK_ATTEMPT, HOME_MARK];
         let ours = std::env::vars_os().filter(|(name, _)| {
             !settings.hidden.contains(name)
+                && !marks.iter().any(|mark| *mark == name)
                 && !settings.environment.iter().any(|(other, _)| other == name)
         });
         let mark = (HOME_MARK.into(), settings.home_mark.clone().into());
@@ -186,6 +192,7 @@ impl Hands {
             inherit: Stdio::new(&[(dev_null.as_fd(), 0)])?,
             family: Family::new()?,
             affinity: rustix::thread::sched_getaffinity(None)?,
+            files: Files::default(),
             epoll,
             events: Vec::with_capacity(64),
             signals,

@@ -29,25 +29,23 @@ pub struct Member {
     pub uuid: Option<String>,
 }
 
-impl Unit {
-    /// The environment variables by which a program is told to use this unit.
-    ///
-    /// ROCm applies its two variables one after the other: what HIP counts are
-    /// the devices that ROCR has left. So HIP's list counts from zero.
-    pub fn environment(&self) -> Vec<(&'static str, String)> {
-        match self.vendor {
-            None | Some(Vendor::Nvidia) => vec![
-                ("CUDA_VISIBLE_DEVICES", self.visible.clone()),
-                ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
-            ],
-            Some(Vendor::Amd) => {
-                let count = 0..self.members.len();
-                let ordinals: Vec<String> = count.map(|ordinal| ordinal.to_string()).collect();
-                vec![
-                    ("ROCR_VISIBLE_DEVICES", self.visible.clone()),
-                    ("HIP_VISIBLE_DEVICES", ordinals.join(",")),
-                ]
-            }
+/// The variables by which a program is told to use these units and no others; of
+/// no units, to use nothing.
+///
+/// ROCm applies its two variables one after the other: what HIP counts are the
+/// devices that ROCR has left. So HIP's list counts from zero.
+pub fn visibility(vendor: Option<Vendor>, units: &[&Unit]) -> Vec<(&'static str, String)> {
+    let ids: Vec<&str> = units.iter().map(|unit| unit.visible.as_str()).collect();
+    let ids = ids.join(",");
+    match vendor {
+        None | Some(Vendor::Nvidia) => vec![("CUDA_VISIBLE_DEVICES", ids)],
+        Some(Vendor::Amd) => {
+            let count: usize = units.iter().map(|unit| unit.members.len()).sum();
+            let ordinals: Vec<String> = (0..count).map(|ordinal| ordinal.to_string()).collect();
+            vec![
+                ("ROCR_VISIBLE_DEVICES", ids),
+                ("HIP_VISIBLE_DEVICES", ordinals.join(",")),
+            ]
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What `--gpus` comes to.
 
 use packhorse_fake_nvml::{Code, FakeDevice, FakeMig, Lost, Mig};
-use packhorse_gpu::{Inventory, SelectError, Selection, Unit, Vendor, resolve};
+use packhorse_gpu::{Inventory, SelectError, Selection, Unit, Vendor, resolve, visibility};
 use packhorse_model::CoreId;
 
 use crate::machine::Machine;
@@ -49,11 +49,8 @@ fn groups_are_told_as_they_were_written() {
     assert_eq!(units[0].members[1].uuid, Some(uuid(1)));
     assert_eq!(units[1].visible, "3,2");
     assert_eq!(
-        units[0].environment(),
-        [
-            ("CUDA_VISIBLE_DEVICES", "0,1".to_owned()),
-            ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
-        ]
+        visibility(units[0].vendor, &[&units[0], &units[1]]),
+        [("CUDA_VISIBLE_DEVICES", "0,1,3,2".to_owned())]
     );
 }
 
@@ -254,7 +251,7 @@ fn rocm_counts_twice() {
             .remove(0)
     };
     assert_eq!(
-        unit.environment(),
+        visibility(unit.vendor, &[&unit]),
         [
             ("ROCR_VISIBLE_DEVICES", "2,5".to_owned()),
             ("HIP_VISIBLE_DEVICES", "0,1".to_owned()),

@@ -1,0 +1,159 @@
+//! What an attempt is told of its devices and cores.
+
+use std::ffi::OsString;
+
+use packhorse_core::{
+    self as core, DeviceSpec, Effect, NodeSpec, Now, Pool, PoolError, Refusal, State,
+};
+use packhorse_gpu::{Unit, Vendor, visibility};
+use packhorse_model::{DeviceId, NodeId, Placement, Request, RunId, TaskId};
+
+use crate::{Defaults, Places};
+
+/// What libraries read to know how many threads to start.
+const THREAD_CAPS: [&str; 4] = [
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+];
+
+impl Places {
+    /// A scheduler for them.
+    pub(crate) fn scheduler(&self) -> Result<State, PoolError> {
+        let devices = self.devices.iter().zip(0..);
+        let node = NodeSpec {
+            // One node, since this is one machine.
+            id: NodeId(0),
+            devices: devices
+                .map(|(unit, number)| DeviceSpec {
+                    id: DeviceId(number),
+                    near_cores: unit.near_cores.clone(),
+                })
+                .collect(),
+            cores: self.cores.clone(),
+        };
+        let pool = Pool {
+            nodes: vec![node],
+            slots: self.slots,
+        };
+        let settings = core::Settings {
+            policy: self.policy,
+            max_per_device: self.max_per_device,
+        };
+        State::new(&pool, settings)
+    }
+}
+
+/// Why no task with this request could ever run there, if none could.
+pub fn refusal(places: &Places, request: &Request) -> Result<Option<Refusal>, PoolError> {
+    let mut state = places.scheduler()?;
+    let mut effects = Vec::new();
+    let mut submission = Defaults::default().submission(TaskId::new(RunId(1), 1));
+    submission.request = request.clone();
+    core::step(
+        &mut state,
+        core::Event::Submit(submission),
+        Now::default(),
+        &mut effects,
+    );
+    Ok(effects.into_iter().find_map(|effect| match effect {
+        Effect::Refused { reason, .. } => Some(reason),
+        _ => None,
+    }))
+}
+
+/// The devices of a run by the core's ids.
+pub(crate) struct Devices {
+    units: Vec<Unit>,
+    /// The caps that the person has not set.
+    caps: Vec<&'static str>,
+    /// How many cores there are.
+    cores: usize,
+}
+
+impl Devices {
+    pub(crate) fn new(places: &Places) -> Self {
+        Self {
+            units: places.devices.clone(),
+            caps: THREAD_CAPS
+                .into_iter()
+                .filter(|name| std::env::var_os(name).is_none())
+                .collect(),
+            cores: places.cores.len(),
+        }
+    }
+
+    pub(crate) fn labels(&self) -> Vec<String> {
+        self.units.iter().map(|unit| unit.label.clone()).collect()
+    }
+
+    /// The devices of a placement, by the names people know.
+    pub(crate) fn labels_of(&self, placement: &Placement) -> Vec<String> {
+        self.units_of(placement)
+            .map(|unit| unit.label.clone())
+            .collect()
+    }
+
+    /// One device by the name people know.
+    pub(crate) fn label(&self, device: DeviceId) -> String {
+        let unit = self.units.get(device.0 as usize);
+        unit.map_or_else(String::new, |unit| format!("GPU {}", unit.label))
+    }
+
+    fn units_of<'a>(&'a self, placement: &'a Placement) -> impl Iterator<Item = &'a Unit> {
+        placement
+            .devices
+            .iter()
+            .filter_map(|granted| self.units.get(granted.device.0 as usize))
+    }
+
+    /// Variables that are the same for all attempts.
+    pub(crate) fn fixed(&self) -> Vec<(OsString, OsString)> {
+        let nvidia = self.units.iter().any(|unit| vendor(unit) == Vendor::Nvidia);
+        // Without it CUDA's device 0 is the fastest card, not the first.
+        if nvidia && std::env::var_os("CUDA_DEVICE_ORDER").is_none() {
+            vec![("CUDA_DEVICE_ORDER".into(), "PCI_BUS_ID".into())]
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Variables of our own environment that an attempt gets anew, or not at all.
+    pub(crate) fn hidden(&self) -> Vec<OsString> {
+        let mut names: Vec<OsString> = ["PACKHORSE_CORES", "PACKHORSE_GPUS"]
+            .map(OsString::from)
+            .into();
+        for unit in &self.units {
+            names.extend(vendor(unit).visible_variables().iter().map(OsString::from));
+        }
+        names
+    }
+
+    /// The variables of one attempt.
+    pub(crate) fn variables(
+        &self,
+        placement: &Placement,
+        variables: &mut Vec<(&'static str, String)>,
+    ) {
+        if let Some(first) = self.units.first() {
+            let given: Vec<&Unit> = self.units_of(placement).collect();
+            let labels: Vec<&str> = given.iter().map(|unit| unit.label.as_str()).collect();
+            variables.push(("PACKHORSE_GPUS", labels.join(",")));
+            variables.extend(visibility(first.vendor, &given));
+        }
+        if !placement.cores.is_empty() {
+            let cores: Vec<String> = placement.cores.iter().map(ToString::to_string).collect();
+            variables.push(("PACKHORSE_CORES", cores.join(",")));
+            if placement.cores.len() < self.cores {
+                let count = placement.cores.len().to_string();
+                variables.extend(self.caps.iter().map(|&name| (name, count.clone())));
+            }
+        }
+    }
+}
+
+/// Ids that no driver knows are NVIDIA's until somebody says otherwise.
+fn vendor(unit: &Unit) -> Vendor {
+    unit.vendor.unwrap_or(Vendor::Nvidia)
+}

@@ -1,0 +1,477 @@
+//! Reading input: into the store, and on to the core.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use packhorse_core::Submission;
+use packhorse_intake::Colour;
+use packhorse_intake::lines::{Entry, LineError, Options};
+use packhorse_model::{Command, Outcome, TaskId};
+use packhorse_store::{NewTask, Overrides, Reader, Record, StoredTask, TimeLimit};
+use rustc_hash::FxHashMap;
+
+use crate::backlog::FETCHED;
+use crate::input::{Progress, Reading};
+use crate::run::{INPUT, Known, Run, system};
+use crate::{Beginning, Event, Generator, Input, RunError};
+
+/// Input is not read while more than this waits to be written.
+const MOST_UNWRITTEN: usize = 4 << 20;
+/// How many generated commands are made ahead of those that run.
+const AHEAD: usize = 1024;
+
+/// Where tasks come from, and how far it has come.
+pub(crate) struct Feed {
+    origin: Origin,
+    /// How many tasks there are.
+    known: u32,
+    /// How many of them earlier sessions settled.
+    settled: u32,
+    /// What the reporter knows.
+    told: Option<(u32, bool)>,
+    /// Numbers of tasks that have a name.
+    names: FxHashMap<String, u32>,
+    /// Lines that were no commands.
+    pub(crate) rejected: u64,
+    /// What the loop watches: a copy of the source's descriptor, so that it can
+    /// still be taken off when the source is closed.
+    watched: Option<OwnedFd>,
+    /// The source's end was reached, and recorded.
+    complete: bool,
+}
+
+enum Origin {
+    Over,
+    One(Command),
+    Reading(Box<Reading>),
+    Generated(Generator),
+}
+
+impl Feed {
+    pub(crate) fn new(input: Input) -> Self {
+        Self {
+            origin: match input {
+                Input::None => Origin::Over,
+                Input::One(command) => Origin::One(command),
+                Input::Lines { sources, separator } => {
+                    Origin::Reading(Box::new(Reading::new(sources, separator)))
+                }
+                Input::Generated(generator) => Origin::Generated(generator),
+            },
+            known: 0,
+            settled: 0,
+            told: None,
+            names: FxHashMap::default(),
+            rejected: 0,
+            watched: None,
+            complete: false,
+        }
+    }
+
+    /// Whether no more tasks can come.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.origin, Origin::Over)
+    }
+
+    /// Tasks that are still to come, as far as anybody knows.
+    pub(crate) fn unread(&self) -> u128 {
+        match &self.origin {
+            Origin::Over | Origin::Reading(_) => 0,
+            Origin::One(_) => 1,
+            Origin::Generated(generator) => generator.total.saturating_sub(self.known).into(),
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Writes down how the run begins, and takes over what an earlier session
+    /// left.
+    pub(crate) fn begin(&mut self, beginning: Beginning) -> Result<(), RunError> {
+        match beginning {
+            Beginning::New(new) => {
+                self.store.send(Record::NewRun(new));
+                Ok(())
+            }
+            Beginning::Again { reopened, tasks } => {
+                self.feed.known = tasks;
+                self.store.send(Record::RunResumed {
+                    pid: rustix::process::getpid()
+                        .as_raw_nonzero()
+                        .get()
+                        .cast_unsigned(),
+                    host: host().into(),
+                });
+                let reopened = self.store.send(Record::Reopened {
+                    tasks: reopened.into(),
+                });
+                self.take_over(reopened)?;
+                let left = self.tasks.len() as u64 + self.backlog.stored();
+                self.feed.settled = tasks.saturating_sub(u32::try_from(left).unwrap_or(tasks));
+                Ok(())
+            }
+        }
+    }
+
+    /// Goes through what is not settled: the core gets all tasks with wishes of
+    /// their own, and the first of the plain ones.
+    fn take_over(&mut self, reopened: u64) -> Result<(), RunError> {
+        self.store.ready()?;
+        while self.store.committed() < reopened && self.store.trouble().is_none() {
+            let mut bell = [rustix::event::PollFd::new(
+                &self.store,
+                rustix::event::PollFlags::IN,
+            )];
+            let _ = rustix::event::poll(&mut bell, None);
+            let mut counter = [0; 8];
+            let _ = rustix::io::read(&self.store, &mut counter);
+        }
+        let (id, mut after) = (self.id, 0);
+        loop {
+            let page = self.reader()?.unfinished(id, after, FETCHED)?;
+            let Some(last) = page.last() else {
+                return Ok(());
+            };
+            after = last.id.number;
+            for task in page {
+                if !is_plain(&task) || self.backlog.has_room(self.waiting()) {
+                    if is_plain(&task) {
+                        self.backlog.fed = task.id.number;
+                    }
+                    self.submit_stored(task)?;
+                } else {
+                    self.backlog.leave();
+                }
+            }
+        }
+    }
+
+    /// Whatever brings tasks nearer to the core: fetching, making, watching.
+    pub(crate) fn feed_on(&mut self) -> Result<(), RunError> {
+        if self.phase == crate::Phase::Running {
+            self.fetch()?;
+            self.make();
+        }
+        self.watch_input()?;
+        let news = Some((self.feed.known, self.feed.is_over()));
+        if news != self.feed.told {
+            self.feed.told = news;
+            let total = match &self.feed.origin {
+                Origin::Generated(generator) => generator.total,
+                _ => self.feed.known,
+            };
+            let complete = !matches!(self.feed.origin, Origin::Reading(_));
+            self.tell(Event::Known {
+                tasks: total.saturating_sub(self.feed.settled).into(),
+                complete,
+            });
+        }
+        if self.feed.is_over() && !self.feed.complete {
+            self.feed.complete = true;
+            self.store.send(Record::InputComplete);
+        }
+        Ok(())
+    }
+
+    /// Brings plain tasks back from the store when their turn comes near.
+    fn fetch(&mut self) -> Result<(), RunError> {
+        if !self.backlog.is_due(self.waiting()) {
+            return Ok(());
+        }
+        let (id, fed) = (self.id, self.backlog.fed);
+        let page = self.reader()?.unfinished(id, fed, FETCHED)?;
+        for task in page {
+            // Those with wishes were given to the core when they arrived.
+            if is_plain(&task) {
+                self.backlog.fetched(task.id.number);
+                self.submit_stored(task)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reader(&mut self) -> Result<&Reader, RunError> {
+        let reader = if let Some(reader) = self.reader.take() {
+            reader
+        } else {
+            self.store.ready()?;
+            Reader::open(&self.settings.home)?
+        };
+        Ok(self.reader.insert(reader))
+    }
+
+    /// Makes tasks that come from no descriptor.
+    fn make(&mut self) {
+        let mut batch = Vec::new();
+        let mut made = Vec::new();
+        match &mut self.feed.origin {
+            Origin::Over | Origin::Reading(_) => return,
+            Origin::One(command) => {
+                made.push(std::mem::replace(command, Command::Words(Vec::new())));
+                self.feed.origin = Origin::Over;
+            }
+            Origin::Generated(generator) => {
+                let waiting = self.tasks.len().saturating_sub(self.hands.running());
+                let room = AHEAD.saturating_sub(waiting);
+                if room < AHEAD / 2 {
+                    return;
+                }
+                let end = generator.total.min(
+                    self.feed
+                        .known
+                        .saturating_add(u32::try_from(room).unwrap_or(0)),
+                );
+                for place in self.feed.known..end {
+                    made.push((generator.command)(place));
+                }
+                if end == generator.total {
+                    self.feed.origin = Origin::Over;
+                }
+            }
+        }
+        let first = self.feed.known + 1;
+        for command in &made {
+            self.feed.known += 1;
+            batch.push(NewTask::plain(self.feed.known, command.clone()));
+        }
+        self.store.send(Record::Tasks(batch));
+        for (command, number) in made.into_iter().zip(first..) {
+            let submission = self
+                .settings
+                .defaults
+                .submission(TaskId::new(self.id, number));
+            self.submit_new(submission, command);
+        }
+    }
+
+    fn submit_new(&mut self, submission: Submission, command: Command) {
+        let known = Known {
+            command: Arc::new(command),
+            before: 0,
+            retries: submission.retries,
+        };
+        self.submit(submission, known);
+    }
+
+    /// Watches the source if it may be read now.
+    fn watch_input(&mut self) -> Result<(), RunError> {
+        let wanted = match &self.feed.origin {
+            Origin::Reading(reading) if self.store.backlog().bytes < MOST_UNWRITTEN => {
+                reading.descriptor()
+            }
+            _ => None,
+        };
+        match (wanted, &self.feed.watched) {
+            (Some(source), None) => {
+                let copy = rustix::io::fcntl_dupfd_cloexec(source, 0)
+                    .map_err(|error| system("watch the input")(error.into()))?;
+                self.hands
+                    .watch(copy.as_fd(), INPUT)
+                    .map_err(system("watch the input"))?;
+                self.feed.watched = Some(copy);
+            }
+            (None, Some(_)) => self.unwatch_input()?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn unwatch_input(&mut self) -> Result<(), RunError> {
+        if let Some(watched) = self.feed.watched.take() {
+            self.hands
+                .unwatch(watched.as_fd(), INPUT)
+                .map_err(system("stop watching the input"))?;
+        }
+        Ok(())
+    }
+
+    /// The source can be read.
+    pub(crate) fn read_input(&mut self) -> Result<(), RunError> {
+        if self.feed.watched.is_some() && self.read_once() {
+            // A new source has another descriptor.
+            self.unwatch_input()?;
+        }
+        Ok(())
+    }
+
+    /// Reads once; whether that was the end of a source.
+    fn read_once(&mut self) -> bool {
+        let Origin::Reading(reading) = &mut self.feed.origin else {
+            return false;
+        };
+        let progress = reading.read();
+        let name = reading.source_name().to_owned();
+        let mut entries = Vec::new();
+        let mut errors = Vec::new();
+        for entry in &mut reading.lines {
+            match entry {
+                Ok(entry) => entries.push(entry),
+                Err(error) => errors.push(error),
+            }
+        }
+        let ended = !matches!(progress, Progress::Some);
+        if ended {
+            reading.next_source();
+            if reading.is_over() {
+                self.feed.origin = Origin::Over;
+            }
+        }
+        self.accept(entries);
+        for error in errors {
+            self.reject(&name, &error);
+        }
+        if let Progress::Failed(message) = progress {
+            self.feed.rejected += 1;
+            self.warn(None, message);
+        }
+        ended
+    }
+
+    fn reject(&mut self, source: &str, error: &LineError) {
+        self.feed.rejected += 1;
+        let message = format!("a line was not run\n{}", error.render(source, Colour::Off));
+        self.warn(None, message);
+    }
+
+    /// Takes commands that have arrived: all go to the store, and those whose
+    /// turn may come soon go to the core.
+    fn accept(&mut self, entries: Vec<Entry>) {
+        if entries.is_empty() {
+            return;
+        }
+        let mut batch = Vec::with_capacity(entries.len());
+        let mut soon = Vec::new();
+        let mut waiting = self.waiting();
+        for entry in entries {
+            if self.feed.known == u32::MAX {
+                self.feed.rejected += 1;
+                continue;
+            }
+            self.feed.known += 1;
+            let number = self.feed.known;
+            let plain = entry.options == Options::default();
+            let command = Command::Line(entry.command);
+            if plain && !self.backlog.has_room(waiting) {
+                self.backlog.leave();
+                batch.push(NewTask::plain(number, command));
+                continue;
+            }
+            waiting += 1;
+            let mut task = NewTask::plain(number, command.clone());
+            let mut submission = self
+                .settings
+                .defaults
+                .submission(TaskId::new(self.id, number));
+            if plain {
+                self.backlog.fed = number;
+            } else {
+                self.apply(entry.options, &mut task, &mut submission);
+            }
+            batch.push(task);
+            soon.push((submission, command));
+        }
+        self.store.send(Record::Tasks(batch));
+        for (submission, command) in soon {
+            self.submit_new(submission, command);
+        }
+    }
+
+    /// Lays a line's own wishes over the run's defaults.
+    fn apply(&mut self, options: Options, task: &mut NewTask, submission: &mut Submission) {
+        let overrides = Overrides {
+            gpus: options.gpus,
+            cores: options.cores,
+            priority: options.priority,
+            retries: options.retries,
+            time_limit: options.time_limit.map(TimeLimit::After),
+        };
+        lay_over(&overrides, submission);
+        task.overrides = Some(Box::new(overrides));
+        // The names were checked when the line was read.
+        let after = options
+            .after
+            .iter()
+            .filter_map(|name| self.feed.names.get(name));
+        task.after = after.copied().collect();
+        submission.after = task
+            .after
+            .iter()
+            .map(|&number| TaskId::new(self.id, number))
+            .collect();
+        if let Some(name) = options.name {
+            task.name = Some(name.as_str().into());
+            self.feed.names.insert(name, task.number);
+        }
+    }
+
+    /// Gives the core a task of an earlier moment or session.
+    fn submit_stored(&mut self, task: StoredTask) -> Result<(), RunError> {
+        let mut submission = self.settings.defaults.submission(task.id);
+        lay_over(&task.overrides, &mut submission);
+        for number in task.after {
+            let id = TaskId::new(self.id, number);
+            // What succeeded in an earlier session is unknown to the core.
+            let done = !self.tasks.contains_key(&number)
+                && self
+                    .reader()?
+                    .task(id)?
+                    .is_some_and(|(task, _)| task.outcome.is_some_and(Outcome::is_success));
+            if !done {
+                submission.after.push(id);
+            }
+        }
+        let known = Known {
+            command: Arc::new(task.command),
+            before: task.attempts,
+            retries: submission.retries,
+        };
+        self.submit(submission, known);
+        Ok(())
+    }
+
+    /// What can be had of the input without waiting goes to the store, so that a
+    /// later session finds it there.
+    pub(crate) fn keep_rest_of_input(&mut self) {
+        while let Origin::Reading(reading) = &self.feed.origin
+            && reading.is_ready()
+        {
+            self.read_once();
+        }
+        if self.feed.is_over() && !self.feed.complete {
+            self.feed.complete = true;
+            self.store.send(Record::InputComplete);
+        }
+    }
+}
+
+fn lay_over(overrides: &Overrides, submission: &mut Submission) {
+    if let Some(gpus) = overrides.gpus {
+        submission.request.gpus = gpus;
+    }
+    if let Some(cores) = overrides.cores {
+        submission.request.cores = cores;
+    }
+    if let Some(priority) = overrides.priority {
+        submission.priority = priority;
+    }
+    if let Some(retries) = overrides.retries {
+        submission.retries = retries;
+    }
+    match overrides.time_limit {
+        Some(TimeLimit::Never) => submission.time_limit = None,
+        Some(TimeLimit::After(limit)) => submission.time_limit = Some(limit),
+        None => {}
+    }
+}
+
+/// Whether the task has no wishes of its own.
+fn is_plain(task: &StoredTask) -> bool {
+    task.name.is_none() && task.after.is_empty() && task.overrides == Overrides::default()
+}
+
+/// This machine's name.
+pub fn host() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}

@@ -1,0 +1,36 @@
+//! The loop: it feeds the core with what happens, and carries out what the core
+//! decides.
+//!
+//! ```text
+//!  Input ──▶ backlog ──▶ core::step ──▶ effects ──▶ hands
+//!              │  ▲          ▲                        │
+//!              ▼  │          └────── happenings ◀─────┘
+//!             store ◀── records
+//!                                 └─▶ Event ──▶ Reporter
+//! ```
+//!
+//! What it promises:
+//!
+//! - Input is read as it arrives and written to the store at once; only the part
+//!   that could start soon is kept in memory.
+//! - Whatever ends a run before its time, what has not run is in the store, and
+//!   the next session goes on with it.
+//! - The end of a task is told to the reporter only when the store has it.
+//!
+//! It never prints.
+
+mod backlog;
+mod devices;
+mod event;
+mod feed;
+mod input;
+mod run;
+mod settings;
+mod told;
+
+pub use devices::refusal;
+pub use event::{Event, Finished, Line, Phase, Reporter, Summary};
+pub use feed::host;
+pub use input::{Generator, Input, Source};
+pub use run::run;
+pub use settings::{Beginning, Defaults, Places, RunError, Settings};

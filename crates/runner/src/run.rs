@@ -1,0 +1,512 @@
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use packhorse_core::{self as core, Effect, Now, Refusal, State, Submission};
+use packhorse_hands::{self as hands, Ended, Hands, Happening, Job, Signal, Stop};
+use packhorse_model::{Command, Exit, Outcome, Placement, RunId, TaskId};
+use packhorse_store::{End, Reader, Record, Start, UnixMicros, Verdict, Writer};
+use rustc_hash::FxHashMap;
+
+use crate::Line;
+use crate::backlog::Backlog;
+use crate::devices::Devices;
+use crate::feed::Feed;
+use crate::told::Told;
+use crate::{
+    Beginning, Defaults, Event, Finished, Input, Phase, Reporter, RunError, Settings, Summary,
+};
+
+/// Watched descriptors.
+pub(crate) const STORE: u32 = 0;
+pub(crate) const INPUT: u32 = 1;
+
+/// Runs everything to its end, or to where the person stops it.
+pub fn run(
+    settings: Settings,
+    input: Input,
+    reporter: &mut dyn Reporter,
+) -> Result<Summary, RunError> {
+    let mut run = Run::start(settings, input, reporter)?;
+    let mut happenings = Vec::new();
+    run.feed_on()?;
+    while !run.is_over() {
+        run.show();
+        run.hands
+            .wait(&mut happenings)
+            .map_err(system("wait for events"))?;
+        for happening in happenings.drain(..) {
+            run.handle(happening)?;
+        }
+        run.feed_on()?;
+    }
+    run.end()
+}
+
+/// A run while it goes on.
+pub(crate) struct Run<'r> {
+    pub(crate) id: RunId,
+    pub(crate) settings: Settings,
+    pub(crate) devices: Devices,
+    pub(crate) state: State,
+    pub(crate) hands: Hands,
+    pub(crate) store: Writer,
+    pub(crate) reader: Option<Reader>,
+    pub(crate) feed: Feed,
+    pub(crate) backlog: Backlog,
+    /// The tasks that the core has, by number.
+    pub(crate) tasks: FxHashMap<u32, Known>,
+    pub(crate) reporter: &'r mut dyn Reporter,
+    pub(crate) told: Told,
+    started: Instant,
+    pub(crate) phase: Phase,
+    signal: Option<Signal>,
+    succeeded: u64,
+    failed: u64,
+    pub(crate) interrupted: u64,
+    effects: Vec<Effect>,
+    /// The store's trouble that was told last.
+    trouble: Option<String>,
+}
+
+/// A task that the core has.
+pub(crate) struct Known {
+    pub(crate) command: Arc<Command>,
+    /// Attempts of earlier sessions.
+    pub(crate) before: u32,
+    pub(crate) retries: u32,
+}
+
+impl<'r> Run<'r> {
+    fn start(
+        mut settings: Settings,
+        input: Input,
+        reporter: &'r mut dyn Reporter,
+    ) -> Result<Self, RunError> {
+        let id = settings.lock.run();
+        let devices = Devices::new(&settings.places);
+        let state = settings.places.scheduler()?;
+        let mut environment = devices.fixed();
+        environment.push(("PACKHORSE_RUN".into(), id.to_string().into()));
+        // Before the store's thread starts, which inherits the signal mask.
+        let mut hands = Hands::new(hands::Settings {
+            log_folder: settings.home.log_dir(id),
+            output: settings.output,
+            grace: settings.grace,
+            environment,
+            hidden: devices.hidden(),
+            home_mark: settings.home.path().to_string_lossy().into_owned(),
+        })
+        .map_err(system("take over signals and child processes"))?;
+        let store = Writer::start(&settings.home, id)?;
+        hands
+            .watch(std::os::fd::AsFd::as_fd(&store), STORE)
+            .map_err(system("watch the store"))?;
+        let mut told = Told::default();
+        let beginning = std::mem::replace(
+            &mut settings.beginning,
+            Beginning::Again {
+                reopened: Vec::new(),
+                tasks: 0,
+            },
+        );
+        let resumed = matches!(beginning, Beginning::Again { .. });
+        told.tell(
+            reporter,
+            Event::RunStarted {
+                run: id,
+                devices: devices.labels(),
+                slots: settings.places.slots,
+                resumed,
+            },
+        );
+        let mut run = Self {
+            id,
+            devices,
+            state,
+            hands,
+            store,
+            reader: None,
+            feed: Feed::new(input),
+            backlog: Backlog::default(),
+            tasks: FxHashMap::default(),
+            reporter,
+            told,
+            started: Instant::now(),
+            phase: Phase::Running,
+            signal: None,
+            succeeded: 0,
+            failed: 0,
+            interrupted: 0,
+            effects: Vec::new(),
+            trouble: None,
+            settings,
+        };
+        run.begin(beginning)?;
+        Ok(run)
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        Now(self.started.elapsed())
+    }
+
+    fn is_over(&self) -> bool {
+        if !self.hands.is_idle() {
+            return false;
+        }
+        self.phase > Phase::Running || (self.feed.is_over() && self.left() == 0)
+    }
+
+    /// Tasks that are known and not settled.
+    fn left(&self) -> u64 {
+        self.tasks.len() as u64 + self.backlog.stored()
+    }
+
+    /// How many tasks wait in the core.
+    pub(crate) fn waiting(&self) -> usize {
+        self.tasks.len().saturating_sub(self.hands.running())
+    }
+
+    fn show(&mut self) {
+        let line = Waiting {
+            state: &self.state,
+            devices: &self.devices,
+            now: self.now(),
+        };
+        let again = self.reporter.show(Instant::now(), &line);
+        self.hands.wake_at(again);
+    }
+
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.told.tell(self.reporter, event);
+    }
+
+    pub(crate) fn warn(&mut self, task: Option<TaskId>, message: String) {
+        self.tell(Event::Warning { task, message });
+    }
+
+    fn handle(&mut self, happening: Happening) -> Result<(), RunError> {
+        match happening {
+            Happening::Ended(ended) => self.attempt_ended(&ended),
+            Happening::Output {
+                task,
+                stream,
+                bytes,
+            } => self.tell(Event::Output {
+                task,
+                stream,
+                bytes,
+            }),
+            Happening::Trouble { task, message } => self.warn(Some(task), message),
+            Happening::Signal(Signal::Resize) => self.tell(Event::Resized),
+            Happening::Signal(signal) => self.signalled(signal),
+            Happening::Readable(STORE) => self.store_rang(),
+            Happening::Readable(_) => self.read_input()?,
+            Happening::Alarm => {}
+        }
+        Ok(())
+    }
+
+    fn signalled(&mut self, signal: Signal) {
+        let phase = self.phase.after(signal);
+        self.signal = Some(signal);
+        if phase == self.phase {
+            return;
+        }
+        self.phase = phase;
+        self.step(core::Event::Hold);
+        match phase {
+            Phase::Running | Phase::Draining => {}
+            Phase::Terminating => self.hands.stop_all(Stop::Terminate),
+            Phase::Killing => self.hands.stop_all(Stop::Kill),
+        }
+        let running = self.hands.running();
+        self.tell(Event::Stopping { phase, running });
+    }
+
+    fn store_rang(&mut self) {
+        let mut counter = [0; 8];
+        let _ = rustix::io::read(&self.store, &mut counter);
+        let trouble = self.store.trouble();
+        if trouble.is_some() {
+            if trouble != self.trouble {
+                let message = trouble.clone().unwrap_or_default();
+                // Told at once: it may be what keeps the others waiting.
+                self.reporter.event(&Event::Warning {
+                    task: None,
+                    message: format!("{message}; it is tried again, and tasks go on"),
+                });
+            }
+            self.told.release(u64::MAX, self.reporter);
+        } else {
+            self.told.release(self.store.committed(), self.reporter);
+        }
+        self.trouble = trouble;
+    }
+
+    /// Gives the core a task, whose record is on its way to the store.
+    pub(crate) fn submit(&mut self, submission: Submission, known: Known) {
+        self.backlog.bytes += weight(&known.command);
+        self.tasks.insert(submission.id.number, known);
+        self.step(core::Event::Submit(submission));
+    }
+
+    /// Lets the core decide, and does what it says.
+    pub(crate) fn step(&mut self, event: core::Event) {
+        self.step_with(event, None);
+    }
+
+    fn step_with(&mut self, event: core::Event, ended: Option<&Ended>) {
+        let now = self.now();
+        let mut effects = std::mem::take(&mut self.effects);
+        core::step(&mut self.state, event, now, &mut effects);
+        for effect in effects.drain(..) {
+            self.carry_out(effect, ended);
+        }
+        self.effects = effects;
+    }
+
+    fn attempt_ended(&mut self, ended: &Ended) {
+        let before = self
+            .tasks
+            .get(&ended.task.number)
+            .map_or(0, |task| task.before);
+        let event = core::Event::Ended {
+            task: ended.task,
+            attempt: ended.attempt - before,
+            outcome: ended.outcome,
+        };
+        self.step_with(event, Some(ended));
+    }
+
+    fn carry_out(&mut self, effect: Effect, ended: Option<&Ended>) {
+        // The end that caused the step, if the effect is about the same task.
+        let of = |task: TaskId| ended.filter(|ended| ended.task == task);
+        match effect {
+            Effect::Start {
+                task,
+                attempt,
+                placement,
+                time_limit,
+            } => self.start_attempt(task, attempt, &placement, time_limit),
+            Effect::Stop { task, .. } => self.hands.stop(task, Stop::Terminate),
+            Effect::Retrying {
+                task,
+                outcome,
+                next_attempt,
+            } => {
+                let place = of(task).map_or(0, |ended| self.record_end(ended, Verdict::Again));
+                let retries = self
+                    .tasks
+                    .get(&task.number)
+                    .map_or(0, |known| known.retries);
+                let left = retries.saturating_sub(next_attempt - 1);
+                let attempt = of(task).map_or(next_attempt - 1, |ended| ended.attempt);
+                self.told.tell_after(
+                    place,
+                    Event::Retrying {
+                        task,
+                        attempt,
+                        outcome,
+                        left,
+                    },
+                );
+            }
+            Effect::Finished { task, outcome, .. } => {
+                let place = match of(task) {
+                    Some(ended) => self.record_end(ended, Verdict::Final),
+                    None => self.store.send(Record::TaskFinished {
+                        task: task.number,
+                        outcome,
+                    }),
+                };
+                self.finished(task, outcome, of(task), place);
+            }
+            Effect::Refused { task, reason } => self.refuse(task, &reason),
+        }
+    }
+
+    fn start_attempt(
+        &mut self,
+        task: TaskId,
+        attempt: u32,
+        placement: &Placement,
+        time_limit: Option<Duration>,
+    ) {
+        let Some(known) = self.tasks.get(&task.number) else {
+            return;
+        };
+        let attempt = attempt + known.before;
+        let command = Arc::clone(&known.command);
+        self.backlog.bytes = self.backlog.bytes.saturating_sub(weight(&command));
+        let devices = self.devices.labels_of(placement);
+        let started = Event::Started {
+            task,
+            attempt,
+            command: Arc::clone(&command),
+            devices: devices.clone(),
+            at: Instant::now(),
+        };
+        if self.settings.output == hands::Output::Inherit {
+            // What it writes goes where we write: we say first what it is.
+            self.reporter.event(&started);
+            self.show();
+        } else {
+            self.tell(started);
+        }
+        let mut environment = Vec::with_capacity(8);
+        self.devices.variables(placement, &mut environment);
+        self.hands.start(Job {
+            task,
+            attempt,
+            command: &command,
+            environment: &environment,
+            cores: &placement.cores,
+            time_limit,
+        });
+        self.store.send(Record::Started(Start {
+            task: task.number,
+            attempt,
+            at: UnixMicros::now(),
+            device: (!devices.is_empty()).then(|| devices.join(",").into()),
+        }));
+    }
+
+    fn record_end(&mut self, ended: &Ended, verdict: Verdict) -> u64 {
+        self.store.send(Record::AttemptEnded(End {
+            task: ended.task.number,
+            attempt: ended.attempt,
+            at: UnixMicros::now(),
+            outcome: ended.outcome,
+            message: ended.message.as_deref().map(Into::into),
+            verdict,
+        }))
+    }
+
+    fn refuse(&mut self, task: TaskId, reason: &Refusal) {
+        let before = self.tasks.get(&task.number).map_or(0, |known| known.before);
+        let ended = Ended {
+            task,
+            attempt: before + 1,
+            outcome: Outcome::NotStarted,
+            message: Some(reason.to_string()),
+            took: Duration::ZERO,
+        };
+        let place = self.record_end(&ended, Verdict::Final);
+        self.finished(task, Outcome::NotStarted, Some(&ended), place);
+    }
+
+    fn finished(&mut self, task: TaskId, outcome: Outcome, ended: Option<&Ended>, place: u64) {
+        match outcome {
+            Outcome::Succeeded => self.succeeded += 1,
+            Outcome::Interrupted => self.interrupted += 1,
+            _ => self.failed += 1,
+        }
+        let Some(known) = self.tasks.remove(&task.number) else {
+            return;
+        };
+        let started = ended.is_some_and(|ended| ended.outcome != Outcome::NotStarted);
+        let log = ended
+            .filter(|_| started && self.settings.output != hands::Output::Inherit)
+            .map(|ended| self.settings.home.log_file(task, ended.attempt));
+        self.told.tell_after(
+            place,
+            Event::Finished(Finished {
+                task,
+                attempts: ended.map_or(0, |ended| ended.attempt),
+                outcome,
+                command: known.command,
+                message: ended.and_then(|ended| ended.message.clone()),
+                took: ended.map_or(Duration::ZERO, |ended| ended.took),
+                log,
+            }),
+        );
+    }
+
+    fn end(mut self) -> Result<Summary, RunError> {
+        self.hands.finish();
+        if self.phase > Phase::Running && self.phase < Phase::Killing {
+            self.keep_rest_of_input();
+        }
+        let unread = self.feed.unread();
+        let left = u128::from(self.left()) + u128::from(self.interrupted) + unread;
+        let stopped = left > 0 || !self.feed.is_over();
+        let exit = match self
+            .signal
+            .filter(|_| stopped && self.phase > Phase::Running)
+        {
+            Some(Signal::Terminate) => Exit::Signal(15),
+            Some(Signal::Hangup) => Exit::Signal(1),
+            Some(_) => Exit::Signal(2),
+            None if self.failed + self.feed.rejected > 0 => Exit::TasksFailed,
+            None => Exit::Success,
+        };
+        self.store.send(Record::RunEnded {
+            at: UnixMicros::now(),
+            exit: exit.code(),
+        });
+        let summary = Summary {
+            run: self.id,
+            succeeded: self.succeeded,
+            failed: self.failed,
+            left,
+            took: self.started.elapsed(),
+            exit,
+        };
+        let written = self.store.finish();
+        self.told.release(u64::MAX, self.reporter);
+        self.reporter.event(&Event::RunEnded(summary.clone()));
+        self.reporter.show(Instant::now(), &Nobody);
+        written?;
+        Ok(summary)
+    }
+}
+
+/// Who waits, and why.
+struct Waiting<'a> {
+    state: &'a State,
+    devices: &'a Devices,
+    now: Now,
+}
+
+impl Line for Waiting<'_> {
+    fn why(&self) -> Option<String> {
+        let first = self.state.first_in_line()?;
+        let explanation = core::explain(self.state, first, self.now)?;
+        let name = |device| self.devices.label(device);
+        Some(explanation.words(&name).to_string())
+    }
+}
+
+/// Nobody waits any more.
+struct Nobody;
+
+impl Line for Nobody {
+    fn why(&self) -> Option<String> {
+        None
+    }
+}
+
+pub(crate) fn weight(command: &Command) -> usize {
+    match command {
+        Command::Line(line) => line.len(),
+        Command::Words(words) => words.iter().map(|word| word.len() + 24).sum(),
+    }
+}
+
+pub(crate) fn system(doing: &'static str) -> impl FnOnce(std::io::Error) -> RunError {
+    move |source| RunError::System { doing, source }
+}
+
+impl Defaults {
+    /// What the core needs to know of a task that asks for nothing itself.
+    pub(crate) fn submission(&self, id: TaskId) -> Submission {
+        Submission {
+            id,
+            request: self.request.clone(),
+            priority: self.priority,
+            retries: self.retries,
+            time_limit: self.time_limit,
+            after: Vec::new(),
+        }
+    }
+}
