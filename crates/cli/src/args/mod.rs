@@ -1,0 +1,81 @@
+//! What can be typed. What it means is worked out in [`crate::commands`].
+
+mod pool;
+mod run;
+mod show;
+mod sweep;
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+pub use pool::{Placing, PoolArgs};
+pub use run::{AgainArgs, OutputArgs, RunArgs, Shown, TaskArgs};
+pub use show::{GpusArgs, LogsArgs, LsArgs, ShowArgs};
+pub use sweep::{Mode, SweepArgs};
+
+/// Packs your work onto your GPUs.
+#[derive(Debug, Parser)]
+#[command(
+    name = "packhorse",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+#[command(after_help = "Start with: packhorse run --gpus 0,1 commands.txt")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Verb,
+}
+
+impl Cli {
+    /// Reads the words of a command line.
+    pub fn read(words: &[OsString]) -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches_from(words)?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        if let (Verb::Sweep(sweep), Some((_, matches))) = (&mut cli.command, matches.subcommand()) {
+            sweep.parameters = occurrences(matches, "param");
+        }
+        Ok(cli)
+    }
+}
+
+/// The values of an option, each time it was given by themselves.
+pub fn occurrences(matches: &clap::ArgMatches, name: &str) -> Vec<Vec<String>> {
+    matches
+        .get_occurrences::<String>(name)
+        .map(|all| all.map(|one| one.cloned().collect()).collect())
+        .unwrap_or_default()
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run commands, as many at a time as fit on the GPUs
+    Run(RunArgs),
+    /// Make a command for each combination of parameters
+    Sweep(SweepArgs),
+    /// Show the GPUs, and who is on them
+    Gpus(GpusArgs),
+    /// List runs
+    Ls(LsArgs),
+    /// Show a run and its tasks
+    Show(ShowArgs),
+    /// Show what a task wrote
+    Logs(LogsArgs),
+    /// Run the failed tasks of a run again
+    Retry(AgainArgs),
+    /// Go on with a run that was interrupted
+    Resume(AgainArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages to a folder
+    Man {
+        /// Where to.
+        folder: std::path::PathBuf,
+    },
+}

@@ -1,0 +1,126 @@
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use packhorse_model::{GpuRequest, parse_duration};
+
+use super::PoolArgs;
+
+/// Run commands, as many at a time as fit on the GPUs.
+///
+/// Commands come from files, or from standard input, one a line. A line runs as
+/// soon as it has arrived: the input may be a pipe that stays open for days.
+/// Blank lines and lines that start with `#` are skipped, a `\` at the end of a
+/// line continues it. A comment `#packhorse gpus=0.5 cores=2 priority=-1
+/// retries=2 timeout=2h name=prep after=other` sets these for the next command.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+#[command(after_help = "\
+Exit status: 0 all tasks succeeded, 1 some failed, 2 wrong usage or input,
+130 or 143 interrupted. Ctrl-C lets running tasks finish, a second one ends
+them, a third kills them; `packhorse resume` then runs the rest.")]
+pub struct RunArgs {
+    /// Files with commands; `-` is standard input, which is also the default
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// One command, as it stands
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["files", "null"])]
+    pub command: Vec<OsString>,
+
+    /// Commands are separated by NUL bytes, and may have several lines
+    #[arg(short = '0', long)]
+    pub null: bool,
+
+    /// What each task needs.
+    #[command(flatten)]
+    pub task: TaskArgs,
+    /// Where tasks run.
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// What is shown.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// What each task needs.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "What each task needs")]
+pub struct TaskArgs {
+    /// GPUs for each task: a part of one (0.5, 1/3), or several [default: 1]
+    #[arg(short = 'g', long, value_name = "N")]
+    pub gpus_per_task: Option<GpuRequest>,
+
+    /// Cores for each task alone; the task is pinned to them [default: all, shared]
+    #[arg(short, long, value_name = "N")]
+    pub cores: Option<u32>,
+
+    /// How many more times to try a task that fails
+    #[arg(long, value_name = "N")]
+    pub retries: Option<u32>,
+
+    /// End a task that takes longer: 90s, 30m, 2h30m, 1d
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub timeout: Option<Duration>,
+
+    /// How long a task has between SIGTERM and SIGKILL
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub grace: Duration,
+}
+
+impl Default for TaskArgs {
+    fn default() -> Self {
+        Self {
+            gpus_per_task: None,
+            cores: None,
+            retries: None,
+            timeout: None,
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What is shown.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "What is shown")]
+pub struct OutputArgs {
+    /// Print one JSON object an event, for programs
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print only what goes wrong, and the summary
+    #[arg(short, long, conflicts_with = "json")]
+    pub quiet: bool,
+
+    /// What becomes of the tasks' output
+    #[arg(long, value_name = "WHERE", default_value = "log")]
+    pub output: Shown,
+}
+
+/// What becomes of the tasks' output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Shown {
+    /// Only into each task's log
+    #[default]
+    Log,
+    /// Into the log, and printed in whole lines with the task's number
+    Lines,
+    /// Straight to our own output; no logs
+    Inherit,
+}
+
+/// Go on with a run.
+#[derive(Debug, Args)]
+pub struct AgainArgs {
+    /// Which run [default: the latest]
+    #[arg(value_name = "RUN")]
+    pub run: Option<String>,
+
+    /// Where tasks run.
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// What is shown.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}

@@ -1,0 +1,66 @@
+use clap::Args;
+
+/// Show the GPUs, and who is on them.
+#[derive(Debug, Args)]
+pub struct GpusArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// List runs, the newest first.
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// How many
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub limit: u32,
+}
+
+/// Show a run and its tasks.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// A run (12) or one of its tasks (12.3) [default: the latest run]
+    #[arg(value_name = "RUN")]
+    pub what: Option<String>,
+
+    /// Only tasks that failed
+    #[arg(long)]
+    pub failed: bool,
+
+    /// Print JSON, one object a task
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show what a task wrote.
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct LogsArgs {
+    /// Which task: 12.3, or 3 for the third task of the latest run
+    #[arg(value_name = "TASK")]
+    pub task: String,
+
+    /// Go on until the task has ended
+    #[arg(short, long)]
+    pub follow: bool,
+
+    /// Which attempt [default: the last]
+    #[arg(long, value_name = "N")]
+    pub attempt: Option<u32>,
+
+    /// Only what it wrote to standard output
+    #[arg(long, conflicts_with = "stderr")]
+    pub stdout: bool,
+
+    /// Only what it wrote to standard error
+    #[arg(long)]
+    pub stderr: bool,
+
+    /// Print the log file's path instead
+    #[arg(long, conflicts_with = "follow")]
+    pub path: bool,
+}

@@ -1,0 +1,78 @@
+use clap::{Args, ValueEnum};
+
+use super::{OutputArgs, PoolArgs, TaskArgs};
+
+/// Make a command for each combination of parameters.
+///
+/// The commands are printed one a line, ready for `packhorse run`; with --run
+/// they are run right away.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Values: text is taken as it is; 1..5 counts, 0..1:0.25 counts in steps,
+log:1e-4..1e-1:4 takes 4 values evenly spaced in their logarithm.
+
+Example: packhorse sweep \"python train.py --lr {lr} --bs {bs}\" -p lr 0.1 0.01 -p bs 32 64")]
+pub struct SweepArgs {
+    /// The command, with {name} where a parameter goes; {{ and }} are braces
+    #[arg(value_name = "TEMPLATE")]
+    pub template: String,
+
+    /// A parameter and its values; may be given several times
+    #[arg(short, long = "param", value_names = ["NAME", "VALUE"], num_args = 2.., required = true,
+          allow_negative_numbers = true, action = clap::ArgAction::Append)]
+    pub param: Vec<String>,
+
+    /// The same, each parameter by itself.
+    #[arg(skip)]
+    pub parameters: Vec<Vec<String>>,
+
+    /// Parameters that go together, value by value: lr,bs
+    #[arg(long, value_name = "NAMES", action = clap::ArgAction::Append)]
+    pub zip: Vec<String>,
+
+    /// The order of the combinations
+    #[arg(
+        long,
+        alias = "order",
+        value_name = "MODE",
+        default_value = "shuffled_grid"
+    )]
+    pub sampling_mode: Mode,
+
+    /// Only so many, chosen without repetition
+    #[arg(short = 'n', long, value_name = "N")]
+    pub n_samples: Option<u64>,
+
+    /// For the same shuffled order every time
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+
+    /// Separate commands by NUL bytes, as `packhorse run --null` reads them
+    #[arg(short = '0', long)]
+    pub null: bool,
+
+    /// Run the commands instead of printing them
+    #[arg(long)]
+    pub run: bool,
+
+    /// What each task needs.
+    #[command(flatten)]
+    pub task: TaskArgs,
+    /// Where tasks run.
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// What is shown.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// The order of the combinations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// The last parameter changes fastest
+    #[value(name = "grid")]
+    Grid,
+    /// The same combinations in random order
+    #[value(name = "shuffled_grid", alias = "shuffled-grid", alias = "shuffled")]
+    ShuffledGrid,
+}

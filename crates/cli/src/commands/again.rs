@@ -1,0 +1,100 @@
+use anyhow::Context as _;
+use packhorse_model::{Exit, RunId};
+use packhorse_runner::{Beginning, Input};
+use packhorse_store::{Home, Reader, Run};
+
+use super::launch::{output, reporter};
+use super::{Order, find, sweep};
+use crate::args::AgainArgs;
+use crate::saved::Saved;
+use crate::{complain, wording};
+
+/// Which tasks of a run are to run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Those that are not settled: `packhorse resume`
+    Unfinished,
+    /// Those that failed as well: `packhorse retry`
+    Failed,
+}
+
+/// `packhorse resume` and `packhorse retry`
+pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
+    let home = Home::locate()?;
+    let reader = Reader::open(&home)?;
+    let run = find::run(&reader, args.run.as_deref())?;
+    let id = run.id;
+    // From here on nobody else works on it; whether anybody had is known.
+    let lock = home.lock_run(id)?;
+    let saved = Saved::read(&run.settings)?;
+    let reopened = match which {
+        Which::Unfinished => Vec::new(),
+        Which::Failed => failed(&reader, id)?,
+    };
+    let tasks = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
+    let input = match &saved.sweep {
+        Some(sweep) if !run.input_complete => sweep::generated(sweep.build()?)?,
+        _ => Input::None,
+    };
+    if reopened.is_empty() && run.counts.unfinished() == 0 && matches!(input, Input::None) {
+        say_nothing_to_do(&run, which);
+        return Ok(Exit::Success);
+    }
+    if !run.input_complete && matches!(input, Input::None) {
+        complain(&format!(
+            "warning: run {id} had not read all of its input when it ended; what it had read goes on"
+        ));
+    }
+    std::env::set_current_dir(&run.cwd)
+        .with_context(|| format!("cannot go back to the run's folder {}", run.cwd.display()))?;
+    end_leftovers(&home, id);
+    let pool = saved.pool(args.pool);
+    let task = saved.task()?;
+    let order = Order::new(&pool, &task, output(&args.output), input, &[])?;
+    let beginning = Beginning::Again { reopened, tasks };
+    let mut reporter = reporter(&args.output, &order.input);
+    order.go_on(home, lock, beginning, &mut *reporter)
+}
+
+fn failed(reader: &Reader, run: RunId) -> anyhow::Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    loop {
+        let after = numbers.last().copied().unwrap_or(0);
+        let page = reader.failed(run, after, 1000)?;
+        if page.is_empty() {
+            return Ok(numbers);
+        }
+        numbers.extend(page.iter().map(|task| task.id.number));
+    }
+}
+
+fn say_nothing_to_do(run: &Run, which: Which) {
+    let done = wording::count(run.counts.succeeded, "task");
+    let id = run.id;
+    match which {
+        Which::Unfinished if run.counts.unsuccessful() > 0 => complain(&format!(
+            "nothing to resume: every task of run {id} is settled\nhint: `packhorse retry {id}` runs the {} again that failed",
+            run.counts.unsuccessful()
+        )),
+        _ => complain(&format!(
+            "nothing to do: run {id} has finished, {done} succeeded"
+        )),
+    }
+}
+
+/// A run that was killed leaves its tasks behind. They would run twice.
+fn end_leftovers(home: &Home, run: RunId) {
+    let mark = home.path().to_string_lossy();
+    let ended = packhorse_hands::end_leftovers_of_run(&mark, &run.to_string());
+    if ended > 0 {
+        complain(&format!(
+            "warning: {} of run {run} still ran and {} ended",
+            if ended == 1 {
+                "a process".to_owned()
+            } else {
+                format!("{ended} processes")
+            },
+            if ended == 1 { "was" } else { "were" },
+        ));
+    }
+}

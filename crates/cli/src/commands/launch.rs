@@ -1,0 +1,135 @@
+use std::time::Duration;
+
+use anyhow::bail;
+use packhorse_hands::Output;
+use packhorse_model::{Exit, Request};
+use packhorse_runner::{Beginning, Defaults, Input, Places, Reporter, Settings, refusal};
+use packhorse_store::{Home, NewRun, RunLock, RunUuid, UnixMicros};
+
+use super::pool;
+use crate::args::{OutputArgs, PoolArgs, Shown, TaskArgs};
+use crate::complain;
+use crate::report::{Json, Live, Plain};
+use crate::saved::Saved;
+use crate::terminal;
+
+/// What to run, and how.
+pub struct Order {
+    /// Where.
+    pub places: Places,
+    /// What each task needs that says nothing itself.
+    pub defaults: Defaults,
+    /// How long an attempt has between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// What becomes of output.
+    pub output: Output,
+    /// Where tasks come from.
+    pub input: Input,
+}
+
+impl Order {
+    /// What the arguments ask for; `requests` are those that single tasks are
+    /// known to have.
+    pub fn new(
+        pool: &PoolArgs,
+        task: &TaskArgs,
+        output: Output,
+        input: Input,
+        requests: &[Request],
+    ) -> anyhow::Result<Self> {
+        let (places, defaults) = pool::find(pool, task)?;
+        for request in requests.iter().chain([&defaults.request]) {
+            if let Some(reason) = refusal(&places, request)? {
+                bail!("a task could never run: {reason}");
+            }
+        }
+        Ok(Self {
+            places,
+            defaults,
+            grace: task.grace,
+            output,
+            input,
+        })
+    }
+
+    /// Runs it as a new run, and stays until it is over.
+    pub fn launch(self, saved: &Saved, reporter: &mut dyn Reporter) -> anyhow::Result<Exit> {
+        let home = Home::locate()?;
+        let cwd = std::env::current_dir()
+            .map_err(|error| anyhow::anyhow!("cannot tell the current folder: {error}"))?;
+        let (_, lock) = home.new_run()?;
+        let started = UnixMicros::now();
+        let new = NewRun {
+            uuid: RunUuid::new(started),
+            started,
+            cwd,
+            argv: std::env::args_os().collect(),
+            host: packhorse_runner::host(),
+            pid: std::process::id(),
+            settings: saved.write(),
+        };
+        self.go_on(home, lock, Beginning::New(Box::new(new)), reporter)
+    }
+
+    /// Runs it as part of a run that has a number already.
+    pub fn go_on(
+        self,
+        home: Home,
+        lock: RunLock,
+        beginning: Beginning,
+        reporter: &mut dyn Reporter,
+    ) -> anyhow::Result<Exit> {
+        if let Some(kind) = home.network_filesystem() {
+            complain(&format!(
+                "warning: the state folder {} is on {kind}: use it from one machine at a time\n\
+                 hint: set PACKHORSE_HOME to a folder on a local disk",
+                home.path().display()
+            ));
+        }
+        let settings = Settings {
+            home,
+            lock,
+            beginning,
+            places: self.places,
+            defaults: self.defaults,
+            output: self.output,
+            grace: self.grace,
+        };
+        Ok(packhorse_runner::run(settings, self.input, reporter)?.exit)
+    }
+}
+
+/// Who shows the run.
+pub fn reporter(args: &OutputArgs, input: &Input) -> Box<dyn Reporter> {
+    if args.json {
+        Box::new(Json::new())
+    } else if !args.quiet
+        && args.output != Shown::Inherit
+        && terminal::can_draw()
+        && !is_typed(input)
+    {
+        Box::new(Live::new())
+    } else {
+        Box::new(Plain::new(args.quiet))
+    }
+}
+
+/// Whether commands are typed into a terminal, where a live view would be drawn
+/// over them.
+fn is_typed(input: &Input) -> bool {
+    match input {
+        Input::Lines { sources, .. } => sources
+            .iter()
+            .any(|source| rustix::termios::isatty(source.file.file())),
+        _ => false,
+    }
+}
+
+/// What becomes of output.
+pub fn output(args: &OutputArgs) -> Output {
+    match args.output {
+        Shown::Log => Output::Log,
+        Shown::Lines => Output::LogAndShow,
+        Shown::Inherit => Output::Inherit,
+    }
+}

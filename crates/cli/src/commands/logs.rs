@@ -1,0 +1,194 @@
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use packhorse_hands::{LogReader, Stream};
+use packhorse_model::{Exit, TaskId};
+use packhorse_store::{Home, Reader};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::inotify;
+
+use super::find;
+use crate::args::LogsArgs;
+use crate::complain;
+
+/// `packhorse logs`
+pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
+    let home = Home::locate()?;
+    let reader = Reader::open(&home)?;
+    let id = find::task(&reader, &args.task)?;
+    let wanted = match (args.stdout, args.stderr) {
+        (true, _) => Some(Stream::Stdout),
+        (_, true) => Some(Stream::Stderr),
+        _ => None,
+    };
+    let attempts = attempts(&reader, id)?;
+    let attempt = args.attempt.unwrap_or(attempts.max(1));
+    if attempt == 0 || (attempt > attempts.max(1) && !args.follow) {
+        anyhow::bail!("task {id} has had {attempts} attempts");
+    }
+    let path = home.log_file(id, attempt);
+    if args.path {
+        writeln!(std::io::stdout(), "{}", path.display())?;
+        return Ok(Exit::Success);
+    }
+    let mut printer = Printer {
+        path,
+        wanted,
+        reader: None,
+        buffer: vec![0; 64 * 1024],
+        printed: false,
+    };
+    if args.follow {
+        follow(
+            &home,
+            &reader,
+            id,
+            attempt,
+            args.attempt.is_none(),
+            &mut printer,
+        )?;
+    } else {
+        printer.print()?;
+    }
+    if !printer.printed && wanted.is_none() {
+        complain(&if attempts == 0 {
+            format!("task {id} has not been started")
+        } else {
+            format!("task {id} wrote nothing")
+        });
+    }
+    Ok(Exit::Success)
+}
+
+/// How many attempts the task has had.
+fn attempts(reader: &Reader, id: TaskId) -> anyhow::Result<u32> {
+    let (task, _) = reader.task(id)?.with_context(|| {
+        format!(
+            "there is no task {id}\nhint: `packhorse show {}` lists the tasks",
+            id.run
+        )
+    })?;
+    Ok(task.attempts)
+}
+
+/// Prints a log as far as it goes.
+struct Printer {
+    path: PathBuf,
+    wanted: Option<Stream>,
+    reader: Option<LogReader>,
+    buffer: Vec<u8>,
+    printed: bool,
+}
+
+impl Printer {
+    fn print(&mut self) -> anyhow::Result<()> {
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            None => match LogReader::open(&self.path) {
+                Ok(reader) => self.reader.insert(reader),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error.into()),
+            },
+        };
+        let mut out = std::io::stdout().lock();
+        loop {
+            let (stream, bytes) = reader.read(&mut self.buffer)?;
+            if bytes.is_empty() {
+                break;
+            }
+            if self.wanted.is_none_or(|wanted| wanted == stream) {
+                out.write_all(bytes)?;
+                self.printed = true;
+            }
+        }
+        Ok(out.flush()?)
+    }
+}
+
+/// Prints as it is written, until the task has ended.
+///
+/// Nothing polls: the kernel tells of changes to the log and to the database,
+/// and of the end of the run's process.
+fn follow(
+    home: &Home,
+    reader: &Reader,
+    id: TaskId,
+    mut attempt: u32,
+    go_on: bool,
+    printer: &mut Printer,
+) -> anyhow::Result<()> {
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
+    let written = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE;
+    inotify::add_watch(&watch, home.path(), written)?;
+    // A folder that somebody removed has no news.
+    let _ = inotify::add_watch(&watch, home.log_dir(id.run), written);
+    let process = process_of(home, reader, id)?;
+    loop {
+        // First whether it is over, then what it wrote: not the other way round.
+        let alive = process.as_ref().is_some_and(is_alive);
+        let (task, attempts) = reader
+            .task(id)?
+            .context("the task is gone from the store")?;
+        let over = !alive || task.outcome.is_some();
+        printer.print()?;
+        let later = attempts.iter().any(|other| other.attempt > attempt);
+        if go_on && later {
+            attempt += 1;
+            printer.path = home.log_file(id, attempt);
+            printer.reader = None;
+            continue;
+        }
+        let ended = attempts
+            .iter()
+            .any(|other| other.attempt == attempt && other.outcome.is_some());
+        if over || (ended && !go_on) {
+            return Ok(());
+        }
+        wait(&watch, process.as_ref())?;
+    }
+}
+
+/// The process that works on the run, if one does.
+fn process_of(home: &Home, reader: &Reader, id: TaskId) -> anyhow::Result<Option<OwnedFd>> {
+    let Some(run) = reader.run(id.run)? else {
+        return Ok(None);
+    };
+    let pid = i32::try_from(run.pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    let Some(pid) = pid else {
+        return Ok(None);
+    };
+    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok();
+    // It holds the lock, so the number is still its own.
+    Ok(process.filter(|_| home.is_running(id.run).unwrap_or(false)))
+}
+
+fn is_alive(process: &OwnedFd) -> bool {
+    let mut ended = [PollFd::new(process, PollFlags::IN)];
+    let at_once = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut ended, Some(&at_once)).is_ok_and(|ready| ready == 0)
+}
+
+fn wait(watch: &OwnedFd, process: Option<&OwnedFd>) -> anyhow::Result<()> {
+    let mut sources = vec![PollFd::new(watch, PollFlags::IN)];
+    sources.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
+    loop {
+        match poll(&mut sources, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => break,
+        }
+    }
+    if sources[0].revents().contains(PollFlags::IN) {
+        // What changed does not matter, only that something has.
+        let mut events = [0_u8; 4096];
+        rustix::io::read(watch, &mut events)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+use std::io::Write as _;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use packhorse_model::Exit;
+use packhorse_store::{Home, Reader, Run, RunState, UnixMicros};
+use serde_json::{Value, json};
+
+use super::table::table;
+use crate::args::LsArgs;
+use crate::wording;
+
+/// `packhorse ls`
+pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
+    let reader = Reader::open(&Home::locate()?)?;
+    let runs = reader.runs(args.limit)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let runs: Vec<Value> = runs.iter().map(as_json).collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&runs)?)?;
+        return Ok(Exit::Success);
+    }
+    if runs.is_empty() {
+        writeln!(out, "no runs yet")?;
+        return Ok(Exit::Success);
+    }
+    let header = [
+        "RUN", "STATE", "STARTED", "TOOK", "TASKS", "OK", "FAILED", "LEFT", "COMMAND",
+    ];
+    let mut table = table(header, &[0, 3, 4, 5, 6, 7]);
+    for run in &runs {
+        table.add_row([
+            run.id.to_string(),
+            state(run.state).to_owned(),
+            clock(run.started),
+            took(run).map(wording::duration).unwrap_or_default(),
+            run.counts.total().to_string(),
+            run.counts.succeeded.to_string(),
+            run.counts.unsuccessful().to_string(),
+            run.counts.unfinished().to_string(),
+            wording::clipped(&command_line(run), 60).into_owned(),
+        ]);
+    }
+    writeln!(out, "{table}")?;
+    Ok(Exit::Success)
+}
+
+/// What has become of a run, in a word.
+pub fn state(state: RunState) -> &'static str {
+    match state {
+        RunState::Running => "running",
+        RunState::Finished => "finished",
+        RunState::Interrupted => "interrupted",
+        RunState::Died => "died",
+    }
+}
+
+/// A moment by this machine's clock, to the second.
+pub fn clock(at: UnixMicros) -> String {
+    Timestamp::from_microsecond(at.0).map_or_else(
+        |_| "-".to_owned(),
+        |time| {
+            time.to_zoned(TimeZone::system())
+                .strftime("%Y-%m-%d %H:%M:%S")
+                .to_string()
+        },
+    )
+}
+
+/// The words a run was started with.
+pub fn command_line(run: &Run) -> String {
+    let words = run
+        .argv
+        .iter()
+        .skip(1)
+        .map(|word| word.as_encoded_bytes().to_vec());
+    let command = packhorse_model::Command::Words(words.collect());
+    wording::command(&command).into_owned()
+}
+
+/// How long it took, or has taken so far.
+pub fn took(run: &Run) -> Option<std::time::Duration> {
+    match (run.ended, run.state) {
+        (Some(ended), _) => Some(ended.since(run.started)),
+        (None, RunState::Running) => Some(UnixMicros::now().since(run.started)),
+        (None, _) => None,
+    }
+}
+
+/// A run for programs.
+pub fn as_json(run: &Run) -> Value {
+    json!({
+        "run": run.id.0,
+        "uuid": run.uuid.to_string(),
+        "state": state(run.state),
+        "started": seconds(run.started),
+        "ended": run.ended.map(seconds),
+        "exit": run.exit,
+        "folder": run.cwd,
+        "command": command_line(run),
+        "host": run.host,
+        "pid": run.pid,
+        "input_complete": run.input_complete,
+        "tasks": run.counts.total(),
+        "waiting": run.counts.waiting,
+        "running": run.counts.running,
+        "interrupted": run.counts.interrupted,
+        "succeeded": run.counts.succeeded,
+        "failed": run.counts.unsuccessful(),
+    })
+}
+
+/// A moment in seconds since the epoch.
+pub fn seconds(at: UnixMicros) -> f64 {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "exact to the microsecond until the year 2255"
+    )]
+    let micros = at.0 as f64;
+    micros / 1e6
+}

@@ -1,0 +1,37 @@
+//! What the arguments mean, one file a command.
+
+mod again;
+mod docs;
+mod find;
+mod gpus;
+mod launch;
+mod logs;
+mod ls;
+mod pool;
+mod run;
+mod show;
+mod sweep;
+mod table;
+
+pub use launch::Order;
+pub use sweep::{parameters, print, random_seed};
+
+use packhorse_model::Exit;
+
+use crate::args::Verb;
+
+/// Does it.
+pub fn obey(verb: Verb) -> anyhow::Result<Exit> {
+    match verb {
+        Verb::Run(args) => run::run(args),
+        Verb::Sweep(args) => sweep::sweep(&args),
+        Verb::Gpus(args) => gpus::gpus(&args),
+        Verb::Ls(args) => ls::ls(&args),
+        Verb::Show(args) => show::show(&args),
+        Verb::Logs(args) => logs::logs(&args),
+        Verb::Retry(args) => again::again(args, again::Which::Failed),
+        Verb::Resume(args) => again::again(args, again::Which::Unfinished),
+        Verb::Completions { shell } => docs::completions(shell),
+        Verb::Man { folder } => docs::man(&folder),
+    }
+}

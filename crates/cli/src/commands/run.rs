@@ -1,0 +1,161 @@
+use std::collections::VecDeque;
+use std::io::{Read as _, Seek as _};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use fs_err::File;
+use packhorse_gpu::looks_like_gpu_list;
+use packhorse_intake::lines::{Lines, Separator};
+use packhorse_model::{Command, Exit, Request};
+use packhorse_runner::{Input, Source};
+
+use super::Order;
+use super::launch::{output, reporter};
+use crate::args::RunArgs;
+use crate::saved::Saved;
+use crate::{complain, terminal, wording};
+
+/// `packhorse run`
+pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
+    give_back_files(&mut args);
+    let defaults = Request {
+        gpus: args.task.gpus_per_task.unwrap_or_default(),
+        cores: args.task.cores.unwrap_or(0),
+    };
+    let mut requests = Vec::new();
+    let input = if args.command.is_empty() {
+        let separator = if args.null {
+            Separator::Null
+        } else {
+            Separator::Newline
+        };
+        let mut sources = open(&args.files)?;
+        for source in &mut sources {
+            check(source, separator, &defaults, &mut requests)?;
+        }
+        Input::Lines { sources, separator }
+    } else {
+        let words = args.command.into_iter().map(OsStringExt::into_vec);
+        Input::One(Command::Words(words.collect()))
+    };
+    let order = Order::new(
+        &args.pool,
+        &args.task,
+        output(&args.output),
+        input,
+        &requests,
+    )?;
+    let saved = Saved::new(&args.pool, &args.task, None);
+    let mut reporter = reporter(&args.output, &order.input);
+    order.launch(&saved, &mut *reporter)
+}
+
+/// `--gpus 0,1 commands.txt`: what follows the ids and is none is a file.
+fn give_back_files(args: &mut RunArgs) {
+    let ids = args.pool.gpus.iter().skip(1);
+    if let Some(first) = ids
+        .into_iter()
+        .position(|value| !looks_like_gpu_list(value))
+    {
+        let files = args.pool.gpus.split_off(first + 1);
+        args.files
+            .splice(0..0, files.into_iter().map(PathBuf::from));
+    }
+}
+
+/// Opens everything before anything starts.
+fn open(files: &[PathBuf]) -> anyhow::Result<VecDeque<Source>> {
+    let mut sources = VecDeque::new();
+    let stdin = [PathBuf::from("-")];
+    let files = if files.is_empty() { &stdin } else { files };
+    for path in files {
+        let source = if path == Path::new("-") {
+            if terminal::stdin_is_terminal() {
+                complain("reading commands from the terminal, one a line; Ctrl-D ends");
+            }
+            let file = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0)
+                .map_err(|error| anyhow::anyhow!("standard input is closed: {error}"))?;
+            Source {
+                name: "standard input".to_owned(),
+                file: File::from_parts(file.into(), "standard input"),
+            }
+        } else {
+            let file = File::open(path)?;
+            if file.metadata()?.is_dir() {
+                bail!("{} is a folder, not a file with commands", path.display());
+            }
+            Source {
+                name: path.display().to_string(),
+                file,
+            }
+        };
+        sources.push_back(source);
+    }
+    Ok(sources)
+}
+
+/// Looks through a file for what is wrong with it. A pipe can be read only once
+/// and is looked at as it comes.
+fn check(
+    source: &mut Source,
+    separator: Separator,
+    defaults: &Request,
+    requests: &mut Vec<Request>,
+) -> anyhow::Result<()> {
+    let metadata = source.file.metadata()?;
+    if !metadata.is_file() || separator == Separator::Null {
+        return Ok(());
+    }
+    let start = source.file.stream_position()?;
+    let mut lines = Lines::new(separator);
+    let mut buffer = vec![0; 64 * 1024];
+    let mut errors = Vec::new();
+    loop {
+        let length = source.file.read(&mut buffer)?;
+        if length == 0 {
+            lines.finish();
+        } else {
+            lines.push(&buffer[..length]);
+        }
+        for entry in &mut lines {
+            match entry {
+                Ok(entry) => note(&entry.options, defaults, requests),
+                Err(error) => errors.push(error.render(&source.name, terminal::colour())),
+            }
+        }
+        if length == 0 {
+            break;
+        }
+    }
+    source.file.seek(std::io::SeekFrom::Start(start))?;
+    if !errors.is_empty() {
+        for error in &errors {
+            complain(error);
+        }
+        bail!(
+            "{} in {}: nothing was started",
+            wording::count(errors.len() as u128, "mistake"),
+            source.name
+        );
+    }
+    Ok(())
+}
+
+/// Keeps each different request once, to see whether it can be met at all.
+fn note(
+    options: &packhorse_intake::lines::Options,
+    defaults: &Request,
+    requests: &mut Vec<Request>,
+) {
+    if options.gpus.is_none() && options.cores.is_none() {
+        return;
+    }
+    let request = Request {
+        gpus: options.gpus.unwrap_or(defaults.gpus),
+        cores: options.cores.unwrap_or(defaults.cores),
+    };
+    if !requests.contains(&request) {
+        requests.push(request);
+    }
+}

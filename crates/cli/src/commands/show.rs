@@ -1,0 +1,258 @@
+use std::io::Write;
+
+use anyhow::Context as _;
+use packhorse_model::{Exit, RunId, TaskId};
+use packhorse_store::{Attempt, Home, Listed, Reader, Run, RunState, Select, StoredTask};
+use serde_json::{Value, json};
+
+use super::{find, ls};
+use crate::args::ShowArgs;
+use crate::{terminal, wording};
+
+/// `packhorse show`
+pub fn show(args: &ShowArgs) -> anyhow::Result<Exit> {
+    let home = Home::locate()?;
+    let reader = Reader::open(&home)?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match args.what.as_deref() {
+        Some(text) if text.contains('.') => {
+            let id = text.parse()?;
+            one_task(&mut out, &home, &reader, id, args.json)?;
+        }
+        text => one_run(&mut out, &reader, text, args)?,
+    }
+    out.flush()?;
+    Ok(Exit::Success)
+}
+
+fn one_run(
+    out: &mut impl Write,
+    reader: &Reader,
+    text: Option<&str>,
+    args: &ShowArgs,
+) -> anyhow::Result<()> {
+    let run = find::run(reader, text)?;
+    let select = if args.failed {
+        Select::Failed
+    } else {
+        Select::All
+    };
+    if args.json {
+        writeln!(out, "{}", ls::as_json(&run))?;
+        return each(reader, run.id, select, |listed| {
+            Ok(writeln!(out, "{}", as_json(listed, run.state))?)
+        });
+    }
+    heading(out, &run)?;
+    let width = if terminal::can_draw() {
+        terminal::size().0
+    } else {
+        usize::MAX
+    };
+    each(reader, run.id, select, |listed| {
+        let line = line(listed, run.state);
+        Ok(writeln!(out, "{}", wording::clipped(&line, width))?)
+    })
+}
+
+fn heading(out: &mut impl Write, run: &Run) -> anyhow::Result<()> {
+    let counts = &run.counts;
+    writeln!(out, "run {}  {}", run.id, ls::state(run.state))?;
+    writeln!(out, "  command  packhorse {}", ls::command_line(run))?;
+    writeln!(out, "  folder   {}", run.cwd.display())?;
+    let took = ls::took(run).map(|took| format!(", took {}", wording::duration(took)));
+    writeln!(
+        out,
+        "  started  {}{}",
+        ls::clock(run.started),
+        took.unwrap_or_default()
+    )?;
+    writeln!(
+        out,
+        "  tasks    {}: {} succeeded, {} failed, {} running, {} left",
+        counts.total(),
+        counts.succeeded,
+        counts.unsuccessful(),
+        counts.running,
+        counts.waiting + counts.interrupted
+    )?;
+    let hint = match run.state {
+        RunState::Interrupted | RunState::Died => Some(("resume", "goes on with it")),
+        RunState::Finished if counts.unsuccessful() > 0 => {
+            Some(("retry", "runs the failed ones again"))
+        }
+        RunState::Finished | RunState::Running => None,
+    };
+    if let Some((verb, effect)) = hint {
+        writeln!(out, "hint: `packhorse {verb} {}` {effect}", run.id)?;
+    }
+    Ok(writeln!(out)?)
+}
+
+/// Goes through the tasks of a run, however many there are.
+fn each(
+    reader: &Reader,
+    run: RunId,
+    select: Select,
+    mut act: impl FnMut(&Listed) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut after = 0;
+    loop {
+        let page = reader.tasks(run, select, after, 1000)?;
+        let Some(last) = page.last() else {
+            return Ok(());
+        };
+        after = last.task.id.number;
+        for listed in &page {
+            act(listed)?;
+        }
+    }
+}
+
+fn line(listed: &Listed, run: RunState) -> String {
+    let task = &listed.task;
+    let last = listed.last.as_ref();
+    let took = last
+        .and_then(took)
+        .map(wording::duration)
+        .unwrap_or_default();
+    let device = last
+        .and_then(|last| last.device.as_deref())
+        .map(|device| wording::devices(&[device.to_owned()]))
+        .unwrap_or_default();
+    let name = task
+        .name
+        .as_ref()
+        .map(|name| format!("[{name}] "))
+        .unwrap_or_default();
+    let why = last
+        .and_then(|last| last.message.as_deref())
+        .map(|message| format!("  ({message})"))
+        .unwrap_or_default();
+    format!(
+        "{:<8} {:<18} {:>7}  {:<8} {name}{}{why}",
+        task.id.to_string(),
+        status(task, last, run),
+        took,
+        device,
+        wording::command(&task.command)
+    )
+}
+
+fn status(task: &StoredTask, last: Option<&Attempt>, run: RunState) -> String {
+    match (task.outcome, last) {
+        (Some(packhorse_model::Outcome::Skipped), _) => "skipped".to_owned(),
+        (Some(packhorse_model::Outcome::TimedOut), _) => "timed out".to_owned(),
+        (Some(packhorse_model::Outcome::NotStarted), _) => "not started".to_owned(),
+        (Some(outcome), _) => outcome.to_string(),
+        (None, Some(last)) if last.outcome.is_none() && run == RunState::Running => {
+            "running".to_owned()
+        }
+        (None, Some(last)) if last.outcome.is_none() => "died with run".to_owned(),
+        (None, _) => "waiting".to_owned(),
+    }
+}
+
+fn took(attempt: &Attempt) -> Option<std::time::Duration> {
+    Some(attempt.ended?.since(attempt.started?))
+}
+
+fn as_json(listed: &Listed, run: RunState) -> Value {
+    let task = &listed.task;
+    let last = listed.last.as_ref();
+    json!({
+        "task": task.id.to_string(),
+        "name": task.name,
+        "command": wording::command(&task.command),
+        "outcome": task.outcome.map(packhorse_model::Outcome::word),
+        "detail": task.outcome.and_then(packhorse_model::Outcome::detail),
+        "status": status(task, last, run),
+        "attempts": task.attempts,
+        "gpus": last.and_then(|last| last.device.clone()),
+        "started": last.and_then(|last| last.started).map(ls::seconds),
+        "ended": last.and_then(|last| last.ended).map(ls::seconds),
+        "message": last.and_then(|last| last.message.clone()),
+    })
+}
+
+fn one_task(
+    out: &mut impl Write,
+    home: &Home,
+    reader: &Reader,
+    id: TaskId,
+    json: bool,
+) -> anyhow::Result<()> {
+    let run = reader
+        .run(id.run)?
+        .with_context(|| format!("there is no run {}", id.run))?;
+    let (task, attempts) = reader
+        .task(id)?
+        .with_context(|| format!("run {} has no task {}", id.run, id.number))?;
+    let listed = Listed {
+        last: attempts.last().cloned(),
+        task,
+    };
+    if json {
+        let mut value = as_json(&listed, run.state);
+        value["tries"] = attempts
+            .iter()
+            .map(|attempt| try_json(home, id, attempt))
+            .collect();
+        return Ok(writeln!(out, "{value}")?);
+    }
+    let task = &listed.task;
+    writeln!(
+        out,
+        "task {id}  {}",
+        status(task, listed.last.as_ref(), run.state)
+    )?;
+    if let Some(name) = &task.name {
+        writeln!(out, "  name     {name}")?;
+    }
+    writeln!(out, "  command  {}", wording::command(&task.command))?;
+    writeln!(out, "  folder   {}", run.cwd.display())?;
+    if !task.after.is_empty() {
+        let after: Vec<String> = task
+            .after
+            .iter()
+            .map(|&number| TaskId::new(id.run, number).to_string())
+            .collect();
+        writeln!(out, "  after    {}", after.join(", "))?;
+    }
+    for attempt in &attempts {
+        writeln!(out, "  attempt {}", attempt.attempt)?;
+        let outcome = attempt
+            .outcome
+            .map_or_else(|| "running".to_owned(), |outcome| outcome.to_string());
+        let took = took(attempt).map(|took| format!(" after {}", wording::duration(took)));
+        writeln!(out, "    outcome  {outcome}{}", took.unwrap_or_default())?;
+        if let Some(message) = &attempt.message {
+            writeln!(out, "    because  {message}")?;
+        }
+        if let Some(started) = attempt.started {
+            writeln!(out, "    started  {}", ls::clock(started))?;
+        }
+        if let Some(device) = &attempt.device {
+            writeln!(out, "    GPU      {device}")?;
+        }
+        let log = home.log_file(id, attempt.attempt);
+        if log.exists() {
+            writeln!(out, "    log      {}", log.display())?;
+        }
+    }
+    Ok(())
+}
+
+fn try_json(home: &Home, id: TaskId, attempt: &Attempt) -> Value {
+    let log = home.log_file(id, attempt.attempt);
+    json!({
+        "attempt": attempt.attempt,
+        "outcome": attempt.outcome.map(packhorse_model::Outcome::word),
+        "detail": attempt.outcome.and_then(packhorse_model::Outcome::detail),
+        "message": attempt.message,
+        "started": attempt.started.map(ls::seconds),
+        "ended": attempt.ended.map(ls::seconds),
+        "gpus": attempt.device,
+        "log": log.exists().then_some(log),
+    })
+}

@@ -1,0 +1,100 @@
+use std::io::Write as _;
+
+use anyhow::bail;
+use packhorse_intake::lines::Separator;
+use packhorse_intake::sweep::Sweep;
+use packhorse_model::{Command, Exit};
+use packhorse_runner::{Generator, Input};
+
+use super::Order;
+use super::launch::{output, reporter};
+use crate::args::{Mode, SweepArgs};
+use crate::saved::{Saved, SavedSweep};
+
+/// `packhorse sweep`
+pub fn sweep(args: &SweepArgs) -> anyhow::Result<Exit> {
+    let saved = SavedSweep {
+        template: args.template.clone(),
+        parameters: parameters(&args.parameters),
+        zips: args
+            .zip
+            .iter()
+            .map(|names| {
+                names
+                    .split(',')
+                    .map(|name| name.trim().to_owned())
+                    .collect()
+            })
+            .collect(),
+        seed: match args.sampling_mode {
+            Mode::Grid => None,
+            Mode::ShuffledGrid => Some(args.seed.unwrap_or_else(random_seed)),
+        },
+        limit: args.n_samples,
+    };
+    let sweep = saved.build()?;
+    if args.run {
+        return run(args, saved, sweep);
+    }
+    let separator = if args.null {
+        Separator::Null
+    } else {
+        Separator::Newline
+    };
+    print(&sweep, separator)
+}
+
+/// Prints all commands.
+pub fn print(sweep: &Sweep, separator: Separator) -> anyhow::Result<Exit> {
+    let mut out = std::io::stdout().lock();
+    sweep.write_to(&mut out, separator)?;
+    out.flush()?;
+    Ok(Exit::Success)
+}
+
+fn run(args: &SweepArgs, saved: SavedSweep, sweep: Sweep) -> anyhow::Result<Exit> {
+    let order = Order::new(
+        &args.pool,
+        &args.task,
+        output(&args.output),
+        generated(sweep)?,
+        &[],
+    )?;
+    let saved = Saved::new(&args.pool, &args.task, Some(saved));
+    let mut reporter = reporter(&args.output, &order.input);
+    order.launch(&saved, &mut *reporter)
+}
+
+/// The sweep as a run's input.
+pub fn generated(sweep: Sweep) -> anyhow::Result<Input> {
+    let Ok(total) = u32::try_from(sweep.len()) else {
+        bail!(
+            "{} combinations are more than a run can have\nhint: take some of them with --n-samples N",
+            sweep.len()
+        );
+    };
+    let command = move |place: u32| Command::Line(sweep.command(place.into()).unwrap_or_default());
+    Ok(Input::Generated(Generator {
+        total,
+        command: Box::new(command),
+    }))
+}
+
+/// `-p lr 0.1 0.01`: the name, then the values.
+pub fn parameters(given: &[Vec<String>]) -> Vec<(String, Vec<String>)> {
+    given
+        .iter()
+        .filter_map(|words| {
+            let (name, values) = words.split_first()?;
+            Some((name.clone(), values.to_vec()))
+        })
+        .collect()
+}
+
+/// For an order that nobody has seen before.
+pub fn random_seed() -> u64 {
+    let mut bytes = [0; 8];
+    // Early in a machine's boot there may be no randomness yet: any order does.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK);
+    u64::from_ne_bytes(bytes)
+}

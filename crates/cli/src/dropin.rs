@@ -1,0 +1,117 @@
+//! The originals' names: `simple_gpu_scheduler` and `simple_hypersearch`, called
+//! through a link to this binary, with their options and their output.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use packhorse_intake::lines::Separator;
+use packhorse_intake::sweep::{Order as Sequence, Parameter, Sweep, Template};
+use packhorse_model::Exit;
+use packhorse_runner::{Input, Source};
+
+use crate::args::{Mode, PoolArgs, TaskArgs, occurrences};
+use crate::commands::{Order, parameters, print, random_seed};
+use crate::report::Legacy;
+use crate::saved::Saved;
+
+/// Run commands from standard input on free GPUs.
+///
+/// This is packhorse under the name of simple_gpu_scheduler: the same options and
+/// the same lines. `packhorse run` can do more.
+#[derive(Debug, Parser)]
+#[command(name = "simple_gpu_scheduler")]
+struct SchedulerArgs {
+    /// The ids of the GPUs, separated by blanks or commas
+    #[arg(long, required = true, num_args = 1.., value_name = "GPU")]
+    gpus: Vec<String>,
+}
+
+/// Print a command for each combination of parameters.
+///
+/// This is packhorse under the name of simple_hypersearch: the same options and
+/// the same lines. `packhorse sweep` can do more.
+#[derive(Debug, Parser)]
+#[command(name = "simple_hypersearch")]
+struct HypersearchArgs {
+    /// The command, with {name} where a parameter goes
+    command_pattern: String,
+
+    /// A parameter and its values
+    #[arg(short, long = "parameter", num_args = 2.., value_names = ["NAME", "VALUE"], required = true,
+          allow_negative_numbers = true, action = clap::ArgAction::Append)]
+    parameter: Vec<String>,
+
+    /// The order of the combinations
+    #[arg(long, default_value = "shuffled_grid")]
+    sampling_mode: Mode,
+
+    /// Only so many, chosen without repetition
+    #[arg(long)]
+    n_samples: Option<u64>,
+
+    /// For the same shuffled order every time
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// `simple_gpu_scheduler`
+pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
+    let args = match SchedulerArgs::try_parse_from(words) {
+        Ok(args) => args,
+        Err(error) => return Ok(crate::usage(&error)),
+    };
+    // The original splits at commas only where a single value is given.
+    let gpus = match args.gpus.as_slice() {
+        [one] => one.split(',').map(str::to_owned).collect(),
+        several => several.to_vec(),
+    };
+    let pool = PoolArgs {
+        gpus,
+        ..PoolArgs::default()
+    };
+    let task = TaskArgs::default();
+    let file = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0)
+        .map_err(|error| anyhow::anyhow!("standard input is closed: {error}"))?;
+    let source = Source {
+        name: "standard input".to_owned(),
+        file: fs_err::File::from_parts(file.into(), "standard input"),
+    };
+    let input = Input::Lines {
+        sources: VecDeque::from([source]),
+        separator: Separator::Newline,
+    };
+    let order = Order::new(&pool, &task, packhorse_hands::Output::Inherit, input, &[])?;
+    order.launch(&Saved::new(&pool, &task, None), &mut Legacy::new())
+}
+
+/// `simple_hypersearch`
+pub fn hypersearch(words: Vec<OsString>) -> anyhow::Result<Exit> {
+    let read = HypersearchArgs::command()
+        .try_get_matches_from(words)
+        .and_then(|matches| Ok((HypersearchArgs::from_arg_matches(&matches)?, matches)));
+    let (args, matches) = match read {
+        Ok(read) => read,
+        Err(error) => return Ok(crate::usage(&error)),
+    };
+    let template = Template::parse(&args.command_pattern).map_err(|error| {
+        anyhow::anyhow!(
+            "{}",
+            error.render("command pattern", crate::terminal::colour())
+        )
+    })?;
+    let mut sweep = Sweep::builder(template).allow_unused();
+    for (name, values) in parameters(&occurrences(&matches, "parameter")) {
+        sweep = sweep.parameter(Parameter::literal(&name, &values)?);
+    }
+    sweep = sweep.order(match args.sampling_mode {
+        Mode::Grid => Sequence::Grid,
+        Mode::ShuffledGrid => Sequence::Shuffled {
+            seed: args.seed.unwrap_or_else(random_seed),
+        },
+    });
+    if let Some(limit) = args.n_samples {
+        sweep = sweep.limit(limit);
+    }
+    print(&sweep.build()?, Separator::Newline)
+}

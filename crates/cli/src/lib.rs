@@ -1,0 +1,81 @@
+//! The command line: arguments → settings → commands → the other crates.
+//!
+//! - [`args`]: what can be typed.
+//! - [`commands`]: what it means, one file a command.
+//! - [`report`]: what is seen of a run.
+//! - `dropin`: the names of the originals.
+//!
+//! Everything that can be checked is checked before the first task starts;
+//! what is wrong then is one message and exit status 2.
+
+pub mod args;
+mod commands;
+mod dropin;
+mod report;
+mod saved;
+mod terminal;
+mod wording;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+
+use packhorse_model::Exit;
+
+/// Does what the command line says.
+pub fn main() -> Exit {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let name = words.first().map(Path::new).and_then(Path::file_name);
+    let result = match name.and_then(|name| name.to_str()) {
+        Some("simple_gpu_scheduler") => dropin::scheduler(words),
+        Some("simple_hypersearch") => dropin::hypersearch(words),
+        _ => match args::Cli::read(&words) {
+            Ok(cli) => commands::obey(cli.command),
+            Err(error) => return usage(&error),
+        },
+    };
+    result.unwrap_or_else(|error| {
+        if is_closed_pipe(&error) {
+            return Exit::Success;
+        }
+        complain(&format!("error: {}", in_full(&error)));
+        Exit::Usage
+    })
+}
+
+/// Help and versions are printed, mistakes are complained about.
+fn usage(error: &clap::Error) -> Exit {
+    // If there is nobody to print to, nobody misses it.
+    let _ = error.print();
+    if error.use_stderr() {
+        Exit::Usage
+    } else {
+        Exit::Success
+    }
+}
+
+/// An error with its causes, as far as it does not name them itself.
+fn in_full(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// Whoever read our output has seen enough: `packhorse sweep … | head`.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// Says something on standard error.
+fn complain(line: &str) {
+    // If standard error is gone there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

@@ -1,0 +1,69 @@
+use std::time::Instant;
+
+use packhorse_runner::{Event, Line, Reporter};
+
+use super::Sink;
+use crate::wording;
+
+/// The lines of the original `simple_gpu_scheduler`, byte for byte on standard
+/// output, and what the original does not say on standard error.
+pub struct Legacy {
+    sink: Sink,
+    quiet: super::tally::Tally,
+}
+
+impl Legacy {
+    /// Writes to standard output.
+    pub fn new() -> Self {
+        Self {
+            sink: Sink::stdout(),
+            quiet: super::tally::Tally::new(Instant::now()),
+        }
+    }
+}
+
+impl Reporter for Legacy {
+    fn event(&mut self, event: &Event) {
+        self.quiet.event(event);
+        match event {
+            Event::Started {
+                command, devices, ..
+            } => {
+                let buffer = self.sink.buffer();
+                buffer.extend_from_slice(b"Processing command `");
+                if let packhorse_model::Command::Line(line) = &**command {
+                    buffer.extend_from_slice(line);
+                }
+                buffer.extend_from_slice(b"` on gpu ");
+                buffer.extend_from_slice(devices.join(",").as_bytes());
+                buffer.push(b'\n');
+            }
+            Event::RunEnded(summary) => {
+                self.sink.flush();
+                if summary.failed > 0 || summary.left > 0 {
+                    for line in super::plain::closing_lines(event, &self.quiet) {
+                        crate::complain(&line);
+                    }
+                }
+            }
+            Event::Warning { .. } | Event::Stopping { .. } => {
+                if let Some((_, line)) = super::plain::line_of(event) {
+                    self.sink.flush();
+                    crate::complain(&line);
+                }
+            }
+            Event::Finished(finished) => {
+                if let Some(message) = &finished.message {
+                    let command = wording::command(&finished.command);
+                    crate::complain(&format!("{message}: {command}"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn show(&mut self, _now: Instant, _line: &dyn Line) -> Option<Instant> {
+        self.sink.flush();
+        None
+    }
+}

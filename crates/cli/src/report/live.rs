@@ -1,0 +1,372 @@
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use packhorse_model::{Command, RunId, TaskId};
+use packhorse_runner::{Event, Line, Reporter};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::Sink;
+use super::lines::Lines;
+use super::plain::{self, Weight};
+use super::tally::Tally;
+use crate::terminal::{Palette, size};
+use crate::wording;
+
+/// A view at the bottom of the terminal that is drawn anew as things happen;
+/// what went wrong scrolls away above it and stays.
+///
+/// ```text
+/// 12.4 failed after 3.1s: exit status 1
+///  GPU 0   12.7  python train.py --lr 0.1            1m12s
+///  GPU 1   12.8  python train.py --lr 0.01              4s
+///  next: 12.9 is first in line and waits for …
+///  ━━━━━━━━━━╸─────────── 6/20, 1 failed, 2 running · 0.4/s · 35s left
+/// ```
+pub struct Live {
+    sink: Sink,
+    palette: Palette,
+    tally: Tally,
+    lines: Lines,
+    run: Option<RunId>,
+    /// Devices in the pool's order; tasks without one are listed below them.
+    devices: Vec<String>,
+    running: BTreeMap<TaskId, Running>,
+    /// Lines that go above the view.
+    above: Vec<u8>,
+    /// How wide each line of the last drawing was.
+    drawn: Vec<usize>,
+    last: Option<Instant>,
+    changed: bool,
+    ended: bool,
+}
+
+struct Running {
+    command: Arc<Command>,
+    devices: Vec<String>,
+    since: Instant,
+    attempt: u32,
+}
+
+/// At most ten drawings a second.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Elapsed times are kept right to the second.
+const TICK: Duration = Duration::from_secs(1);
+
+impl Live {
+    /// Draws on standard output.
+    pub fn new() -> Self {
+        Self {
+            sink: Sink::stdout(),
+            palette: Palette::from_env(),
+            tally: Tally::new(Instant::now()),
+            lines: Lines::default(),
+            run: None,
+            devices: Vec::new(),
+            running: BTreeMap::new(),
+            above: Vec::new(),
+            drawn: Vec::new(),
+            last: None,
+            changed: true,
+            ended: false,
+        }
+    }
+
+    fn say(&mut self, line: &str) {
+        // Writing to a Vec cannot fail.
+        let _ = writeln!(self.above, "{line}");
+        self.changed = true;
+    }
+
+    /// Moves to the start of the last drawing and clears from there.
+    fn erase(&mut self, width: usize) {
+        // The terminal may have become narrower: lines take several rows then.
+        let rows: usize = self
+            .drawn
+            .iter()
+            .map(|columns| columns.div_ceil(width).max(1))
+            .sum();
+        if rows > 0 {
+            let _ = write!(self.sink.buffer(), "\r\x1b[{rows}A\x1b[J");
+        }
+        self.drawn.clear();
+    }
+
+    fn draw(&mut self, now: Instant, line: &dyn Line) {
+        let (width, height) = size();
+        self.erase(width);
+        let above = std::mem::take(&mut self.above);
+        self.sink.buffer().extend_from_slice(&above);
+        if !self.ended {
+            for line in self.frame(now, line, width, height) {
+                self.drawn.push(line.width);
+                self.sink.line(line.text);
+            }
+        }
+        self.sink.flush();
+        self.last = Some(now);
+        self.changed = false;
+    }
+
+    /// The lines of the view, each at most `width - 1` columns.
+    fn frame(&self, now: Instant, line: &dyn Line, width: usize, height: usize) -> Vec<Styled> {
+        let room = width.saturating_sub(1);
+        let mut lines = Vec::new();
+        // One line is kept free for the shell's, two are for who is next and
+        // the summary.
+        let most = height.saturating_sub(4).max(1);
+        let mut rows = self.rows();
+        let hidden = rows.len().saturating_sub(most);
+        if hidden > 0 {
+            rows.truncate(most.saturating_sub(1));
+        }
+        let names = rows.iter().map(|row| row.0.width()).max().unwrap_or(0);
+        let tasks = rows.iter().filter_map(|row| row.1);
+        let tasks = tasks
+            .map(|(task, _)| task.to_string().len())
+            .max()
+            .unwrap_or(0);
+        for (name, running) in &rows {
+            lines.push(self.row(name, (names, tasks), *running, now, room));
+        }
+        if hidden > 0 {
+            let text = format!("  … and {} more", hidden + 1);
+            lines.push(Styled::plain(wording::clipped(&text, room).into_owned()));
+        }
+        if let Some(why) = line.why() {
+            let text = format!(" next: {why}");
+            let text = wording::clipped(&text, room);
+            lines.push(Styled::painted(&text, self.palette.faint, &self.palette));
+        }
+        lines.push(self.summary(now, room));
+        lines
+    }
+
+    /// A row for each device and each task on it.
+    fn rows(&self) -> Vec<(String, Option<(TaskId, &Running)>)> {
+        let mut rows = Vec::new();
+        for device in &self.devices {
+            let name = wording::devices(std::slice::from_ref(device));
+            let mut here = self
+                .running
+                .iter()
+                .filter(|(_, running)| running.devices.contains(device))
+                .peekable();
+            if here.peek().is_none() {
+                rows.push((name, None));
+                continue;
+            }
+            for (task, running) in here {
+                rows.push((name.clone(), Some((*task, running))));
+            }
+        }
+        for (task, running) in &self.running {
+            if running.devices.is_empty() {
+                rows.push((String::new(), Some((*task, running))));
+            }
+        }
+        rows
+    }
+
+    fn row(
+        &self,
+        name: &str,
+        (names, tasks): (usize, usize),
+        running: Option<(TaskId, &Running)>,
+        now: Instant,
+        room: usize,
+    ) -> Styled {
+        let palette = &self.palette;
+        let Some((task, running)) = running else {
+            let text = format!(" {name:<names$}  idle");
+            return Styled::painted(&wording::clipped(&text, room), palette.faint, palette);
+        };
+        let elapsed = wording::duration(Duration::from_secs(
+            now.duration_since(running.since).as_secs(),
+        ));
+        let elapsed = elapsed
+            .strip_suffix(".0s")
+            .map_or(elapsed.clone(), |s| format!("{s}s"));
+        let elapsed = if elapsed == "0ms" {
+            "0s".to_owned()
+        } else {
+            elapsed
+        };
+        let again = if running.attempt > 1 {
+            format!(" (attempt {})", running.attempt)
+        } else {
+            String::new()
+        };
+        let task = format!("{task}{again}");
+        let left = if name.is_empty() {
+            format!(" {task:<tasks$}  ")
+        } else {
+            format!(" {name:<names$}  {task:<tasks$}  ")
+        };
+        let command_room = room.saturating_sub(left.width() + elapsed.len() + 2);
+        let command = wording::command(&running.command);
+        let command = wording::clipped(&command, command_room);
+        let gap = command_room.saturating_sub(command.width());
+        let text = format!("{left}{command}{:gap$}  {elapsed}", "");
+        Styled::plain(wording::clipped(&text, room).into_owned())
+    }
+
+    fn summary(&self, now: Instant, room: usize) -> Styled {
+        let tally = &self.tally;
+        let done = tally.done();
+        let mut text = self
+            .run
+            .map_or_else(String::new, |run| format!("run {run}: "));
+        text += &if tally.complete {
+            format!("{done}/{} done", tally.known)
+        } else {
+            format!("{done} done")
+        };
+        if tally.failed > 0 {
+            text += &format!(", {} failed", tally.failed);
+        }
+        text += &format!(", {} running, {} waiting", tally.running, tally.waiting());
+        if let Some(rate) = tally.rate(now) {
+            text += &if rate >= 0.95 {
+                format!(" · {rate:.0}/s")
+            } else if rate * 60.0 >= 0.95 {
+                format!(" · {:.0}/min", rate * 60.0)
+            } else {
+                format!(" · {:.1}/h", rate * 3600.0)
+            };
+        }
+        match tally.remaining(now) {
+            Some(left) => text += &format!(" · {} left", wording::duration(left)),
+            None if !tally.complete => text += " · input open",
+            None => {}
+        }
+        let bar = if tally.complete && tally.known > 0 {
+            let columns = 20_u128;
+            let full = u128::from(done) * columns / tally.known;
+            let full = usize::try_from(full.min(columns)).unwrap_or(0);
+            format!(" {}{} ", "━".repeat(full), "─".repeat(20 - full))
+        } else {
+            " ".to_owned()
+        };
+        let text = format!("{bar}{text}");
+        let paint = if tally.failed > 0 {
+            self.palette.bad
+        } else {
+            self.palette.good
+        };
+        Styled::painted(&wording::clipped(&text, room), paint, &self.palette)
+    }
+}
+
+impl Reporter for Live {
+    fn event(&mut self, event: &Event) {
+        self.tally.event(event);
+        match event {
+            Event::RunStarted { run, devices, .. } => {
+                self.run = Some(*run);
+                self.devices.clone_from(devices);
+            }
+            Event::Started {
+                task,
+                attempt,
+                command,
+                devices,
+                at,
+            } => {
+                self.running.insert(
+                    *task,
+                    Running {
+                        command: Arc::clone(command),
+                        devices: devices.clone(),
+                        since: *at,
+                        attempt: *attempt,
+                    },
+                );
+                self.changed = true;
+            }
+            Event::Output {
+                task,
+                stream,
+                bytes,
+            } => {
+                let above = &mut self.above;
+                self.lines.push(*task, *stream, bytes, |line| {
+                    let text = wording::printable(&String::from_utf8_lossy(line));
+                    let _ = writeln!(above, "{task} | {text}");
+                });
+                self.changed = true;
+            }
+            Event::Retrying { task, .. } => {
+                self.running.remove(task);
+            }
+            Event::Finished(finished) => {
+                self.running.remove(&finished.task);
+                let above = &mut self.above;
+                self.lines.end(finished.task, |line| {
+                    let text = wording::printable(&String::from_utf8_lossy(line));
+                    let _ = writeln!(above, "{} | {text}", finished.task);
+                });
+                self.changed = true;
+            }
+            Event::RunEnded(_) => {
+                self.ended = true;
+                self.running.clear();
+                for line in plain::closing_lines(event, &self.tally) {
+                    self.say(&line);
+                }
+            }
+            Event::Known { .. }
+            | Event::Warning { .. }
+            | Event::Stopping { .. }
+            | Event::Resized => self.changed = true,
+        }
+        if let Some((weight, line)) = plain::line_of(event)
+            && weight == Weight::Important
+        {
+            let line = wording::printable(&line);
+            let painted = self.palette.paint(&line, self.palette.bad);
+            self.say(&painted);
+        }
+    }
+
+    fn show(&mut self, now: Instant, line: &dyn Line) -> Option<Instant> {
+        if self.ended {
+            if self.changed {
+                self.draw(now, line);
+            }
+            return None;
+        }
+        let due = match self.last {
+            None => now,
+            Some(last) if self.changed => last + PAUSE,
+            Some(last) => last + TICK,
+        };
+        if due <= now {
+            self.draw(now, line);
+            return Some(now + TICK);
+        }
+        Some(due)
+    }
+}
+
+/// A line and how many columns it takes, which its colours do not count for.
+struct Styled {
+    text: String,
+    width: usize,
+}
+
+impl Styled {
+    fn plain(text: String) -> Self {
+        let width = text.width();
+        Self { text, width }
+    }
+
+    fn painted(text: &str, paint: &'static str, palette: &Palette) -> Self {
+        let width = text.width();
+        Self {
+            text: palette.paint(text, paint),
+            width,
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! What a person or a program sees of a run.
+//!
+//! Reporters know a run by its events alone. One of them is chosen when it
+//! starts: [`Live`] on a terminal, [`Plain`] lines off it, [`Json`] for
+//! programs, [`Legacy`] for those who call us by the original's name.
+
+mod json;
+mod legacy;
+mod lines;
+mod live;
+mod plain;
+mod sink;
+mod tally;
+
+pub use json::Json;
+pub use legacy::Legacy;
+pub use live::Live;
+pub use plain::Plain;
+pub use sink::Sink;

@@ -1,0 +1,236 @@
+use std::io::Write as _;
+use std::time::Instant;
+
+use packhorse_runner::{Event, Line, Phase, Reporter};
+
+use super::Sink;
+use super::lines::Lines;
+use super::tally::Tally;
+use crate::wording;
+
+/// One line an event, for files, pipes and logs.
+pub struct Plain {
+    sink: Sink,
+    tally: Tally,
+    lines: Lines,
+    quiet: bool,
+}
+
+impl Plain {
+    /// Writes to standard output; only what went wrong if `quiet`.
+    pub fn new(quiet: bool) -> Self {
+        Self {
+            sink: Sink::stdout(),
+            tally: Tally::new(Instant::now()),
+            lines: Lines::default(),
+            quiet,
+        }
+    }
+}
+
+impl Reporter for Plain {
+    fn event(&mut self, event: &Event) {
+        self.tally.event(event);
+        match event {
+            Event::Output {
+                task,
+                stream,
+                bytes,
+            } => {
+                let sink = &mut self.sink;
+                self.lines.push(*task, *stream, bytes, |line| {
+                    output_line(sink, *task, line);
+                });
+            }
+            Event::RunEnded(_) => {
+                for line in closing_lines(event, &self.tally) {
+                    self.sink.line(line);
+                }
+            }
+            _ => {
+                if let Event::Finished(finished) = event {
+                    let sink = &mut self.sink;
+                    self.lines
+                        .end(finished.task, |line| output_line(sink, finished.task, line));
+                }
+                if let Some((weight, line)) = line_of(event)
+                    && (weight == Weight::Important || !self.quiet)
+                {
+                    self.sink.line(line);
+                }
+            }
+        }
+    }
+
+    fn show(&mut self, _now: Instant, _line: &dyn Line) -> Option<Instant> {
+        self.sink.flush();
+        None
+    }
+}
+
+/// A line of a task's output, as every reporter shows it.
+pub(super) fn output_line(sink: &mut Sink, task: packhorse_model::TaskId, line: &[u8]) {
+    let buffer = sink.buffer();
+    // Writing to a Vec cannot fail.
+    let _ = write!(buffer, "{task} | ");
+    buffer.extend_from_slice(line);
+    buffer.push(b'\n');
+}
+
+/// How much a line matters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weight {
+    Ordinary,
+    Important,
+}
+
+/// The line for an event, if it has one.
+pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
+    use Weight::{Important, Ordinary};
+    Some(match event {
+        Event::RunStarted {
+            run,
+            devices,
+            slots,
+            resumed,
+        } => {
+            let place = match slots {
+                Some(slots) => format!("{} at a time", wording::count(*slots, "task")),
+                None => format!("on {}", wording::devices(devices)),
+            };
+            let verb = if *resumed { "resumed" } else { "started" };
+            (Ordinary, format!("run {run} {verb}, {place}"))
+        }
+        Event::Started {
+            task,
+            attempt,
+            command,
+            devices,
+            ..
+        } => {
+            let again = match attempt {
+                1 => String::new(),
+                more => format!(" (attempt {more})"),
+            };
+            let place = if devices.is_empty() {
+                String::new()
+            } else {
+                format!(" on {}", wording::devices(devices))
+            };
+            let command = wording::command(command);
+            (Ordinary, format!("{task} started{place}{again}: {command}"))
+        }
+        Event::Retrying {
+            task,
+            attempt,
+            outcome,
+            left,
+        } => {
+            let left = match left {
+                0 => "trying a last time".to_owned(),
+                more => format!("trying again, {more} more after that"),
+            };
+            (
+                Important,
+                format!("{task} attempt {attempt} failed: {outcome}; {left}"),
+            )
+        }
+        Event::Finished(finished) => {
+            let task = finished.task;
+            let took = wording::duration(finished.took);
+            if finished.outcome.is_success() {
+                (Ordinary, format!("{task} succeeded in {took}"))
+            } else {
+                let why = finished
+                    .message
+                    .clone()
+                    .unwrap_or_else(|| finished.outcome.to_string());
+                (Important, format!("{task} failed after {took}: {why}"))
+            }
+        }
+        Event::Warning { task, message } => match task {
+            Some(task) => (Important, format!("{task} warning: {message}")),
+            None => (Important, format!("warning: {message}")),
+        },
+        Event::Stopping { phase, running } => (Important, stopping(*phase, *running)?),
+        Event::Known { .. } | Event::Output { .. } | Event::Resized | Event::RunEnded(_) => {
+            return None;
+        }
+    })
+}
+
+fn stopping(phase: Phase, running: usize) -> Option<String> {
+    let tasks = wording::count(running as u128, "running task");
+    Some(match phase {
+        Phase::Running => return None,
+        Phase::Draining if running == 0 => "stopping: no new tasks are started".to_owned(),
+        Phase::Draining => format!(
+            "stopping: no new tasks are started, {tasks} may finish (Ctrl-C again to end them)"
+        ),
+        Phase::Terminating => format!("ending {tasks} (Ctrl-C again to kill them)"),
+        Phase::Killing => format!("killing {tasks}"),
+    })
+}
+
+/// What is said when the run is over.
+pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
+    let Event::RunEnded(summary) = event else {
+        return Vec::new();
+    };
+    let run = summary.run;
+    let mut lines = Vec::new();
+    if summary.failed > 0 {
+        lines.push(format!("{}:", wording::count(summary.failed, "failure")));
+        let mut failures: Vec<_> = tally.failures.iter().collect();
+        failures.sort_by_key(|failure| failure.task);
+        for failure in failures {
+            let why = failure
+                .message
+                .clone()
+                .unwrap_or_else(|| failure.outcome.to_string());
+            let command = wording::command(&failure.command);
+            lines.push(format!(
+                "  {}  {why}: {}",
+                failure.task,
+                wording::clipped(&command, 100)
+            ));
+        }
+        let unlisted = summary.failed.saturating_sub(tally.failures.len() as u64);
+        if unlisted > 0 {
+            lines.push(format!(
+                "  and {unlisted} more (packhorse show {run} --failed)"
+            ));
+        }
+    }
+    let mut parts = vec![format!("{} succeeded", summary.succeeded)];
+    if summary.failed > 0 {
+        parts.push(format!("{} failed", summary.failed));
+    }
+    if summary.left > 0 {
+        parts.push(format!("{} did not run", summary.left));
+    }
+    lines.push(format!(
+        "run {run} ended: {} in {}",
+        parts.join(", "),
+        wording::duration(summary.took)
+    ));
+    if summary.failed > 0 {
+        let logged = tally
+            .failures
+            .iter()
+            .find(|failure| failure.log.as_ref().is_some_and(|log| log.exists()));
+        let logs = logged.map_or_else(String::new, |failure| {
+            format!(
+                "`packhorse logs {}` shows what a task wrote, ",
+                failure.task
+            )
+        });
+        lines.push(format!(
+            "hint: {logs}`packhorse retry {run}` runs the failed ones again"
+        ));
+    }
+    if summary.left > 0 {
+        lines.push(format!("hint: `packhorse resume {run}` runs the rest"));
+    }
+    lines
+}

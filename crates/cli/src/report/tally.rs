@@ -1,0 +1,89 @@
+use std::time::{Duration, Instant};
+
+use packhorse_model::Outcome;
+use packhorse_runner::{Event, Finished};
+
+/// What the events so far add up to.
+pub struct Tally {
+    pub started: Instant,
+    pub known: u128,
+    pub complete: bool,
+    pub running: usize,
+    pub succeeded: u64,
+    /// Those that failed, the first of them at least.
+    pub failures: Vec<Finished>,
+    pub failed: u64,
+}
+
+/// How many failures are kept to be listed.
+const LISTED: usize = 100;
+
+impl Tally {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            started: now,
+            known: 0,
+            complete: false,
+            running: 0,
+            succeeded: 0,
+            failures: Vec::new(),
+            failed: 0,
+        }
+    }
+
+    pub fn event(&mut self, event: &Event) {
+        match event {
+            Event::Known { tasks, complete } => {
+                self.known = *tasks;
+                self.complete = *complete;
+            }
+            Event::Started { .. } => self.running += 1,
+            Event::Retrying { .. } => self.running = self.running.saturating_sub(1),
+            Event::Finished(finished) => {
+                if finished.attempts > 0 {
+                    self.running = self.running.saturating_sub(1);
+                }
+                match finished.outcome {
+                    Outcome::Succeeded => self.succeeded += 1,
+                    Outcome::Interrupted => {}
+                    _ => {
+                        self.failed += 1;
+                        if self.failures.len() < LISTED {
+                            self.failures.push(finished.clone());
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Tasks that are settled.
+    pub fn done(&self) -> u64 {
+        self.succeeded + self.failed
+    }
+
+    /// Tasks that have been read and are neither settled nor running.
+    pub fn waiting(&self) -> u128 {
+        self.known
+            .saturating_sub(u128::from(self.done()))
+            .saturating_sub(self.running as u128)
+    }
+
+    /// Settled tasks a second, once there is something to go by.
+    pub fn rate(&self, now: Instant) -> Option<f64> {
+        let elapsed = now.duration_since(self.started).as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+        (self.done() > 0 && elapsed > 0.0).then(|| self.done() as f64 / elapsed)
+    }
+
+    /// When the rest will be done at this rate.
+    pub fn remaining(&self, now: Instant) -> Option<Duration> {
+        if !self.complete {
+            return None;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "an estimate for people")]
+        let left = self.known.saturating_sub(u128::from(self.done())) as f64;
+        Duration::try_from_secs_f64(left / self.rate(now)?).ok()
+    }
+}

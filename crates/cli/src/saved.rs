@@ -1,0 +1,132 @@
+//! What a run writes down so that a later session can go on with it.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use packhorse_intake::sweep::{Order, Parameter, Sweep, Template};
+use packhorse_model::GpuRequest;
+use serde::{Deserialize, Serialize};
+
+use crate::args::{Placing, PoolArgs, TaskArgs};
+
+/// The settings of a run, as the store keeps them. Members are only ever added,
+/// each with a default: an old run can be resumed by a new program.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Saved {
+    gpus: Vec<String>,
+    slots: Option<u32>,
+    max_per_gpu: Option<u32>,
+    spread: bool,
+    gpus_per_task: Option<String>,
+    cores: Option<u32>,
+    retries: Option<u32>,
+    timeout_ms: Option<u64>,
+    grace_ms: u64,
+    /// The commands of a sweep that is run are made as they are needed.
+    pub sweep: Option<SavedSweep>,
+}
+
+/// A sweep whose commands can be made again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SavedSweep {
+    /// The template.
+    pub template: String,
+    /// Each parameter's name and values.
+    pub parameters: Vec<(String, Vec<String>)>,
+    /// Parameters that go together.
+    pub zips: Vec<Vec<String>>,
+    /// The seed of the shuffled order; none is grid order.
+    pub seed: Option<u64>,
+    /// How many of them.
+    pub limit: Option<u64>,
+}
+
+impl Saved {
+    /// What these arguments say.
+    pub fn new(pool: &PoolArgs, task: &TaskArgs, sweep: Option<SavedSweep>) -> Self {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            gpus: pool.gpus.clone(),
+            slots: pool.slots,
+            max_per_gpu: pool.max_per_gpu,
+            spread: pool.place == Some(Placing::Spread),
+            gpus_per_task: task.gpus_per_task.map(|gpus| gpus.to_string()),
+            cores: task.cores,
+            retries: task.retries,
+            timeout_ms: task.timeout.map(millis),
+            grace_ms: millis(task.grace),
+            sweep,
+        }
+    }
+
+    /// What the store kept.
+    pub fn read(text: &str) -> anyhow::Result<Self> {
+        serde_json::from_str(text).context("the run's settings cannot be read")
+    }
+
+    /// For the store to keep.
+    pub fn write(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Where tasks ran, with what is asked for now in its place.
+    pub fn pool(&self, now: PoolArgs) -> PoolArgs {
+        let elsewhere = !now.gpus.is_empty() || now.slots.is_some();
+        PoolArgs {
+            gpus: if elsewhere {
+                now.gpus
+            } else {
+                self.gpus.clone()
+            },
+            slots: if elsewhere { now.slots } else { self.slots },
+            max_per_gpu: now.max_per_gpu.or(self.max_per_gpu),
+            place: now.place.or(Some(if self.spread {
+                Placing::Spread
+            } else {
+                Placing::Pack
+            })),
+        }
+    }
+
+    /// What each task needed.
+    pub fn task(&self) -> anyhow::Result<TaskArgs> {
+        let gpus: Option<GpuRequest> = self
+            .gpus_per_task
+            .as_deref()
+            .map(str::parse)
+            .transpose()
+            .context("the run's settings cannot be read")?;
+        Ok(TaskArgs {
+            gpus_per_task: gpus,
+            cores: self.cores,
+            retries: self.retries,
+            timeout: self.timeout_ms.map(Duration::from_millis),
+            grace: Duration::from_millis(self.grace_ms),
+        })
+    }
+}
+
+impl SavedSweep {
+    /// The sweep itself, after checking all of it.
+    pub fn build(&self) -> anyhow::Result<Sweep> {
+        let template = Template::parse(&self.template).map_err(|error| {
+            anyhow::anyhow!("{}", error.render("template", crate::terminal::colour()))
+        })?;
+        let mut sweep = Sweep::builder(template);
+        for (name, values) in &self.parameters {
+            sweep = sweep.parameter(Parameter::parse(name, values)?);
+        }
+        for names in &self.zips {
+            sweep = sweep.zip(names.iter().map(String::as_str));
+        }
+        sweep = sweep.order(match self.seed {
+            Some(seed) => Order::Shuffled { seed },
+            None => Order::Grid,
+        });
+        if let Some(limit) = self.limit {
+            sweep = sweep.limit(limit);
+        }
+        Ok(sweep.build()?)
+    }
+}

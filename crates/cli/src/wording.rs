@@ -1,0 +1,141 @@
+//! How values look to people: one wording for every command and reporter.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use packhorse_model::Command;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// A length of time in at most two units: `340ms`, `3.2s`, `2m10s`, `1h05m`, `2d03h`.
+pub fn duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if time.as_millis() < 1000 {
+        format!("{}ms", time.as_millis())
+    } else if seconds < 60 {
+        format!("{}.{}s", seconds, time.subsec_millis() / 100)
+    } else if seconds < 3600 {
+        format!("{}m{:02}s", seconds / 60, seconds % 60)
+    } else if seconds < 86_400 {
+        format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60)
+    } else {
+        format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24)
+    }
+}
+
+/// A command on one line, as a person would type it.
+pub fn command(command: &Command) -> Cow<'_, str> {
+    let text = match command {
+        Command::Line(line) => String::from_utf8_lossy(line),
+        Command::Words(words) => words
+            .iter()
+            .map(|word| quoted(&String::from_utf8_lossy(word)))
+            .collect::<Vec<_>>()
+            .join(" ")
+            .into(),
+    };
+    if text.contains(|c: char| c.is_control()) {
+        printable(&text).into()
+    } else {
+        text
+    }
+}
+
+/// A word with quotes around it if a shell would need them.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// Text that cannot move the cursor or change colours.
+pub fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\n' => '⏎',
+            '\t' => ' ',
+            c if c.is_control() => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+/// Text that takes at most `width` columns, with an ellipsis where it was cut.
+pub fn clipped(text: &str, width: usize) -> Cow<'_, str> {
+    if text.width() <= width {
+        return text.into();
+    }
+    let mut taken = 0;
+    let mut result = String::new();
+    for c in text.chars() {
+        let columns = c.width().unwrap_or(0);
+        if taken + columns + 1 > width {
+            break;
+        }
+        taken += columns;
+        result.push(c);
+    }
+    if width > 0 {
+        result.push('…');
+    }
+    result.into()
+}
+
+/// Devices by their labels: `GPU 0`, `GPUs 0, 1`, `GPU-5c2…`.
+pub fn devices(labels: &[String]) -> String {
+    let named = labels.iter().all(|label| label.contains('-'));
+    match labels {
+        _ if named => labels.join(", "),
+        [one] => format!("GPU {one}"),
+        several => format!("GPUs {}", several.join(", ")),
+    }
+}
+
+/// `1 task`, `2 tasks`.
+pub fn count(number: impl Into<u128>, thing: &str) -> String {
+    let number = number.into();
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_take_two_units_at_most() {
+        for (millis, wanted) in [
+            (0, "0ms"),
+            (340, "340ms"),
+            (3_240, "3.2s"),
+            (130_000, "2m10s"),
+            (3_900_000, "1h05m"),
+            (183_600_000, "2d03h"),
+        ] {
+            assert_eq!(duration(Duration::from_millis(millis)), wanted);
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_only_where_a_shell_needs_it() {
+        let words = [&b"python"[..], b"a b", b"it's", b"--lr=0.1", b""];
+        let words = Command::Words(words.iter().map(|word| word.to_vec()).collect());
+        assert_eq!(command(&words), r"python 'a b' 'it'\''s' --lr=0.1 ''");
+    }
+
+    #[test]
+    fn a_command_cannot_control_the_terminal() {
+        let line = Command::Line(b"a\x1b[2Jb\nc\xff".to_vec());
+        assert_eq!(command(&line), "a\u{fffd}[2Jb⏎c\u{fffd}");
+    }
+
+    #[test]
+    fn clipping_counts_columns() {
+        assert_eq!(clipped("train", 5), "train");
+        assert_eq!(clipped("training", 5), "trai…");
+        assert_eq!(clipped("学習学習", 5), "学習…");
+        assert_eq!(clipped("x", 0), "");
+    }
+}

@@ -1,0 +1,17 @@
+//! Behaviour that people see, through the real binary.
+
+mod support;
+
+mod again;
+mod dropin;
+mod edges;
+mod gpus;
+mod intake;
+mod leftovers;
+mod live;
+mod logs;
+mod output;
+mod placing;
+mod run;
+mod signals;
+mod sweep;

@@ -1,0 +1,272 @@
+//! What the tests share: a state folder of their own, and processes that wait
+//! for each other without sleeping.
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use tempfile::TempDir;
+
+/// A state folder, and a folder to work in.
+pub struct World {
+    folder: TempDir,
+}
+
+/// What a finished `packhorse` left.
+#[derive(Debug)]
+pub struct Done {
+    /// Its exit status; 128 + the signal if one ended it.
+    pub code: i32,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+impl World {
+    /// An empty one.
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        fs_err::create_dir(folder.path().join("work")).unwrap();
+        Self { folder }
+    }
+
+    /// The folder that commands run in.
+    pub fn work(&self) -> PathBuf {
+        self.folder.path().join("work")
+    }
+
+    /// The state folder. It need not exist.
+    pub fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    /// Writes a file in the folder that commands run in.
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.work().join(name);
+        fs_err::write(&path, text).unwrap();
+        path
+    }
+
+    /// Reads a file from there; nothing if there is none.
+    pub fn read(&self, name: &str) -> String {
+        let bytes = fs_err::read(self.work().join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Makes a named pipe there.
+    pub fn fifo(&self, name: &str) -> PathBuf {
+        let path = self.work().join(name);
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        path
+    }
+
+    /// The binary, in this world and nobody else's environment.
+    pub fn command<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
+        self.program(env!("CARGO_BIN_EXE_packhorse"), words)
+    }
+
+    /// Any program in this world.
+    pub fn program<S: AsRef<OsStr>>(
+        &self,
+        program: impl AsRef<OsStr>,
+        words: impl IntoIterator<Item = S>,
+    ) -> Command {
+        let mut command = Command::new(program);
+        command
+            .args(words)
+            .current_dir(self.work())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.folder.path())
+            .env("PACKHORSE_HOME", self.home())
+            .env("TZ", "UTC")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `packhorse` to its end.
+    pub fn packhorse<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Done {
+        finish(self.command(words))
+    }
+
+    /// Runs `packhorse` to its end with this standard input.
+    pub fn packhorse_with<S: AsRef<OsStr>>(
+        &self,
+        words: impl IntoIterator<Item = S>,
+        input: impl AsRef<[u8]>,
+    ) -> Done {
+        finish_with(self.command(words), input)
+    }
+
+    /// Starts `packhorse` with pipes to talk to it.
+    pub fn start<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Running {
+        Running::start(self.command(words))
+    }
+}
+
+/// Runs a command to its end.
+pub fn finish(mut command: Command) -> Done {
+    done(command.output().expect("it can be started"))
+}
+
+/// Runs a command to its end with this standard input.
+pub fn finish_with(mut command: Command, input: impl AsRef<[u8]>) -> Done {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it can be started");
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.as_ref().to_vec();
+    // A thread of its own: it may answer before it has read everything.
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    // It may also end without reading everything.
+    let _ = writer.join().unwrap();
+    done(output)
+}
+
+fn done(output: std::process::Output) -> Done {
+    use std::os::unix::process::ExitStatusExt as _;
+    let status = output.status;
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    Done {
+        code: code.unwrap(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// A `packhorse` that is still at work.
+pub struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    seen: String,
+}
+
+impl Running {
+    /// Starts it with pipes to talk to it.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it can be started");
+        Self {
+            stdin: child.stdin.take(),
+            stdout: BufReader::new(child.stdout.take().unwrap()),
+            child,
+            seen: String::new(),
+        }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    /// Sends text to its standard input.
+    pub fn send(&mut self, text: impl AsRef<[u8]>) {
+        let stdin = self.stdin.as_mut().expect("standard input is open");
+        stdin.write_all(text.as_ref()).unwrap();
+        stdin.flush().unwrap();
+    }
+
+    /// Closes its standard input.
+    pub fn end_input(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Reads its standard output up to a line that holds this text.
+    pub fn wait_for(&mut self, text: &str) -> String {
+        loop {
+            let mut line = Vec::new();
+            let length = self.stdout.read_until(b'\n', &mut line).unwrap();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            assert!(
+                length > 0,
+                "it ended without saying `{text}`:\n{}",
+                self.seen
+            );
+            self.seen += &line;
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for its end. Its standard input is closed first.
+    pub fn finish(mut self) -> Done {
+        use std::io::Read as _;
+        use std::os::unix::process::ExitStatusExt as _;
+        self.stdin = None;
+        let mut stderr = self.child.stderr.take().unwrap();
+        let errors = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = stderr.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        let mut rest = Vec::new();
+        let _ = self.stdout.read_to_end(&mut rest);
+        let status = self.child.wait().unwrap();
+        let code = status.code().or(status.signal().map(|signal| 128 + signal));
+        Done {
+            code: code.unwrap(),
+            stdout: self.seen.clone() + &String::from_utf8_lossy(&rest),
+            stderr: errors.join().unwrap(),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that failed leaves nothing behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Blocks until somebody opens the named pipe to read, and lets them go on.
+pub fn release(fifo: &Path) {
+    drop(fs_err::OpenOptions::new().write(true).open(fifo).unwrap());
+}
+
+/// Blocks until somebody writes a line to the named pipe, and returns it.
+pub fn receive(fifo: &Path) -> String {
+    fs_err::read_to_string(fifo).unwrap()
+}
+
+impl Done {
+    /// The JSON objects it printed, one a line.
+    pub fn events(&self) -> Vec<serde_json::Value> {
+        self.stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("every line is a JSON object"))
+            .collect()
+    }
+}
+
+/// Whether a process is there. One that has ended and was not yet waited for is
+/// not.
+pub fn is_alive(pid: &str) -> bool {
+    let stat = fs_err::read_to_string(format!("/proc/{}/stat", pid.trim()));
+    // The state follows the name, which is in brackets.
+    stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))
+}
