@@ -121,7 +121,7 @@ impl Devices {
 
     /// Variables of our own environment that an attempt gets anew, or not at all.
     pub(crate) fn hidden(&self) -> Vec<OsString> {
-        let mut names: Vec<OsString> = ["PACKHORSE_CORES", "PACKHORSE_GPUS"]
+        let mut names: Vec<OsString> = ["PACKHORSE_CORES", "PACKHORSE_GPUS", "PACKHORSE_PARAMS"]
             .map(OsString::from)
             .into();
         for unit in &self.units {

@@ -33,4 +33,4 @@ pub use event::{Event, Finished, Line, Phase, Reporter, Summary};
 pub use feed::host;
 pub use input::{Generator, Input, Source};
 pub use run::run;
-pub use settings::{Beginning, Defaults, Places, RunError, Settings};
+pub use settings::{Beginning, Defaults, Parameters, Places, RunError, Settings};

@@ -13,7 +13,8 @@ use crate::devices::Devices;
 use crate::feed::Feed;
 use crate::told::Told;
 use crate::{
-    Beginning, Defaults, Event, Finished, Input, Phase, Reporter, RunError, Settings, Summary,
+    Beginning, Defaults, Event, Finished, Input, Parameters, Phase, Reporter, RunError, Settings,
+    Summary,
 };
 
 /// Watched descriptors.
@@ -355,6 +356,9 @@ impl<'r> Run<'r> {
         }
         let mut environment = Vec::with_capacity(8);
         self.devices.variables(placement, &mut environment);
+        if let Some(Parameters(tell)) = &self.settings.parameters {
+            environment.push(("PACKHORSE_PARAMS", tell(task.number)));
+        }
         self.hands.start(Job {
             task,
             attempt,

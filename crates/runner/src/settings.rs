@@ -19,10 +19,22 @@ pub struct Settings {
     pub places: Places,
     /// What a task needs that says nothing itself.
     pub defaults: Defaults,
+    /// The parameters that a task's command was made of, if it was made.
+    pub parameters: Option<Parameters>,
     /// What becomes of output.
     pub output: Output,
     /// How long an attempt has between SIGTERM and SIGKILL.
     pub grace: Duration,
+}
+
+/// Tells the parameters of a task by its number, in the form that the task gets
+/// them in `PACKHORSE_PARAMS`.
+pub struct Parameters(pub Box<dyn Fn(u32) -> String>);
+
+impl std::fmt::Debug for Parameters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Parameters")
+    }
 }
 
 /// Where tasks may run.

@@ -1,3 +1,5 @@
+use std::rc::Rc;
+
 use anyhow::Context as _;
 use packhorse_model::{Exit, RunId};
 use packhorse_runner::{Beginning, Input};
@@ -6,7 +8,7 @@ use packhorse_store::{Home, Reader, Run};
 use super::launch::{output, reporter};
 use super::{Order, find, sweep};
 use crate::args::AgainArgs;
-use crate::saved::Saved;
+use crate::saved::{Saved, SavedSweep};
 use crate::{complain, wording};
 
 /// Which tasks of a run are to run.
@@ -32,8 +34,10 @@ pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
         Which::Failed => failed(&reader, id)?,
     };
     let tasks = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
-    let input = match &saved.sweep {
-        Some(sweep) if !run.input_complete => sweep::generated(sweep.build()?)?,
+    let sweep = saved.sweep.as_ref().map(SavedSweep::build).transpose()?;
+    let sweep = sweep.map(Rc::new);
+    let input = match &sweep {
+        Some(sweep) if !run.input_complete => sweep::generated(Rc::clone(sweep))?,
         _ => Input::None,
     };
     if reopened.is_empty() && run.counts.unfinished() == 0 && matches!(input, Input::None) {
@@ -50,7 +54,8 @@ pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
     end_leftovers(&home, id);
     let pool = saved.pool(args.pool);
     let task = saved.task()?;
-    let order = Order::new(&pool, &task, output(&args.output), input, &[])?;
+    let mut order = Order::new(&pool, &task, output(&args.output), input, &[])?;
+    order.parameters = sweep.map(sweep::told);
     let beginning = Beginning::Again { reopened, tasks };
     let mut reporter = reporter(&args.output, &order.input);
     order.go_on(home, lock, beginning, &mut *reporter)

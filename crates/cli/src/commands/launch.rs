@@ -3,7 +3,9 @@ use std::time::Duration;
 use anyhow::bail;
 use packhorse_hands::Output;
 use packhorse_model::{Exit, Request};
-use packhorse_runner::{Beginning, Defaults, Input, Places, Reporter, Settings, refusal};
+use packhorse_runner::{
+    Beginning, Defaults, Input, Parameters, Places, Reporter, Settings, refusal,
+};
 use packhorse_store::{Home, NewRun, RunLock, RunUuid, UnixMicros};
 
 use super::pool;
@@ -25,6 +27,8 @@ pub struct Order {
     pub output: Output,
     /// Where tasks come from.
     pub input: Input,
+    /// What their commands were made of, if they were made.
+    pub parameters: Option<Parameters>,
 }
 
 impl Order {
@@ -49,6 +53,7 @@ impl Order {
             grace: task.grace,
             output,
             input,
+            parameters: None,
         })
     }
 
@@ -92,6 +97,7 @@ impl Order {
             beginning,
             places: self.places,
             defaults: self.defaults,
+            parameters: self.parameters,
             output: self.output,
             grace: self.grace,
         };

@@ -1,10 +1,11 @@
 use std::io::Write as _;
+use std::rc::Rc;
 
 use anyhow::bail;
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::Sweep;
 use packhorse_model::{Command, Exit};
-use packhorse_runner::{Generator, Input};
+use packhorse_runner::{Generator, Input, Parameters};
 
 use super::Order;
 use super::launch::{output, reporter};
@@ -53,20 +54,17 @@ pub fn print(sweep: &Sweep, separator: Separator) -> anyhow::Result<Exit> {
 }
 
 fn run(args: &SweepArgs, saved: SavedSweep, sweep: Sweep) -> anyhow::Result<Exit> {
-    let order = Order::new(
-        &args.pool,
-        &args.task,
-        output(&args.output),
-        generated(sweep)?,
-        &[],
-    )?;
+    let sweep = Rc::new(sweep);
+    let input = generated(Rc::clone(&sweep))?;
+    let mut order = Order::new(&args.pool, &args.task, output(&args.output), input, &[])?;
+    order.parameters = Some(told(sweep));
     let saved = Saved::new(&args.pool, &args.task, Some(saved));
     let mut reporter = reporter(&args.output, &order.input);
     order.launch(&saved, &mut *reporter)
 }
 
 /// The sweep as a run's input.
-pub fn generated(sweep: Sweep) -> anyhow::Result<Input> {
+pub fn generated(sweep: Rc<Sweep>) -> anyhow::Result<Input> {
     let Ok(total) = u32::try_from(sweep.len()) else {
         bail!(
             "{} combinations are more than a run can have\nhint: take some of them with --n-samples N",
@@ -77,6 +75,18 @@ pub fn generated(sweep: Sweep) -> anyhow::Result<Input> {
     Ok(Input::Generated(Generator {
         total,
         command: Box::new(command),
+    }))
+}
+
+/// What each task is told of its parameters: a JSON object.
+pub fn told(sweep: Rc<Sweep>) -> Parameters {
+    Parameters(Box::new(move |number| {
+        let values = sweep.values(u128::from(number.saturating_sub(1)));
+        let object: serde_json::Map<_, _> = values
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect();
+        serde_json::Value::Object(object).to_string()
     }))
 }
 

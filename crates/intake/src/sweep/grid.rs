@@ -197,6 +197,23 @@ impl Sweep {
         true
     }
 
+    /// The parameters' values in the command at `index` of the order, by name.
+    pub fn values(&self, index: u128) -> Vec<(&str, String)> {
+        if index >= self.len {
+            return Vec::new();
+        }
+        let mut values = vec![String::new(); self.parameters.len()];
+        self.for_each_digit(index, |axis, digit| {
+            for &member in &self.axes[axis].members {
+                let mut value = Vec::new();
+                self.parameters[member].push_value(digit, &mut value);
+                values[member] = String::from_utf8_lossy(&value).into_owned();
+            }
+        });
+        let names = self.parameters.iter().map(Parameter::name);
+        names.zip(values).collect()
+    }
+
     /// The commands one after the other.
     pub fn commands(&self) -> Commands<'_> {
         Commands::new(self)

@@ -72,6 +72,24 @@ fn zipped_parameters_advance_together_at_the_place_of_the_first() {
 }
 
 #[test]
+fn the_values_of_a_command_are_those_it_was_made_of() {
+    let three: [(&str, &[&str]); 3] = [("a", &["1", "2"]), ("b", &["7..9"]), ("c", &["3", "4"])];
+    let sweep = sweep("{a} {b} {c}", &three)
+        .zip(["a", "c"])
+        .order(Order::Shuffled { seed: 5 })
+        .build()
+        .unwrap();
+    for index in 0..sweep.len() {
+        let values = sweep.values(index);
+        let names: Vec<&str> = values.iter().map(|value| value.0).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        let line: Vec<&str> = values.iter().map(|value| value.1.as_str()).collect();
+        assert_eq!(sweep.command(index).unwrap(), line.join(" ").as_bytes());
+    }
+    assert!(sweep.values(sweep.len()).is_empty());
+}
+
+#[test]
 fn an_impossible_zip_is_refused() {
     let zip = |names: &[&str]| sweep("{a}{b}", &TWO_BY_THREE).zip(names.iter().copied());
     let message = error(zip(&["a", "b"]));
