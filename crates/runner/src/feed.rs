@@ -112,18 +112,23 @@ impl Run<'_> {
         }
     }
 
+    /// Blocks until the store has written something, or cannot.
+    fn wait_for_store(&self) {
+        let mut bell = [rustix::event::PollFd::new(
+            &self.store,
+            rustix::event::PollFlags::IN,
+        )];
+        let _ = rustix::event::poll(&mut bell, None);
+        let mut counter = [0; 8];
+        let _ = rustix::io::read(&self.store, &mut counter);
+    }
+
     /// Goes through what is not settled: the core gets all tasks with wishes of
     /// their own, and the first of the plain ones.
     fn take_over(&mut self, reopened: u64) -> Result<(), RunError> {
         self.store.ready()?;
         while self.store.committed() < reopened && self.store.trouble().is_none() {
-            let mut bell = [rustix::event::PollFd::new(
-                &self.store,
-                rustix::event::PollFlags::IN,
-            )];
-            let _ = rustix::event::poll(&mut bell, None);
-            let mut counter = [0; 8];
-            let _ = rustix::io::read(&self.store, &mut counter);
+            self.wait_for_store();
         }
         let (id, mut after) = (self.id, 0);
         loop {
@@ -434,6 +439,9 @@ impl Run<'_> {
         while let Origin::Reading(reading) = &self.feed.origin
             && reading.is_ready()
         {
+            while self.store.backlog().bytes > MOST_UNWRITTEN && self.store.trouble().is_none() {
+                self.wait_for_store();
+            }
             self.read_once();
         }
         if self.feed.is_over() && !self.feed.complete {

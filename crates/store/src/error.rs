@@ -41,6 +41,15 @@ pub enum Error {
         /// The newest version that is understood.
         known: i32,
     },
+    /// Something else has the database's name.
+    #[error(
+        "the file `{}` is not a database\n\
+         hint: move it out of the way, or set PACKHORSE_HOME to another folder", path.display()
+    )]
+    NotADatabase {
+        /// The file.
+        path: PathBuf,
+    },
     /// SQLite refused.
     #[error("the database `{}`: {source}", path.display())]
     Sqlite {

@@ -64,6 +64,12 @@ impl Home {
         self.path.join("packhorse.db")
     }
 
+    /// Whether a run could be recorded here, as far as that can be told in
+    /// microseconds: the database is none of a newer program.
+    pub fn check_database(&self) -> Result<(), Error> {
+        crate::database::glance(self)
+    }
+
     /// The folder of all runs.
     pub fn runs_dir(&self) -> PathBuf {
         self.path.join("runs")

@@ -180,6 +180,23 @@ fn a_database_of_a_newer_version_is_refused_by_everybody_and_left_alone() {
 }
 
 #[test]
+fn a_glance_tells_a_database_that_cannot_be_used() {
+    let stable = stable();
+    stable.home.check_database().unwrap();
+    let (writer, _lock) = begin(&stable.home);
+    writer.finish().unwrap();
+    stable.home.check_database().unwrap();
+    let db = rusqlite::Connection::open(stable.home.db()).unwrap();
+    db.execute_batch("PRAGMA user_version = 999").unwrap();
+    db.close().unwrap();
+    let error = stable.home.check_database().unwrap_err();
+    assert!(matches!(error, Error::Newer { found: 999, .. }), "{error}");
+    fs_err::write(stable.home.db(), "words").unwrap();
+    let error = stable.home.check_database().unwrap_err();
+    assert!(matches!(error, Error::NotADatabase { .. }), "{error}");
+}
+
+#[test]
 fn a_database_that_is_not_one_is_named_in_the_error() {
     let stable = stable();
     fs_err::write(

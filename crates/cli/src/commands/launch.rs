@@ -60,6 +60,8 @@ impl Order {
     /// Runs it as a new run, and stays until it is over.
     pub fn launch(self, saved: &Saved, reporter: &mut dyn Reporter) -> anyhow::Result<Exit> {
         let home = Home::locate()?;
+        // The database is opened while the first tasks start already.
+        home.check_database()?;
         let cwd = std::env::current_dir()
             .map_err(|error| anyhow::anyhow!("cannot tell the current folder: {error}"))?;
         let (_, lock) = home.new_run()?;

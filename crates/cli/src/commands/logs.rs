@@ -56,7 +56,7 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
         complain(&if attempts == 0 {
             format!("task {id} has not been started")
         } else {
-            format!("task {id} wrote nothing")
+            format!("task {id} wrote nothing, or it was not kept (--output inherit)")
         });
     }
     Ok(Exit::Success)
