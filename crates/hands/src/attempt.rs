@@ -57,6 +57,8 @@ pub(crate) struct Attempt {
     pub(crate) status: Option<WaitStatus>,
     /// How many processes were found that outlived the leader.
     pub(crate) stragglers: usize,
+    /// They outlived SIGKILL as well, or may not be killed by us.
+    pub(crate) given_up: bool,
 }
 
 impl Attempt {

@@ -130,6 +130,7 @@ pub struct Hands {
     /// Ends that need no waiting, such as commands that do not exist.
     ready: Vec<Happening>,
     alarm: Option<Instant>,
+    abandoned: bool,
     /// Watched descriptors that epoll does not take: files are always readable.
     always: Vec<u32>,
     pub(crate) affinity: CpuSet,
@@ -207,6 +208,7 @@ impl Hands {
             ending: Vec::new(),
             ready: Vec::new(),
             alarm: None,
+            abandoned: false,
             always: Vec::new(),
             buffer: vec![0; BUFFER],
             children: Vec::new(),
@@ -269,6 +271,7 @@ impl Hands {
                     stopped: None,
                     status: None,
                     stragglers: 0,
+                    given_up: false,
                 });
             }
             Err(message) => self.ready.push(Happening::Ended(Ended {
@@ -299,6 +302,27 @@ impl Hands {
         for task in tasks {
             self.stop(task, how);
         }
+    }
+
+    /// Gives up on attempts that outlive SIGKILL, as a process does that waits
+    /// for a dead disk or driver.
+    pub fn abandon_all(&mut self) {
+        for (task, slot) in std::mem::take(&mut self.by_task) {
+            let Some(attempt) = self.slots[slot].attempt.take() else {
+                continue;
+            };
+            self.abandoned = true;
+            self.leaders.remove(&attempt.leader);
+            self.slots[slot].pipes = None;
+            self.ready.push(Happening::Ended(Ended {
+                task,
+                attempt: attempt.number,
+                outcome: Outcome::Interrupted,
+                message: Some("it did not end when it was killed, and still runs".to_owned()),
+                took: attempt.started.elapsed(),
+            }));
+        }
+        self.ending.clear();
     }
 
     /// Waits until something happens, and reports all that has.
@@ -340,7 +364,8 @@ impl Hands {
     /// Ends what is left of descendants that belong to no attempt: processes
     /// that cleared their environment and left their group.
     pub fn finish(&mut self) {
-        loop {
+        // Waiting for what cannot be killed would take for ever.
+        while !self.abandoned {
             self.family.children(&mut self.children);
             if self.children.is_empty() {
                 return;
@@ -392,6 +417,7 @@ impl Hands {
             }
             attempt.deadline = None;
             if attempt.status.is_some() {
+                attempt.given_up = attempt.stopped == Some(Stop::Kill);
                 attempt.stopped = Some(Stop::Kill);
                 stragglers = true;
             } else if attempt.stopped.is_none() {
@@ -483,8 +509,8 @@ impl Hands {
             return true;
         };
         let left = attempt.left_behind(orphans);
-        if !left.is_empty() || attempt.group_exists() {
-            attempt.stragglers = attempt.stragglers.max(left.len());
+        if !attempt.given_up && (!left.is_empty() || attempt.group_exists()) {
+            attempt.stragglers = attempt.stragglers.max(left.len()).max(1);
             let kill = attempt.stopped == Some(Stop::Kill);
             let signal = if kill {
                 UnixSignal::KILL
@@ -496,9 +522,8 @@ impl Hands {
                 for &pid in &left {
                     family::signal_straggler(pid, signal);
                 }
-                if !kill {
-                    attempt.deadline = Some(Instant::now() + STRAGGLER_GRACE);
-                }
+                let end = Instant::now() + STRAGGLER_GRACE;
+                attempt.deadline.get_or_insert(end);
             }
             return false;
         }
@@ -514,7 +539,13 @@ impl Hands {
             return;
         };
         self.by_task.remove(&attempt.task);
-        if attempt.stragglers > 0 {
+        if attempt.given_up {
+            self.slots[slot].pipes = None;
+            happenings.push(Happening::Trouble {
+                task: attempt.task,
+                message: "processes it left behind cannot be ended and still run".to_owned(),
+            });
+        } else if attempt.stragglers > 0 {
             // Somebody unseen might still hold the writing ends.
             self.slots[slot].pipes = None;
             happenings.push(Happening::Trouble {

@@ -210,7 +210,9 @@ impl<'r> Run<'r> {
     fn signalled(&mut self, signal: Signal) {
         let phase = self.phase.after(signal);
         self.signal = Some(signal);
-        if phase == self.phase {
+        if self.phase == Phase::Killing {
+            // They were killed before, and are still there.
+            self.hands.abandon_all();
             return;
         }
         self.phase = phase;

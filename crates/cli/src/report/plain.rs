@@ -168,7 +168,7 @@ fn stopping(phase: Phase, running: usize) -> Option<String> {
             "stopping: no new tasks are started, {tasks} may finish (Ctrl-C again to end them)"
         ),
         Phase::Terminating => format!("ending {tasks} (Ctrl-C again to kill them)"),
-        Phase::Killing => format!("killing {tasks}"),
+        Phase::Killing => format!("killing {tasks} (Ctrl-C again to leave without them)"),
     })
 }
 
