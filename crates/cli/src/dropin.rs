@@ -5,15 +5,17 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use packhorse_gpu::Unit;
+use packhorse_hands::Output;
 use packhorse_intake::lines::Separator;
-use packhorse_intake::sweep::{Order as Sequence, Parameter, Sweep, Template};
+use packhorse_intake::sweep::{Order as Sequence, Parameter, Sweep, SweepError, Template};
 use packhorse_model::Exit;
-use packhorse_runner::{Input, Source};
+use packhorse_runner::{Defaults, Input, Places, Source};
 
 use crate::args::{Mode, PoolArgs, TaskArgs, occurrences};
 use crate::commands::{Order, parameters, print, random_seed};
 use crate::report::Legacy;
-use crate::saved::Saved;
+use crate::saved::{Saved, shown};
 
 /// Run commands from standard input on free GPUs.
 ///
@@ -61,16 +63,17 @@ pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
         Ok(args) => args,
         Err(error) => return Ok(crate::usage(&error)),
     };
-    // The original splits at commas only where a single value is given.
-    let gpus = match args.gpus.as_slice() {
+    // The original splits at commas only where a single value is given; several
+    // values with commas in them are groups. It asks no driver, and an id that is
+    // named twice takes two commands at a time.
+    let ids: Vec<String> = match args.gpus.as_slice() {
         [one] => one.split(',').map(str::to_owned).collect(),
         several => several.to_vec(),
     };
-    let pool = PoolArgs {
-        gpus,
-        ..PoolArgs::default()
+    let places = Places {
+        devices: ids.iter().map(|id| unit(id)).collect(),
+        ..Places::default()
     };
-    let task = TaskArgs::default();
     let file = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0)
         .map_err(|error| anyhow::anyhow!("standard input is closed: {error}"))?;
     let source = Source {
@@ -80,9 +83,33 @@ pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
     let input = Input::Lines {
         sources: VecDeque::from([source]),
         separator: Separator::Newline,
+        skip: 0,
     };
-    let order = Order::new(&pool, &task, packhorse_hands::Output::Inherit, input, &[])?;
+    let task = TaskArgs::default();
+    let pool = PoolArgs {
+        gpus: ids.iter().map(|id| id.replace(',', "+")).collect(),
+        ..PoolArgs::default()
+    };
+    let order = Order {
+        places,
+        defaults: Defaults::default(),
+        grace: task.grace,
+        output: Output::Inherit,
+        input,
+        parameters: None,
+    };
     order.launch(&Saved::new(&pool, &task, None), &mut Legacy::new())
+}
+
+/// What a command is given for one id, exactly as it was written.
+fn unit(id: &str) -> Unit {
+    Unit {
+        label: id.to_owned(),
+        visible: id.to_owned(),
+        vendor: None,
+        near_cores: Vec::new(),
+        members: Vec::new(),
+    }
 }
 
 /// `simple_hypersearch`
@@ -94,12 +121,7 @@ pub fn hypersearch(words: Vec<OsString>) -> anyhow::Result<Exit> {
         Ok(read) => read,
         Err(error) => return Ok(crate::usage(&error)),
     };
-    let template = Template::parse(&args.command_pattern).map_err(|error| {
-        anyhow::anyhow!(
-            "{}",
-            error.render("command pattern", crate::terminal::colour())
-        )
-    })?;
+    let template = Template::parse(&args.command_pattern).map_err(|error| shown(&error))?;
     let mut sweep = Sweep::builder(template).allow_unused();
     for (name, values) in parameters(&occurrences(&matches, "parameter")) {
         sweep = sweep.parameter(Parameter::literal(&name, &values)?);
@@ -113,5 +135,9 @@ pub fn hypersearch(words: Vec<OsString>) -> anyhow::Result<Exit> {
     if let Some(limit) = args.n_samples {
         sweep = sweep.limit(limit);
     }
-    print(&sweep.build()?, Separator::Newline)
+    let sweep = sweep.build().map_err(|error| match error {
+        SweepError::Template(error) => shown(&error),
+        other => other.into(),
+    })?;
+    print(&sweep, Separator::Newline)
 }

@@ -38,7 +38,13 @@ pub fn main() -> Exit {
         if is_closed_pipe(&error) {
             return Exit::Success;
         }
-        complain(&format!("error: {}", in_full(&error)));
+        let text = in_full(&error);
+        // An excerpt of what somebody wrote comes with a heading of its own.
+        if text.contains("error: ") {
+            complain(&text);
+        } else {
+            complain(&format!("error: {text}"));
+        }
         Exit::Usage
     })
 }

@@ -1,10 +1,16 @@
 //! What a run writes down so that a later session can go on with it.
 
+use std::fs::Metadata;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use packhorse_intake::sweep::{Order, Parameter, Sweep, Template};
+use fs_err::File;
+use packhorse_intake::sweep::{Order, Parameter, Sweep, SweepError, Template, TemplateError};
 use packhorse_model::GpuRequest;
+use packhorse_runner::Source;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Placing, PoolArgs, TaskArgs};
@@ -23,8 +29,47 @@ pub struct Saved {
     retries: Option<u32>,
     timeout_ms: Option<u64>,
     grace_ms: u64,
+    /// Commands in files are separated by NUL bytes.
+    pub null: bool,
+    /// The files that commands come from, if all of them can be read again.
+    pub files: Vec<SavedFile>,
     /// The commands of a sweep that is run are made as they are needed.
     pub sweep: Option<SavedSweep>,
+}
+
+/// A file with commands, and how to know that it is still the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedFile {
+    path: PathBuf,
+    length: u64,
+    modified: (i64, i64),
+    /// Where reading began.
+    start: u64,
+}
+
+impl SavedFile {
+    /// What is to be remembered of an open file; nothing of a pipe.
+    pub fn of(file: &File) -> Option<Self> {
+        let metadata = file.metadata().ok().filter(Metadata::is_file)?;
+        // Standard input has no name of its own, but the file behind it has.
+        let name = format!("/proc/self/fd/{}", file.file().as_raw_fd());
+        Some(Self {
+            path: fs_err::read_link(name).ok()?,
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            start: rustix::fs::tell(file.file()).ok()?,
+        })
+    }
+
+    /// Opens the file again, if it is still the same.
+    pub fn open(&self) -> Option<Source> {
+        let file = File::open(&self.path).ok()?;
+        rustix::fs::seek(file.file(), rustix::fs::SeekFrom::Start(self.start)).ok()?;
+        (Self::of(&file)? == *self).then(|| Source {
+            name: self.path.display().to_string(),
+            file,
+        })
+    }
 }
 
 /// A sweep whose commands can be made again.
@@ -56,6 +101,8 @@ impl Saved {
             retries: task.retries,
             timeout_ms: task.timeout.map(millis),
             grace_ms: millis(task.grace),
+            null: false,
+            files: Vec::new(),
             sweep,
         }
     }
@@ -110,9 +157,7 @@ impl Saved {
 impl SavedSweep {
     /// The sweep itself, after checking all of it.
     pub fn build(&self) -> anyhow::Result<Sweep> {
-        let template = Template::parse(&self.template).map_err(|error| {
-            anyhow::anyhow!("{}", error.render("template", crate::terminal::colour()))
-        })?;
+        let template = Template::parse(&self.template).map_err(|error| shown(&error))?;
         let mut sweep = Sweep::builder(template);
         for (name, values) in &self.parameters {
             sweep = sweep.parameter(Parameter::parse(name, values)?);
@@ -127,6 +172,14 @@ impl SavedSweep {
         if let Some(limit) = self.limit {
             sweep = sweep.limit(limit);
         }
-        Ok(sweep.build()?)
+        sweep.build().map_err(|error| match error {
+            SweepError::Template(error) => shown(&error),
+            other => other.into(),
+        })
     }
+}
+
+/// A mistake in a template, with the place.
+pub fn shown(error: &TemplateError) -> anyhow::Error {
+    anyhow::anyhow!("{}", error.render("template", crate::terminal::colour()))
 }

@@ -51,7 +51,7 @@ pub enum Refusal {
 fn most(most: u32, thing: &'static str) -> String {
     match most {
         0 => format!("there is no {thing} to give out"),
-        _ => format!("there is no machine with more than {}", Number(most, thing)),
+        _ => format!("one machine has no more than {}", Number(most, thing)),
     }
 }
 

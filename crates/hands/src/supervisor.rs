@@ -253,8 +253,9 @@ impl Hands {
         self.alarm = at;
     }
 
-    /// Starts an attempt. Whatever goes wrong is told as its end.
-    pub fn start(&mut self, job: Job<'_>) {
+    /// Starts an attempt; whether it runs now. Whatever goes wrong is told as its
+    /// end.
+    pub fn start(&mut self, job: Job<'_>) -> bool {
         let started = Instant::now();
         match self.try_start(job) {
             Ok((slot, leader)) => {
@@ -273,14 +274,18 @@ impl Hands {
                     stragglers: 0,
                     given_up: false,
                 });
+                true
             }
-            Err(message) => self.ready.push(Happening::Ended(Ended {
-                task: job.task,
-                attempt: job.attempt,
-                outcome: Outcome::NotStarted,
-                message: Some(message),
-                took: Duration::ZERO,
-            })),
+            Err(message) => {
+                self.ready.push(Happening::Ended(Ended {
+                    task: job.task,
+                    attempt: job.attempt,
+                    outcome: Outcome::NotStarted,
+                    message: Some(message),
+                    took: Duration::ZERO,
+                }));
+                false
+            }
         }
     }
 
@@ -548,6 +553,9 @@ impl Hands {
         } else if attempt.stragglers > 0 {
             // Somebody unseen might still hold the writing ends.
             self.slots[slot].pipes = None;
+        }
+        // One that we ended ourselves had no chance to clean up.
+        if attempt.stragglers > 0 && !attempt.given_up && attempt.cause.is_none() {
             happenings.push(Happening::Trouble {
                 task: attempt.task,
                 message: match attempt.stragglers {

@@ -145,6 +145,8 @@ pub struct Summary {
     pub failed: u64,
     /// Tasks that are not settled: never started, or ended by the person.
     pub left: u128,
+    /// Lines of the input that were no commands.
+    pub rejected: u64,
     /// From start to end.
     pub took: Duration,
     /// What to tell the caller.

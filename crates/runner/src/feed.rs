@@ -3,10 +3,10 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use packhorse_core::Submission;
+use packhorse_core::{self as core, Submission};
 use packhorse_intake::Colour;
 use packhorse_intake::lines::{Entry, LineError, Options};
-use packhorse_model::{Command, Outcome, TaskId};
+use packhorse_model::{Command, GpuRequest, Outcome, TaskId};
 use packhorse_store::{NewTask, Overrides, Reader, Record, StoredTask, TimeLimit};
 use rustc_hash::FxHashMap;
 
@@ -33,6 +33,12 @@ pub(crate) struct Feed {
     names: FxHashMap<String, u32>,
     /// Lines that were no commands.
     pub(crate) rejected: u64,
+    /// The last of them: one line may have several mistakes.
+    last_rejected: (String, u64),
+    /// How many commands earlier sessions have read, and are to be passed over.
+    skip: u32,
+    /// How many have been.
+    passed: u32,
     /// What the loop watches: a copy of the source's descriptor, so that it can
     /// still be taken off when the source is closed.
     watched: Option<OwnedFd>,
@@ -49,13 +55,17 @@ enum Origin {
 
 impl Feed {
     pub(crate) fn new(input: Input) -> Self {
+        let skip = match &input {
+            Input::Lines { skip, .. } => *skip,
+            _ => 0,
+        };
         Self {
             origin: match input {
                 Input::None => Origin::Over,
                 Input::One(command) => Origin::One(command),
-                Input::Lines { sources, separator } => {
-                    Origin::Reading(Box::new(Reading::new(sources, separator)))
-                }
+                Input::Lines {
+                    sources, separator, ..
+                } => Origin::Reading(Box::new(Reading::new(sources, separator))),
                 Input::Generated(generator) => Origin::Generated(generator),
             },
             known: 0,
@@ -63,6 +73,9 @@ impl Feed {
             told: None,
             names: FxHashMap::default(),
             rejected: 0,
+            last_rejected: (String::new(), 0),
+            skip,
+            passed: 0,
             watched: None,
             complete: false,
         }
@@ -332,14 +345,19 @@ impl Run<'_> {
     }
 
     fn reject(&mut self, source: &str, error: &LineError) {
-        self.feed.rejected += 1;
+        let place = (source.to_owned(), error.line());
+        if place != self.feed.last_rejected {
+            self.feed.last_rejected = place;
+            self.feed.rejected += 1;
+        }
         let message = format!("a line was not run\n{}", error.render(source, Colour::Off));
         self.warn(None, message);
     }
 
     /// Takes commands that have arrived: all go to the store, and those whose
     /// turn may come soon go to the core.
-    fn accept(&mut self, entries: Vec<Entry>) {
+    fn accept(&mut self, mut entries: Vec<Entry>) {
+        self.pass_over(&mut entries);
         if entries.is_empty() {
             return;
         }
@@ -375,12 +393,33 @@ impl Run<'_> {
             soon.push((submission, command));
         }
         self.store.send(Record::Tasks(batch));
+        // What arrived together is in line together: the most urgent goes first,
+        // wherever it stood.
+        let together = self.phase == crate::Phase::Running && soon.len() > 1;
+        if together {
+            self.step(core::Event::Hold);
+        }
         for (submission, command) in soon {
             self.submit_new(submission, command);
         }
+        if together {
+            self.step(core::Event::Unhold);
+        }
     }
 
-    /// Lays a line's own wishes over the run's defaults.
+    /// Passes over what an earlier session has read already, but for the names.
+    fn pass_over(&mut self, entries: &mut Vec<Entry>) {
+        let count = entries.len().min(self.feed.skip as usize);
+        for entry in entries.drain(..count) {
+            self.feed.passed += 1;
+            self.feed.skip -= 1;
+            if let Some(name) = entry.options.name {
+                self.feed.names.insert(name, self.feed.passed);
+            }
+        }
+    }
+
+    /// Applies what a line's directives say.
     fn apply(&mut self, options: Options, task: &mut NewTask, submission: &mut Submission) {
         let overrides = Overrides {
             gpus: options.gpus,
@@ -389,7 +428,7 @@ impl Run<'_> {
             retries: options.retries,
             time_limit: options.time_limit.map(TimeLimit::After),
         };
-        lay_over(&overrides, submission);
+        self.lay_over(&overrides, submission);
         task.overrides = Some(Box::new(overrides));
         // The names were checked when the line was read.
         let after = options
@@ -411,7 +450,7 @@ impl Run<'_> {
     /// Gives the core a task of an earlier moment or session.
     fn submit_stored(&mut self, task: StoredTask) -> Result<(), RunError> {
         let mut submission = self.settings.defaults.submission(task.id);
-        lay_over(&task.overrides, &mut submission);
+        self.lay_over(&task.overrides, &mut submission);
         for number in task.after {
             let id = TaskId::new(self.id, number);
             // What succeeded in an earlier session is unknown to the core.
@@ -433,6 +472,32 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Lays a task's wishes over the run's defaults.
+    fn lay_over(&self, overrides: &Overrides, submission: &mut Submission) {
+        if let Some(gpus) = overrides.gpus {
+            submission.request.gpus = gpus;
+        }
+        if let Some(cores) = overrides.cores {
+            submission.request.cores = cores;
+        }
+        if let Some(priority) = overrides.priority {
+            submission.priority = priority;
+        }
+        if let Some(retries) = overrides.retries {
+            submission.retries = retries;
+        }
+        match overrides.time_limit {
+            Some(TimeLimit::Never) => submission.time_limit = None,
+            Some(TimeLimit::After(limit)) => submission.time_limit = Some(limit),
+            None => {}
+        }
+        // With GPUs for a limit, nothing would limit tasks that need none.
+        let request = &mut submission.request;
+        if request.gpus == GpuRequest::None && self.settings.places.slots.is_none() {
+            request.cores = request.cores.max(1);
+        }
+    }
+
     /// What can be had of the input without waiting goes to the store, so that a
     /// later session finds it there.
     pub(crate) fn keep_rest_of_input(&mut self) {
@@ -448,26 +513,6 @@ impl Run<'_> {
             self.feed.complete = true;
             self.store.send(Record::InputComplete);
         }
-    }
-}
-
-fn lay_over(overrides: &Overrides, submission: &mut Submission) {
-    if let Some(gpus) = overrides.gpus {
-        submission.request.gpus = gpus;
-    }
-    if let Some(cores) = overrides.cores {
-        submission.request.cores = cores;
-    }
-    if let Some(priority) = overrides.priority {
-        submission.priority = priority;
-    }
-    if let Some(retries) = overrides.retries {
-        submission.retries = retries;
-    }
-    match overrides.time_limit {
-        Some(TimeLimit::Never) => submission.time_limit = None,
-        Some(TimeLimit::After(limit)) => submission.time_limit = Some(limit),
-        None => {}
     }
 }
 

@@ -19,6 +19,8 @@ pub enum Input {
         sources: VecDeque<Source>,
         /// What separates commands.
         separator: Separator,
+        /// How many commands the store has already.
+        skip: u32,
     },
     /// Commands that are made when they are needed.
     Generated(Generator),

@@ -338,30 +338,32 @@ impl<'r> Run<'r> {
         let Some(known) = self.tasks.get(&task.number) else {
             return;
         };
+        let first = attempt == 1;
         let attempt = attempt + known.before;
         let command = Arc::clone(&known.command);
-        self.backlog.bytes = self.backlog.bytes.saturating_sub(weight(&command));
+        if first {
+            self.backlog.bytes = self.backlog.bytes.saturating_sub(weight(&command));
+        }
         let devices = self.devices.labels_of(placement);
-        let started = Event::Started {
+        let told = Event::Started {
             task,
             attempt,
             command: Arc::clone(&command),
             devices: devices.clone(),
             at: Instant::now(),
         };
-        if self.settings.output == hands::Output::Inherit {
+        let inherit = self.settings.output == hands::Output::Inherit;
+        if inherit {
             // What it writes goes where we write: we say first what it is.
-            self.reporter.event(&started);
+            self.reporter.event(&told);
             self.show();
-        } else {
-            self.tell(started);
         }
         let mut environment = Vec::with_capacity(8);
         self.devices.variables(placement, &mut environment);
         if let Some(Parameters(tell)) = &self.settings.parameters {
             environment.push(("PACKHORSE_PARAMS", tell(task.number)));
         }
-        self.hands.start(Job {
+        let started = self.hands.start(Job {
             task,
             attempt,
             command: &command,
@@ -369,12 +371,18 @@ impl<'r> Run<'r> {
             cores: &placement.cores,
             time_limit,
         });
+        if !started {
+            return;
+        }
         self.store.send(Record::Started(Start {
             task: task.number,
             attempt,
             at: UnixMicros::now(),
             device: (!devices.is_empty()).then(|| devices.join(",").into()),
         }));
+        if !inherit {
+            self.tell(told);
+        }
     }
 
     fn record_end(&mut self, ended: &Ended, verdict: Verdict) -> u64 {
@@ -455,6 +463,7 @@ impl<'r> Run<'r> {
             succeeded: self.succeeded,
             failed: self.failed,
             left,
+            rejected: self.feed.rejected,
             took: self.started.elapsed(),
             exit,
         };

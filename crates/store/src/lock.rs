@@ -24,7 +24,7 @@ impl RunLock {
 impl Home {
     /// Takes a run that no process is at work on, to go on with it.
     pub fn lock_run(&self, run: RunId) -> Result<RunLock, Error> {
-        let file = self.lock_file(run)?;
+        let file = self.lock_file(run, true)?;
         // Somebody who only asks `is_running` holds the lock too, shared and
         // for microseconds. If it can be shared, nobody is at work: try again.
         for _ in 0..10_000 {
@@ -42,7 +42,7 @@ impl Home {
 
     /// Whether a process is at work on the run.
     pub fn is_running(&self, run: RunId) -> Result<bool, Error> {
-        match self.lock_file(run) {
+        match self.lock_file(run, false) {
             Ok(file) => Ok(!try_lock(&file, FlockOperation::NonBlockingLockShared)?),
             Err(Error::NoSuchRun { .. }) => Ok(false),
             Err(other) => Err(other),
@@ -62,11 +62,13 @@ impl Home {
         Ok(RunLock { run, _file: file })
     }
 
-    fn lock_file(&self, run: RunId) -> Result<File, Error> {
+    fn lock_file(&self, run: RunId, create: bool) -> Result<File, Error> {
         // Over NFS an exclusive lock needs a file that is open for writing.
         let file = OpenOptions::new()
             .read(true)
             .write(true)
+            .create(create)
+            .truncate(false)
             .open(self.run_dir(run).join("lock"));
         match file {
             Ok(file) => Ok(file),

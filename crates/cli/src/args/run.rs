@@ -7,19 +7,13 @@ use packhorse_model::{GpuRequest, parse_duration};
 
 use super::PoolArgs;
 
-/// Run commands, as many at a time as fit on the GPUs.
-///
-/// Commands come from files, or from standard input, one a line. A line runs as
-/// soon as it has arrived: the input may be a pipe that stays open for days.
-/// Blank lines and lines that start with `#` are skipped, a `\` at the end of a
-/// line continues it. A comment `#packhorse gpus=0.5 cores=2 priority=-1
-/// retries=2 timeout=2h name=prep after=other` sets these for the next command.
+/// The options of `packhorse run`.
 #[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
 #[command(after_help = "\
 Exit status: 0 all tasks succeeded, 1 some failed, 2 wrong usage or input,
-130 or 143 interrupted. Ctrl-C lets running tasks finish, a second one ends
-them, a third kills them; `packhorse resume` then runs the rest.")]
+130, 143 or 129 interrupted by Ctrl-C, SIGTERM or SIGHUP. Ctrl-C lets running
+tasks finish, a second one ends them, a third kills them; `packhorse resume`
+then runs the rest.")]
 pub struct RunArgs {
     /// Files with commands; `-` is standard input, which is also the default
     #[arg(value_name = "FILE")]

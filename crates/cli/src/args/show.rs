@@ -31,7 +31,7 @@ pub struct ShowArgs {
     #[arg(long)]
     pub failed: bool,
 
-    /// Print JSON, one object a task
+    /// Print JSON: an object for the run, then one for each task
     #[arg(long)]
     pub json: bool,
 }

@@ -2,10 +2,7 @@ use clap::{Args, ValueEnum};
 
 use super::{OutputArgs, PoolArgs, TaskArgs};
 
-/// Make a command for each combination of parameters.
-///
-/// The commands are printed one a line, ready for `packhorse run`; with --run
-/// they are run right away.
+/// The options of `packhorse sweep`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Values: text is taken as it is; 1..5 counts, 0..1:0.25 counts in steps,
@@ -15,7 +12,7 @@ Example: packhorse sweep \"python train.py --lr {lr} --bs {bs}\" -p lr 0.1 0.01 
 pub struct SweepArgs {
     /// The command, with {name} where a parameter goes; {{ and }} are braces
     #[arg(value_name = "TEMPLATE")]
-    pub template: String,
+    pub template: Option<String>,
 
     /// A parameter and its values; may be given several times
     #[arg(short, long = "param", value_names = ["NAME", "VALUE"], num_args = 2.., required = true,

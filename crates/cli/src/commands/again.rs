@@ -1,6 +1,8 @@
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use packhorse_intake::lines::Separator;
 use packhorse_model::{Exit, RunId};
 use packhorse_runner::{Beginning, Input};
 use packhorse_store::{Home, Reader, Run};
@@ -8,7 +10,7 @@ use packhorse_store::{Home, Reader, Run};
 use super::launch::{output, reporter};
 use super::{Order, find, sweep};
 use crate::args::AgainArgs;
-use crate::saved::{Saved, SavedSweep};
+use crate::saved::{Saved, SavedFile, SavedSweep};
 use crate::{complain, wording};
 
 /// Which tasks of a run are to run.
@@ -22,11 +24,19 @@ pub enum Which {
 
 /// `packhorse resume` and `packhorse retry`
 pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
+    if let (None, [_, second, ..]) = (&args.run, args.pool.gpus.as_slice()) {
+        bail!(
+            "`{second}` could be a GPU or the run\n\
+             hint: name the run first, or separate GPUs with commas"
+        );
+    }
     let home = Home::locate()?;
     let reader = Reader::open(&home)?;
     let run = find::run(&reader, args.run.as_deref())?;
     let id = run.id;
-    // From here on nobody else works on it; whether anybody had is known.
+    // Logs may have been removed to save space.
+    fs_err::create_dir_all(home.log_dir(id))?;
+    // From here on nobody else works on it.
     let lock = home.lock_run(id)?;
     let saved = Saved::read(&run.settings)?;
     let reopened = match which {
@@ -37,8 +47,9 @@ pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
     let sweep = saved.sweep.as_ref().map(SavedSweep::build).transpose()?;
     let sweep = sweep.map(Rc::new);
     let input = match &sweep {
-        Some(sweep) if !run.input_complete => sweep::generated(Rc::clone(sweep))?,
-        _ => Input::None,
+        _ if run.input_complete => Input::None,
+        Some(sweep) => sweep::generated(Rc::clone(sweep))?,
+        None => rest_of_files(&saved, tasks),
     };
     if reopened.is_empty() && run.counts.unfinished() == 0 && matches!(input, Input::None) {
         say_nothing_to_do(&run, which);
@@ -46,7 +57,8 @@ pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
     }
     if !run.input_complete && matches!(input, Input::None) {
         complain(&format!(
-            "warning: run {id} had not read all of its input when it ended; what it had read goes on"
+            "warning: run {id} had not read all of its input when it ended, and cannot read it again; \
+             what it had read goes on"
         ));
     }
     std::env::set_current_dir(&run.cwd)
@@ -59,6 +71,23 @@ pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
     let beginning = Beginning::Again { reopened, tasks };
     let mut reporter = reporter(&args.output, &order.input);
     order.go_on(home, lock, beginning, &mut *reporter)
+}
+
+/// The files that were read, if all of them are still the same.
+fn rest_of_files(saved: &Saved, tasks: u32) -> Input {
+    let sources: Option<VecDeque<_>> = saved.files.iter().map(SavedFile::open).collect();
+    match sources {
+        Some(sources) if !sources.is_empty() => Input::Lines {
+            sources,
+            separator: if saved.null {
+                Separator::Null
+            } else {
+                Separator::Newline
+            },
+            skip: tasks,
+        },
+        _ => Input::None,
+    }
 }
 
 fn failed(reader: &Reader, run: RunId) -> anyhow::Result<Vec<u32>> {

@@ -37,12 +37,18 @@ pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
             run.counts.total().to_string(),
             run.counts.succeeded.to_string(),
             run.counts.unsuccessful().to_string(),
-            run.counts.unfinished().to_string(),
+            left(run),
             wording::clipped(&command_line(run), 60).into_owned(),
         ]);
     }
     writeln!(out, "{table}")?;
     Ok(Exit::Success)
+}
+
+/// How many tasks are left: at least so many, if not all were read.
+fn left(run: &Run) -> String {
+    let more = if run.input_complete { "" } else { "+" };
+    format!("{}{more}", run.counts.unfinished())
 }
 
 /// What has become of a run, in a word.

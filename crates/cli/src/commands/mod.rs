@@ -24,7 +24,7 @@ use crate::args::Verb;
 pub fn obey(verb: Verb) -> anyhow::Result<Exit> {
     match verb {
         Verb::Run(args) => run::run(args),
-        Verb::Sweep(args) => sweep::sweep(&args),
+        Verb::Sweep(args) => sweep::sweep(args),
         Verb::Gpus(args) => gpus::gpus(&args),
         Verb::Ls(args) => ls::ls(&args),
         Verb::Show(args) => show::show(&args),

@@ -11,7 +11,7 @@ use crate::args::{Placing, PoolArgs, TaskArgs};
 pub fn find(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<(Places, Defaults)> {
     let devices = match pool.slots {
         Some(_) => Vec::new(),
-        None if task.gpus_per_task == Some(GpuRequest::None) && pool.gpus.is_empty() => {
+        None if task.gpus_per_task == Some(GpuRequest::None) => {
             bail!(
                 "tasks that need no GPU need another limit\n\
                  hint: say how many run at a time with --slots N"

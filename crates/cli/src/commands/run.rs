@@ -13,7 +13,7 @@ use packhorse_runner::{Input, Source};
 use super::Order;
 use super::launch::{output, reporter};
 use crate::args::RunArgs;
-use crate::saved::Saved;
+use crate::saved::{Saved, SavedFile};
 use crate::{complain, terminal, wording};
 
 /// `packhorse run`
@@ -24,6 +24,8 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
         cores: args.task.cores.unwrap_or(0),
     };
     let mut requests = Vec::new();
+    let mut saved = Saved::new(&args.pool, &args.task, None);
+    saved.null = args.null;
     let input = if args.command.is_empty() {
         let separator = if args.null {
             Separator::Null
@@ -31,10 +33,13 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
             Separator::Newline
         };
         let mut sources = open(&args.files)?;
-        for source in &mut sources {
-            check(source, separator, &defaults, &mut requests)?;
+        check(&mut sources, separator, &defaults, &mut requests)?;
+        saved.files = remember(&sources);
+        Input::Lines {
+            sources,
+            separator,
+            skip: 0,
         }
-        Input::Lines { sources, separator }
     } else {
         let words = args.command.into_iter().map(OsStringExt::into_vec);
         Input::One(Command::Words(words.collect()))
@@ -46,7 +51,6 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
         input,
         &requests,
     )?;
-    let saved = Saved::new(&args.pool, &args.task, None);
     let mut reporter = reporter(&args.output, &order.input);
     order.launch(&saved, &mut *reporter)
 }
@@ -95,51 +99,59 @@ fn open(files: &[PathBuf]) -> anyhow::Result<VecDeque<Source>> {
     Ok(sources)
 }
 
-/// Looks through a file for what is wrong with it. A pipe can be read only once
-/// and is looked at as it comes.
+/// Looks through files for what is wrong with them. A pipe can be read only once
+/// and is looked at as it comes; what follows it is too, for it may need names
+/// from it.
 fn check(
-    source: &mut Source,
+    sources: &mut VecDeque<Source>,
     separator: Separator,
     defaults: &Request,
     requests: &mut Vec<Request>,
 ) -> anyhow::Result<()> {
-    let metadata = source.file.metadata()?;
-    if !metadata.is_file() || separator == Separator::Null {
-        return Ok(());
-    }
-    let start = source.file.stream_position()?;
     let mut lines = Lines::new(separator);
     let mut buffer = vec![0; 64 * 1024];
-    let mut errors = Vec::new();
-    loop {
-        let length = source.file.read(&mut buffer)?;
-        if length == 0 {
-            lines.finish();
-        } else {
-            lines.push(&buffer[..length]);
-        }
-        for entry in &mut lines {
-            match entry {
-                Ok(entry) => note(&entry.options, defaults, requests),
-                Err(error) => errors.push(error.render(&source.name, terminal::colour())),
-            }
-        }
-        if length == 0 {
+    let mut mistakes = Vec::new();
+    for source in sources {
+        if !source.file.metadata()?.is_file() {
             break;
         }
-    }
-    source.file.seek(std::io::SeekFrom::Start(start))?;
-    if !errors.is_empty() {
-        for error in &errors {
-            complain(error);
+        let start = source.file.stream_position()?;
+        loop {
+            let length = source.file.read(&mut buffer)?;
+            if length == 0 {
+                lines.finish();
+            } else {
+                lines.push(&buffer[..length]);
+            }
+            for entry in &mut lines {
+                match entry {
+                    Ok(entry) => note(&entry.options, defaults, requests),
+                    Err(error) => mistakes.push(error.render(&source.name, terminal::colour())),
+                }
+            }
+            if length == 0 {
+                break;
+            }
         }
-        bail!(
-            "{} in {}: nothing was started",
-            wording::count(errors.len() as u128, "mistake"),
-            source.name
-        );
+        lines.next_source();
+        source.file.seek(std::io::SeekFrom::Start(start))?;
     }
-    Ok(())
+    if mistakes.is_empty() {
+        return Ok(());
+    }
+    for mistake in &mistakes {
+        complain(mistake);
+    }
+    bail!(
+        "nothing was started because of {}",
+        wording::count(mistakes.len() as u128, "mistake")
+    );
+}
+
+/// What is read, if all of it can be read again.
+fn remember(sources: &VecDeque<Source>) -> Vec<SavedFile> {
+    let files = sources.iter().map(|source| SavedFile::of(&source.file));
+    files.collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
 /// Keeps each different request once, to see whether it can be met at all.

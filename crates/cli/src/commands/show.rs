@@ -153,6 +153,11 @@ fn status(task: &StoredTask, last: Option<&Attempt>, run: RunState) -> String {
     }
 }
 
+fn devices(attempt: &Attempt) -> Vec<&str> {
+    let devices = attempt.device.as_deref();
+    devices.map_or_else(Vec::new, |devices| devices.split(',').collect())
+}
+
 fn took(attempt: &Attempt) -> Option<std::time::Duration> {
     Some(attempt.ended?.since(attempt.started?))
 }
@@ -168,7 +173,7 @@ fn as_json(listed: &Listed, run: RunState) -> Value {
         "detail": task.outcome.and_then(packhorse_model::Outcome::detail),
         "status": status(task, last, run),
         "attempts": task.attempts,
-        "gpus": last.and_then(|last| last.device.clone()),
+        "gpus": last.map(devices),
         "started": last.and_then(|last| last.started).map(ls::seconds),
         "ended": last.and_then(|last| last.ended).map(ls::seconds),
         "message": last.and_then(|last| last.message.clone()),
@@ -252,7 +257,7 @@ fn try_json(home: &Home, id: TaskId, attempt: &Attempt) -> Value {
         "message": attempt.message,
         "started": attempt.started.map(ls::seconds),
         "ended": attempt.ended.map(ls::seconds),
-        "gpus": attempt.device,
+        "gpus": devices(attempt),
         "log": log.exists().then_some(log),
     })
 }

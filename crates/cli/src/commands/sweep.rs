@@ -2,6 +2,7 @@ use std::io::Write as _;
 use std::rc::Rc;
 
 use anyhow::bail;
+use packhorse_gpu::looks_like_gpu_list;
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::Sweep;
 use packhorse_model::{Command, Exit};
@@ -13,9 +14,10 @@ use crate::args::{Mode, SweepArgs};
 use crate::saved::{Saved, SavedSweep};
 
 /// `packhorse sweep`
-pub fn sweep(args: &SweepArgs) -> anyhow::Result<Exit> {
+pub fn sweep(mut args: SweepArgs) -> anyhow::Result<Exit> {
+    let template = give_back_template(&mut args)?;
     let saved = SavedSweep {
-        template: args.template.clone(),
+        template,
         parameters: parameters(&args.parameters),
         zips: args
             .zip
@@ -35,14 +37,49 @@ pub fn sweep(args: &SweepArgs) -> anyhow::Result<Exit> {
     };
     let sweep = saved.build()?;
     if args.run {
-        return run(args, saved, sweep);
+        return run(&args, saved, sweep);
     }
+    refuse_what_needs_run(&args)?;
     let separator = if args.null {
         Separator::Null
     } else {
         Separator::Newline
     };
     print(&sweep, separator)
+}
+
+/// `--gpus 0,1 "echo {a}"`: what follows the ids and is none is the template.
+fn give_back_template(args: &mut SweepArgs) -> anyhow::Result<String> {
+    if let Some(template) = args.template.take() {
+        return Ok(template);
+    }
+    let gpus = &mut args.pool.gpus;
+    match gpus.pop_if(|last| !looks_like_gpu_list(last)) {
+        Some(template) if !gpus.is_empty() => Ok(template),
+        _ => bail!(
+            "there is no template\nhint: packhorse sweep \"python train.py --lr {{lr}}\" -p lr 0.1 0.01"
+        ),
+    }
+}
+
+/// Options for running do nothing for commands that are only printed.
+fn refuse_what_needs_run(args: &SweepArgs) -> anyhow::Result<()> {
+    let (task, pool) = (&args.task, &args.pool);
+    let given = [
+        (task.gpus_per_task.is_some(), "-g"),
+        (task.cores.is_some(), "-c"),
+        (task.retries.is_some(), "--retries"),
+        (task.timeout.is_some(), "--timeout"),
+        (!pool.gpus.is_empty(), "--gpus"),
+        (pool.slots.is_some(), "--slots"),
+        (pool.max_per_gpu.is_some(), "--max-per-gpu"),
+        (pool.place.is_some(), "--place"),
+        (args.output.json, "--json"),
+    ];
+    match given.into_iter().find(|(given, _)| *given) {
+        Some((_, option)) => bail!("{option} is about running, and needs --run"),
+        None => Ok(()),
+    }
 }
 
 /// Prints all commands.

@@ -1,7 +1,8 @@
 use std::time::Instant;
 
 use packhorse_hands::Stream;
-use packhorse_runner::{Event, Line, Phase, Reporter};
+use packhorse_model::TaskId;
+use packhorse_runner::{Event, Finished, Line, Phase, Reporter};
 use serde_json::{Value, json};
 
 use super::Sink;
@@ -42,20 +43,14 @@ impl Reporter for Json {
                 task,
                 stream,
                 bytes,
-            } => {
-                let name = match stream {
-                    Stream::Stdout => "stdout",
-                    Stream::Stderr => "stderr",
-                };
-                self.lines.push(*task, *stream, bytes, |line| {
-                    texts.push(
-                        json!({"task": task.to_string(), "stream": name, "line": lossy(line)}),
-                    );
+            } => self.lines.push(*task, *stream, bytes, |line| {
+                texts.push(output(*task, *stream, line));
+            }),
+            Event::Retrying { task, .. } | Event::Finished(Finished { task, .. }) => {
+                self.lines.end(*task, |stream, line| {
+                    texts.push(output(*task, stream, line));
                 });
             }
-            Event::Finished(finished) => self.lines.end(finished.task, |line| {
-                texts.push(json!({"task": finished.task.to_string(), "line": lossy(line)}));
-            }),
             _ => {}
         }
         for text in texts {
@@ -72,8 +67,13 @@ impl Reporter for Json {
     }
 }
 
-fn lossy(line: &[u8]) -> String {
-    String::from_utf8_lossy(line).into_owned()
+/// A line of output.
+fn output(task: TaskId, stream: Stream, line: &[u8]) -> Value {
+    let stream = match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    };
+    json!({"task": task.to_string(), "stream": stream, "line": String::from_utf8_lossy(line)})
 }
 
 /// An event's name and members, if it is an object by itself.
@@ -149,6 +149,7 @@ fn object(event: &Event) -> Option<(&'static str, Value)> {
                 "succeeded": summary.succeeded,
                 "failed": summary.failed,
                 "left": u64::try_from(summary.left).unwrap_or(u64::MAX),
+                "rejected": summary.rejected,
                 "seconds": summary.took.as_secs_f64(),
                 "exit": summary.exit.code(),
             }),

@@ -45,12 +45,12 @@ impl Lines {
     }
 
     /// Gives what the task left unfinished.
-    pub fn end(&mut self, task: TaskId, mut line: impl FnMut(&[u8])) {
-        for stderr in [false, true] {
+    pub fn end(&mut self, task: TaskId, mut line: impl FnMut(Stream, &[u8])) {
+        for (stderr, stream) in [(false, Stream::Stdout), (true, Stream::Stderr)] {
             if let Some(rest) = self.open.remove(&(task, stderr))
                 && !rest.is_empty()
             {
-                line(&rest);
+                line(stream, &rest);
             }
         }
     }
@@ -78,8 +78,8 @@ mod tests {
                 seen.push(line.to_vec());
             });
         }
-        lines.end(a, |line| seen.push(line.to_vec()));
-        lines.end(b, |line| seen.push(line.to_vec()));
+        lines.end(a, |_, line| seen.push(line.to_vec()));
+        lines.end(b, |_, line| seen.push(line.to_vec()));
         assert_eq!(seen, [&b"one two"[..], b"three four", b"then more"]);
     }
 

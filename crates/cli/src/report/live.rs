@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use packhorse_model::{Command, RunId, TaskId};
-use packhorse_runner::{Event, Line, Reporter};
+use packhorse_runner::{Event, Finished, Line, Reporter};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::Sink;
@@ -47,6 +47,16 @@ struct Running {
     devices: Vec<String>,
     since: Instant,
     attempt: u32,
+}
+
+impl Running {
+    /// What it is called in the view.
+    fn title(&self, task: TaskId) -> String {
+        match self.attempt {
+            1 => task.to_string(),
+            attempt => format!("{task} (attempt {attempt})"),
+        }
+    }
 }
 
 /// At most ten drawings a second.
@@ -123,10 +133,8 @@ impl Live {
         }
         let names = rows.iter().map(|row| row.0.width()).max().unwrap_or(0);
         let tasks = rows.iter().filter_map(|row| row.1);
-        let tasks = tasks
-            .map(|(task, _)| task.to_string().len())
-            .max()
-            .unwrap_or(0);
+        let tasks = tasks.map(|(task, running)| running.title(task).len());
+        let tasks = tasks.max().unwrap_or(0);
         for (name, running) in &rows {
             lines.push(self.row(name, (names, tasks), *running, now, room));
         }
@@ -193,12 +201,7 @@ impl Live {
         } else {
             elapsed
         };
-        let again = if running.attempt > 1 {
-            format!(" (attempt {})", running.attempt)
-        } else {
-            String::new()
-        };
-        let task = format!("{task}{again}");
+        let task = running.title(task);
         let left = if name.is_empty() {
             format!(" {task:<tasks$}  ")
         } else {
@@ -297,15 +300,12 @@ impl Reporter for Live {
                 });
                 self.changed = true;
             }
-            Event::Retrying { task, .. } => {
+            Event::Retrying { task, .. } | Event::Finished(Finished { task, .. }) => {
                 self.running.remove(task);
-            }
-            Event::Finished(finished) => {
-                self.running.remove(&finished.task);
                 let above = &mut self.above;
-                self.lines.end(finished.task, |line| {
+                self.lines.end(*task, |_, line| {
                     let text = wording::printable(&String::from_utf8_lossy(line));
-                    let _ = writeln!(above, "{} | {text}", finished.task);
+                    let _ = writeln!(above, "{task} | {text}");
                 });
                 self.changed = true;
             }

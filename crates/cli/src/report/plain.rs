@@ -1,7 +1,8 @@
 use std::io::Write as _;
 use std::time::Instant;
 
-use packhorse_runner::{Event, Line, Phase, Reporter};
+use packhorse_model::Outcome;
+use packhorse_runner::{Event, Finished, Line, Phase, Reporter};
 
 use super::Sink;
 use super::lines::Lines;
@@ -48,10 +49,11 @@ impl Reporter for Plain {
                 }
             }
             _ => {
-                if let Event::Finished(finished) = event {
+                if let Event::Retrying { task, .. } | Event::Finished(Finished { task, .. }) = event
+                {
                     let sink = &mut self.sink;
                     self.lines
-                        .end(finished.task, |line| output_line(sink, finished.task, line));
+                        .end(*task, |_, line| output_line(sink, *task, line));
                 }
                 if let Some((weight, line)) = line_of(event)
                     && (weight == Weight::Important || !self.quiet)
@@ -138,14 +140,14 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
         Event::Finished(finished) => {
             let task = finished.task;
             let took = wording::duration(finished.took);
-            if finished.outcome.is_success() {
-                (Ordinary, format!("{task} succeeded in {took}"))
-            } else {
-                let why = finished
-                    .message
-                    .clone()
-                    .unwrap_or_else(|| finished.outcome.to_string());
-                (Important, format!("{task} failed after {took}: {why}"))
+            let why = finished.message.clone();
+            let why = why.unwrap_or_else(|| finished.outcome.to_string());
+            match finished.outcome {
+                Outcome::Succeeded => (Ordinary, format!("{task} succeeded in {took}")),
+                Outcome::Interrupted => (Important, format!("{task} interrupted after {took}")),
+                Outcome::Skipped => (Important, format!("{task} {why}")),
+                Outcome::NotStarted => (Important, format!("{task} not started: {why}")),
+                _ => (Important, format!("{task} failed after {took}: {why}")),
             }
         }
         Event::Warning { task, message } => match task {
@@ -207,7 +209,13 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
         parts.push(format!("{} failed", summary.failed));
     }
     if summary.left > 0 {
-        parts.push(format!("{} did not run", summary.left));
+        parts.push(format!("{} left", summary.left));
+    }
+    if summary.rejected > 0 {
+        parts.push(format!(
+            "{} not run",
+            wording::count(summary.rejected, "line")
+        ));
     }
     lines.push(format!(
         "run {run} ended: {} in {}",

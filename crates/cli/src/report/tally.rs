@@ -40,7 +40,7 @@ impl Tally {
             Event::Started { .. } => self.running += 1,
             Event::Retrying { .. } => self.running = self.running.saturating_sub(1),
             Event::Finished(finished) => {
-                if finished.attempts > 0 {
+                if finished.attempts > 0 && finished.outcome != Outcome::NotStarted {
                     self.running = self.running.saturating_sub(1);
                 }
                 match finished.outcome {
