@@ -53,8 +53,8 @@ struct HypersearchArgs {
     n_samples: Option<u64>,
 
     /// For the same shuffled order every time
-    #[arg(long)]
-    seed: Option<u64>,
+    #[arg(long, allow_negative_numbers = true)]
+    seed: Option<i64>,
 }
 
 /// `simple_gpu_scheduler`
@@ -123,13 +123,21 @@ pub fn hypersearch(words: Vec<OsString>) -> anyhow::Result<Exit> {
     };
     let template = Template::parse(&args.command_pattern).map_err(|error| shown(&error))?;
     let mut sweep = Sweep::builder(template).allow_unused();
+    // A parameter that is given again takes the first one's place.
+    let mut given: Vec<(String, Vec<String>)> = Vec::new();
     for (name, values) in parameters(&occurrences(&matches, "parameter")) {
+        match given.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, old)) => *old = values,
+            None => given.push((name, values)),
+        }
+    }
+    for (name, values) in given {
         sweep = sweep.parameter(Parameter::literal(&name, &values)?);
     }
     sweep = sweep.order(match args.sampling_mode {
         Mode::Grid => Sequence::Grid,
         Mode::ShuffledGrid => Sequence::Shuffled {
-            seed: args.seed.unwrap_or_else(random_seed),
+            seed: args.seed.map_or_else(random_seed, i64::cast_unsigned),
         },
     });
     if let Some(limit) = args.n_samples {

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 /// The environment variable that names the NVML library to load, in place of
-/// the one that the system's loader finds.
+/// the one that the system's loader finds; `none` means to look for none.
 pub const NVML_LIBRARY_VARIABLE: &str = "PACKHORSE_NVML_LIBRARY";
 
 /// The environment variable that names the folder to read as `/sys`.

@@ -28,6 +28,9 @@ impl Nvidia {
     /// Loads and initialises NVML. `None`: this machine does not have it.
     pub(crate) fn load(config: &Config) -> Result<Option<Self>, GpuError> {
         let library = config.nvml_library.as_deref();
+        if library == Some(Path::new("none")) {
+            return Ok(None);
+        }
         let path = library.unwrap_or(Path::new(LIBRARY));
         match Nvml::builder().lib_path(path.as_os_str()).init() {
             Ok(nvml) => Ok(Some(Self {

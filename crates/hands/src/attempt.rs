@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, WaitStatus};
 
 use crate::family::{self, MARK_ATTEMPT, MARK_TASK};
 use crate::log::Log;
+use crate::pipes::Pipes;
 
 /// What to start.
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +58,34 @@ pub(crate) struct Attempt {
     pub(crate) status: Option<WaitStatus>,
     /// How many processes were found that outlived the leader.
     pub(crate) stragglers: usize,
+    /// Those that have been asked to end.
+    pub(crate) asked: Vec<Pid>,
+    /// They have been killed.
+    pub(crate) stragglers_killed: bool,
     /// They outlived SIGKILL as well, or may not be killed by us.
     pub(crate) given_up: bool,
 }
 
 impl Attempt {
+    /// One that has just been started.
+    pub(crate) fn new(job: &Job<'_>, leader: Pid, started: Instant) -> Self {
+        Self {
+            task: job.task,
+            number: job.attempt,
+            leader,
+            log: Log::new(job.task, job.attempt),
+            started,
+            deadline: job.time_limit.map(|limit| started + limit),
+            cause: None,
+            stopped: None,
+            status: None,
+            stragglers: 0,
+            asked: Vec::new(),
+            stragglers_killed: false,
+            given_up: false,
+        }
+    }
+
     /// The variables that mark its processes.
     pub(crate) fn marks(&self) -> Vec<Vec<u8>> {
         vec![
@@ -82,6 +106,13 @@ impl Attempt {
 
     /// Ends it, in the given manner or the rougher one already chosen.
     pub(crate) fn stop(&mut self, how: Stop, cause: Cause, grace: Duration, now: Instant) {
+        if self.status.is_some() {
+            // It came to its end by itself; only what it left behind is there.
+            if how == Stop::Kill && self.stopped != Some(Stop::Kill) {
+                self.deadline = Some(now);
+            }
+            return;
+        }
         self.cause.get_or_insert(cause);
         if self.stopped >= Some(how) {
             return;
@@ -99,17 +130,23 @@ impl Attempt {
         }
     }
 
-    /// The processes that outlived the leader, among our `orphans`.
-    pub(crate) fn left_behind(&self, orphans: &[Pid]) -> Vec<Pid> {
-        if orphans.is_empty() {
-            return Vec::new();
+    /// The processes that outlived the leader, among our `orphans`. If it is the
+    /// only attempt, all of them are.
+    pub(crate) fn left_behind(
+        &self,
+        orphans: &[Pid],
+        pipes: Option<&Pipes>,
+        only: bool,
+    ) -> Vec<Pid> {
+        if orphans.is_empty() || only {
+            return orphans.to_vec();
         }
         let marks = self.marks();
-        orphans
-            .iter()
-            .copied()
-            .filter(|&pid| family::belongs(pid, self.leader, &marks))
-            .collect()
+        let ours = |pid: Pid| {
+            family::belongs(pid, self.leader, &marks)
+                || pipes.is_some_and(|pipes| pipes.is_held_by(pid))
+        };
+        orphans.iter().copied().filter(|&pid| ours(pid)).collect()
     }
 
     /// Whether anybody is left in its process group.

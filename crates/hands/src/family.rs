@@ -3,8 +3,10 @@
 //! We are the *subreaper* of everything we start: a process whose parent died
 //! becomes our child, however many times it forked and whatever session it
 //! opened. So every process that outlives its attempt ends up in our list of
-//! children, which the kernel gives in one read. Its process group, or else the
-//! `PACKHORSE_TASK` in its environment, says which attempt it came from.
+//! children, which the kernel gives in one read. Its process group says which
+//! attempt it came from; or the `PACKHORSE_TASK` in its environment; or the
+//! attempt's pipes among its descriptors; or, if it has shed all of these, that
+//! there is no other attempt.
 
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -22,6 +24,8 @@ pub(crate) struct Family {
     buffer: Vec<u8>,
 }
 
+const PAGE: usize = 4096;
+
 impl Family {
     /// Makes this process the subreaper, and its calling thread the one whose
     /// children are listed.
@@ -31,7 +35,7 @@ impl Family {
         let list = fs_err::File::open(format!("/proc/self/task/{thread}/children")).ok();
         Ok(Self {
             list,
-            buffer: vec![0; 4096],
+            buffer: vec![0; 2 * PAGE],
         })
     }
 
@@ -42,15 +46,18 @@ impl Family {
             // A kernel without the list (CONFIG_PROC_CHILDREN): the long way.
             return scan(children);
         };
+        // However long the buffer, the kernel gives a page at a time, and goes on
+        // behind the last process it gave.
         let mut length = 0;
-        // Each read must be long enough for a whole list: a second read at a
-        // later offset would miss those that came or went in between.
-        while let Ok(read) = list.file().read_at(&mut self.buffer, 0) {
-            length = read;
-            if read < self.buffer.len() {
-                break;
+        while let Ok(read) = list
+            .file()
+            .read_at(&mut self.buffer[length..], length as u64)
+            && read > 0
+        {
+            length += read;
+            if self.buffer.len() - length < PAGE {
+                self.buffer.resize(self.buffer.len() + PAGE, 0);
             }
-            self.buffer.resize(self.buffer.len() * 2, 0);
         }
         children.extend(
             self.buffer[..length]

@@ -12,7 +12,24 @@ pub(crate) struct Files {
     original: Option<Rlimit>,
 }
 
+/// What one attempt has open on our side: two pipes with both ends, a log and
+/// its index.
+const EACH: u64 = 6;
+/// What we have open ourselves, and then some.
+const OURS: u64 = 64;
+
 impl Files {
+    /// Sees to it that there is room for so many attempts at once. If there
+    /// cannot be, opening fails when it comes to that.
+    pub(crate) fn ensure(&mut self, attempts: usize) -> io::Result<()> {
+        let needed = attempts as u64 * EACH + OURS;
+        let limit = getrlimit(Resource::Nofile);
+        if limit.current.is_some_and(|current| current < needed) && limit.current != limit.maximum {
+            self.raise()?;
+        }
+        Ok(())
+    }
+
     /// Raises our limit as far as we may.
     pub(crate) fn raise(&mut self) -> io::Result<()> {
         let limit = getrlimit(Resource::Nofile);

@@ -27,6 +27,7 @@
 //! calls an attempt.
 
 mod attempt;
+mod deferred;
 mod family;
 mod files;
 mod log;
@@ -38,6 +39,7 @@ mod supervisor;
 mod words;
 
 pub use attempt::{Job, Stop};
+pub use deferred::Start;
 pub use family::end_leftovers_of_run;
 pub use log::{LogReader, Stream, log_path};
 pub use supervisor::{Ended, Hands, Happening, Output, Settings, Signal};

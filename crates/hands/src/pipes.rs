@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
 
 use crate::Stream;
 use crate::spawn::Stdio;
@@ -20,6 +21,8 @@ pub(crate) struct Pipes {
     /// Kept open on purpose: see above.
     _writers: [OwnedFd; 2],
     pub(crate) stdio: Stdio,
+    /// What the links in `/proc/PID/fd` of whoever holds an end look like.
+    names: [String; 2],
 }
 
 impl Pipes {
@@ -42,10 +45,31 @@ impl Pipes {
             )?;
         }
         let stdio = Stdio::new(&[(input, 0), (out_writer.as_fd(), 1), (err_writer.as_fd(), 2)])?;
+        let name = |pipe: &OwnedFd| {
+            let inode = rustix::fs::fstat(pipe).map(|stat| stat.st_ino);
+            inode.map(|inode| format!("pipe:[{inode}]"))
+        };
+        let names = [name(&out_writer)?, name(&err_writer)?];
         Ok(Self {
+            names,
             readers: [out_reader, err_reader],
             _writers: [out_writer, err_writer],
             stdio,
+        })
+    }
+
+    /// Whether a process holds an end of one of them.
+    pub(crate) fn is_held_by(&self, pid: Pid) -> bool {
+        let folder = format!("/proc/{}/fd", pid.as_raw_nonzero());
+        let Ok(descriptors) = fs_err::read_dir(folder) else {
+            return false;
+        };
+        descriptors.flatten().any(|descriptor| {
+            fs_err::read_link(descriptor.path()).is_ok_and(|link| {
+                self.names
+                    .iter()
+                    .any(|name| link.as_os_str() == name.as_str())
+            })
         })
     }
 

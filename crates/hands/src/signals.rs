@@ -38,6 +38,12 @@ impl Signals {
         // SAFETY: `sigemptyset` initialises the set, the others change it; no
         // pointer outlives its call.
         unsafe {
+            // A file that may not grow any further is an error of one write, not
+            // the end of the whole run.
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            // Whoever started us may ignore the ends of children, which then
+            // would never be told to us.
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             libc::sigemptyset(watched.as_mut_ptr());
             for (number, _) in WATCHED {
                 if !is_ignored(number) {
@@ -89,14 +95,27 @@ impl Signals {
     }
 }
 
+impl Drop for Signals {
+    /// From here on signals do again what they did before us.
+    fn drop(&mut self) {
+        // SAFETY: the mask is the one that was in force; nothing is returned.
+        unsafe {
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.original,
+                std::ptr::null_mut(),
+            );
+        }
+    }
+}
+
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
 
-/// `nohup` ignores SIGHUP for us, and means it. SIGCHLD is ignored by default
-/// and watched all the same.
+/// `nohup` ignores SIGHUP for us, and means it.
 fn is_ignored(number: i32) -> bool {
     if number == libc::SIGCHLD || number == libc::SIGWINCH {
         return false;

@@ -43,6 +43,7 @@ impl Attributes {
             // Rust ignores SIGPIPE, and what is ignored stays so across an
             // exec: `yes | head` would complain instead of ending.
             libc::sigaddset(defaults.as_mut_ptr(), libc::SIGPIPE);
+            libc::sigaddset(defaults.as_mut_ptr(), libc::SIGXFSZ);
             check(libc::posix_spawnattr_setsigdefault(this, defaults.as_ptr()))?;
             check(libc::posix_spawnattr_setsigmask(this, mask))?;
             check(libc::posix_spawnattr_setpgroup(this, 0))?;

@@ -1,14 +1,18 @@
 //! Starting an attempt: the words to execute, the pipes, the environment, the
 //! cores, and what there is to say when it cannot be started.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Instant;
 
 use packhorse_model::{Command, CoreId};
 use rustix::process::Pid;
 use rustix::thread::CpuSet;
 
+use crate::attempt::Attempt;
 use crate::family::{MARK_ATTEMPT, MARK_TASK};
 use crate::pipes::Pipes;
 use crate::spawn::spawn;
@@ -16,15 +20,51 @@ use crate::supervisor::{Slot, TOKEN_STDERR, TOKEN_STDOUT};
 use crate::words::plain_words;
 use crate::{Hands, Job, Output};
 
+/// Why an attempt was not started.
+pub(crate) enum Failure {
+    /// It cannot be.
+    Final(String),
+    /// The machine is short of something that an attempt's end gives back.
+    Later(String),
+}
+
+impl Failure {
+    /// Sorts what the system said.
+    fn new(doing: &str, error: &io::Error) -> Self {
+        use rustix::io::Errno;
+        let message = format!("cannot {doing}: {error}");
+        match Errno::from_io_error(error) {
+            Some(Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE) => Self::Later(message),
+            _ => Self::Final(message),
+        }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self::Final(message)
+    }
+}
+
 /// One argument of an `execve` may be 128 KiB long (32 pages), its NUL included.
 const LONGEST_WORD: usize = 128 * 1024;
 
 impl Hands {
-    pub(crate) fn try_start(&mut self, job: Job<'_>) -> Result<(usize, Pid), String> {
+    /// Starts an attempt.
+    pub(crate) fn try_start(&mut self, job: Job<'_>) -> Result<(), Failure> {
+        let started = Instant::now();
+        let (slot, leader) = self.spawn_leader(job)?;
+        self.leaders.insert(leader, slot);
+        self.by_task.insert(job.task, slot);
+        self.slots[slot].attempt = Some(Attempt::new(&job, leader, started));
+        Ok(())
+    }
+
+    fn spawn_leader(&mut self, job: Job<'_>) -> Result<(usize, Pid), Failure> {
         let program = self.prepare(&job)?;
         let slot = self
             .take_slot_making_room()
-            .map_err(|error| format!("cannot make pipes for its output: {error}"))?;
+            .map_err(|error| Failure::new("make pipes for its output", &error))?;
         self.environment.clear();
         self.environment
             .add(MARK_TASK, OsStr::new(&job.task.to_string()));
@@ -43,9 +83,9 @@ impl Hands {
                 self.files.restore_for(pid);
                 Ok((slot, pid))
             }
-            Err(message) => {
+            Err(failure) => {
                 self.free.insert(slot);
-                Err(message)
+                Err(failure)
             }
         }
     }
@@ -100,62 +140,66 @@ impl Hands {
         Ok(path.into_os_string())
     }
 
-    fn execute(&mut self, slot: usize, program: &[u8], job: &Job<'_>) -> Result<Pid, String> {
-        let stdio = match &self.slots[slot].pipes {
-            Some(pipes) => &pipes.stdio,
-            None => &self.inherit,
-        };
-        let name = || String::from_utf8_lossy(program).into_owned();
-        let not_found = || {
-            if program.contains(&b'/') {
-                format!("no such file: {}", name())
-            } else {
-                format!("command not found: {}", name())
-            }
-        };
+    fn execute(&mut self, slot: usize, program: &[u8], job: &Job<'_>) -> Result<Pid, Failure> {
+        use rustix::io::Errno;
+        let name = String::from_utf8_lossy(program).into_owned();
+        let slash = program.contains(&b'/');
         for fresh in [false, true] {
-            let file = self.programs.find(program).ok_or_else(not_found)?;
-            let result = spawn(
-                file,
-                &mut self.words,
-                &mut self.environment,
-                stdio,
-                &self.attributes,
-            );
-            let error = match result {
+            let Some(file) = self.programs.find(program) else {
+                break;
+            };
+            let error = match self.spawn(slot, &file) {
                 Ok(pid) => return Ok(pid),
                 Err(error) => error,
             };
-            match rustix::io::Errno::from_io_error(&error) {
-                // It may have moved since we looked; or its interpreter is missing.
-                Some(rustix::io::Errno::NOENT) if !fresh => self.programs.forget(program),
-                Some(rustix::io::Errno::NOENT) => return Err(not_found()),
-                // A script without `#!`: a shell would run it, so we do.
-                Some(rustix::io::Errno::NOEXEC) => {
-                    let file = file.clone();
-                    self.words.replace_first(&[b"sh", file.as_bytes()]);
-                    return spawn(
-                        c"/bin/sh",
-                        &mut self.words,
-                        &mut self.environment,
-                        stdio,
-                        &self.attributes,
-                    )
-                    .map_err(|error| format!("cannot start {}: {error}", name()));
+            match Errno::from_io_error(&error) {
+                // It may have moved since we looked.
+                Some(Errno::NOENT) if !fresh && !slash => self.programs.forget(program),
+                Some(Errno::NOENT) => {
+                    if Path::new(OsStr::from_bytes(file.as_bytes())).exists() {
+                        let message = format!("cannot start {name}: its interpreter is missing");
+                        return Err(message.into());
+                    }
+                    break;
                 }
-                Some(rustix::io::Errno::TOOBIG) => {
+                // A script without `#!`: a shell would run it, so we do.
+                Some(Errno::NOEXEC) => {
+                    self.words.replace_first(&[b"sh", file.as_bytes()]);
+                    let result = self.spawn(slot, c"/bin/sh");
+                    return result.map_err(|error| Failure::new(&format!("start {name}"), &error));
+                }
+                Some(Errno::TOOBIG) => {
                     let length = match job.command {
                         Command::Line(line) => line.len(),
                         Command::Words(words) => words.iter().map(|word| word.len() + 1).sum(),
                     };
-                    return Err(format!(
-                        "its {length} bytes of arguments are more than the kernel takes"
-                    ));
+                    let message =
+                        format!("its {length} bytes of arguments are more than the kernel takes");
+                    return Err(message.into());
                 }
-                _ => return Err(format!("cannot start {}: {error}", name())),
+                _ => return Err(Failure::new(&format!("start {name}"), &error)),
             }
         }
-        Err(not_found())
+        let what = if slash {
+            "no such file"
+        } else {
+            "command not found"
+        };
+        Err(format!("{what}: {name}").into())
+    }
+
+    fn spawn(&mut self, slot: usize, file: &CStr) -> io::Result<Pid> {
+        let stdio = match &self.slots[slot].pipes {
+            Some(pipes) => &pipes.stdio,
+            None => &self.inherit,
+        };
+        spawn(
+            file,
+            &mut self.words,
+            &mut self.environment,
+            stdio,
+            &self.attributes,
+        )
     }
 
     /// Many tasks at once need more descriptors than a process may open by
@@ -180,6 +224,7 @@ impl Hands {
             slot
         };
         if self.slots[slot].pipes.is_none() && self.settings.output != Output::Inherit {
+            self.files.ensure(self.slots.len())?;
             let token = slot as u64;
             self.slots[slot].pipes = Some(Pipes::new(
                 &self.epoll,

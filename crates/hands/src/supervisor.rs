@@ -1,6 +1,6 @@
 //! The loop around everything that happens to processes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,14 +14,14 @@ use rustix::process::{Pid, Signal as UnixSignal, WaitOptions, WaitStatus};
 use rustix::thread::CpuSet;
 
 use crate::attempt::{Attempt, Cause};
+use crate::deferred::Deferred;
 use crate::family::{self, Family, HOME_MARK, MARK_ATTEMPT, MARK_TASK};
 use crate::files::Files;
-use crate::log::Log;
 use crate::pipes::Pipes;
 use crate::signals::{Arrived, Signals};
 use crate::spawn::{Attributes, Environment, Stdio, Words};
 use crate::words::Programs;
-use crate::{Job, Stop, Stream};
+use crate::{Stop, Stream};
 
 /// What is the same for all attempts.
 #[derive(Clone, Debug)]
@@ -67,6 +67,8 @@ pub enum Signal {
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
+    /// An attempt that could not be started before runs now.
+    Started(TaskId),
     /// An attempt is over, and nothing of it is left.
     Ended(Ended),
     /// An attempt wrote something (with [`Output::LogAndShow`]).
@@ -123,12 +125,14 @@ pub struct Hands {
     pub(crate) dev_null: OwnedFd,
     pub(crate) slots: Vec<Slot>,
     pub(crate) free: BTreeSet<usize>,
-    leaders: FxHashMap<Pid, usize>,
-    by_task: FxHashMap<TaskId, usize>,
+    pub(crate) leaders: FxHashMap<Pid, usize>,
+    pub(crate) by_task: FxHashMap<TaskId, usize>,
     /// Slots whose leader has ended and whose tree is not yet empty.
     ending: Vec<usize>,
+    /// What could not be started yet.
+    pub(crate) deferred: VecDeque<Deferred>,
     /// Ends that need no waiting, such as commands that do not exist.
-    ready: Vec<Happening>,
+    pub(crate) ready: Vec<Happening>,
     alarm: Option<Instant>,
     abandoned: bool,
     /// Watched descriptors that epoll does not take: files are always readable.
@@ -137,11 +141,14 @@ pub struct Hands {
     pub(crate) files: Files,
     buffer: Vec<u8>,
     children: Vec<Pid>,
+    /// Children that were there before us: whoever executed us in their place
+    /// had them.
+    before: Vec<Pid>,
 }
 
 #[derive(Default)]
 pub(crate) struct Slot {
-    attempt: Option<Attempt>,
+    pub(crate) attempt: Option<Attempt>,
     pub(crate) pipes: Option<Pipes>,
 }
 
@@ -149,6 +156,9 @@ pub(crate) struct Slot {
 const STRAGGLER_GRACE: Duration = Duration::from_secs(2);
 /// How much is read from one attempt before the others get their turn.
 const TURN: usize = 4;
+/// How much is read at an attempt's end: a pipe holds no more than this, whatever
+/// a task made of it, unless somebody we do not know of still writes.
+const LAST_TURNS: usize = 32;
 /// How much is read at once: as much as a pipe holds.
 const BUFFER: usize = 64 * 1024;
 
@@ -188,10 +198,14 @@ impl Hands {
             ours.chain(settings.environment.iter().cloned())
                 .chain([mark]),
         );
+        let mut family = Family::new()?;
+        let mut before = Vec::new();
+        family.children(&mut before);
         Ok(Self {
+            before,
             attributes: Attributes::new(signals.original())?,
             inherit: Stdio::new(&[(dev_null.as_fd(), 0)])?,
-            family: Family::new()?,
+            family,
             affinity: rustix::thread::sched_getaffinity(None)?,
             files: Files::default(),
             epoll,
@@ -206,6 +220,7 @@ impl Hands {
             leaders: FxHashMap::default(),
             by_task: FxHashMap::default(),
             ending: Vec::new(),
+            deferred: VecDeque::new(),
             ready: Vec::new(),
             alarm: None,
             abandoned: false,
@@ -218,7 +233,7 @@ impl Hands {
 
     /// Whether no attempt is alive, and all ends have been told.
     pub fn is_idle(&self) -> bool {
-        self.by_task.is_empty() && self.ready.is_empty()
+        self.by_task.is_empty() && self.deferred.is_empty() && self.ready.is_empty()
     }
 
     /// How many attempts are alive.
@@ -253,44 +268,9 @@ impl Hands {
         self.alarm = at;
     }
 
-    /// Starts an attempt; whether it runs now. Whatever goes wrong is told as its
-    /// end.
-    pub fn start(&mut self, job: Job<'_>) -> bool {
-        let started = Instant::now();
-        match self.try_start(job) {
-            Ok((slot, leader)) => {
-                self.leaders.insert(leader, slot);
-                self.by_task.insert(job.task, slot);
-                self.slots[slot].attempt = Some(Attempt {
-                    task: job.task,
-                    number: job.attempt,
-                    leader,
-                    log: Log::new(job.task, job.attempt),
-                    started,
-                    deadline: job.time_limit.map(|limit| started + limit),
-                    cause: None,
-                    stopped: None,
-                    status: None,
-                    stragglers: 0,
-                    given_up: false,
-                });
-                true
-            }
-            Err(message) => {
-                self.ready.push(Happening::Ended(Ended {
-                    task: job.task,
-                    attempt: job.attempt,
-                    outcome: Outcome::NotStarted,
-                    message: Some(message),
-                    took: Duration::ZERO,
-                }));
-                false
-            }
-        }
-    }
-
     /// Ends the running attempt of `task`, if there is one.
     pub fn stop(&mut self, task: TaskId, how: Stop) {
+        self.stop_deferred(Some(task));
         let now = Instant::now();
         let attempt = self
             .by_task
@@ -303,6 +283,7 @@ impl Hands {
 
     /// Ends all running attempts.
     pub fn stop_all(&mut self, how: Stop) {
+        self.stop_deferred(None);
         let tasks: Vec<TaskId> = self.by_task.keys().copied().collect();
         for task in tasks {
             self.stop(task, how);
@@ -367,30 +348,41 @@ impl Hands {
     }
 
     /// Ends what is left of descendants that belong to no attempt: processes
-    /// that cleared their environment and left their group.
+    /// that cleared their environment and left their group. What cannot be ended
+    /// is left after a while.
     pub fn finish(&mut self) {
-        // Waiting for what cannot be killed would take for ever.
-        while !self.abandoned {
-            self.family.children(&mut self.children);
-            if self.children.is_empty() {
+        let end = Instant::now() + STRAGGLER_GRACE;
+        let mut arrived = Arrived::default();
+        loop {
+            while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+            self.list_orphans();
+            let left = end.saturating_duration_since(Instant::now());
+            if self.children.is_empty() || left.is_zero() || self.abandoned {
                 return;
             }
             for &pid in &self.children {
                 family::signal_straggler(pid, UnixSignal::KILL);
             }
-            // Blocks until one of them is gone, which is at once.
-            if rustix::process::wait(WaitOptions::empty()).is_err() {
-                return;
-            }
+            let mut signals = [rustix::event::PollFd::new(
+                &self.signals,
+                rustix::event::PollFlags::IN,
+            )];
+            let _ = rustix::event::poll(&mut signals, Some(&timespec(left)));
+            self.signals.read(&mut arrived);
         }
+    }
+
+    /// Our children that no attempt is led by: those we inherited.
+    fn list_orphans(&mut self) {
+        self.family.children(&mut self.children);
+        let (leaders, before) = (&self.leaders, &self.before);
+        self.children
+            .retain(|pid| !leaders.contains_key(pid) && !before.contains(pid));
     }
 
     fn timeout(&self) -> Option<rustix::event::Timespec> {
         if !self.ready.is_empty() || !self.always.is_empty() {
-            return Some(rustix::event::Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            });
+            return Some(timespec(Duration::ZERO));
         }
         let deadlines = self.by_task.values().filter_map(|&slot| {
             self.slots[slot]
@@ -399,11 +391,7 @@ impl Hands {
                 .and_then(|attempt| attempt.deadline)
         });
         let next = deadlines.chain(self.alarm).min()?;
-        let left = next.saturating_duration_since(Instant::now());
-        Some(rustix::event::Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        })
+        Some(timespec(next.saturating_duration_since(Instant::now())))
     }
 
     fn act_on_deadlines(&mut self, happenings: &mut Vec<Happening>) {
@@ -422,7 +410,7 @@ impl Hands {
             }
             attempt.deadline = None;
             if attempt.status.is_some() {
-                attempt.given_up = attempt.stopped == Some(Stop::Kill);
+                attempt.given_up = attempt.stragglers_killed;
                 attempt.stopped = Some(Stop::Kill);
                 stragglers = true;
             } else if attempt.stopped.is_none() {
@@ -445,11 +433,13 @@ impl Hands {
         happenings: &mut Vec<Happening>,
     ) {
         let Slot { attempt, pipes } = &mut self.slots[slot];
-        let (Some(attempt), Some(pipes)) = (attempt, pipes) else {
+        let (Some(attempt), Some(reader)) = (attempt, pipes.as_mut()) else {
+            // Nobody's output: whoever writes it gets a pipe without an end.
+            *pipes = None;
             return;
         };
         for _ in 0..turns {
-            let Some(bytes) = pipes.read(stream, &mut self.buffer) else {
+            let Some(bytes) = reader.read(stream, &mut self.buffer) else {
                 return;
             };
             if let Err(error) = attempt.log.write(&self.settings.log_folder, stream, bytes) {
@@ -499,8 +489,7 @@ impl Hands {
 
     /// Looks at every attempt whose leader has ended: is its tree empty?
     fn settle_ending(&mut self, happenings: &mut Vec<Happening>) {
-        self.family.children(&mut self.children);
-        self.children.retain(|pid| !self.leaders.contains_key(pid));
+        self.list_orphans();
         let orphans = std::mem::take(&mut self.children);
         let mut ending = std::mem::take(&mut self.ending);
         ending.retain(|&slot| !self.settle(slot, &orphans, happenings));
@@ -510,52 +499,60 @@ impl Hands {
 
     /// Finishes the attempt if nothing of it is left; else ends what is.
     fn settle(&mut self, slot: usize, orphans: &[Pid], happenings: &mut Vec<Happening>) -> bool {
-        let Some(attempt) = self.slots[slot].attempt.as_mut() else {
+        let only = self.by_task.len() == 1;
+        let Slot { attempt, pipes } = &mut self.slots[slot];
+        let Some(attempt) = attempt else {
             return true;
         };
-        let left = attempt.left_behind(orphans);
-        if !attempt.given_up && (!left.is_empty() || attempt.group_exists()) {
-            attempt.stragglers = attempt.stragglers.max(left.len()).max(1);
-            let kill = attempt.stopped == Some(Stop::Kill);
-            let signal = if kill {
-                UnixSignal::KILL
-            } else {
-                UnixSignal::TERM
-            };
-            if kill || attempt.deadline.is_none() {
-                attempt.signal(signal);
-                for &pid in &left {
-                    family::signal_straggler(pid, signal);
-                }
-                let end = Instant::now() + STRAGGLER_GRACE;
-                attempt.deadline.get_or_insert(end);
-            }
-            return false;
+        let left = attempt.left_behind(orphans, pipes.as_ref(), only);
+        if attempt.given_up || (left.is_empty() && !attempt.group_exists()) {
+            // Somebody whom we cannot place may hold the writing ends.
+            let strangers = !orphans.is_empty();
+            self.finish_attempt(slot, strangers, happenings);
+            return true;
         }
-        self.finish_attempt(slot, happenings);
-        true
+        attempt.stragglers = attempt.stragglers.max(left.len()).max(1);
+        let end = Instant::now() + STRAGGLER_GRACE;
+        if attempt.stopped == Some(Stop::Kill) {
+            attempt.signal(UnixSignal::KILL);
+            for &pid in &left {
+                family::signal_straggler(pid, UnixSignal::KILL);
+            }
+            attempt.stragglers_killed = true;
+        } else {
+            if attempt.deadline.is_none() {
+                attempt.signal(UnixSignal::TERM);
+            }
+            // Ending one may bring up another.
+            for &pid in &left {
+                if !attempt.asked.contains(&pid) {
+                    attempt.asked.push(pid);
+                    family::signal_straggler(pid, UnixSignal::TERM);
+                }
+            }
+        }
+        attempt.deadline.get_or_insert(end);
+        false
     }
 
-    fn finish_attempt(&mut self, slot: usize, happenings: &mut Vec<Happening>) {
+    fn finish_attempt(&mut self, slot: usize, strangers: bool, happenings: &mut Vec<Happening>) {
         // Nobody writes any more, so what is in the pipes is all there is.
-        self.take_output(slot, Stream::Stdout, usize::MAX, happenings);
-        self.take_output(slot, Stream::Stderr, usize::MAX, happenings);
+        self.take_output(slot, Stream::Stdout, LAST_TURNS, happenings);
+        self.take_output(slot, Stream::Stderr, LAST_TURNS, happenings);
         let Some(attempt) = self.slots[slot].attempt.take() else {
             return;
         };
         self.by_task.remove(&attempt.task);
-        if attempt.given_up {
+        if strangers || attempt.stragglers > 0 {
             self.slots[slot].pipes = None;
+        }
+        if attempt.given_up {
             happenings.push(Happening::Trouble {
                 task: attempt.task,
                 message: "processes it left behind cannot be ended and still run".to_owned(),
             });
-        } else if attempt.stragglers > 0 {
-            // Somebody unseen might still hold the writing ends.
-            self.slots[slot].pipes = None;
-        }
-        // One that we ended ourselves had no chance to clean up.
-        if attempt.stragglers > 0 && !attempt.given_up && attempt.cause.is_none() {
+        } else if attempt.stragglers > 0 && attempt.cause.is_none() {
+            // One that we ended ourselves had no chance to clean up.
             happenings.push(Happening::Trouble {
                 task: attempt.task,
                 message: match attempt.stragglers {
@@ -572,5 +569,15 @@ impl Hands {
             message: None,
             took: attempt.started.elapsed(),
         }));
+        if !self.deferred.is_empty() {
+            self.start_deferred(happenings);
+        }
+    }
+}
+
+fn timespec(time: Duration) -> rustix::event::Timespec {
+    rustix::event::Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
     }
 }

@@ -105,16 +105,15 @@ impl Programs {
     }
 
     /// The file to execute for `name`. A name with a slash is the file.
-    pub(crate) fn find(&mut self, name: &[u8]) -> Option<&CString> {
+    pub(crate) fn find(&mut self, name: &[u8]) -> Option<CString> {
+        if name.contains(&b'/') {
+            return CString::new(name).ok();
+        }
         if !self.found.contains_key(name) {
-            let file = if name.contains(&b'/') {
-                CString::new(name).ok()?
-            } else {
-                self.search(name)?
-            };
+            let file = self.search(name)?;
             self.found.insert(name.to_owned(), file);
         }
-        self.found.get(name)
+        self.found.get(name).cloned()
     }
 
     /// Forgets where `name` was: it is not there any more.

@@ -11,9 +11,9 @@
 //! never runs out of plain tasks while some wait in the store keeps a less urgent
 //! one from overtaking them.
 
-/// How many tasks wait in the core before others stay in the store.
+/// How many plain tasks wait in the core before others stay in the store.
 const MOST: usize = 1024;
-/// How many bytes of commands wait in the core before others stay in the store.
+/// How many bytes of their commands wait in the core before others stay in the store.
 const MOST_BYTES: usize = 4 << 20;
 /// More are fetched when fewer than this wait in the core.
 const FEW: usize = 256;
@@ -26,15 +26,25 @@ pub(crate) struct Backlog {
     stored: u64,
     /// Those in the store alone have numbers above this.
     pub(crate) fed: u32,
-    /// Bytes of commands that wait in the core.
-    pub(crate) bytes: usize,
+    /// Plain tasks that wait in the core.
+    waiting: usize,
+    /// The bytes of their commands.
+    bytes: usize,
 }
 
 impl Backlog {
-    /// Whether the core should have the next plain task, given how many wait
-    /// there.
-    pub(crate) fn has_room(&self, waiting: usize) -> bool {
-        self.stored == 0 && waiting < MOST && self.bytes < MOST_BYTES
+    /// Whether the core should have the next plain task.
+    pub(crate) fn has_room(&self) -> bool {
+        self.stored == 0 && self.waiting < MOST && self.bytes < MOST_BYTES
+    }
+
+    /// How many more generated tasks the core should have.
+    pub(crate) fn room(&self) -> usize {
+        if self.has_room() && self.waiting < FEW {
+            MOST - self.waiting
+        } else {
+            0
+        }
     }
 
     /// A plain task stays in the store.
@@ -42,18 +52,62 @@ impl Backlog {
         self.stored += 1;
     }
 
-    /// A plain task was fetched.
-    pub(crate) fn fetched(&mut self, number: u32) {
-        self.fed = number;
+    /// A plain task that was left in the store is fetched.
+    pub(crate) fn fetch(&mut self) {
         self.stored = self.stored.saturating_sub(1);
     }
 
+    /// A plain task with so many bytes waits in the core from now on.
+    pub(crate) fn enter(&mut self, number: u32, bytes: usize) {
+        self.fed = self.fed.max(number);
+        self.waiting += 1;
+        self.bytes += bytes;
+    }
+
+    /// One of them waits no longer.
+    pub(crate) fn exit(&mut self, bytes: usize) {
+        self.waiting = self.waiting.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
     /// Whether it is time to fetch.
-    pub(crate) fn is_due(&self, waiting: usize) -> bool {
-        self.stored > 0 && waiting < FEW && self.bytes < MOST_BYTES
+    pub(crate) fn is_due(&self) -> bool {
+        self.stored > 0 && self.waiting < FEW && self.bytes < MOST_BYTES
     }
 
     pub(crate) fn stored(&self) -> u64 {
         self.stored
+    }
+
+    /// What was left in the store is not there any more.
+    pub(crate) fn lose(&mut self) -> u64 {
+        std::mem::take(&mut self.stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_never_starts_gives_its_room_back() {
+        let mut backlog = Backlog::default();
+        backlog.enter(1, MOST_BYTES);
+        assert!(!backlog.has_room());
+        backlog.exit(MOST_BYTES);
+        assert!(backlog.has_room());
+    }
+
+    #[test]
+    fn nothing_overtakes_what_was_left_in_the_store() {
+        let mut backlog = Backlog::default();
+        backlog.enter(1, 1);
+        backlog.leave();
+        assert!(!backlog.has_room());
+        assert_eq!(backlog.room(), 0);
+        assert!(backlog.is_due());
+        backlog.fetch();
+        assert!(!backlog.is_due());
+        assert!(backlog.has_room());
     }
 }

@@ -6,19 +6,18 @@ use std::sync::Arc;
 use packhorse_core::{self as core, Submission};
 use packhorse_intake::Colour;
 use packhorse_intake::lines::{Entry, LineError, Options};
-use packhorse_model::{Command, GpuRequest, Outcome, TaskId};
-use packhorse_store::{NewTask, Overrides, Reader, Record, StoredTask, TimeLimit};
+use packhorse_model::{Command, Outcome, TaskId};
+use packhorse_store::{NewTask, Reader, Record};
 use rustc_hash::FxHashMap;
 
 use crate::backlog::FETCHED;
 use crate::input::{Progress, Reading};
-use crate::run::{INPUT, Known, Run, system};
+use crate::run::{INPUT, Known, Run, system, weight};
+use crate::wishes::is_plain;
 use crate::{Beginning, Event, Generator, Input, RunError};
 
 /// Input is not read while more than this waits to be written.
 const MOST_UNWRITTEN: usize = 4 << 20;
-/// How many generated commands are made ahead of those that run.
-const AHEAD: usize = 1024;
 
 /// Where tasks come from, and how far it has come.
 pub(crate) struct Feed {
@@ -30,7 +29,11 @@ pub(crate) struct Feed {
     /// What the reporter knows.
     told: Option<(u32, bool)>,
     /// Numbers of tasks that have a name.
-    names: FxHashMap<String, u32>,
+    pub(crate) names: FxHashMap<String, u32>,
+    /// Tasks that others may come after, and that the core never had.
+    pub(crate) decided: FxHashMap<u32, Outcome>,
+    /// Whether there were earlier sessions, whose tasks the core does not know.
+    pub(crate) resumed: bool,
     /// Lines that were no commands.
     pub(crate) rejected: u64,
     /// The last of them: one line may have several mistakes.
@@ -72,6 +75,8 @@ impl Feed {
             settled: 0,
             told: None,
             names: FxHashMap::default(),
+            decided: FxHashMap::default(),
+            resumed: false,
             rejected: 0,
             last_rejected: (String::new(), 0),
             skip,
@@ -107,6 +112,7 @@ impl Run<'_> {
             }
             Beginning::Again { reopened, tasks } => {
                 self.feed.known = tasks;
+                self.feed.resumed = true;
                 self.store.send(Record::RunResumed {
                     pid: rustix::process::getpid()
                         .as_raw_nonzero()
@@ -143,24 +149,25 @@ impl Run<'_> {
         while self.store.committed() < reopened && self.store.trouble().is_none() {
             self.wait_for_store();
         }
+        // All of them are in line before the first one starts.
+        self.step(core::Event::Hold);
         let (id, mut after) = (self.id, 0);
         loop {
             let page = self.reader()?.unfinished(id, after, FETCHED)?;
             let Some(last) = page.last() else {
-                return Ok(());
+                break;
             };
             after = last.id.number;
             for task in page {
-                if !is_plain(&task) || self.backlog.has_room(self.waiting()) {
-                    if is_plain(&task) {
-                        self.backlog.fed = task.id.number;
-                    }
-                    self.submit_stored(task)?;
-                } else {
+                if is_plain(&task) && !self.backlog.has_room() {
                     self.backlog.leave();
+                } else {
+                    self.submit_stored(task)?;
                 }
             }
         }
+        self.step(core::Event::Unhold);
+        Ok(())
     }
 
     /// Whatever brings tasks nearer to the core: fetching, making, watching.
@@ -192,22 +199,30 @@ impl Run<'_> {
 
     /// Brings plain tasks back from the store when their turn comes near.
     fn fetch(&mut self) -> Result<(), RunError> {
-        if !self.backlog.is_due(self.waiting()) {
+        if !self.backlog.is_due() {
             return Ok(());
         }
         let (id, fed) = (self.id, self.backlog.fed);
-        let page = self.reader()?.unfinished(id, fed, FETCHED)?;
-        for task in page {
-            // Those with wishes were given to the core when they arrived.
-            if is_plain(&task) {
-                self.backlog.fetched(task.id.number);
-                self.submit_stored(task)?;
+        let mut page = self.reader()?.plain_unfinished(id, fed, FETCHED)?;
+        if page.is_empty() && self.store.backlog().records == 0 {
+            // Somebody removed the database, and the writer has put it back: our
+            // reader still has the old one.
+            self.reader = None;
+            page = self.reader()?.plain_unfinished(id, fed, FETCHED)?;
+            if page.is_empty() {
+                let lost = self.backlog.lose();
+                self.feed.rejected += lost;
+                self.warn(None, format!("{lost} tasks are gone from the store"));
             }
+        }
+        for task in page {
+            self.backlog.fetch();
+            self.submit_stored(task)?;
         }
         Ok(())
     }
 
-    fn reader(&mut self) -> Result<&Reader, RunError> {
+    pub(crate) fn reader(&mut self) -> Result<&Reader, RunError> {
         let reader = if let Some(reader) = self.reader.take() {
             reader
         } else {
@@ -228,9 +243,9 @@ impl Run<'_> {
                 self.feed.origin = Origin::Over;
             }
             Origin::Generated(generator) => {
-                let waiting = self.tasks.len().saturating_sub(self.hands.running());
-                let room = AHEAD.saturating_sub(waiting);
-                if room < AHEAD / 2 {
+                // What an earlier session left in the store comes first.
+                let room = self.backlog.room();
+                if room == 0 {
                     return;
                 }
                 let end = generator.total.min(
@@ -257,16 +272,21 @@ impl Run<'_> {
                 .settings
                 .defaults
                 .submission(TaskId::new(self.id, number));
-            self.submit_new(submission, command);
+            self.submit_plain(submission, Arc::new(command), 0);
         }
     }
 
-    fn submit_new(&mut self, submission: Submission, command: Command) {
-        let known = Known {
-            command: Arc::new(command),
-            before: 0,
-            retries: submission.retries,
-        };
+    /// Gives the core a task without wishes of its own.
+    pub(crate) fn submit_plain(
+        &mut self,
+        submission: Submission,
+        command: Arc<Command>,
+        before: u32,
+    ) {
+        let bytes = weight(&command);
+        self.backlog.enter(submission.id.number, bytes);
+        let mut known = Known::new(command, before, submission.retries);
+        known.queued = Some(bytes);
         self.submit(submission, known);
     }
 
@@ -304,7 +324,7 @@ impl Run<'_> {
 
     /// The source can be read.
     pub(crate) fn read_input(&mut self) -> Result<(), RunError> {
-        if self.feed.watched.is_some() && self.read_once() {
+        if self.feed.watched.is_some() && self.read_once()? {
             // A new source has another descriptor.
             self.unwatch_input()?;
         }
@@ -312,9 +332,9 @@ impl Run<'_> {
     }
 
     /// Reads once; whether that was the end of a source.
-    fn read_once(&mut self) -> bool {
+    fn read_once(&mut self) -> Result<bool, RunError> {
         let Origin::Reading(reading) = &mut self.feed.origin else {
-            return false;
+            return Ok(false);
         };
         let progress = reading.read();
         let name = reading.source_name().to_owned();
@@ -333,7 +353,7 @@ impl Run<'_> {
                 self.feed.origin = Origin::Over;
             }
         }
-        self.accept(entries);
+        self.accept(entries)?;
         for error in errors {
             self.reject(&name, &error);
         }
@@ -341,7 +361,7 @@ impl Run<'_> {
             self.feed.rejected += 1;
             self.warn(None, message);
         }
-        ended
+        Ok(ended)
     }
 
     fn reject(&mut self, source: &str, error: &LineError) {
@@ -356,14 +376,13 @@ impl Run<'_> {
 
     /// Takes commands that have arrived: all go to the store, and those whose
     /// turn may come soon go to the core.
-    fn accept(&mut self, mut entries: Vec<Entry>) {
+    fn accept(&mut self, mut entries: Vec<Entry>) -> Result<(), RunError> {
         self.pass_over(&mut entries);
         if entries.is_empty() {
-            return;
+            return Ok(());
         }
         let mut batch = Vec::with_capacity(entries.len());
         let mut soon = Vec::new();
-        let mut waiting = self.waiting();
         for entry in entries {
             if self.feed.known == u32::MAX {
                 self.feed.rejected += 1;
@@ -371,26 +390,20 @@ impl Run<'_> {
             }
             self.feed.known += 1;
             let number = self.feed.known;
-            let plain = entry.options == Options::default();
             let command = Command::Line(entry.command);
-            if plain && !self.backlog.has_room(waiting) {
+            if entry.options != Options::default() {
+                let task = self.wishful(number, command.clone(), entry.options);
+                soon.push((number, command, Some(task.clone())));
+                batch.push(task);
+            } else if self.backlog.has_room() {
+                // It takes its room now, so that the next one knows.
+                self.backlog.enter(number, weight(&command));
+                batch.push(NewTask::plain(number, command.clone()));
+                soon.push((number, command, None));
+            } else {
                 self.backlog.leave();
                 batch.push(NewTask::plain(number, command));
-                continue;
             }
-            waiting += 1;
-            let mut task = NewTask::plain(number, command.clone());
-            let mut submission = self
-                .settings
-                .defaults
-                .submission(TaskId::new(self.id, number));
-            if plain {
-                self.backlog.fed = number;
-            } else {
-                self.apply(entry.options, &mut task, &mut submission);
-            }
-            batch.push(task);
-            soon.push((submission, command));
         }
         self.store.send(Record::Tasks(batch));
         // What arrived together is in line together: the most urgent goes first,
@@ -399,12 +412,25 @@ impl Run<'_> {
         if together {
             self.step(core::Event::Hold);
         }
-        for (submission, command) in soon {
-            self.submit_new(submission, command);
+        for (number, command, wishes) in soon {
+            let id = TaskId::new(self.id, number);
+            let mut submission = self.settings.defaults.submission(id);
+            let bytes = weight(&command);
+            let mut known = Known::new(Arc::new(command), 0, submission.retries);
+            let Some(task) = wishes else {
+                known.queued = Some(bytes);
+                self.submit(submission, known);
+                continue;
+            };
+            let overrides = task.overrides.as_deref().cloned().unwrap_or_default();
+            self.lay_over(&overrides, &mut submission);
+            known.retries = submission.retries;
+            self.submit_after(submission, known, &task.after)?;
         }
         if together {
             self.step(core::Event::Unhold);
         }
+        Ok(())
     }
 
     /// Passes over what an earlier session has read already, but for the names.
@@ -419,106 +445,23 @@ impl Run<'_> {
         }
     }
 
-    /// Applies what a line's directives say.
-    fn apply(&mut self, options: Options, task: &mut NewTask, submission: &mut Submission) {
-        let overrides = Overrides {
-            gpus: options.gpus,
-            cores: options.cores,
-            priority: options.priority,
-            retries: options.retries,
-            time_limit: options.time_limit.map(TimeLimit::After),
-        };
-        self.lay_over(&overrides, submission);
-        task.overrides = Some(Box::new(overrides));
-        // The names were checked when the line was read.
-        let after = options
-            .after
-            .iter()
-            .filter_map(|name| self.feed.names.get(name));
-        task.after = after.copied().collect();
-        submission.after = task
-            .after
-            .iter()
-            .map(|&number| TaskId::new(self.id, number))
-            .collect();
-        if let Some(name) = options.name {
-            task.name = Some(name.as_str().into());
-            self.feed.names.insert(name, task.number);
-        }
-    }
-
-    /// Gives the core a task of an earlier moment or session.
-    fn submit_stored(&mut self, task: StoredTask) -> Result<(), RunError> {
-        let mut submission = self.settings.defaults.submission(task.id);
-        self.lay_over(&task.overrides, &mut submission);
-        for number in task.after {
-            let id = TaskId::new(self.id, number);
-            // What succeeded in an earlier session is unknown to the core.
-            let done = !self.tasks.contains_key(&number)
-                && self
-                    .reader()?
-                    .task(id)?
-                    .is_some_and(|(task, _)| task.outcome.is_some_and(Outcome::is_success));
-            if !done {
-                submission.after.push(id);
-            }
-        }
-        let known = Known {
-            command: Arc::new(task.command),
-            before: task.attempts,
-            retries: submission.retries,
-        };
-        self.submit(submission, known);
-        Ok(())
-    }
-
-    /// Lays a task's wishes over the run's defaults.
-    fn lay_over(&self, overrides: &Overrides, submission: &mut Submission) {
-        if let Some(gpus) = overrides.gpus {
-            submission.request.gpus = gpus;
-        }
-        if let Some(cores) = overrides.cores {
-            submission.request.cores = cores;
-        }
-        if let Some(priority) = overrides.priority {
-            submission.priority = priority;
-        }
-        if let Some(retries) = overrides.retries {
-            submission.retries = retries;
-        }
-        match overrides.time_limit {
-            Some(TimeLimit::Never) => submission.time_limit = None,
-            Some(TimeLimit::After(limit)) => submission.time_limit = Some(limit),
-            None => {}
-        }
-        // With GPUs for a limit, nothing would limit tasks that need none.
-        let request = &mut submission.request;
-        if request.gpus == GpuRequest::None && self.settings.places.slots.is_none() {
-            request.cores = request.cores.max(1);
-        }
-    }
-
     /// What can be had of the input without waiting goes to the store, so that a
     /// later session finds it there.
-    pub(crate) fn keep_rest_of_input(&mut self) {
+    pub(crate) fn keep_rest_of_input(&mut self) -> Result<(), RunError> {
         while let Origin::Reading(reading) = &self.feed.origin
             && reading.is_ready()
         {
             while self.store.backlog().bytes > MOST_UNWRITTEN && self.store.trouble().is_none() {
                 self.wait_for_store();
             }
-            self.read_once();
+            self.read_once()?;
         }
         if self.feed.is_over() && !self.feed.complete {
             self.feed.complete = true;
             self.store.send(Record::InputComplete);
         }
+        Ok(())
     }
-}
-
-/// Whether the task has no wishes of its own.
-fn is_plain(task: &StoredTask) -> bool {
-    task.name.is_none() && task.after.is_empty() && task.overrides == Overrides::default()
 }
 
 /// This machine's name.

@@ -27,6 +27,7 @@ mod input;
 mod run;
 mod settings;
 mod told;
+mod wishes;
 
 pub use devices::refusal;
 pub use event::{Event, Finished, Line, Phase, Reporter, Summary};

@@ -17,6 +17,9 @@ use crate::{
     Summary,
 };
 
+/// How long a repeated SIGTERM or SIGHUP is taken for the same one.
+const ONE_WISH: Duration = Duration::from_secs(1);
+
 /// Watched descriptors.
 pub(crate) const STORE: u32 = 0;
 pub(crate) const INPUT: u32 = 1;
@@ -28,19 +31,14 @@ pub fn run(
     reporter: &mut dyn Reporter,
 ) -> Result<Summary, RunError> {
     let mut run = Run::start(settings, input, reporter)?;
-    let mut happenings = Vec::new();
-    run.feed_on()?;
-    while !run.is_over() {
-        run.show();
-        run.hands
-            .wait(&mut happenings)
-            .map_err(system("wait for events"))?;
-        for happening in happenings.drain(..) {
-            run.handle(happening)?;
+    match run.go_on() {
+        Ok(()) => run.end(),
+        Err(error) => {
+            // Nothing is left running without us.
+            run.leave();
+            Err(error)
         }
-        run.feed_on()?;
     }
-    run.end()
 }
 
 /// A run while it goes on.
@@ -61,6 +59,8 @@ pub(crate) struct Run<'r> {
     started: Instant,
     pub(crate) phase: Phase,
     signal: Option<Signal>,
+    /// When the phase last changed.
+    stepped: Instant,
     succeeded: u64,
     failed: u64,
     pub(crate) interrupted: u64,
@@ -75,6 +75,23 @@ pub(crate) struct Known {
     /// Attempts of earlier sessions.
     pub(crate) before: u32,
     pub(crate) retries: u32,
+    /// The bytes it takes in the backlog, while it is one of the plain tasks that
+    /// wait there.
+    pub(crate) queued: Option<usize>,
+    /// What to write and tell when an attempt starts that could not yet.
+    later: Option<(Start, Event)>,
+}
+
+impl Known {
+    pub(crate) fn new(command: Arc<Command>, before: u32, retries: u32) -> Self {
+        Self {
+            command,
+            before,
+            retries,
+            queued: None,
+            later: None,
+        }
+    }
 }
 
 impl<'r> Run<'r> {
@@ -110,9 +127,10 @@ impl<'r> Run<'r> {
                 tasks: 0,
             },
         );
+        // Both kinds begin with a record that makes the run known.
         let resumed = matches!(beginning, Beginning::Again { .. });
-        told.tell(
-            reporter,
+        told.tell_after(
+            1,
             Event::RunStarted {
                 run: id,
                 devices: devices.labels(),
@@ -135,6 +153,7 @@ impl<'r> Run<'r> {
             started: Instant::now(),
             phase: Phase::Running,
             signal: None,
+            stepped: Instant::now(),
             succeeded: 0,
             failed: 0,
             interrupted: 0,
@@ -144,6 +163,45 @@ impl<'r> Run<'r> {
         };
         run.begin(beginning)?;
         Ok(run)
+    }
+
+    /// Turns until everything is done, or stopped.
+    fn go_on(&mut self) -> Result<(), RunError> {
+        let mut happenings = Vec::new();
+        self.feed_on()?;
+        while !self.is_over() {
+            self.show();
+            self.hands
+                .wait(&mut happenings)
+                .map_err(system("wait for events"))?;
+            for happening in happenings.drain(..) {
+                self.handle(happening)?;
+            }
+            self.feed_on()?;
+        }
+        if self.phase > Phase::Running && self.phase < Phase::Killing {
+            self.keep_rest_of_input()?;
+        }
+        Ok(())
+    }
+
+    /// Ends what runs, after something went wrong that nothing works without.
+    fn leave(mut self) {
+        self.step(core::Event::Hold);
+        self.hands.stop_all(Stop::Terminate);
+        let mut happenings = Vec::new();
+        while !self.hands.is_idle() && self.hands.wait(&mut happenings).is_ok() {
+            for happening in happenings.drain(..) {
+                if let Happening::Ended(ended) = happening {
+                    self.attempt_ended(&ended);
+                }
+            }
+        }
+        self.hands.finish();
+        // The error that led here is told; this would be its consequence.
+        let _ = self.store.finish();
+        self.told.release(u64::MAX, self.reporter);
+        self.reporter.show(Instant::now(), &Nobody);
     }
 
     pub(crate) fn now(&self) -> Now {
@@ -162,19 +220,19 @@ impl<'r> Run<'r> {
         self.tasks.len() as u64 + self.backlog.stored()
     }
 
-    /// How many tasks wait in the core.
-    pub(crate) fn waiting(&self) -> usize {
-        self.tasks.len().saturating_sub(self.hands.running())
-    }
-
     fn show(&mut self) {
         let line = Waiting {
             state: &self.state,
             devices: &self.devices,
             now: self.now(),
         };
-        let again = self.reporter.show(Instant::now(), &line);
-        self.hands.wake_at(again);
+        let now = Instant::now();
+        if self.trouble.is_some() || self.told.is_overdue(now) {
+            self.told.release(u64::MAX, self.reporter);
+        }
+        let again = self.reporter.show(now, &line);
+        let wake = [again, self.told.deadline()].into_iter().flatten().min();
+        self.hands.wake_at(wake);
     }
 
     pub(crate) fn tell(&mut self, event: Event) {
@@ -187,6 +245,13 @@ impl<'r> Run<'r> {
 
     fn handle(&mut self, happening: Happening) -> Result<(), RunError> {
         match happening {
+            Happening::Started(task) => {
+                let known = self.tasks.get_mut(&task.number);
+                if let Some((mut record, told)) = known.and_then(|known| known.later.take()) {
+                    record.at = UnixMicros::now();
+                    self.attempt_started(record, told);
+                }
+            }
             Happening::Ended(ended) => self.attempt_ended(&ended),
             Happening::Output {
                 task,
@@ -208,6 +273,13 @@ impl<'r> Run<'r> {
     }
 
     fn signalled(&mut self, signal: Signal) {
+        // `timeout` and service managers send the same signal to us and to our
+        // group: that is one wish, not two.
+        let again = self.phase >= Phase::Terminating && signal != Signal::Interrupt;
+        if again && self.stepped.elapsed() < ONE_WISH {
+            return;
+        }
+        self.stepped = Instant::now();
         let phase = self.phase.after(signal);
         self.signal = Some(signal);
         if self.phase == Phase::Killing {
@@ -248,7 +320,6 @@ impl<'r> Run<'r> {
 
     /// Gives the core a task, whose record is on its way to the store.
     pub(crate) fn submit(&mut self, submission: Submission, known: Known) {
-        self.backlog.bytes += weight(&known.command);
         self.tasks.insert(submission.id.number, known);
         self.step(core::Event::Submit(submission));
     }
@@ -335,15 +406,14 @@ impl<'r> Run<'r> {
         placement: &Placement,
         time_limit: Option<Duration>,
     ) {
-        let Some(known) = self.tasks.get(&task.number) else {
+        let Some(known) = self.tasks.get_mut(&task.number) else {
             return;
         };
-        let first = attempt == 1;
+        if let Some(bytes) = known.queued.take() {
+            self.backlog.exit(bytes);
+        }
         let attempt = attempt + known.before;
         let command = Arc::clone(&known.command);
-        if first {
-            self.backlog.bytes = self.backlog.bytes.saturating_sub(weight(&command));
-        }
         let devices = self.devices.labels_of(placement);
         let told = Event::Started {
             task,
@@ -352,8 +422,7 @@ impl<'r> Run<'r> {
             devices: devices.clone(),
             at: Instant::now(),
         };
-        let inherit = self.settings.output == hands::Output::Inherit;
-        if inherit {
+        if self.settings.output == hands::Output::Inherit {
             // What it writes goes where we write: we say first what it is.
             self.reporter.event(&told);
             self.show();
@@ -371,17 +440,27 @@ impl<'r> Run<'r> {
             cores: &placement.cores,
             time_limit,
         });
-        if !started {
-            return;
-        }
-        self.store.send(Record::Started(Start {
+        let record = Start {
             task: task.number,
             attempt,
             at: UnixMicros::now(),
             device: (!devices.is_empty()).then(|| devices.join(",").into()),
-        }));
-        if !inherit {
-            self.tell(told);
+        };
+        match started {
+            hands::Start::Running => self.attempt_started(record, told),
+            hands::Start::Later => {
+                if let Some(known) = self.tasks.get_mut(&task.number) {
+                    known.later = Some((record, told));
+                }
+            }
+            hands::Start::Failed => {}
+        }
+    }
+
+    fn attempt_started(&mut self, record: Start, told: Event) {
+        let place = self.store.send(Record::Started(record));
+        if self.settings.output != hands::Output::Inherit {
+            self.told.tell_after(place, told);
         }
     }
 
@@ -398,6 +477,7 @@ impl<'r> Run<'r> {
 
     fn refuse(&mut self, task: TaskId, reason: &Refusal) {
         let before = self.tasks.get(&task.number).map_or(0, |known| known.before);
+        self.feed.decided.insert(task.number, Outcome::NotStarted);
         let ended = Ended {
             task,
             attempt: before + 1,
@@ -409,7 +489,13 @@ impl<'r> Run<'r> {
         self.finished(task, Outcome::NotStarted, Some(&ended), place);
     }
 
-    fn finished(&mut self, task: TaskId, outcome: Outcome, ended: Option<&Ended>, place: u64) {
+    pub(crate) fn finished(
+        &mut self,
+        task: TaskId,
+        outcome: Outcome,
+        ended: Option<&Ended>,
+        place: u64,
+    ) {
         match outcome {
             Outcome::Succeeded => self.succeeded += 1,
             Outcome::Interrupted => self.interrupted += 1,
@@ -418,6 +504,9 @@ impl<'r> Run<'r> {
         let Some(known) = self.tasks.remove(&task.number) else {
             return;
         };
+        if let Some(bytes) = known.queued {
+            self.backlog.exit(bytes);
+        }
         let started = ended.is_some_and(|ended| ended.outcome != Outcome::NotStarted);
         let log = ended
             .filter(|_| started && self.settings.output != hands::Output::Inherit)
@@ -438,9 +527,6 @@ impl<'r> Run<'r> {
 
     fn end(mut self) -> Result<Summary, RunError> {
         self.hands.finish();
-        if self.phase > Phase::Running && self.phase < Phase::Killing {
-            self.keep_rest_of_input();
-        }
         let unread = self.feed.unread();
         let left = u128::from(self.left()) + u128::from(self.interrupted) + unread;
         let stopped = left > 0 || !self.feed.is_over();

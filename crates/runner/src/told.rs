@@ -1,13 +1,25 @@
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use crate::{Event, Reporter};
 
 /// Events on their way to the reporter. Each waits until the record it goes with
 /// is safe, and those behind it wait too, so that their order stays.
+///
+/// A store that is slow must not keep people in the dark, nor fill our memory:
+/// what has waited for [`PATIENCE`], or is too much, is told all the same.
 #[derive(Default)]
 pub(crate) struct Told {
     waiting: VecDeque<(u64, Event)>,
+    /// Since when the first of them waits.
+    since: Option<Instant>,
+    /// The bytes of output among them.
+    bytes: usize,
 }
+
+const PATIENCE: Duration = Duration::from_secs(1);
+const MOST: usize = 10_000;
+const MOST_BYTES: usize = 1 << 20;
 
 impl Told {
     /// An event that needs no record.
@@ -15,22 +27,48 @@ impl Told {
         if self.waiting.is_empty() {
             reporter.event(&event);
         } else {
-            self.waiting.push_back((0, event));
+            self.tell_after(0, event);
+            if self.waiting.len() > MOST || self.bytes > MOST_BYTES {
+                self.release(u64::MAX, reporter);
+            }
         }
     }
 
     /// An event to be told once the record at `place` is safe.
     pub(crate) fn tell_after(&mut self, place: u64, event: Event) {
+        if let Event::Output { bytes, .. } = &event {
+            self.bytes += bytes.len();
+        }
+        self.since.get_or_insert_with(Instant::now);
         self.waiting.push_back((place, event));
     }
 
     /// Tells what may be told by now.
     pub(crate) fn release(&mut self, committed: u64, reporter: &mut dyn Reporter) {
+        let before = self.waiting.len();
         while let Some((place, _)) = self.waiting.front()
             && *place <= committed
             && let Some((_, event)) = self.waiting.pop_front()
         {
+            if let Event::Output { bytes, .. } = &event {
+                self.bytes -= bytes.len();
+            }
             reporter.event(&event);
         }
+        if self.waiting.is_empty() {
+            self.since = None;
+        } else if self.waiting.len() < before {
+            self.since = Some(Instant::now());
+        }
+    }
+
+    /// When the first of them has waited long enough.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.since.map(|since| since + PATIENCE)
+    }
+
+    /// Whether it has.
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        self.deadline().is_some_and(|deadline| deadline <= now) || self.waiting.len() > MOST
     }
 }

@@ -134,7 +134,11 @@ fn open_or_create(path: &Path) -> io::Result<OwnedFd> {
                 .mode(0o700)
                 .create(path)
                 .map_err(|error| {
-                    let text = format!("failed to create folder `{}`: {error}", path.display());
+                    let text = format!(
+                        "failed to create folder `{}`: {error}\n\
+                         hint: set PACKHORSE_HOME to a folder of your own",
+                        path.display()
+                    );
                     io::Error::new(error.kind(), text)
                 })?;
             open(path, flags, Mode::empty())

@@ -130,6 +130,18 @@ impl Reader {
         self.stored(run, Select::Unfinished, after, limit)
     }
 
+    /// Those of [`Reader::unfinished`] that have nothing but a command.
+    pub fn plain_unfinished(
+        &self,
+        run: RunId,
+        after: u32,
+        limit: u32,
+    ) -> Result<Vec<StoredTask>, Error> {
+        let plain = "AND name IS NULL AND gpus IS NULL AND cores IS NULL AND priority IS NULL \
+                     AND retries IS NULL AND time_limit IS NULL AND after IS NULL";
+        self.stored_where(plain, run, Select::Unfinished, after, limit)
+    }
+
     /// The tasks that `retry` has to run, in order: those with a final outcome
     /// other than success.
     pub fn failed(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<StoredTask>, Error> {
@@ -143,18 +155,31 @@ impl Reader {
         after: u32,
         limit: u32,
     ) -> Result<Vec<StoredTask>, Error> {
+        self.stored_where("", run, select, after, limit)
+    }
+
+    fn stored_where(
+        &self,
+        condition: &str,
+        run: RunId,
+        select: Select,
+        after: u32,
+        limit: u32,
+    ) -> Result<Vec<StoredTask>, Error> {
         // A scan along the key that looks at the first bytes of each row only:
         // a million finished tasks are skipped in less time than an index
         // would have cost while they ran.
-        let sql = "SELECT id, outcome, detail, words, name, gpus, cores, priority, retries, \
-                   time_limit, after, command, \
-                   (SELECT max(attempt) FROM attempt WHERE attempt.task = task.id) \
-                   FROM task WHERE id > ?1 AND id <= ?2 AND outcome BETWEEN ?3 AND ?4 \
-                   ORDER BY id LIMIT ?5";
+        let sql = format!(
+            "SELECT id, outcome, detail, words, name, gpus, cores, priority, retries, \
+             time_limit, after, command, \
+             (SELECT max(attempt) FROM attempt WHERE attempt.task = task.id) \
+             FROM task WHERE id > ?1 AND id <= ?2 AND outcome BETWEEN ?3 AND ?4 {condition} \
+             ORDER BY id LIMIT ?5"
+        );
         let (first, last) = select.codes();
         let (from, to) = (task_key(run, after), task_key(run, u32::MAX));
         self.all(
-            sql,
+            &sql,
             [from, to, first, last, limit.into()],
             StoredTask::from_row,
         )

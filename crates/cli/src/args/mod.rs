@@ -32,6 +32,13 @@ pub struct Cli {
 impl Cli {
     /// Reads the words of a command line.
     pub fn read(words: &[OsString]) -> Result<Self, clap::Error> {
+        let shielded: Vec<OsString>;
+        let words = if words.get(1).is_some_and(|verb| verb == "sweep") {
+            shielded = words.iter().map(shield).collect();
+            &shielded
+        } else {
+            words
+        };
         let matches = Self::command().try_get_matches_from(words)?;
         let mut cli = Self::from_arg_matches(&matches)?;
         if let (Verb::Sweep(sweep), Some((_, matches))) = (&mut cli.command, matches.subcommand()) {
@@ -41,11 +48,31 @@ impl Cli {
     }
 }
 
+/// Stands before a value that begins with a minus sign, so that it is not taken
+/// for an option.
+const SHIELD: char = '\u{1}';
+
+/// Shields `-1e-3` and `-2..0`, which are values of parameters. `-0` is an option.
+fn shield(word: &OsString) -> OsString {
+    let negative = word.to_str().and_then(|text| text.strip_prefix('-'));
+    match negative {
+        Some(rest) if rest != "0" && rest.starts_with(|c: char| c.is_ascii_digit() || c == '.') => {
+            let mut shielded = OsString::from(SHIELD.to_string());
+            shielded.push(word);
+            shielded
+        }
+        _ => word.clone(),
+    }
+}
+
 /// The values of an option, each time it was given by themselves.
 pub fn occurrences(matches: &clap::ArgMatches, name: &str) -> Vec<Vec<String>> {
     matches
         .get_occurrences::<String>(name)
-        .map(|all| all.map(|one| one.cloned().collect()).collect())
+        .map(|all| {
+            let bare = |value: &String| value.trim_start_matches(SHIELD).to_owned();
+            all.map(|one| one.map(bare).collect()).collect()
+        })
         .unwrap_or_default()
 }
 

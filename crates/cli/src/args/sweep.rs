@@ -16,7 +16,7 @@ pub struct SweepArgs {
 
     /// A parameter and its values; may be given several times
     #[arg(short, long = "param", value_names = ["NAME", "VALUE"], num_args = 2.., required = true,
-          allow_negative_numbers = true, action = clap::ArgAction::Append)]
+          action = clap::ArgAction::Append)]
     pub param: Vec<String>,
 
     /// The same, each parameter by itself.

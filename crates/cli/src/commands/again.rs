@@ -38,6 +38,8 @@ pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
     fs_err::create_dir_all(home.log_dir(id))?;
     // From here on nobody else works on it.
     let lock = home.lock_run(id)?;
+    // The process that had it may have written more until then.
+    let run = find::run(&reader, Some(&id.to_string()))?;
     let saved = Saved::read(&run.settings)?;
     let reopened = match which {
         Which::Unfinished => Vec::new(),

@@ -64,6 +64,12 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
 
 /// How many attempts the task has had.
 fn attempts(reader: &Reader, id: TaskId) -> anyhow::Result<u32> {
+    if reader.run(id.run)?.is_none() {
+        anyhow::bail!(
+            "there is no run {}\nhint: `packhorse ls` lists the runs",
+            id.run
+        );
+    }
     let (task, _) = reader.task(id)?.with_context(|| {
         format!(
             "there is no task {id}\nhint: `packhorse show {}` lists the tasks",

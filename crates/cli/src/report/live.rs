@@ -244,7 +244,7 @@ impl Live {
             None if !tally.complete => text += " · input open",
             None => {}
         }
-        let bar = if tally.complete && tally.known > 0 {
+        let bar = if tally.complete && tally.known > 0 && room >= 70 {
             let columns = 20_u128;
             let full = u128::from(done) * columns / tally.known;
             let full = usize::try_from(full.min(columns)).unwrap_or(0);

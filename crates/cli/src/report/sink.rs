@@ -1,37 +1,50 @@
 use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FileType;
 
 /// Standard output, a turn of the loop at a time.
 ///
-/// What cannot be written is dropped, and said once on standard error: a closed
-/// pipe or a full disk must not stop a run.
+/// Nobody may be reading it: `packhorse run | less` stops taking after a page.
+/// That must not stop the scheduler, so from the first write on that would block
+/// a thread of its own does the writing. What cannot be written at all is
+/// dropped, and said once on standard error: a closed pipe or a full disk must
+/// not stop a run either.
 pub struct Sink {
     buffer: Vec<u8>,
-    output: Box<dyn Output>,
+    way: Way,
     broken: bool,
 }
 
-trait Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
-}
-
-impl<W: Write> Output for W {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write_all(bytes)?;
-        self.flush()
-    }
+/// How bytes get out.
+enum Way {
+    /// To a file, which takes what it is given.
+    File,
+    /// To a pipe or terminal, as long as it has room.
+    Direct,
+    /// Through a thread that may block.
+    Thread(Courier),
 }
 
 /// More than this is not collected before it is written.
 const ENOUGH: usize = 64 * 1024;
+/// A pipe that is ready to be written takes so much without blocking.
+const ROOM: usize = 4096;
+/// More than this is not kept for somebody who does not read.
+const MOST_UNREAD: usize = 16 << 20;
 
 impl Sink {
     /// Writes to standard output.
     pub fn stdout() -> Self {
+        let file = rustix::fs::fstat(rustix::stdio::stdout())
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
         Self {
             buffer: Vec::new(),
-            output: Box::new(Raw(rustix::stdio::stdout())),
+            way: if file { Way::File } else { Way::Direct },
             broken: false,
         }
     }
@@ -56,28 +69,120 @@ impl Sink {
             return;
         }
         if !self.broken
-            && let Err(error) = self.output.write(&self.buffer)
+            && let Err(error) = self.write()
         {
             self.broken = true;
-            // If standard error is gone as well there is nobody to tell.
-            let _ = writeln!(
-                io::stderr(),
+            crate::complain(&format!(
                 "warning: cannot write to standard output ({error}): the run goes on without it"
-            );
+            ));
         }
         self.buffer.clear();
     }
+
+    fn write(&mut self) -> io::Result<()> {
+        let mut rest = self.buffer.as_slice();
+        while !rest.is_empty() {
+            let length = match &self.way {
+                Way::File => rest.len(),
+                Way::Direct if is_ready() => rest.len().min(ROOM),
+                Way::Direct => {
+                    self.way = Way::Thread(Courier::start()?);
+                    continue;
+                }
+                Way::Thread(courier) => return courier.take(rest),
+            };
+            match rustix::io::write(rustix::stdio::stdout(), &rest[..length]) {
+                Ok(written) => rest = &rest[written..],
+                Err(rustix::io::Errno::INTR) => {}
+                // Somebody else made it non-blocking, and it is full.
+                Err(rustix::io::Errno::AGAIN) => self.way = Way::Thread(Courier::start()?),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
 }
 
-/// A descriptor without the standard library's line buffering.
-struct Raw<'a>(BorrowedFd<'a>);
+/// Whether a write of [`ROOM`] bytes would not block.
+fn is_ready() -> bool {
+    let stdout = rustix::stdio::stdout();
+    let mut state = [PollFd::new(&stdout, PollFlags::OUT)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut state, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
 
-impl Write for Raw<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(self.0.as_fd(), bytes)?)
+/// A thread that writes, and may wait as long as it likes.
+struct Courier {
+    sender: Option<Sender<Vec<u8>>>,
+    thread: Option<JoinHandle<()>>,
+    unread: Arc<AtomicUsize>,
+}
+
+impl Courier {
+    fn start() -> io::Result<Self> {
+        let (sender, receiver) = channel::<Vec<u8>>();
+        let unread = Arc::new(AtomicUsize::new(0));
+        let theirs = Arc::clone(&unread);
+        let thread = std::thread::Builder::new()
+            .name("stdout".to_owned())
+            .stack_size(128 << 10)
+            .spawn(move || {
+                for bytes in receiver {
+                    if write_all(rustix::stdio::stdout(), &bytes).is_err() {
+                        return;
+                    }
+                    theirs.fetch_sub(bytes.len(), Ordering::Relaxed);
+                }
+            })?;
+        Ok(Self {
+            sender: Some(sender),
+            thread: Some(thread),
+            unread,
+        })
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    fn take(&self, bytes: &[u8]) -> io::Result<()> {
+        let unread = self.unread.fetch_add(bytes.len(), Ordering::Relaxed);
+        if unread > MOST_UNREAD {
+            return Err(io::Error::other("nobody reads it"));
+        }
+        let sent = self
+            .sender
+            .as_ref()
+            .map(|sender| sender.send(bytes.to_vec()));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+fn write_all(stdout: rustix::fd::BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(stdout, bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => {
+                let mut state = [PollFd::new(&stdout, PollFlags::OUT)];
+                poll(&mut state, None)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Courier {
+    /// Waits for whoever reads. The run is over by now, and Ctrl-C ends us again
+    /// as it ends any program.
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say beyond what it could not write.
+            let _ = thread.join();
+        }
     }
 }

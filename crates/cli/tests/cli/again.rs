@@ -1,1 +1,526 @@
-//! To come.
+//! Runs after their end: `ls`, `show`, `retry`, `resume`.
+
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Done, Running, World, finish, is_alive, receive, release};
+
+/// A finished run on one slot of these commands.
+fn run(world: &World, commands: &str) -> Done {
+    world.packhorse_with(["run", "--slots", "1"], commands)
+}
+
+/// Interrupts a run while its only running task waits at the gate.
+fn interrupt_at(gate: &std::path::Path, mut running: Running) -> Done {
+    running.signal(Signal::INT);
+    running.wait_for("stopping");
+    release(gate);
+    running.finish()
+}
+
+fn json(done: &Done) -> Value {
+    assert_eq!(done.code, 0, "{done:?}");
+    serde_json::from_str(&done.stdout).expect("it is JSON")
+}
+
+#[test]
+fn runs_are_listed_the_newest_first() {
+    let world = World::new();
+    run(&world, "true\n");
+    run(&world, "true\nexit 3\n");
+    let list = world.packhorse(["ls"]).stdout;
+    let rows: Vec<Vec<_>> = list
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows[0][..2], ["RUN", "STATE"], "{list}");
+    assert_eq!(rows[1][..2], ["2", "finished"], "{list}");
+    assert_eq!(rows[1][5..9], ["2", "1", "1", "0"], "{list}");
+    assert!(list.contains("run --slots 1"), "{list}");
+    assert_eq!(rows[2][..2], ["1", "finished"], "{list}");
+    assert_eq!(rows.len(), 3, "{list}");
+
+    let runs = json(&world.packhorse(["ls", "--json", "-n", "1"]));
+    assert_eq!(runs.as_array().unwrap().len(), 1);
+    assert_eq!(runs[0]["run"], 2);
+    assert_eq!(runs[0]["succeeded"], 1);
+    assert_eq!(runs[0]["failed"], 1);
+    assert_eq!(runs[0]["exit"], 1);
+}
+
+#[test]
+fn a_run_is_shown_with_its_tasks() {
+    let world = World::new();
+    run(&world, "true\nexit 3\nno-such-command\n");
+    let shown = world.packhorse(["show"]).stdout;
+    assert!(shown.starts_with("run 1  finished\n"), "{shown}");
+    assert!(
+        shown.contains(&world.work().display().to_string()),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("3: 1 succeeded, 2 failed, 0 running, 0 left"),
+        "{shown}"
+    );
+    assert!(shown.contains("`packhorse retry 1`"), "{shown}");
+    let task = |number: &str| {
+        let line = shown.lines().find(|line| line.starts_with(number));
+        line.unwrap_or_else(|| panic!("no {number} in {shown}"))
+    };
+    assert!(task("1.1").contains(" succeeded "), "{shown}");
+    assert!(task("1.2").contains(" exit status 3 "), "{shown}");
+    assert!(
+        task("1.3").contains("(command not found: no-such-command)"),
+        "{shown}"
+    );
+
+    let failed = world.packhorse(["show", "1", "--failed"]).stdout;
+    assert!(!failed.contains("1.1 "), "{failed}");
+    assert!(
+        failed.contains("1.2 ") && failed.contains("1.3 "),
+        "{failed}"
+    );
+
+    let objects = world
+        .packhorse(["show", "1", "--failed", "--json"])
+        .events();
+    assert_eq!(objects[0]["run"], 1);
+    assert_eq!(objects[1]["task"], "1.2");
+    assert_eq!(objects[1]["outcome"], "failed");
+    assert_eq!(objects[1]["detail"], 3);
+    assert_eq!(objects[2]["outcome"], "not-started");
+    assert_eq!(objects.len(), 3);
+}
+
+#[test]
+fn a_task_is_shown_with_its_attempts() {
+    let world = World::new();
+    let done = world.packhorse_with(
+        ["run", "--gpus", "GPU-7", "--retries", "1"],
+        "echo $PACKHORSE_ATTEMPT; test $PACKHORSE_ATTEMPT = 2\n",
+    );
+    assert_eq!(done.code, 0, "{done:?}");
+    let shown = world.packhorse(["show", "1.1"]).stdout;
+    assert!(shown.starts_with("task 1.1  succeeded\n"), "{shown}");
+    for line in [
+        "  attempt 1",
+        "    outcome  exit status 1 after",
+        "  attempt 2",
+        "GPU-7",
+    ] {
+        assert!(shown.contains(line), "no {line} in {shown}");
+    }
+    let task = json(&world.packhorse(["show", "1.1", "--json"]));
+    assert_eq!(task["attempts"], 2);
+    assert_eq!(task["tries"][0]["outcome"], "failed");
+    assert_eq!(task["tries"][1]["outcome"], "succeeded");
+    let log = task["tries"][0]["log"].as_str().expect("a log");
+    assert!(std::path::Path::new(log).exists());
+}
+
+#[test]
+fn what_does_not_exist_is_said() {
+    let world = World::new();
+    for words in ["show", "retry", "resume", "logs 1"] {
+        let done = world.packhorse(words.split(' '));
+        assert_eq!(done.code, 2, "{words}: {done:?}");
+        assert!(done.stderr.contains("no run yet"), "{words}: {done:?}");
+    }
+    run(&world, "true\n");
+    for words in [
+        "show 7", "retry 7", "resume 7", "show 7.1", "show 1.9", "logs 1.9",
+    ] {
+        let done = world.packhorse(words.split(' '));
+        assert_eq!(done.code, 2, "{words}: {done:?}");
+        assert!(
+            done.stderr.contains('7') || done.stderr.contains('9'),
+            "{words}: {done:?}"
+        );
+    }
+}
+
+#[test]
+fn retry_runs_the_failed_ones_again_and_what_was_skipped_for_them() {
+    let world = World::new();
+    let commands = "echo fine >> out\n\
+         #packhorse name=a\necho a >> out; test -e fixed\n\
+         #packhorse name=b after=a\necho b >> out\n\
+         #packhorse after=b\necho c >> out\n";
+    assert_eq!(run(&world, commands).code, 1);
+    assert_eq!(world.read("out"), "fine\na\n");
+    // Still broken: the same again.
+    assert_eq!(world.packhorse(["retry", "1"]).code, 1);
+    assert_eq!(world.read("out"), "fine\na\na\n");
+    world.write("fixed", "");
+    let done = world.packhorse(["retry"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(world.read("out"), "fine\na\na\na\nb\nc\n");
+    let run = json(&world.packhorse(["ls", "--json"]));
+    assert_eq!(run[0]["succeeded"], 4);
+    assert_eq!(run[0]["exit"], 0);
+    let done = world.packhorse(["retry"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stderr.contains("nothing to do"), "{done:?}");
+}
+
+#[test]
+fn attempts_and_logs_of_earlier_sessions_are_kept() {
+    let world = World::new();
+    let fails = "echo attempt $PACKHORSE_ATTEMPT; test -e fixed\n";
+    world.packhorse_with(["run", "--slots", "1", "--retries", "1"], fails);
+    world.write("fixed", "");
+    let done = world.packhorse(["retry"]);
+    assert!(done.stdout.contains("1.1 started (attempt 3)"), "{done:?}");
+    for attempt in ["1", "2", "3"] {
+        let log = world.packhorse(["logs", "1.1", "--attempt", attempt]);
+        assert_eq!(log.stdout, format!("attempt {attempt}\n"));
+    }
+    let task = json(&world.packhorse(["show", "1.1", "--json"]));
+    let outcomes: Vec<_> = task["tries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|attempt| attempt["outcome"].as_str().unwrap())
+        .collect();
+    assert_eq!(outcomes, ["failed", "failed", "succeeded"]);
+}
+
+#[test]
+fn a_retried_task_has_all_its_retries_again() {
+    let world = World::new();
+    let fails = "echo x >> tries; false\n";
+    world.packhorse_with(["run", "--slots", "1", "--retries", "1"], fails);
+    assert_eq!(world.packhorse(["retry"]).code, 1);
+    assert_eq!(world.read("tries"), "x\nx\nx\nx\n");
+}
+
+#[test]
+fn resume_runs_what_an_interrupt_kept_from_running() {
+    let world = World::new();
+    let gate = world.fifo("gate");
+    world.write(
+        "commands.txt",
+        "cat gate; echo 1 >> out\necho 2 >> out\nfalse\necho 4 >> out\n",
+    );
+    let mut running = world.start(["run", "--slots", "1", "commands.txt"]);
+    running.wait_for("1.1 started");
+    assert_eq!(interrupt_at(&gate, running).code, 130);
+    assert_eq!(world.read("out"), "1\n");
+    let list = json(&world.packhorse(["ls", "--json"]));
+    assert_eq!(list[0]["state"], "interrupted");
+
+    let done = world.packhorse(["resume"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(done.stdout.starts_with("run 1 resumed"), "{done:?}");
+    assert_eq!(world.read("out"), "1\n2\n4\n");
+    let done = world.packhorse(["resume"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stderr.contains("nothing to resume"), "{done:?}");
+    assert!(done.stderr.contains("`packhorse retry 1`"), "{done:?}");
+    assert_eq!(world.read("out"), "1\n2\n4\n");
+}
+
+#[test]
+fn resume_runs_an_attempt_again_that_was_ended() {
+    let world = World::new();
+    let said = world.fifo("said");
+    let mut running = world.start(["run", "--slots", "1"]);
+    running.send("test -e again && exec touch done; echo > said; exec sleep 1000\n");
+    receive(&said);
+    running.signal(Signal::TERM);
+    running.wait_for("1 left");
+    assert_eq!(running.finish().code, 143);
+    world.write("again", "");
+    let done = world.packhorse(["resume"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("(attempt 2)"), "{done:?}");
+    assert!(world.work().join("done").exists());
+}
+
+/// A run that was interrupted before any of these commands could start.
+fn interrupted(world: &World, commands: &str) {
+    let gate = world.fifo("gate");
+    let commands = format!("#packhorse name=first\ncat gate\n{commands}");
+    world.write("commands.txt", commands);
+    let mut running = world.start(["run", "--gpus", "0", "commands.txt"]);
+    running.wait_for("1.1 started");
+    assert_eq!(interrupt_at(&gate, running).code, 130);
+}
+
+#[test]
+fn resume_keeps_what_single_commands_asked_for() {
+    let world = World::new();
+    interrupted(
+        &world,
+        "#packhorse retries=1 name=tried\necho tried >> out; false\n\
+         #packhorse after=tried\necho skipped >> out\n\
+         #packhorse after=first cores=1\ntest $PACKHORSE_CORES && echo on $PACKHORSE_GPUS >> out\n",
+    );
+    let done = world.packhorse(["resume", "1", "--gpus", "6"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    let out = world.read("out");
+    let mut lines: Vec<_> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["on 6", "tried", "tried"]);
+}
+
+#[test]
+fn resume_starts_with_the_most_urgent() {
+    let world = World::new();
+    interrupted(
+        &world,
+        "#packhorse priority=5\necho last >> out\n\
+         echo second >> out\n\
+         #packhorse priority=-5\necho first >> out\n",
+    );
+    assert_eq!(world.packhorse(["resume"]).code, 0);
+    assert_eq!(world.read("out"), "first\nsecond\nlast\n");
+}
+
+#[test]
+fn lines_that_had_arrived_are_kept_for_resume() {
+    let world = World::new();
+    let gate = world.fifo("gate");
+    let mut running = world.start(["run", "--slots", "1"]);
+    running.send("cat gate\necho 2 >> out\n");
+    running.wait_for("1.1 started");
+    running.signal(Signal::INT);
+    running.wait_for("stopping");
+    // Nobody may have read this yet when the run ends.
+    running.send("echo 3 >> out\necho 4 >> out\n");
+    running.end_input();
+    release(&gate);
+    let done = running.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    assert!(done.stdout.contains("3 left"), "{done:?}");
+    assert_eq!(world.packhorse(["resume"]).code, 0);
+    assert_eq!(world.read("out"), "2\n3\n4\n");
+}
+
+#[test]
+fn lines_that_had_arrived_unread_are_kept_for_resume() {
+    use std::io::Write as _;
+    let world = World::new();
+    let path = world.fifo("queue");
+    let mut running = world.start(["run", "--slots", "1", "queue"]);
+    let mut queue = fs_err::OpenOptions::new().write(true).open(path).unwrap();
+    running.wait_for("run 1 started");
+    // Stopped, so that it finds the signal when it has read no more than remarks.
+    running.signal(Signal::STOP);
+    let stopped = rustix::process::WaitOptions::UNTRACED;
+    rustix::process::waitpid(Some(running.pid()), stopped).unwrap();
+    rustix::pipe::fcntl_setpipe_size(queue.file(), 256 * 1024).unwrap();
+    let remarks = "# a remark\n".repeat(12_000);
+    write!(queue, "{remarks}echo 1 >> out\necho 2 >> out\n").unwrap();
+    running.signal(Signal::INT);
+    running.signal(Signal::CONT);
+    let done = running.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    assert!(done.stdout.contains("2 left"), "{done:?}");
+    let done = world.packhorse(["resume"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(
+        done.stderr.contains("had not read all of its input"),
+        "{done:?}"
+    );
+    assert_eq!(world.read("out"), "1\n2\n");
+}
+
+/// The numbers of the tasks that were reported as succeeded.
+fn reported(done: &Done) -> Vec<usize> {
+    let lines = done.stdout.lines();
+    lines
+        .filter(|line| line.contains(" succeeded in "))
+        .filter_map(|line| line.strip_prefix("1.")?.split(' ').next()?.parse().ok())
+        .collect()
+}
+
+#[test]
+fn a_killed_run_loses_no_result_and_resume_runs_exactly_the_rest() {
+    const TASKS: usize = 120;
+    let world = World::new();
+    let commands: Vec<_> = (1..=TASKS).map(|n| format!("echo {n} >> ran\n")).collect();
+    world.write("commands.txt", commands.concat());
+    let mut safe = Vec::new();
+    for words in ["run --slots 2 commands.txt", "resume", "resume 1"] {
+        let mut running = world.start(words.split(' '));
+        for _ in 0..20 {
+            running.wait_for(" succeeded in ");
+        }
+        running.signal(Signal::KILL);
+        let done = running.finish();
+        assert_eq!(done.code, 137, "{done:?}");
+        safe.extend(reported(&done));
+        let list = json(&world.packhorse(["ls", "--json"]));
+        assert_eq!(list[0]["state"], "died");
+    }
+
+    let done = world.packhorse(["resume"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    safe.extend(reported(&done));
+    let ran = world.read("ran");
+    for number in 1..=TASKS {
+        let text = number.to_string();
+        let times = ran.lines().filter(|line| *line == text).count();
+        assert!(times >= 1, "{number} never ran");
+        let told = safe.iter().filter(|told| **told == number).count();
+        assert!(told <= 1, "{number} was reported, and ran again");
+    }
+    let list = json(&world.packhorse(["ls", "--json"]));
+    assert_eq!(list[0]["state"], "finished");
+    assert_eq!(list[0]["succeeded"], TASKS);
+    let done = world.packhorse(["resume"]);
+    assert!(done.stderr.contains("nothing to do"), "{done:?}");
+}
+
+#[test]
+fn resume_ends_what_a_killed_run_left_running() {
+    let world = World::new();
+    let said = world.fifo("said");
+    let mut running = world.start(["run", "--slots", "1"]);
+    running.send(
+        "true\ntest -e again && exit 0; setsid sleep 1000 & \
+         trap '' TERM; echo $$ $! > said; exec sleep 1001\n",
+    );
+    // What was reported is safe, and what came with it too.
+    running.wait_for("1.1 succeeded");
+    let pids = receive(&said);
+    running.signal(Signal::KILL);
+    assert_eq!(running.finish().code, 137);
+    let pids: Vec<_> = pids.split_whitespace().collect();
+    assert!(pids.iter().all(|pid| is_alive(pid)), "{pids:?}");
+    world.write("again", "");
+    let done = world.packhorse(["resume"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stderr.contains("still ran and were ended"), "{done:?}");
+    assert!(!pids.iter().any(|pid| is_alive(pid)), "{pids:?}");
+}
+
+#[test]
+fn a_run_that_is_still_running_cannot_be_resumed() {
+    let world = World::new();
+    let gate = world.fifo("gate");
+    let mut running = world.start(["run", "--slots", "1"]);
+    running.send("true\ncat gate\n");
+    running.wait_for("1.1 succeeded");
+    for verb in ["resume", "retry"] {
+        let done = world.packhorse([verb, "1"]);
+        assert_eq!(done.code, 2, "{done:?}");
+        assert!(done.stderr.contains("run 1 is still running"), "{done:?}");
+    }
+    let shown = world.packhorse(["show", "1"]).stdout;
+    assert!(shown.starts_with("run 1  running"), "{shown}");
+    release(&gate);
+    assert_eq!(running.finish().code, 0);
+}
+
+#[test]
+fn another_session_may_use_other_gpus() {
+    let world = World::new();
+    let fails = "echo $CUDA_VISIBLE_DEVICES >> out; test -e fixed\n";
+    world.packhorse_with(["run", "--gpus", "0"], fails);
+    assert_eq!(world.packhorse(["retry", "--gpus", "GPU-5"]).code, 1);
+    world.write("fixed", "");
+    assert_eq!(world.packhorse(["retry"]).code, 0);
+    assert_eq!(world.read("out"), "0\nGPU-5\n0\n");
+}
+
+#[test]
+fn another_session_runs_in_the_folder_of_the_first() {
+    let world = World::new();
+    assert_eq!(run(&world, "test -e fixed && pwd > out\n").code, 1);
+    world.write("fixed", "");
+    let mut command = world.command(["retry", "1"]);
+    command.current_dir("/");
+    assert_eq!(finish(command).code, 0);
+    assert_eq!(world.read("out").trim(), world.work().to_str().unwrap());
+}
+
+#[test]
+fn an_interrupted_sweep_runs_every_combination_once() {
+    let world = World::new();
+    let gate = world.fifo("gate");
+    let template = "echo {a} {b} >> out; test $PACKHORSE_TASK != 1.4 || cat gate";
+    let mut running = world.start([
+        "sweep", template, "-p", "a", "1..60", "-p", "b", "1..50", "-n", "30", "--run", "--slots",
+        "1",
+    ]);
+    running.wait_for("1.4 started");
+    assert_eq!(interrupt_at(&gate, running).code, 130);
+    assert_eq!(world.read("out").lines().count(), 4);
+    let done = world.packhorse(["resume"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let out = world.read("out");
+    let mut lines: Vec<_> = out.lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(lines.len(), 30, "{out}");
+    assert_eq!(out.lines().count(), 30, "{out}");
+}
+
+#[test]
+fn a_long_sweep_that_was_killed_is_generated_on_from_where_it_was() {
+    const TASKS: usize = 2100;
+    let world = World::new();
+    let said = world.fifo("said");
+    // Most of it has not even been generated by then.
+    let template =
+        "echo {n} >> out; test {n} != 3 || test -e again || {{ echo > said; sleep 1000; }}";
+    let mut running = world.start([
+        "sweep", template, "-p", "n", "1..2100", "--order", "grid", "--run", "--slots", "1",
+    ]);
+    receive(&said);
+    running.wait_for("1.2 succeeded");
+    running.signal(Signal::KILL);
+    running.finish();
+    world.write("again", "");
+    let done = world.packhorse(["resume", "--quiet"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let mut wanted = vec!["1".to_owned(), "2".into(), "3".into()];
+    wanted.extend((3..=TASKS).map(|n| n.to_string()));
+    let out = world.read("out");
+    assert!(out.lines().eq(wanted), "not all, twice, or in disorder");
+}
+
+#[test]
+fn the_state_folder_is_its_owners_alone() {
+    let mode = |world: &World| fs_err::metadata(world.home()).unwrap().permissions().mode() & 0o777;
+    let (fresh, open) = (World::new(), World::new());
+    run(&fresh, "true\n");
+    assert_eq!(mode(&fresh), 0o700);
+    // One that was there, and open to others, is closed.
+    fs_err::create_dir(open.home()).unwrap();
+    fs_err::set_permissions(open.home(), PermissionsExt::from_mode(0o755)).unwrap();
+    run(&open, "true\n");
+    assert_eq!(mode(&open), 0o700);
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_refused() {
+    let world = World::new();
+    run(&world, "true\n");
+    let database = fs_err::read_dir(world.home())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| fs_err::read(path).is_ok_and(|bytes| bytes.starts_with(b"SQLite format 3")))
+        .expect("the database");
+    let mut bytes = fs_err::read(&database).unwrap();
+    // Where SQLite keeps `user_version`, the most significant byte first.
+    bytes[60..64].copy_from_slice(&9999_u32.to_be_bytes());
+    fs_err::write(&database, bytes).unwrap();
+    for words in ["ls", "show 1", "retry 1", "run --slots 1 -- touch out"] {
+        let done = world.packhorse(words.split(' '));
+        assert_eq!(done.code, 2, "{words}: {done:?}");
+        assert!(
+            done.stderr.contains("is of version 9999"),
+            "{words}: {done:?}"
+        );
+        assert!(
+            done.stderr.contains("hint: use the newer packhorse"),
+            "{words}: {done:?}"
+        );
+    }
+    assert!(!world.work().join("out").exists());
+}

@@ -1,1 +1,374 @@
-//! To come.
+//! When the surroundings are not as they should be.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use crate::support::{Done, World, finish, finish_with};
+
+/// `packhorse` by way of a shell, which changes what it is given first.
+/// `"$@"` in the script is the command.
+fn through_shell(world: &World, script: &str, words: &[&str]) -> Command {
+    let fixed = ["-c", script, "sh", env!("CARGO_BIN_EXE_packhorse")];
+    world.program("sh", [&fixed[..], words].concat())
+}
+
+/// Files can grow to so many blocks of 512 bytes; then writing fails, as it
+/// does on a disk that is full.
+fn full_after(blocks: u32) -> String {
+    format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"")
+}
+
+#[test]
+fn a_log_that_cannot_grow_is_told_and_the_tasks_go_on() {
+    let world = World::new();
+    world.write(
+        "tasks",
+        "head -c 2000000 /dev/zero; echo > one\nfalse\necho small\n",
+    );
+    let words = ["run", "--slots", "1", "tasks"];
+    let done = finish(through_shell(&world, &full_after(1000), &words));
+    assert_eq!(done.code, 1, "{done:?}");
+    let warning = done.stdout.lines().find(|line| line.contains("warning"));
+    let warning = warning.expect("it is told");
+    assert!(
+        warning.starts_with("1.1 warning: the rest of its output is lost"),
+        "{warning}"
+    );
+    assert!(warning.contains("1.1.log"), "{warning}");
+    assert_eq!(done.stdout.matches("warning").count(), 1, "{}", done.stdout);
+    assert!(
+        done.stdout.contains("2 succeeded, 1 failed"),
+        "{}",
+        done.stdout
+    );
+    assert!(world.work().join("one").exists());
+    assert_eq!(world.packhorse(["logs", "3"]).stdout, "small\n");
+    // What was written before is there.
+    let log = world.packhorse(["logs", "1"]).stdout;
+    assert!((100_000..1_000_000).contains(&log.len()), "{}", log.len());
+}
+
+#[test]
+fn results_that_cannot_be_stored_are_told_and_the_tasks_go_on() {
+    let world = World::new();
+    world.write("tasks", "echo >> out\n".repeat(500));
+    let words = ["run", "--slots", "1", "-q", "tasks"];
+    let done = finish(through_shell(&world, &full_after(100), &words));
+    assert_eq!(world.read("out").len(), 500);
+    assert!(done.stdout.contains("500 succeeded"), "{}", done.stdout);
+    assert!(
+        done.stdout.contains("warning: the database"),
+        "{}",
+        done.stdout
+    );
+    assert!(
+        done.stderr.contains("could not be written"),
+        "{}",
+        done.stderr
+    );
+    assert_ne!(done.code, 0);
+}
+
+/// Takes something away while a task runs that writes after that, and another
+/// comes later.
+fn lose(what: impl FnOnce(&World)) -> (World, Done) {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let absolute = world.work().join("gate");
+    let first = format!("read x < {}; echo late", absolute.display());
+    world.write("tasks", format!("{first}\necho next\nfalse\n"));
+    let mut running = world.start(["run", "--slots", "1", "tasks"]);
+    running.wait_for("1.1 started");
+    what(&world);
+    gate.pass(1);
+    let done = running.finish();
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(
+        done.stdout.contains("2 succeeded, 1 failed"),
+        "{}",
+        done.stdout
+    );
+    (world, done)
+}
+
+#[test]
+fn a_log_folder_that_vanishes_is_made_again() {
+    let (world, _) = lose(|world| {
+        fs_err::remove_dir_all(world.home().join("runs/1/logs")).unwrap();
+    });
+    for (task, text) in [("1", "late\n"), ("2", "next\n")] {
+        assert_eq!(world.packhorse(["logs", task]).stdout, text);
+    }
+    let shown = world.packhorse(["show", "1"]).stdout;
+    assert!(shown.contains("2 succeeded, 1 failed"), "{shown}");
+}
+
+#[test]
+fn tasks_go_on_in_a_folder_that_was_removed() {
+    lose(|world| {
+        // It stays the running tasks' folder, though nobody can find it.
+        fs_err::rename(world.work(), world.home().join("elsewhere")).unwrap();
+        fs_err::create_dir(world.work()).unwrap();
+        fs_err::rename(
+            world.home().join("elsewhere/gate"),
+            world.work().join("gate"),
+        )
+        .unwrap();
+        fs_err::remove_dir_all(world.home().join("elsewhere")).unwrap();
+    });
+}
+
+#[test]
+fn a_run_cannot_begin_in_a_folder_that_was_removed() {
+    let world = World::new();
+    let script = "mkdir gone; cd gone; rmdir ../gone; exec \"$@\"";
+    let words = ["run", "--slots", "1", "--", "touch", "/dev/null"];
+    let done = finish(through_shell(&world, script, &words));
+    assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+    assert!(done.stderr.contains("current folder"), "{done:?}");
+}
+
+#[test]
+fn a_state_folder_that_cannot_be_made_is_named() {
+    let world = World::new();
+    let file = world.write("file", "");
+    let below = file.join("below");
+    // Nobody can make folders there, not even root.
+    for home in [file.as_path(), &below, "/proc/packhorse".as_ref()] {
+        for words in [
+            &["run", "--slots", "1", "--", "touch", "started"][..],
+            &["ls"],
+        ] {
+            let mut command = world.command(words);
+            command.env("PACKHORSE_HOME", home);
+            let done = finish(command);
+            if words[0] == "ls" && done.code == 0 {
+                // Nothing to list is as good as no folder.
+                assert_eq!(done.stdout, "no runs yet\n", "{done:?}");
+                continue;
+            }
+            assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+            let named = home.to_str().unwrap();
+            assert!(done.stderr.contains(named), "{named}: {}", done.stderr);
+        }
+    }
+    assert!(!world.work().join("started").exists());
+}
+
+#[test]
+fn the_state_folder_is_where_the_environment_says_and_its_owners_alone() {
+    for (variables, place) in [
+        (
+            &[("PACKHORSE_HOME", "own"), ("XDG_STATE_HOME", "xdg")][..],
+            "own",
+        ),
+        (
+            &[("XDG_STATE_HOME", "xdg"), ("HOME", "me")],
+            "xdg/packhorse",
+        ),
+        (
+            &[("XDG_STATE_HOME", ""), ("HOME", "me")],
+            "me/.local/state/packhorse",
+        ),
+        (&[("HOME", "me")], "me/.local/state/packhorse"),
+    ] {
+        let world = World::new();
+        let mut command = world.command(["run", "--slots", "1", "--", "true"]);
+        command.env_remove("PACKHORSE_HOME").env_remove("HOME");
+        for (name, folder) in variables {
+            let folder = match *folder {
+                "" => String::new(),
+                folder => world.work().join(folder).to_str().unwrap().to_owned(),
+            };
+            command.env(name, folder);
+        }
+        assert_eq!(finish(command).code, 0);
+        let folder = world.work().join(place);
+        let mode = fs_err::metadata(&folder).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{place}");
+        assert!(folder.join("packhorse.db").exists(), "{place}");
+    }
+}
+
+#[test]
+fn a_closed_standard_input_is_an_empty_one() {
+    let world = World::new();
+    let closed = "exec \"$@\" <&-";
+    let done = finish(through_shell(&world, closed, &["run", "--slots", "1"]));
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("0 succeeded"), "{done:?}");
+    // What is started must not get our files for its standard input.
+    let words = [
+        "run",
+        "--slots",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        "cat > got; echo ok >> got",
+    ];
+    let done = finish(through_shell(&world, closed, &words));
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(world.read("got"), "ok\n");
+}
+
+#[test]
+fn a_closed_standard_output_does_not_stop_a_run() {
+    for script in [
+        "exec \"$@\" >&-",
+        "exec \"$@\" >&- 2>&-",
+        "exec \"$@\" > /dev/full",
+    ] {
+        let world = World::new();
+        let command = through_shell(&world, script, &["run", "--slots", "1"]);
+        let done = finish_with(command, "echo text\necho done > out\n");
+        assert_eq!(done.code, 0, "{script}: {done:?}");
+        assert_eq!(world.read("out"), "done\n");
+        // Nor does any output end up in one of our own files.
+        assert_eq!(world.packhorse(["logs", "1"]).stdout, "text\n");
+    }
+}
+
+#[test]
+fn thousands_of_blank_lines_and_comments_are_no_tasks() {
+    let world = World::new();
+    let nothing = "\n# nothing\n".repeat(10_000);
+    let input = format!("{nothing}true\n{nothing}true\ntrue\n{nothing}");
+    let done = world.packhorse_with(["run", "--slots", "1"], input);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("run 1 ended: 3 succeeded"), "{done:?}");
+}
+
+#[test]
+fn a_command_cannot_control_the_terminal() {
+    let world = World::new();
+    let done = world.packhorse_with(["run", "--slots", "1"], "false '\x1b[2J\x07\x08'\n");
+    let shown = world.packhorse(["show", "1"]);
+    let listed = world.packhorse(["run", "--slots", "1", "--", "true", "\x1b[2J"]);
+    let runs = world.packhorse(["ls"]);
+    for output in [&done.stdout, &shown.stdout, &listed.stdout, &runs.stdout] {
+        let dangerous = output.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(dangerous, None, "{output}");
+    }
+    assert!(shown.stdout.contains("false '\u{fffd}[2J"), "{shown:?}");
+}
+
+#[test]
+fn variables_that_are_no_text_reach_the_tasks() {
+    let world = World::new();
+    let mut command = world.command([
+        "run",
+        "--slots",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        "printenv ODD > out",
+    ]);
+    command.env("ODD", OsStr::from_bytes(b"\xff=\xfe"));
+    assert_eq!(finish(command).code, 0);
+    assert_eq!(
+        fs_err::read(world.work().join("out")).unwrap(),
+        b"\xff=\xfe\n"
+    );
+}
+
+#[test]
+fn thousands_of_gpus_can_be_named() {
+    let world = World::new();
+    let uuids: Vec<String> = (0..2000)
+        .map(|number| format!("GPU-5c2f0000-0000-4000-8000-{number:012}"))
+        .collect();
+    for values in [vec![uuids.join(",")], uuids.clone()] {
+        let mut command = world.command(["run", "--gpus"]);
+        command
+            .args(values)
+            .args(["--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES > out"]);
+        assert_eq!(finish(command).code, 0);
+        assert!(uuids.contains(&world.read("out").trim_end().to_owned()));
+    }
+}
+
+#[test]
+fn help_and_version_are_there_for_every_subcommand() {
+    let world = World::new();
+    let help = world.packhorse(["--help"]);
+    assert_eq!(help.code, 0);
+    let verbs = [
+        "run",
+        "sweep",
+        "gpus",
+        "ls",
+        "show",
+        "logs",
+        "retry",
+        "resume",
+        "completions",
+        "man",
+    ];
+    for verb in verbs {
+        assert!(
+            help.stdout.contains(&format!("\n  {verb} ")),
+            "{verb}: {}",
+            help.stdout
+        );
+        let done = world.packhorse([verb, "--help"]);
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{verb}");
+        assert!(
+            done.stdout.contains(&format!("Usage: packhorse {verb}")),
+            "{}",
+            done.stdout
+        );
+    }
+    let version = world.packhorse(["--version"]);
+    assert_eq!(
+        version.stdout,
+        concat!("packhorse ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+    assert!(!world.home().exists(), "help needs no state");
+}
+
+#[test]
+fn what_is_not_understood_is_wrong_usage() {
+    let world = World::new();
+    for (words, wanted) in [
+        (&[][..], "Usage: packhorse"),
+        (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
+        (&["swep"], "'sweep'"),
+        (&["run", "--frobnicate"], "--frobnicate"),
+        (
+            &["run", "--gpus", "0", "--slots", "1"],
+            "cannot be used with",
+        ),
+        (&["run", "no-such-file"], "no-such-file"),
+    ] {
+        let done = world.packhorse(words);
+        assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{words:?}");
+        assert!(done.stderr.contains(wanted), "{words:?}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    let world = World::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let done = world.packhorse(["completions", shell]);
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{shell}");
+        assert!(done.stdout.contains("sampling-mode"), "{shell}");
+    }
+    let bash = world.packhorse(["completions", "bash"]).stdout;
+    let checked = finish_with(world.program("bash", ["-n"]), bash);
+    assert_eq!((checked.code, checked.stderr.as_str()), (0, ""));
+
+    let done = world.packhorse(["man", "new/man1"]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""));
+    let page = world.read("new/man1/packhorse-run.1");
+    assert!(page.starts_with(".ie") || page.contains(".TH"), "{page}");
+    assert!(
+        page.contains("per\\-gpu") || page.contains("per-gpu"),
+        "{page}"
+    );
+    assert!(world.work().join("new/man1/packhorse.1").exists());
+}

@@ -18,7 +18,7 @@ fn told(events: &[Value], task: &str) -> Vec<String> {
         .filter(|event| event["task"] == task)
         .map(|event| match event["outcome"].as_str() {
             Some(outcome) => outcome.to_owned(),
-            None => event["event"].as_str().unwrap().to_owned(),
+            None => event["event"].as_str().expect("a name").to_owned(),
         })
         .collect()
 }
@@ -80,7 +80,10 @@ fn blank_lines_and_remarks_are_skipped() {
 #[test]
 fn a_backslash_continues_the_line() {
     let world = World::new();
-    let done = run(&world, "echo one \\\n  two \\\n  three >> out\necho four >> out\n");
+    let done = run(
+        &world,
+        "echo one \\\n  two \\\n  three >> out\necho four >> out\n",
+    );
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.read("out"), "one two three\nfour\n");
 }
@@ -88,7 +91,10 @@ fn a_backslash_continues_the_line() {
 #[test]
 fn windows_line_ends_are_no_part_of_the_command() {
     let world = World::new();
-    let done = run(&world, "echo one >> out\r\n\r\n# x\r\necho two >> out\r\ntouch plain\r\n");
+    let done = run(
+        &world,
+        "echo one >> out\r\n\r\n# x\r\necho two >> out\r\ntouch plain\r\n",
+    );
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.read("out"), "one\ntwo\n");
     assert!(world.work().join("plain").exists());
@@ -130,30 +136,30 @@ fn a_directive_pins_a_task_to_cores() {
     assert_eq!(done.code, 0, "{done:?}");
     let given = world.read("given");
     assert!(given.trim().parse::<u32>().is_ok(), "one core: {given}");
-    assert_eq!(world.read("allowed"), format!("Cpus_allowed_list:\t{given}"));
+    assert_eq!(
+        world.read("allowed"),
+        format!("Cpus_allowed_list:\t{given}")
+    );
 }
 
 #[test]
-fn higher_priority_goes_first_and_equals_keep_their_order() {
+fn the_lower_priority_number_goes_first_and_equals_keep_their_order() {
     let world = World::new();
     let gate = world.fifo("gate");
     world.write(
         "commands.txt",
         "cat gate\n\
-         #packhorse priority=-1\necho last >> out\n\
+         #packhorse priority=9\necho last >> out\n\
          echo third >> out\n\
-         #packhorse priority=7\necho first >> out\n\
-         #packhorse priority=7\necho second >> out\n\
+         #packhorse priority=-7\necho first >> out\n\
+         #packhorse priority=-7\necho second >> out\n\
          echo fourth >> out\n",
     );
     let mut running = world.start(["run", "--slots", "1", "--json", "commands.txt"]);
     running.wait_for("\"complete\":true");
     release(&gate);
     assert_eq!(running.finish().code, 0);
-    assert_eq!(
-        world.read("out"),
-        "first\nsecond\nthird\nfourth\nlast\n"
-    );
+    assert_eq!(world.read("out"), "first\nsecond\nthird\nfourth\nlast\n");
 }
 
 #[test]
@@ -175,7 +181,8 @@ fn a_directive_sets_a_time_limit() {
     let done = run(&world, "#packhorse timeout=100ms\ncat never\n");
     assert_eq!(done.code, 1, "{done:?}");
     assert!(
-        done.stdout.contains("1.1  ran past its time limit: cat never"),
+        done.stdout
+            .contains("1.1  ran past its time limit: cat never"),
         "{done:?}"
     );
 }
@@ -234,7 +241,10 @@ fn a_mistake_in_a_file_starts_nothing() {
     world.write("bad.txt", "touch out\n\n#packhorse prioriti=3\ntouch out\n");
     let done = world.packhorse(["run", "--slots", "1", "good.txt", "bad.txt"]);
     assert_eq!(done.code, 2, "{done:?}");
-    assert!(done.stderr.contains("there is no option `prioriti`"), "{done:?}");
+    assert!(
+        done.stderr.contains("there is no option `prioriti`"),
+        "{done:?}"
+    );
     assert!(done.stderr.contains("bad.txt:3:12"), "{done:?}");
     assert!(done.stderr.contains("did you mean `priority`?"), "{done:?}");
     assert!(done.stderr.contains("nothing was started"), "{done:?}");
@@ -259,7 +269,6 @@ fn a_mistake_in_a_pipe_is_said_and_the_others_run() {
         ["run", "--gpus", "0,1"],
         "echo one >> out\n\
          #packhorse retries=many\necho bad >> out\n\
-         #packhorse gpus=3\necho too much >> out\n\
          #packhorse gpus=2\necho two >> out\n",
     );
     assert_eq!(done.code, 1, "{done:?}");
@@ -268,7 +277,19 @@ fn a_mistake_in_a_pipe_is_said_and_the_others_run() {
     assert_eq!(lines, ["one", "two"], "{done:?}");
     assert!(done.stdout.contains("a line was not run"), "{done:?}");
     assert!(done.stdout.contains("standard input:2:20"), "{done:?}");
-    assert!(done.stdout.contains("3 GPUs"), "{done:?}");
+    assert!(!done.stdout.contains("failure"), "no task failed: {done:?}");
+}
+
+#[test]
+fn a_wish_in_a_pipe_that_can_never_be_met_fails_and_the_others_run() {
+    let world = World::new();
+    let done = world.packhorse_with(
+        ["run", "--gpus", "0,1"],
+        "#packhorse gpus=3\necho too much >> out\necho one >> out\n",
+    );
+    assert_eq!(done.code, 1, "{done:?}");
+    assert_eq!(world.read("out"), "one\n");
+    assert!(done.stdout.contains("1.1  it needs 3 GPUs"), "{done:?}");
 }
 
 #[test]
@@ -285,7 +306,15 @@ fn bytes_that_are_no_text_reach_the_command() {
 #[test]
 fn bytes_that_are_no_text_survive_the_store() {
     let world = World::new();
-    let words = [&b"run"[..], b"--slots", b"1", b"--", b"cp", b"from-\xff", b"to"];
+    let words = [
+        &b"run"[..],
+        b"--slots",
+        b"1",
+        b"--",
+        b"cp",
+        b"from-\xff",
+        b"to",
+    ];
     let words = words.map(std::ffi::OsStr::from_bytes);
     assert_eq!(world.packhorse(words).code, 1);
     let from = world.work().join(words[5]);
@@ -310,14 +339,15 @@ fn more_lines_than_are_kept_in_memory_run_once_each_and_in_order() {
     const LINES: u32 = 2500;
     let world = World::new();
     let gate = world.fifo("gate");
-    let commands: String = (1..=LINES).map(|n| format!("echo {n} >> out\n")).collect();
-    world.write("commands.txt", "cat gate\n".to_owned() + &commands);
+    let commands: Vec<_> = (1..=LINES).map(|n| format!("echo {n} >> out\n")).collect();
+    world.write("commands.txt", "cat gate\n".to_owned() + &commands.concat());
     let mut running = world.start(["run", "--slots", "1", "--json", "commands.txt"]);
     // All are known before the second one can start.
     running.wait_for("\"complete\":true");
     release(&gate);
     let done = running.finish();
     assert_eq!(done.code, 0, "{}", done.stderr);
-    let wanted: String = (1..=LINES).map(|n| format!("{n}\n")).collect();
-    assert!(world.read("out") == wanted, "not all, twice, or in disorder");
+    let ran = world.read("out");
+    let wanted = (1..=LINES).map(|n| n.to_string());
+    assert!(ran.lines().eq(wanted), "not all, twice, or in disorder");
 }

@@ -1,1 +1,391 @@
-//! To come.
+//! The view on a terminal: a real pseudo-terminal, and a small model of what a
+//! person would see on it.
+
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::support::World;
+
+/// A program on a terminal of its own.
+struct Terminal {
+    child: Child,
+    master: OwnedFd,
+    columns: u16,
+    rows: u16,
+    seen: Vec<u8>,
+}
+
+impl Terminal {
+    fn start(mut command: Command, columns: u16, rows: u16) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC);
+        let master = master.unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave = rustix::fs::open(name, flags, Mode::empty()).unwrap();
+        tcsetwinsize(&slave, size(columns, rows)).unwrap();
+        let child = command
+            .stdout(Stdio::from(slave.try_clone().unwrap()))
+            .stderr(Stdio::from(slave))
+            .spawn()
+            .unwrap();
+        Self {
+            child,
+            master,
+            columns,
+            rows,
+            seen: Vec::new(),
+        }
+    }
+
+    /// Makes it narrower or wider, as a person does with the mouse.
+    fn resize(&mut self, columns: u16) {
+        self.columns = columns;
+        tcsetwinsize(&self.master, size(columns, self.rows)).unwrap();
+        kill_process(Pid::from_child(&self.child), Signal::WINCH).unwrap();
+    }
+
+    /// Reads a bit more; false when the program is gone.
+    fn read(&mut self) -> bool {
+        let mut buffer = [0; 4096];
+        // A terminal that nobody writes to any longer is an I/O error.
+        let length = rustix::io::read(&self.master, &mut buffer).unwrap_or(0);
+        self.seen.extend_from_slice(&buffer[..length]);
+        length > 0
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.seen).into_owned()
+    }
+
+    /// Reads until this text has come.
+    fn wait_for(&mut self, text: &str) {
+        while !self.text().contains(text) {
+            assert!(self.read(), "it ended without `{text}`:\n{}", self.text());
+        }
+    }
+
+    /// What a person sees now, and could see by scrolling back.
+    fn screen(&self) -> Vec<String> {
+        screen(&self.text(), self.columns.into(), self.rows.into())
+    }
+
+    /// Reads to the end, and gives the exit status.
+    fn finish(&mut self) -> i32 {
+        while self.read() {}
+        self.child.wait().unwrap().code().unwrap()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // A test that failed leaves nothing behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn size(columns: u16, rows: u16) -> Winsize {
+    Winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    }
+}
+
+/// The lines on a terminal of this size after this text, with those that have
+/// scrolled away. Knows what the view needs, and refuses anything else.
+fn screen(text: &str, width: usize, height: usize) -> Vec<String> {
+    let mut lines: Vec<Vec<char>> = vec![Vec::new()];
+    let (mut row, mut column) = (0_usize, 0);
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            '\r' => column = 0,
+            '\n' => row += 1,
+            '\x1b' => {
+                let end = rest.find(|c: char| c.is_ascii_alphabetic());
+                // What has come so far may end within a sequence.
+                let Some(end) = end else { break };
+                let (parameter, last) = (&rest[1..end], &rest[end..=end]);
+                rest = &rest[end + 1..];
+                match (last, parameter) {
+                    ("A", rows) => {
+                        let top = lines.len().saturating_sub(height);
+                        row = top.max(row.saturating_sub(rows.parse().unwrap()));
+                    }
+                    ("J", "") => {
+                        lines.truncate(row + 1);
+                        lines[row].truncate(column);
+                    }
+                    ("m", _) => {}
+                    other => panic!("an unknown sequence: {other:?}"),
+                }
+            }
+            c if c.is_control() => panic!("an unknown control character: {c:?}"),
+            c => {
+                if column == width {
+                    (row, column) = (row + 1, 0);
+                }
+                if lines.len() == row {
+                    lines.push(Vec::new());
+                }
+                lines[row].truncate(column);
+                lines[row].push(c);
+                column += 1;
+            }
+        }
+        if lines.len() == row {
+            lines.push(Vec::new());
+        }
+    }
+    let mut lines: Vec<String> = lines.iter().map(|line| line.iter().collect()).collect();
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines
+}
+
+/// `packhorse run` with a file of these commands, on a capable terminal.
+fn run(world: &World, commands: &str, words: &[&str]) -> Command {
+    world.write("commands", commands);
+    let mut command = world.command([&["run", "commands"], words].concat());
+    command.env("TERM", "xterm-256color");
+    command
+}
+
+const WAIT: &str = "read x < gate\n";
+
+#[test]
+fn gpus_are_shown_with_what_runs_on_them() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let command = run(&world, &WAIT.repeat(2), &["--gpus", "0,1,GPU-5c2f"]);
+    let mut terminal = Terminal::start(command, 80, 24);
+    terminal.wait_for("0/2 done, 2 running, 0 waiting");
+    let screen = terminal.screen();
+    assert!(
+        screen[0].starts_with(" GPU 0     1.1  read x < gate "),
+        "{screen:#?}"
+    );
+    assert!(
+        screen[1].starts_with(" GPU 1     1.2  read x < gate "),
+        "{screen:#?}"
+    );
+    assert!(screen[0].ends_with('s'), "{screen:#?}");
+    assert_eq!(screen[2], " GPU-5c2f  idle");
+    gate.pass(2);
+    assert_eq!(terminal.finish(), 0);
+    let screen = terminal.screen();
+    assert_eq!(screen.len(), 1, "{screen:#?}");
+    assert!(
+        screen[0].starts_with("run 1 ended: 2 succeeded in "),
+        "{screen:#?}"
+    );
+}
+
+#[test]
+fn tasks_that_share_a_gpu_and_tasks_without_one_have_lines_too() {
+    for (words, begin) in [
+        (
+            &["--gpus", "0", "-g", "0.5"][..],
+            [" GPU 0  1.1  read", " GPU 0  1.2  read"],
+        ),
+        (&["--slots", "2"], [" 1.1  read", " 1.2  read"]),
+    ] {
+        let world = World::new();
+        let gate = world.gate("gate");
+        let mut terminal = Terminal::start(run(&world, &WAIT.repeat(5), words), 80, 24);
+        terminal.wait_for("0/5 done, 2 running, 3 waiting");
+        for (line, begin) in terminal.screen().iter().zip(begin) {
+            assert!(line.starts_with(begin), "{line}");
+        }
+        gate.pass(5);
+        assert_eq!(terminal.finish(), 0);
+    }
+}
+
+#[test]
+fn failures_scroll_away_above_the_view_and_stay() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let command = run(&world, &format!("exit 3\n{WAIT}"), &["--gpus", "0"]);
+    let mut terminal = Terminal::start(command, 120, 24);
+    terminal.wait_for("1/2 done, 1 failed, 1 running");
+    let screen = terminal.screen();
+    assert!(screen[0].starts_with("1.1 failed after "), "{screen:#?}");
+    assert!(screen[0].ends_with(": exit status 3"), "{screen:#?}");
+    assert!(screen[1].starts_with(" GPU 0  1.2  read x"), "{screen:#?}");
+    gate.pass(1);
+    assert_eq!(terminal.finish(), 1);
+    let screen = terminal.screen();
+    assert!(screen[0].starts_with("1.1 failed after "), "{screen:#?}");
+    assert_eq!(screen[1..3], ["1 failure:", "  1.1  exit status 3: exit 3"]);
+    let summary = "run 1 ended: 1 succeeded, 1 failed in ";
+    assert!(screen[3].starts_with(summary), "{screen:#?}");
+    assert!(screen[4].starts_with("hint: "), "{screen:#?}");
+    assert_eq!(screen.len(), 5);
+}
+
+#[test]
+fn what_tasks_write_stays_above_the_view_and_cannot_spoil_it() {
+    let world = World::new();
+    let commands = "echo hello\nprintf 'a\\033[2Jb\\n\\007'\n";
+    let command = run(&world, commands, &["--slots", "1", "--output", "lines"]);
+    let mut terminal = Terminal::start(command, 80, 24);
+    assert_eq!(terminal.finish(), 0);
+    let screen = terminal.screen();
+    let wanted = ["1.1 | hello", "1.2 | a\u{fffd}[2Jb", "1.2 | \u{fffd}"];
+    assert_eq!(screen[..3], wanted);
+    assert!(
+        screen[3].starts_with("run 1 ended: 2 succeeded"),
+        "{screen:#?}"
+    );
+}
+
+#[test]
+fn the_view_is_drawn_at_most_ten_times_a_second() {
+    let world = World::new();
+    let command = run(&world, &"true\n".repeat(1500), &["--slots", "2"]);
+    let began = Instant::now();
+    let mut terminal = Terminal::start(command, 80, 24);
+    assert_eq!(terminal.finish(), 0);
+    let allowed = began.elapsed().as_millis() / Duration::from_millis(100).as_millis();
+    let drawn = terminal.text().matches("\x1b[J").count() as u128;
+    // One more for the drawing at the very end.
+    assert!((1..=allowed + 1).contains(&drawn), "{drawn} of {allowed}");
+    assert_eq!(terminal.screen().len(), 1, "{:#?}", terminal.screen());
+}
+
+#[test]
+fn there_are_colours_unless_they_are_not_wanted() {
+    for (value, coloured) in [(None, true), (Some(""), true), (Some("1"), false)] {
+        let world = World::new();
+        let mut command = run(&world, "false\ntrue\n", &["--slots", "1"]);
+        command.envs(value.map(|value| ("NO_COLOR", value)));
+        let mut terminal = Terminal::start(command, 80, 24);
+        assert_eq!(terminal.finish(), 1);
+        let text = terminal.text();
+        let colours = text.split("\x1b[").filter(|part| {
+            part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';')
+                .starts_with('m')
+        });
+        assert_eq!(colours.count() > 0, coloured, "{text:?}");
+        assert!(terminal.screen()[0].starts_with("1.1 failed"), "{text:?}");
+    }
+}
+
+/// The lines of the view as they were written, without colours.
+fn view_lines(text: &str) -> Vec<String> {
+    let (view, _) = text.split_once("run 1 ended").unwrap();
+    view.split('\n')
+        .map(|line| screen(line, usize::MAX, 1).concat())
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+#[test]
+fn a_narrow_terminal_does_not_break_lines() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let long = format!("read x < gate; : {}\n", "long ".repeat(40));
+    let gpus = ["--gpus", "GPU-5c2f0000-0000-4000-8000-00000000fa4e,1"];
+    let mut terminal = Terminal::start(run(&world, &long.repeat(3), &gpus), 20, 24);
+    terminal.wait_for(" ───");
+    gate.pass(3);
+    assert_eq!(terminal.finish(), 0);
+    for line in view_lines(&terminal.text()) {
+        assert!(line.chars().count() <= 20, "{line}");
+    }
+    let screen = terminal.screen().concat();
+    assert!(
+        screen.starts_with("run 1 ended: 3 succeeded in "),
+        "{screen}"
+    );
+}
+
+#[test]
+fn a_terminal_that_becomes_narrower_is_drawn_anew() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let command = run(&world, &WAIT.repeat(2), &["--gpus", "0"]);
+    let mut terminal = Terminal::start(command, 100, 24);
+    terminal.wait_for("0/2 done, 1 running, 1 waiting");
+    terminal.resize(45);
+    gate.pass(1);
+    terminal.wait_for("1/2 done");
+    gate.pass(1);
+    assert_eq!(terminal.finish(), 0);
+    let lines = view_lines(&terminal.text());
+    assert!(
+        lines.iter().any(|line| line.chars().count() > 45),
+        "{lines:#?}"
+    );
+    let later = lines.iter().position(|line| line.contains("1/2 done"));
+    for line in &lines[later.unwrap()..] {
+        assert!(line.chars().count() <= 45, "{line}");
+    }
+}
+
+#[test]
+fn more_gpus_than_lines_do_not_run_over_the_top() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let gpus: Vec<String> = (0..30).map(|number| number.to_string()).collect();
+    let command = run(&world, &WAIT.repeat(2), &["--gpus", &gpus.join(",")]);
+    let mut terminal = Terminal::start(command, 80, 8);
+    terminal.wait_for("0/2 done, 2 running");
+    let screen = terminal.screen();
+    assert!(screen.len() < 8, "{screen:#?}");
+    assert!(
+        screen.iter().any(|line| line.contains(" more")),
+        "{screen:#?}"
+    );
+    gate.pass(2);
+    assert_eq!(terminal.finish(), 0);
+    assert_eq!(terminal.screen().len(), 1, "{:#?}", terminal.screen());
+}
+
+#[test]
+fn where_nothing_can_be_drawn_there_are_plain_lines() {
+    for term in [Some("dumb"), None] {
+        let world = World::new();
+        let mut command = run(&world, "true\n", &["--gpus", "0"]);
+        command.env_remove("TERM");
+        command.envs(term.map(|term| ("TERM", term)));
+        let mut terminal = Terminal::start(command, 80, 24);
+        assert_eq!(terminal.finish(), 0);
+        assert!(!terminal.text().contains('\x1b'), "{:?}", terminal.text());
+        assert_eq!(terminal.screen()[1], "1.1 started on GPU 0: true");
+    }
+    // A capable terminal, but our output goes elsewhere.
+    let world = World::new();
+    let done = crate::support::finish(run(&world, "true\n", &["--gpus", "0"]));
+    assert!(!done.stdout.contains('\x1b'), "{done:?}");
+    assert!(
+        done.stdout.contains("1.1 started on GPU 0: true\n"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_quiet_run_draws_nothing() {
+    let world = World::new();
+    let mut terminal = Terminal::start(run(&world, "true\n", &["--gpus", "0", "-q"]), 80, 24);
+    assert_eq!(terminal.finish(), 0);
+    let screen = terminal.screen();
+    assert!(!terminal.text().contains('\x1b'), "{screen:#?}");
+    assert!(
+        screen[0].starts_with("run 1 ended: 1 succeeded"),
+        "{screen:#?}"
+    );
+}

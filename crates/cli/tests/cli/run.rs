@@ -162,7 +162,7 @@ fn failures_are_listed_at_the_end_and_in_the_exit_status() {
     let world = World::new();
     let done = world.packhorse_with(
         ["run", "--slots", "1"],
-        "exit 3\ntrue\nsh -c 'kill -SEGV $$'\ntrue\n",
+        "exit 3\ntrue\nexec sh -c 'kill -SEGV $$'\ntrue\n",
     );
     assert_eq!(done.code, 1);
     let end = done.stdout.split("2 failures:\n").nth(1).expect("the list");
@@ -170,7 +170,7 @@ fn failures_are_listed_at_the_end_and_in_the_exit_status() {
     assert_eq!(lines[0], "  1.1  exit status 3: exit 3");
     assert_eq!(
         lines[1],
-        "  1.3  killed by SIGSEGV: sh -c 'kill -SEGV $$'"
+        "  1.3  killed by SIGSEGV: exec sh -c 'kill -SEGV $$'"
     );
     assert!(
         lines[2].starts_with("run 1 ended: 2 succeeded, 2 failed in "),
@@ -237,15 +237,7 @@ fn a_task_past_its_time_limit_may_clean_up() {
     let world = World::new();
     world.fifo("never");
     let done = world.packhorse_with(
-        [
-            "run",
-            "--slots",
-            "1",
-            "--timeout",
-            "500ms",
-            "--grace",
-            "1h",
-        ],
+        ["run", "--slots", "1", "--timeout", "500ms", "--grace", "1h"],
         "trap 'echo cleaned > out; exit 0' TERM; cat never & wait\n",
     );
     assert_eq!(done.code, 1, "{done:?}");
@@ -341,10 +333,16 @@ fn wrong_usage_starts_nothing_and_makes_no_run() {
         ("run --slots 2 -g 1 -- touch out", "hint: leave out one"),
         ("run --slots 2 --gpus 0 -- touch out", "cannot be used with"),
         ("run --slots 0 -- touch out", "invalid value '0'"),
-        ("run --gpus 0 -g some -- touch out", "is not an amount of GPUs"),
+        (
+            "run --gpus 0 -g some -- touch out",
+            "is not an amount of GPUs",
+        ),
         ("run --gpus 0 -g -1 -- touch out", "-1"),
         ("run --gpus 0,0 -- touch out", "0"),
-        ("run --gpus 0 --timeout soon -- touch out", "a length of time"),
+        (
+            "run --gpus 0 --timeout soon -- touch out",
+            "a length of time",
+        ),
         ("run -- touch out", "hint: name them with --gpus 0,1"),
         ("run ok.txt", "hint: name them with --gpus 0,1"),
         ("run --slots 1 ok.txt missing.txt", "`missing.txt`"),

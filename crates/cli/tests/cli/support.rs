@@ -89,6 +89,9 @@ impl World {
             .env("HOME", self.folder.path())
             .env("PACKHORSE_HOME", self.home())
             .env("TZ", "UTC")
+            // A test that wants GPUs brings its own.
+            .env("PACKHORSE_NVML_LIBRARY", "none")
+            .env("PACKHORSE_SYSFS", self.folder.path().join("no-sys"))
             .stdin(Stdio::null());
         command
     }
@@ -115,7 +118,7 @@ impl World {
 
 /// Runs a command to its end.
 pub fn finish(mut command: Command) -> Done {
-    done(command.output().expect("it can be started"))
+    done(&command.output().expect("it can be started"))
 }
 
 /// Runs a command to its end with this standard input.
@@ -133,10 +136,10 @@ pub fn finish_with(mut command: Command, input: impl AsRef<[u8]>) -> Done {
     let output = child.wait_with_output().unwrap();
     // It may also end without reading everything.
     let _ = writer.join().unwrap();
-    done(output)
+    done(&output)
 }
 
-fn done(output: std::process::Output) -> Done {
+fn done(output: &std::process::Output) -> Done {
     use std::os::unix::process::ExitStatusExt as _;
     let status = output.status;
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
@@ -269,4 +272,43 @@ pub fn is_alive(pid: &str) -> bool {
     let stat = fs_err::read_to_string(format!("/proc/{}/stat", pid.trim()));
     // The state follows the name, which is in brackets.
     stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))
+}
+
+impl World {
+    /// Makes a named pipe for tasks to wait at with `read x < NAME`.
+    pub fn gate(&self, name: &str) -> Gate {
+        let pipe = self.fifo(name);
+        // For reading too: so it opens at once, and what was let through early
+        // stays in the pipe.
+        let file = fs_err::OpenOptions::new().read(true).write(true).open(pipe);
+        Gate(file.unwrap())
+    }
+}
+
+/// Where tasks wait. When it is dropped nobody waits any longer.
+pub struct Gate(fs_err::File);
+
+impl Gate {
+    /// Lets so many tasks through, now or when they come.
+    pub fn pass(&self, tasks: usize) {
+        // `read` takes a byte at a time: each task gets one line of one byte.
+        (&self.0).write_all(&vec![b'\n'; tasks]).unwrap();
+    }
+}
+
+/// Runs a command whose reader has seen enough after the first line.
+pub fn cut_short(mut command: Command) -> Done {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it can be started");
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    drop(stdout);
+    Done {
+        stdout: line,
+        ..done(&child.wait_with_output().unwrap())
+    }
 }

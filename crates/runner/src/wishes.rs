@@ -1,0 +1,129 @@
+//! Tasks that ask for something themselves: more or less of the machine, another
+//! place in the order, other tasks to come first.
+
+use std::sync::Arc;
+
+use packhorse_core::{self as core, Submission};
+use packhorse_intake::lines::Options;
+use packhorse_model::{Command, GpuRequest, Outcome, TaskId};
+use packhorse_store::{NewTask, Overrides, Record, StoredTask, TimeLimit};
+
+use crate::RunError;
+use crate::run::{Known, Run};
+
+/// Whether the task has no wishes of its own.
+pub(crate) fn is_plain(task: &StoredTask) -> bool {
+    task.name.is_none() && task.after.is_empty() && task.overrides == Overrides::default()
+}
+
+impl Run<'_> {
+    /// The record of a line with directives.
+    pub(crate) fn wishful(&mut self, number: u32, command: Command, options: Options) -> NewTask {
+        let mut task = NewTask::plain(number, command);
+        // The names were checked when the line was read.
+        let after = options
+            .after
+            .iter()
+            .filter_map(|name| self.feed.names.get(name));
+        task.after = after.copied().collect();
+        if let Some(name) = options.name {
+            task.name = Some(name.as_str().into());
+            self.feed.names.insert(name, number);
+        }
+        task.overrides = Some(Box::new(Overrides {
+            gpus: options.gpus,
+            cores: options.cores,
+            priority: options.priority,
+            retries: options.retries,
+            time_limit: options.time_limit.map(TimeLimit::After),
+        }));
+        task
+    }
+
+    /// Gives the core a task of an earlier moment or session.
+    pub(crate) fn submit_stored(&mut self, task: StoredTask) -> Result<(), RunError> {
+        let mut submission = self.settings.defaults.submission(task.id);
+        if is_plain(&task) {
+            self.submit_plain(submission, Arc::new(task.command), task.attempts);
+            return Ok(());
+        }
+        self.lay_over(&task.overrides, &mut submission);
+        let known = Known::new(Arc::new(task.command), task.attempts, submission.retries);
+        self.submit_after(submission, known, &task.after)
+    }
+
+    /// Gives the core a task that comes after others, unless it is known already
+    /// that one of those did not succeed.
+    pub(crate) fn submit_after(
+        &mut self,
+        mut submission: Submission,
+        known: Known,
+        after: &[u32],
+    ) -> Result<(), RunError> {
+        for &number in after {
+            let id = TaskId::new(self.id, number);
+            match self.outcome_beyond_core(id)? {
+                Some(Outcome::Succeeded) => {}
+                Some(_) => {
+                    self.skip(submission.id, known);
+                    return Ok(());
+                }
+                None => submission.after.push(id),
+            }
+        }
+        self.submit(submission, known);
+        Ok(())
+    }
+
+    /// How a task came out that the core does not know: it was refused, or
+    /// settled in an earlier session.
+    fn outcome_beyond_core(&mut self, id: TaskId) -> Result<Option<Outcome>, RunError> {
+        if let Some(outcome) = self.feed.decided.get(&id.number) {
+            return Ok(Some(*outcome));
+        }
+        let now = self.now();
+        if !self.feed.resumed || core::explain(&self.state, id, now).is_some() {
+            return Ok(None);
+        }
+        let found = self.reader()?.task(id)?;
+        Ok(found.and_then(|(task, _)| task.outcome.filter(|outcome| outcome.is_final())))
+    }
+
+    /// Settles a task that cannot run because of another.
+    fn skip(&mut self, task: TaskId, known: Known) {
+        let outcome = Outcome::Skipped;
+        self.feed.decided.insert(task.number, outcome);
+        self.tasks.insert(task.number, known);
+        let place = self.store.send(Record::TaskFinished {
+            task: task.number,
+            outcome,
+        });
+        self.finished(task, outcome, None, place);
+    }
+
+    /// Lays a task's wishes over the run's defaults.
+    pub(crate) fn lay_over(&self, overrides: &Overrides, submission: &mut Submission) {
+        if let Some(gpus) = overrides.gpus {
+            submission.request.gpus = gpus;
+        }
+        if let Some(cores) = overrides.cores {
+            submission.request.cores = cores;
+        }
+        if let Some(priority) = overrides.priority {
+            submission.priority = priority;
+        }
+        if let Some(retries) = overrides.retries {
+            submission.retries = retries;
+        }
+        match overrides.time_limit {
+            Some(TimeLimit::Never) => submission.time_limit = None,
+            Some(TimeLimit::After(limit)) => submission.time_limit = Some(limit),
+            None => {}
+        }
+        // With GPUs for a limit, nothing would limit tasks that need none.
+        let request = &mut submission.request;
+        if request.gpus == GpuRequest::None && self.settings.places.slots.is_none() {
+            request.cores = request.cores.max(1);
+        }
+    }
+}
