@@ -150,14 +150,14 @@ impl Words<'_> {
         if !missing.devices.is_empty() {
             wanted.push(match missing.gpus {
                 GpuRequest::Whole(1) => "a whole GPU".to_owned(),
-                GpuRequest::Whole(number) => format!("{number} whole GPUs of one node"),
+                GpuRequest::Whole(number) => format!("{number} whole GPUs of one machine"),
                 GpuRequest::Share(share) => format!("{share} of a GPU"),
                 GpuRequest::None => "no GPU".to_owned(),
             });
         }
         if let Some(short) = missing.cores {
             let cores = Number(short.wanted, "core");
-            wanted.push(format!("{cores} of one node with {} free", short.free));
+            wanted.push(format!("{cores} of one machine with {} free", short.free));
         }
         write!(f, " for {}", wanted.join(" and "))?;
         let holders: Vec<String> = missing

@@ -186,7 +186,18 @@ mod tests {
                 "{text}"
             );
         }
-        for text in ["", "0", "h", "2x", "-1", "1..2", "1e400", "99999999999", "5 minutes", "∞"] {
+        for text in [
+            "",
+            "0",
+            "h",
+            "2x",
+            "-1",
+            "1..2",
+            "1e400",
+            "99999999999",
+            "5 minutes",
+            "∞",
+        ] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }

@@ -300,7 +300,7 @@ fn a_narrow_terminal_does_not_break_lines() {
     let long = format!("read x < gate; : {}\n", "long ".repeat(40));
     let gpus = ["--gpus", "GPU-5c2f0000-0000-4000-8000-00000000fa4e,1"];
     let mut terminal = Terminal::start(run(&world, &long.repeat(3), &gpus), 20, 24);
-    terminal.wait_for(" ───");
+    terminal.wait_for("run 1: 0/3");
     gate.pass(3);
     assert_eq!(terminal.finish(), 0);
     for line in view_lines(&terminal.text()) {

@@ -55,7 +55,7 @@ fn a_waiting_task_tells_what_is_missing_who_holds_it_and_who_is_first() {
     assert_eq!(
         lab.why(3),
         format!(
-            "1.3 waits for 2 whole GPUs of one node: {missing}; \
+            "1.3 waits for 2 whole GPUs of one machine: {missing}; \
              gpu10 and gpu11 are kept for it; it is first in line"
         )
     );
@@ -79,7 +79,7 @@ fn missing_cores_are_told_with_those_who_have_them() {
     lab.submit(task(3).no_gpu().cores(1));
     assert_eq!(
         lab.why(2),
-        "1.2 waits for 2 cores of one node with 1 free: 1.1 holds 3 cores (for 0s); \
+        "1.2 waits for 2 cores of one machine with 1 free: 1.1 holds 3 cores (for 0s); \
          gpu10 and 2 cores are kept for it; it is first in line"
     );
     assert_eq!(

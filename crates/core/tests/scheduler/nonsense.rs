@@ -9,15 +9,15 @@ fn what_no_node_could_ever_run_is_refused_at_once() {
     for (task, reason) in [
         (
             task(1).whole(3),
-            "it needs 3 GPUs, but no node has more than 2 GPUs",
+            "it needs 3 GPUs, but one machine has no more than 2 GPUs",
         ),
         (
             task(1).cores(9),
-            "it needs 9 cores of its own, but no node has more than 8 cores",
+            "it needs 9 cores of its own, but one machine has no more than 8 cores",
         ),
         (
             task(1).whole(2).cores(5),
-            "it needs 2 GPUs and 5 cores of one node, and no node has both",
+            "it needs 2 GPUs and 5 cores on one machine, and none has both",
         ),
     ] {
         assert_eq!(lab.submit(task), format!("refuse 1: {reason}"));
