@@ -290,6 +290,11 @@ impl Run<'_> {
         self.submit(submission, known);
     }
 
+    /// Whether input is left unread until the store has caught up.
+    pub(crate) fn is_input_paused(&self) -> bool {
+        matches!(self.feed.origin, Origin::Reading(_)) && self.feed.watched.is_none()
+    }
+
     /// Watches the source if it may be read now.
     fn watch_input(&mut self) -> Result<(), RunError> {
         let wanted = match &self.feed.origin {

@@ -1,3 +1,4 @@
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,8 @@ pub(crate) struct Run<'r> {
     failed: u64,
     pub(crate) interrupted: u64,
     effects: Vec<Effect>,
+    /// Whether the store's bell is listened to.
+    bell: bool,
     /// The store's trouble that was told last.
     trouble: Option<String>,
 }
@@ -106,7 +109,7 @@ impl<'r> Run<'r> {
         let mut environment = devices.fixed();
         environment.push(("PACKHORSE_RUN".into(), id.to_string().into()));
         // Before the store's thread starts, which inherits the signal mask.
-        let mut hands = Hands::new(hands::Settings {
+        let hands = Hands::new(hands::Settings {
             log_folder: settings.home.log_dir(id),
             output: settings.output,
             grace: settings.grace,
@@ -116,9 +119,6 @@ impl<'r> Run<'r> {
         })
         .map_err(system("take over signals and child processes"))?;
         let store = Writer::start(&settings.home, id)?;
-        hands
-            .watch(std::os::fd::AsFd::as_fd(&store), STORE)
-            .map_err(system("watch the store"))?;
         let mut told = Told::default();
         let beginning = std::mem::replace(
             &mut settings.beginning,
@@ -158,6 +158,7 @@ impl<'r> Run<'r> {
             failed: 0,
             interrupted: 0,
             effects: Vec::new(),
+            bell: false,
             trouble: None,
             settings,
         };
@@ -171,6 +172,7 @@ impl<'r> Run<'r> {
         self.feed_on()?;
         while !self.is_over() {
             self.show();
+            self.mind_the_bell()?;
             self.hands
                 .wait(&mut happenings)
                 .map_err(system("wait for events"))?;
@@ -227,12 +229,34 @@ impl<'r> Run<'r> {
             now: self.now(),
         };
         let now = Instant::now();
-        if self.trouble.is_some() || self.told.is_overdue(now) {
-            self.told.release(u64::MAX, self.reporter);
-        }
+        let safe = if self.trouble.is_some() || self.told.is_overdue(now) {
+            u64::MAX
+        } else {
+            self.store.committed()
+        };
+        self.told.release(safe, self.reporter);
         let again = self.reporter.show(now, &line);
-        let wake = [again, self.told.deadline()].into_iter().flatten().min();
-        self.hands.wake_at(wake);
+        let wake = [again, self.told.deadline(self.bell)];
+        self.hands.wake_at(wake.into_iter().flatten().min());
+    }
+
+    /// Listens to the store's bell while there is something to hear. While tasks
+    /// come and go there is a turn of the loop every moment anyway, and being
+    /// woken for each commit would cost more than the commit.
+    fn mind_the_bell(&mut self) -> Result<(), RunError> {
+        let wanted =
+            self.backlog.is_due() || self.is_input_paused() || self.told.has_waited(Instant::now());
+        if wanted == self.bell {
+            return Ok(());
+        }
+        self.bell = wanted;
+        let bell = self.store.as_fd();
+        if wanted {
+            self.hands.watch(bell, STORE)
+        } else {
+            self.hands.unwatch(bell, STORE)
+        }
+        .map_err(system("watch the store"))
     }
 
     pub(crate) fn tell(&mut self, event: Event) {

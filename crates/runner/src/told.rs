@@ -17,6 +17,8 @@ pub(crate) struct Told {
     bytes: usize,
 }
 
+/// How long commits usually take to come by.
+const SOON: Duration = Duration::from_millis(25);
 const PATIENCE: Duration = Duration::from_secs(1);
 const MOST: usize = 10_000;
 const MOST_BYTES: usize = 1 << 20;
@@ -62,13 +64,19 @@ impl Told {
         }
     }
 
-    /// When the first of them has waited long enough.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.since.map(|since| since + PATIENCE)
+    /// Whether the first of them has waited longer than commits usually take.
+    pub(crate) fn has_waited(&self, now: Instant) -> bool {
+        self.since.is_some_and(|since| since + SOON <= now)
     }
 
-    /// Whether it has.
+    /// When to look again: soon, or with the bell's help only when patience ends.
+    pub(crate) fn deadline(&self, bell: bool) -> Option<Instant> {
+        let time = if bell { PATIENCE } else { SOON };
+        self.since.map(|since| since + time)
+    }
+
+    /// Whether patience has ended.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        self.deadline().is_some_and(|deadline| deadline <= now) || self.waiting.len() > MOST
+        self.since.is_some_and(|since| since + PATIENCE <= now) || self.waiting.len() > MOST
     }
 }

@@ -61,9 +61,8 @@ impl Reporter for Json {
         }
     }
 
-    fn show(&mut self, _now: Instant, _line: &dyn Line) -> Option<Instant> {
-        self.sink.flush();
-        None
+    fn show(&mut self, now: Instant, _line: &dyn Line) -> Option<Instant> {
+        self.sink.flush_now_and_then(now)
     }
 }
 

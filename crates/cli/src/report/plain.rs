@@ -64,9 +64,8 @@ impl Reporter for Plain {
         }
     }
 
-    fn show(&mut self, _now: Instant, _line: &dyn Line) -> Option<Instant> {
-        self.sink.flush();
-        None
+    fn show(&mut self, now: Instant, _line: &dyn Line) -> Option<Instant> {
+        self.sink.flush_now_and_then(now)
     }
 }
 

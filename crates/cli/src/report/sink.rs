@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
@@ -18,6 +19,8 @@ pub struct Sink {
     buffer: Vec<u8>,
     way: Way,
     broken: bool,
+    /// When something was written last.
+    last: Option<Instant>,
 }
 
 /// How bytes get out.
@@ -30,6 +33,8 @@ enum Way {
     Thread(Courier),
 }
 
+/// The time from one write to the next.
+const PAUSE: Duration = Duration::from_millis(5);
 /// More than this is not collected before it is written.
 const ENOUGH: usize = 64 * 1024;
 /// A pipe that is ready to be written takes so much without blocking.
@@ -40,12 +45,20 @@ const MOST_UNREAD: usize = 16 << 20;
 impl Sink {
     /// Writes to standard output.
     pub fn stdout() -> Self {
-        let file = rustix::fs::fstat(rustix::stdio::stdout())
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        let stdout = rustix::stdio::stdout();
+        let file = rustix::fs::fstat(stdout).is_ok_and(|stat| {
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => true,
+                // Such as /dev/null.
+                FileType::CharacterDevice => !rustix::termios::isatty(stdout),
+                _ => false,
+            }
+        });
         Self {
             buffer: Vec::new(),
             way: if file { Way::File } else { Way::Direct },
             broken: false,
+            last: None,
         }
     }
 
@@ -61,6 +74,22 @@ impl Sink {
     pub fn line(&mut self, text: impl std::fmt::Display) {
         // Writing to a Vec cannot fail.
         let _ = writeln!(self.buffer(), "{text}");
+    }
+
+    /// Writes what has been collected, if it has been a while; else says when to
+    /// come again. A thousand lines a second need no thousand writes.
+    pub fn flush_now_and_then(&mut self, now: Instant) -> Option<Instant> {
+        if self.buffer.is_empty() {
+            return None;
+        }
+        if let Some(due) = self.last.map(|last| last + PAUSE)
+            && due > now
+        {
+            return Some(due);
+        }
+        self.last = Some(now);
+        self.flush();
+        None
     }
 
     /// Writes what has been collected.
@@ -173,6 +202,12 @@ fn write_all(stdout: rustix::fd::BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io
         }
     }
     Ok(())
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.flush();
+    }
 }
 
 impl Drop for Courier {

@@ -14,6 +14,9 @@ const REST: u32 = 50;
 const SHORTEST_REST: Duration = Duration::from_millis(2);
 const LONGEST_REST: Duration = Duration::from_millis(10);
 
+/// How far the thread steps back behind others.
+const NICENESS: i32 = 10;
+
 /// How long to wait after the first failure; every further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -49,6 +52,10 @@ enum End {
 /// Writes all that comes through the queue, until it is stopped. Whatever
 /// fails, the connection is opened anew and the batch tried again.
 pub(super) fn write(queue: &Queue, home: &Home, run: RunId) -> Result<(), Error> {
+    // Writing can wait a little, and tasks should not wait for it: on a busy
+    // machine it takes the moments in which a core is free.
+    let me = rustix::thread::gettid();
+    let _ = rustix::process::setpriority_process(Some(me), NICENESS);
     let mut thread = Thread {
         queue,
         home,
