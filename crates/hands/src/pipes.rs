@@ -44,7 +44,7 @@ impl Pipes {
                 epoll::EventFlags::IN,
             )?;
         }
-        let stdio = Stdio::new(&[(input, 0), (out_writer.as_fd(), 1), (err_writer.as_fd(), 2)])?;
+        let stdio = Stdio::new(&[(input, 0), (out_writer.as_fd(), 1), (err_writer.as_fd(), 2)]);
         let name = |pipe: &OwnedFd| {
             let inode = rustix::fs::fstat(pipe).map(|stat| stat.st_ino);
             inode.map(|inode| format!("pipe:[{inode}]"))

@@ -198,7 +198,7 @@ impl Hands {
             &mut self.words,
             &mut self.environment,
             stdio,
-            &self.attributes,
+            &mut self.nursery,
         )
     }
 

@@ -19,7 +19,7 @@ use crate::family::{self, Family, HOME_MARK, MARK_ATTEMPT, MARK_TASK};
 use crate::files::Files;
 use crate::pipes::Pipes;
 use crate::signals::{Arrived, Signals};
-use crate::spawn::{Attributes, Environment, Stdio, Words};
+use crate::spawn::{Environment, Nursery, Stdio, Words};
 use crate::words::Programs;
 use crate::{Stop, Stream};
 
@@ -118,7 +118,7 @@ pub struct Hands {
     signals: Signals,
     family: Family,
     pub(crate) environment: Environment,
-    pub(crate) attributes: Attributes,
+    pub(crate) nursery: Nursery,
     pub(crate) programs: Programs,
     pub(crate) words: Words,
     pub(crate) inherit: Stdio,
@@ -203,8 +203,8 @@ impl Hands {
         family.children(&mut before);
         Ok(Self {
             before,
-            attributes: Attributes::new(signals.original())?,
-            inherit: Stdio::new(&[(dev_null.as_fd(), 0)])?,
+            nursery: Nursery::new(signals.original()),
+            inherit: Stdio::new(&[(dev_null.as_fd(), 0)]),
             family,
             affinity: rustix::thread::sched_getaffinity(None)?,
             files: Files::default(),

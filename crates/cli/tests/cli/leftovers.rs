@@ -167,3 +167,21 @@ fn a_flood_from_a_process_left_behind_does_not_reach_the_next_task() {
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.packhorse(["logs", "1.2"]).stdout, "mine\n");
 }
+
+#[test]
+fn children_that_were_there_before_are_left_alone() {
+    let world = World::new();
+    let script = "sh -c 'trap exit TERM; echo $$ > pid; while :; do read x < never; done' > log 2>&1 & \
+                  cat ready; exec \"$0\" run --slots 1 -- true";
+    world.fifo("never");
+    let [pid, ready] = ["pid", "ready"].map(|name| world.fifo(name));
+    let binary = env!("CARGO_BIN_EXE_packhorse");
+    let running = crate::support::Running::start(world.program("sh", ["-c", script, binary]));
+    let child = receive(&pid);
+    release(&ready);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(is_alive(&child), "{done:?}");
+    let child = rustix::process::Pid::from_raw(child.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+}

@@ -17,3 +17,4 @@ mod placing;
 mod run;
 mod signals;
 mod sweep;
+mod window;

@@ -299,3 +299,19 @@ fn a_task_that_writes_much_neither_blocks_others_nor_fills_the_memory() {
     assert!(logs.wait().unwrap().success());
     assert_eq!(world.packhorse(["logs", "1.2"]).stdout, "me too\n");
 }
+
+#[test]
+fn tasks_go_on_though_nobody_reads_what_is_printed() {
+    let world = World::new();
+    let [flooded, end] = ["flooded", "end"].map(|name| world.fifo(name));
+    let mut running = world.start(["run", "--slots", "1", "--output", "lines"]);
+    // More than any pipe holds, and nobody takes it out.
+    running.send(
+        "head -c 3000000 /dev/zero | tr '\\0' x | fold -w 999\necho over > flooded; cat end\n",
+    );
+    assert_eq!(receive(&flooded), "over\n");
+    release(&end);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(done.stdout.contains("1.2 succeeded"));
+}

@@ -258,3 +258,20 @@ fn ordinary(status: &str) -> Vec<u64> {
     })
     .collect()
 }
+
+#[test]
+fn whoever_ignores_the_ends_of_children_does_not_keep_us_from_seeing_them() {
+    let world = World::new();
+    let binary = env!("CARGO_BIN_EXE_packhorse");
+    let words = [
+        "--ignore-signal=CHLD",
+        binary,
+        "run",
+        "--slots",
+        "1",
+        "--",
+        "true",
+    ];
+    let done = finish(world.program("env", words));
+    assert_eq!(done.code, 0, "{done:?}");
+}
