@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!                    ┌────────────── one epoll loop ───────────────┐
-//!  start(Job) ──────▶│ posix_spawn   log pipes   signalfd   timers │──▶ Happening
+//!  start(Job) ──────▶│ clone         log pipes   signalfd   timers │──▶ Happening
 //!  stop(task, how) ─▶│ watched descriptors: input, store           │
 //!                    └─────────────────────────────────────────────┘
 //! ```
