@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use packhorse_hands::{LogReader, Stream};
 use packhorse_model::{Exit, TaskId};
 use packhorse_store::{Home, Reader};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 
 use super::find;
@@ -131,6 +131,7 @@ fn follow(
     // A folder that somebody removed has no news.
     let _ = inotify::add_watch(&watch, home.log_dir(id.run), written);
     let process = process_of(home, reader, id)?;
+    let mut settling = false;
     loop {
         // First whether it is over, then what it wrote: not the other way round.
         let alive = process.as_ref().is_some_and(is_alive);
@@ -152,7 +153,7 @@ fn follow(
         if over || (ended && !go_on) {
             return Ok(());
         }
-        wait(&watch, process.as_ref())?;
+        settling = wait(&watch, process.as_ref(), settling)?;
     }
 }
 
@@ -174,18 +175,29 @@ fn process_of(home: &Home, reader: &Reader, id: TaskId) -> anyhow::Result<Option
 
 fn is_alive(process: &OwnedFd) -> bool {
     let mut ended = [PollFd::new(process, PollFlags::IN)];
-    let at_once = rustix::event::Timespec {
+    let at_once = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     poll(&mut ended, Some(&at_once)).is_ok_and(|ready| ready == 0)
 }
 
-fn wait(watch: &OwnedFd, process: Option<&OwnedFd>) -> anyhow::Result<()> {
+/// How long after it was written a commit is seen by others at the latest.
+const SETTLED: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// Waits for news, and says whether there were any.
+///
+/// The database's log is written a moment before what is in it can be seen, so
+/// news have to be looked at once more when they have settled.
+fn wait(watch: &OwnedFd, process: Option<&OwnedFd>, settling: bool) -> anyhow::Result<bool> {
     let mut sources = vec![PollFd::new(watch, PollFlags::IN)];
     sources.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
+    let timeout = settling.then_some(&SETTLED);
     loop {
-        match poll(&mut sources, None) {
+        match poll(&mut sources, timeout) {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
             Ok(_) => break,
@@ -195,6 +207,7 @@ fn wait(watch: &OwnedFd, process: Option<&OwnedFd>) -> anyhow::Result<()> {
         // What changed does not matter, only that something has.
         let mut events = [0_u8; 4096];
         rustix::io::read(watch, &mut events)?;
+        return Ok(true);
     }
-    Ok(())
+    Ok(false)
 }
