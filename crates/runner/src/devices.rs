@@ -1,12 +1,14 @@
 //! What an attempt is told of its devices and cores.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 
 use packhorse_core::{
     self as core, DeviceSpec, Effect, NodeSpec, Now, Pool, PoolError, Refusal, State,
 };
 use packhorse_gpu::{Unit, Vendor, visibility};
 use packhorse_model::{DeviceId, NodeId, Placement, Request, RunId, TaskId};
+use rustc_hash::FxHashMap;
 
 use crate::{Defaults, Places};
 
@@ -66,16 +68,31 @@ pub fn refusal(places: &Places, request: &Request) -> Result<Option<Refusal>, Po
 /// The devices of a run by the core's ids.
 pub(crate) struct Devices {
     units: Vec<Unit>,
+    /// What is told of devices that were given out before: the same few are, over
+    /// and over.
+    given: FxHashMap<Vec<DeviceId>, Arc<Given>>,
     /// The caps that the person has not set.
     caps: Vec<&'static str>,
     /// How many cores there are.
     cores: usize,
 }
 
+/// What an attempt, the store and the person are told of some devices.
+#[derive(Default)]
+pub(crate) struct Given {
+    /// The names people know.
+    pub(crate) labels: Arc<[String]>,
+    /// The same in one word; none if there are no devices.
+    pub(crate) joined: Option<Arc<str>>,
+    /// For the attempt.
+    variables: Vec<(&'static str, String)>,
+}
+
 impl Devices {
     pub(crate) fn new(places: &Places) -> Self {
         Self {
             units: places.devices.clone(),
+            given: FxHashMap::default(),
             caps: THREAD_CAPS
                 .into_iter()
                 .filter(|name| std::env::var_os(name).is_none())
@@ -88,24 +105,44 @@ impl Devices {
         self.units.iter().map(|unit| unit.label.clone()).collect()
     }
 
-    /// The devices of a placement, by the names people know.
-    pub(crate) fn labels_of(&self, placement: &Placement) -> Vec<String> {
-        self.units_of(placement)
-            .map(|unit| unit.label.clone())
-            .collect()
+    /// What there is to tell of the devices of a placement.
+    pub(crate) fn given(&mut self, placement: &Placement) -> Arc<Given> {
+        let ids: Vec<DeviceId> = placement
+            .devices
+            .iter()
+            .map(|granted| granted.device)
+            .collect();
+        if let Some(given) = self.given.get(&ids) {
+            return Arc::clone(given);
+        }
+        let given = Arc::new(self.describe(&ids));
+        self.given.insert(ids, Arc::clone(&given));
+        given
+    }
+
+    fn describe(&self, ids: &[DeviceId]) -> Given {
+        let Some(first) = self.units.first() else {
+            return Given::default();
+        };
+        let units: Vec<&Unit> = ids
+            .iter()
+            .filter_map(|id| self.units.get(id.0 as usize))
+            .collect();
+        let labels: Arc<[String]> = units.iter().map(|unit| unit.label.clone()).collect();
+        let joined = labels.join(",");
+        let mut variables = vec![("PACKHORSE_GPUS", joined.clone())];
+        variables.extend(visibility(first.vendor, &units));
+        Given {
+            joined: (!labels.is_empty()).then(|| joined.into()),
+            labels,
+            variables,
+        }
     }
 
     /// One device by the name people know.
     pub(crate) fn label(&self, device: DeviceId) -> String {
         let unit = self.units.get(device.0 as usize);
         unit.map_or_else(String::new, |unit| format!("GPU {}", unit.label))
-    }
-
-    fn units_of<'a>(&'a self, placement: &'a Placement) -> impl Iterator<Item = &'a Unit> {
-        placement
-            .devices
-            .iter()
-            .filter_map(|granted| self.units.get(granted.device.0 as usize))
     }
 
     /// Variables that are the same for all attempts.
@@ -133,15 +170,11 @@ impl Devices {
     /// The variables of one attempt.
     pub(crate) fn variables(
         &self,
+        given: &Given,
         placement: &Placement,
         variables: &mut Vec<(&'static str, String)>,
     ) {
-        if let Some(first) = self.units.first() {
-            let given: Vec<&Unit> = self.units_of(placement).collect();
-            let labels: Vec<&str> = given.iter().map(|unit| unit.label.as_str()).collect();
-            variables.push(("PACKHORSE_GPUS", labels.join(",")));
-            variables.extend(visibility(first.vendor, &given));
-        }
+        variables.extend_from_slice(&given.variables);
         if !placement.cores.is_empty() {
             let cores: Vec<String> = placement.cores.iter().map(ToString::to_string).collect();
             variables.push(("PACKHORSE_CORES", cores.join(",")));

@@ -38,7 +38,7 @@ pub enum Event {
         /// What it executes.
         command: Arc<Command>,
         /// The names of its devices, empty without any.
-        devices: Vec<String>,
+        devices: Arc<[String]>,
         /// When.
         at: Instant,
     },

@@ -438,12 +438,12 @@ impl<'r> Run<'r> {
         }
         let attempt = attempt + known.before;
         let command = Arc::clone(&known.command);
-        let devices = self.devices.labels_of(placement);
+        let given = self.devices.given(placement);
         let told = Event::Started {
             task,
             attempt,
             command: Arc::clone(&command),
-            devices: devices.clone(),
+            devices: Arc::clone(&given.labels),
             at: Instant::now(),
         };
         if self.settings.output == hands::Output::Inherit {
@@ -452,7 +452,7 @@ impl<'r> Run<'r> {
             self.show();
         }
         let mut environment = Vec::with_capacity(8);
-        self.devices.variables(placement, &mut environment);
+        self.devices.variables(&given, placement, &mut environment);
         if let Some(Parameters(tell)) = &self.settings.parameters {
             environment.push(("PACKHORSE_PARAMS", tell(task.number)));
         }
@@ -468,7 +468,7 @@ impl<'r> Run<'r> {
             task: task.number,
             attempt,
             at: UnixMicros::now(),
-            device: (!devices.is_empty()).then(|| devices.join(",").into()),
+            device: given.joined.clone(),
         };
         match started {
             hands::Start::Running => self.attempt_started(record, told),

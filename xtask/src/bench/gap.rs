@@ -1,4 +1,9 @@
 //! 50 ms jobs on 4 slots: how long a slot stands empty between two of them.
+//!
+//! On a virtual machine the longest gap of a round is mostly a moment in which
+//! the host ran somebody else on our cores. The kernel counts that time as
+//! stolen, so the longest gap is told for all rounds, and for those in which
+//! nothing was stolen.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +18,7 @@ use super::stage::Stage;
 const JOBS: usize = 200;
 const SLOTS: usize = 4;
 const MILLISECONDS: &str = "50";
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 15;
 
 pub fn measure(stage: &Stage) -> Result<Section> {
     let rounds = stage.rounds(ROUNDS);
@@ -22,45 +27,46 @@ pub fn measure(stage: &Stage) -> Result<Section> {
         let stamps = folder.path().join("stamps");
         let mut command = stage.limit(SLOTS, JOBS)?;
         command.arg(&stage.job).arg(&stamps).arg(MILLISECONDS);
-        stage.run(&mut command)?;
-        gaps_in(&stamps)
+        Round::measure(&stamps, || stage.run(&mut command))
     });
     let ours = Contestant::new("packhorse --slots", rounds, || {
         let folder = stage.folder()?;
         let stamps = folder.path().join("stamps");
         let commands = folder.path().join("commands");
-        let (job, stamps) = (stage.job.display(), &stamps);
+        let job = stage.job.display();
         let line = format!("{job} {} {MILLISECONDS}\n", stamps.display());
         fs_err::write(&commands, line.repeat(JOBS))?;
         let mut command = stage.packhorse(&folder.path().join("home"))?;
         command.args(["run", "--slots", &SLOTS.to_string()]);
-        stage.run(command.arg(&commands))?;
-        gaps_in(stamps)
+        command.arg(&commands);
+        Round::measure(&stamps, || stage.run(&mut command))
     });
     let contestants = [limit, ours];
     let found = interleave(&contestants)?;
 
-    let mut table = Table::new(["program", "median gap", "longest gap", "of the limit"]);
+    let mut table = Table::new([
+        "program",
+        "median gap",
+        "longest gap",
+        "longest, nothing stolen",
+        "of the limit",
+    ]);
     let medians: Vec<Vec<f64>> = found
         .iter()
-        .map(|rounds| {
-            let gaps = rounds.iter().map(|gaps| gaps.iter().copied().map(ms));
-            gaps.map(median).collect()
-        })
+        .map(|rounds| rounds.iter().map(Round::median).collect())
         .collect();
-    let longest = |index: usize| {
-        ms(found[index]
-            .iter()
-            .flatten()
-            .copied()
-            .max()
-            .unwrap_or_default())
-    };
+    let quiet: Vec<f64> = found
+        .iter()
+        .map(|rounds| longest(rounds.iter().filter(|round| !round.stolen)))
+        .collect();
     for (index, contestant) in contestants.iter().enumerate() {
+        let rounds = &found[index];
+        let undisturbed = rounds.iter().filter(|round| !round.stolen).count();
         table.row([
             contestant.name.clone(),
             format!("{:.3} ms", median(medians[index].iter().copied())),
-            format!("{:.2} ms", longest(index)),
+            format!("{:.2} ms", longest(rounds)),
+            format!("{:.2} ms in {undisturbed} rounds", quiet[index]),
             format!("{:.3}", median_ratio(&medians[index], &medians[0])),
         ]);
     }
@@ -79,19 +85,52 @@ pub fn measure(stage: &Stage) -> Result<Section> {
                 ratio <= 1.15,
             ),
             Target::new(
-                "no gap beyond 5 ms",
-                format!("{:.2} ms", longest(1)),
-                longest(1) < 5.0,
+                "no gap beyond 5 ms while nothing is stolen",
+                format!("{:.2} ms, limit {:.2} ms", quiet[1], quiet[0]),
+                quiet[1] > 0.0 && quiet[1] < 5.0,
             ),
         ],
     })
 }
 
-/// Reads what the jobs wrote.
-fn gaps_in(stamps: &Path) -> Result<Vec<Duration>> {
-    let stamps = stamps_in(stamps)?;
-    ensure!(stamps.len() == JOBS, "{} of {JOBS} jobs ran", stamps.len());
-    Ok(gaps(&stamps, SLOTS))
+/// What one run of all jobs showed.
+struct Round {
+    gaps: Vec<Duration>,
+    /// Whether the host took a core away meanwhile.
+    stolen: bool,
+}
+
+impl Round {
+    fn measure<T>(stamps: &Path, run: impl FnOnce() -> Result<T>) -> Result<Self> {
+        let before = stolen_ticks()?;
+        run()?;
+        let stolen = stolen_ticks()? > before;
+        let stamps = stamps_in(stamps)?;
+        ensure!(stamps.len() == JOBS, "{} of {JOBS} jobs ran", stamps.len());
+        Ok(Self {
+            gaps: gaps(&stamps, SLOTS),
+            stolen,
+        })
+    }
+
+    fn median(&self) -> f64 {
+        median(self.gaps.iter().copied().map(ms))
+    }
+}
+
+fn longest<'r>(rounds: impl IntoIterator<Item = &'r Round>) -> f64 {
+    let gaps = rounds.into_iter().flat_map(|round| &round.gaps);
+    ms(gaps.copied().max().unwrap_or_default())
+}
+
+/// How long the host ran others on our cores since boot, in ticks of 10 ms.
+fn stolen_ticks() -> Result<u64> {
+    let stat = fs_err::read_to_string("/proc/stat")?;
+    let stolen = stat
+        .lines()
+        .next()
+        .and_then(|cpu| cpu.split_whitespace().nth(8));
+    Ok(stolen.context("/proc/stat has no time stolen")?.parse()?)
 }
 
 /// The start and end of every job in the file, in nanoseconds.

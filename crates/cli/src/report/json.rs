@@ -103,7 +103,7 @@ fn object(event: &Event) -> Option<(&'static str, Value)> {
                 "task": task.to_string(),
                 "attempt": attempt,
                 "command": wording::command(command),
-                "gpus": devices,
+                "gpus": &**devices,
             }),
         ),
         Event::Retrying {

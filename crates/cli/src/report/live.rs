@@ -44,7 +44,7 @@ pub struct Live {
 
 struct Running {
     command: Arc<Command>,
-    devices: Vec<String>,
+    devices: Arc<[String]>,
     since: Instant,
     attempt: u32,
 }
