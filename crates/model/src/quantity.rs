@@ -108,6 +108,46 @@ impl fmt::Display for Bytes {
     }
 }
 
+impl FromStr for Bytes {
+    type Err = ParseQuantityError;
+
+    /// `9G`, `9GiB`, `1.5 GB`, `512M`: units are powers of 1024 however they are
+    /// written, as they are with GPUs. A number alone is refused, since nobody
+    /// means 9 bytes.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseQuantityError::new(text, "an amount of memory, such as 9G or 512M");
+        let text = text.trim();
+        let end = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .ok_or_else(wrong)?;
+        let value: f64 = text[..end].parse().map_err(|_| wrong())?;
+        let unit = text[end..].trim_start().to_ascii_lowercase();
+        let power = match unit
+            .strip_suffix('b')
+            .unwrap_or(&unit)
+            .trim_end_matches('i')
+        {
+            "" if unit == "b" => 0,
+            "k" => 1,
+            "m" => 2,
+            "g" => 3,
+            "t" => 4,
+            _ => return Err(wrong()),
+        };
+        let bytes = (value * 1024_f64.powi(power)).round();
+        // Beyond this a float is no whole number any more, nor is there such a GPU.
+        if !(1.0..1e15).contains(&bytes) {
+            return Err(wrong());
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "checked above"
+        )]
+        Ok(Self(bytes as u64))
+    }
+}
+
 /// A length of time as people write it: `90` (seconds), `1.5h`, `2h30m`, `500ms`, `1d`.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseQuantityError> {
     let wrong = || ParseQuantityError::new(text, "a length of time, such as 90s, 30m, 2h30m or 1d");
@@ -166,6 +206,34 @@ mod tests {
             (u64::MAX, "16383 PiB"),
         ] {
             assert_eq!(Bytes(bytes).to_string(), wanted);
+        }
+    }
+
+    #[test]
+    fn memory_reads_as_people_write_it() {
+        for (text, wanted) in [
+            ("9G", 9 << 30),
+            ("9GiB", 9 << 30),
+            ("9 gb", 9 << 30),
+            ("1.5g", 3 << 29),
+            ("512M", 512 << 20),
+            ("80000MiB", 80_000 << 20),
+            ("100B", 100),
+        ] {
+            assert_eq!(text.parse(), Ok(Bytes(wanted)), "{text}");
+        }
+        for text in [
+            "",
+            "9",
+            "G",
+            "-1G",
+            "0G",
+            "9X",
+            "1e3G",
+            "9 G B",
+            "99999999T",
+        ] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
     }
 

@@ -1,0 +1,172 @@
+//! Which process a lease is of, and whether it lives.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, geteuid, getpid, pidfd_open};
+
+use crate::name::Name;
+
+/// Where and when this is: what else has to agree for a name to mean the same
+/// process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Here {
+    /// Changes with every boot.
+    pub(crate) boot: String,
+    /// The PID namespace. Numbers of another one are other processes.
+    pub(crate) namespace: u64,
+}
+
+impl Here {
+    pub(crate) fn read() -> io::Result<Self> {
+        let boot = fs_err::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let namespace = fs_err::metadata("/proc/self/ns/pid")?.ino();
+        Ok(Self {
+            boot: boot.trim().to_owned(),
+            namespace,
+        })
+    }
+}
+
+/// This process.
+pub(crate) fn me() -> io::Result<Name> {
+    let pid = getpid().as_raw_nonzero().get().unsigned_abs();
+    let start = start(pid)?;
+    let unreadable = || io::Error::other("`/proc/self/stat` is not as it should be");
+    Ok(Name {
+        uid: geteuid().as_raw(),
+        pid,
+        start: start.ok_or_else(unreadable)?,
+    })
+}
+
+/// What has become of a process.
+#[derive(Debug)]
+pub(crate) enum Life {
+    /// It lives; the descriptor becomes readable when it ends.
+    Alive(OwnedFd),
+    /// It is over, or never was.
+    Over,
+    /// It is somebody else's, or that cannot be told.
+    Unknown,
+}
+
+/// Looks for the process of this name.
+pub(crate) fn find(name: Name) -> Life {
+    let Some(pid) = i32::try_from(name.pid).ok().and_then(Pid::from_raw) else {
+        return Life::Over;
+    };
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => process,
+        // The number is a thread's, and a lease is of a process.
+        Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Life::Over,
+        Err(_) => return Life::Unknown,
+    };
+    // Asked after the descriptor was had: if both tell of a living process, it
+    // is the same one. Where other people's processes are hidden from us
+    // (hidepid), neither tells anything: then the number alone has to do.
+    match start(name.pid) {
+        Ok(Some(start)) if start != name.start => return Life::Over,
+        Ok(None) => return Life::Unknown,
+        _ => {}
+    }
+    match user(name.pid) {
+        Ok(Some(uid)) if uid != name.uid => return Life::Unknown,
+        Ok(None) => return Life::Unknown,
+        _ => {}
+    }
+    if has_ended(&process) {
+        Life::Over
+    } else {
+        Life::Alive(process)
+    }
+}
+
+fn has_ended(process: impl AsFd) -> bool {
+    let mut process = [PollFd::new(&process, PollFlags::IN)];
+    poll(&mut process, Some(&Timespec::default())) == Ok(1)
+}
+
+/// The start time of a process; `None` if its line cannot be read.
+fn start(pid: u32) -> io::Result<Option<u64>> {
+    let stat = fs_err::read(format!("/proc/{pid}/stat"))?;
+    Ok(start_in(&stat))
+}
+
+/// The 22nd field. The second is the program's name in brackets, which may
+/// hold spaces and brackets itself.
+fn start_in(stat: &[u8]) -> Option<u64> {
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = str::from_utf8(&stat[name_end + 1..]).ok()?;
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The user that the files belong to which a process makes.
+fn user(pid: u32) -> io::Result<Option<u32>> {
+    // Not the owner of its folder: that is root for a program that nobody may
+    // look into.
+    let status = fs_err::read(format!("/proc/{pid}/status"))?;
+    Ok(user_in(&status))
+}
+
+fn user_in(status: &[u8]) -> Option<u32> {
+    let mut lines = status.split(|&byte| byte == b'\n');
+    let ids = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;
+    let effective = str::from_utf8(ids).ok()?.split_ascii_whitespace().nth(1)?;
+    effective.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_programs_name_does_not_mislead() {
+        let stat = b"7 (a) R (b) S 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 8642 1 2 3";
+        assert_eq!(start_in(stat), Some(8642));
+        assert_eq!(start_in(b"7 (a) S 1 7"), None);
+        let status = b"Name:\tUid: 5 6\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t0\t0\t0\t0\n";
+        assert_eq!(user_in(status), Some(2));
+    }
+
+    #[test]
+    fn a_process_is_found_by_all_of_its_name_only() {
+        let me = me().unwrap();
+        assert!(matches!(find(me), Life::Alive(_)));
+        let earlier = Name {
+            start: me.start - 1,
+            ..me
+        };
+        assert!(matches!(find(earlier), Life::Over), "a reused number");
+        let other = Name {
+            uid: me.uid + 1,
+            ..me
+        };
+        assert!(matches!(find(other), Life::Unknown), "another user's name");
+        let huge = Name {
+            pid: u32::MAX,
+            ..me
+        };
+        assert!(matches!(find(huge), Life::Over));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_over_before_anybody_has_reaped_it() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        let name = Name {
+            pid,
+            start: start(pid).unwrap().unwrap(),
+            ..me().unwrap()
+        };
+        let raw = Pid::from_raw(pid.cast_signed()).unwrap();
+        let process = pidfd_open(raw, PidfdFlags::empty()).unwrap();
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], None).unwrap();
+        assert!(matches!(find(name), Life::Over));
+        child.wait().unwrap();
+        assert!(matches!(find(name), Life::Over));
+    }
+}

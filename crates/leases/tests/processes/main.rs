@@ -1,0 +1,11 @@
+//! Leases between real processes.
+
+mod support;
+mod together;
+mod trouble;
+
+#[test]
+#[ignore = "a program for other tests"]
+fn peer() {
+    support::obey();
+}

@@ -1,0 +1,258 @@
+//! What the tests of leases share: a folder, and other processes that do as
+//! they are told.
+
+#![expect(clippy::print_stdout, reason = "how processes answer here")]
+#![expect(clippy::unwrap_used, reason = "this is part of tests")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use packhorse_leases::{About, Held, Lease, Leases, total};
+use packhorse_model::{Bytes, Milli, RunId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// A folder for leases, which goes when this is dropped.
+pub struct Place {
+    pub path: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+pub fn place() -> Place {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("leases");
+    Place { path, dir }
+}
+
+impl Place {
+    pub fn open(&self) -> Leases {
+        Leases::open(&self.path, about()).unwrap()
+    }
+
+    /// The names of all files there.
+    pub fn files(&self) -> Vec<String> {
+        let name = |entry: std::io::Result<fs_err::DirEntry>| {
+            entry.unwrap().file_name().into_string().unwrap()
+        };
+        let mut names: Vec<_> = fs_err::read_dir(&self.path).unwrap().map(name).collect();
+        names.sort();
+        names
+    }
+
+    /// The one file there.
+    pub fn file(&self) -> PathBuf {
+        let files = self.files();
+        assert_eq!(files.len(), 1, "{files:?}");
+        self.path.join(&files[0])
+    }
+
+    /// Another process.
+    pub fn peer(&self) -> Peer {
+        Peer::start(Command::new(std::env::current_exe().unwrap()), &self.path)
+    }
+
+    /// Another process, whose files are for its user alone by default.
+    pub fn secretive_peer(&self) -> Peer {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", r#"umask 077; exec "$0" "$@""#]);
+        shell.arg(std::env::current_exe().unwrap());
+        Peer::start(shell, &self.path)
+    }
+
+    /// A process of another user, who can see the folder and the program.
+    pub fn peer_of(&self, uid: u32) -> Peer {
+        let program = self.dir.path().join("program");
+        // In a process of its own: a file that another test's child has open to
+        // write, if only for a moment, cannot be executed.
+        let copied = Command::new("install")
+            .args(["-m", "755"])
+            .args([&std::env::current_exe().unwrap(), &program])
+            .status();
+        assert!(copied.unwrap().success());
+        fs_err::set_permissions(self.dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let mut command = Command::new(program);
+        command.uid(uid).gid(uid).current_dir("/");
+        Peer::start(command, &self.path)
+    }
+}
+
+pub fn about() -> About {
+    About {
+        user: "ann".to_owned(),
+        run: Some(RunId(12)),
+        command: "packhorse run".to_owned(),
+    }
+}
+
+pub fn held(device: &str, memory: u64) -> Held {
+    Held {
+        device: device.into(),
+        memory: Bytes(memory),
+        share: Milli(250),
+        attempts: 1,
+        whole: false,
+    }
+}
+
+/// Publishes under the lock, as everybody does.
+pub fn publish(leases: &mut Leases, held: &[Held]) {
+    let mut guard = leases.lock().unwrap();
+    guard.publish(held).unwrap();
+    assert!(guard.warning().is_none());
+}
+
+/// What others hold, under the lock.
+pub fn others(leases: &mut Leases) -> Vec<Lease> {
+    leases.lock().unwrap().others().cloned().collect()
+}
+
+/// How much others hold of a device.
+pub fn memory(leases: &mut Leases, device: &str) -> u64 {
+    let guard = leases.lock().unwrap();
+    let sums = total(guard.others());
+    sums.get(device).map_or(0, |sum| sum.memory.0)
+}
+
+/// Waits until something has changed.
+pub fn hear(leases: &Leases) {
+    poll(&mut [PollFd::new(leases, PollFlags::IN)], None).unwrap();
+}
+
+/// Whether something has changed.
+pub fn is_news(leases: &Leases) -> bool {
+    let mut fds = [PollFd::new(leases, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
+}
+
+/// Another process: the ignored test `peer`.
+pub struct Peer {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    fn start(mut command: Command, folder: &Path) -> Self {
+        command.args(["--exact", "peer", "--ignored", "--nocapture", "--quiet"]);
+        command.env("LEASES_TEST_FOLDER", folder);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut peer = Self {
+            input: child.stdin.take(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        };
+        assert_eq!(peer.answer(), "ready");
+        peer
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has it do something, and waits for its answer.
+    pub fn tell(&mut self, order: &str) -> String {
+        self.order(order);
+        self.answer()
+    }
+
+    /// Has it do something.
+    pub fn order(&mut self, order: &str) {
+        writeln!(self.input.as_ref().unwrap(), "{order}").unwrap();
+    }
+
+    /// Its next answer, among what a test says by itself.
+    pub fn answer(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "it has died");
+            if let Some((_, answer)) = line.split_once("> ") {
+                return answer.trim_end().to_owned();
+            }
+        }
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Lets it end by itself.
+    pub fn end(&mut self) {
+        drop(self.input.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a peer does.
+pub fn obey() {
+    let Some(folder) = std::env::var_os("LEASES_TEST_FOLDER") else {
+        return; // somebody runs ignored tests
+    };
+    let mut leases = Leases::open(Path::new(&folder), about()).unwrap();
+    println!("> ready");
+    let mut lines = std::io::stdin().lines().map(Result::unwrap);
+    while let Some(line) = lines.next() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["hold", device, amount] => {
+                publish(&mut leases, &[held(device, amount.parse().unwrap())]);
+                println!("> held");
+            }
+            ["memory", device] => println!("> {}", memory(&mut leases, device)),
+            ["others"] => println!("> {}", others(&mut leases).len()),
+            ["lock"] => {
+                let guard = leases.lock().unwrap();
+                println!("> locked");
+                assert_eq!(lines.next().as_deref(), Some("unlock"));
+                drop(guard);
+                println!("> unlocked");
+            }
+            ["hear"] => {
+                hear(&leases);
+                println!("> {}", leases.refresh().unwrap());
+            }
+            ["compete", rounds, most] => {
+                compete(&mut leases, rounds.parse().unwrap(), most.parse().unwrap());
+                println!("> done");
+            }
+            _ => panic!("what is `{line}`"),
+        }
+    }
+}
+
+/// Takes one more of a device while there is one left, and gives all back when
+/// there is none: whoever looks must never see more than there is.
+pub fn compete(leases: &mut Leases, rounds: u32, most: u64) {
+    let mut mine = 0;
+    for _ in 0..rounds {
+        let mut guard = leases.lock().unwrap();
+        assert!(guard.warning().is_none());
+        let theirs = total(guard.others())
+            .get("GPU-1")
+            .map_or(0, |sum| sum.memory.0);
+        assert!(
+            theirs + mine <= most,
+            "{theirs} + {mine} of {most} are held"
+        );
+        mine = if theirs + mine < most { mine + 1 } else { 0 };
+        match mine {
+            0 => guard.publish(&[]).unwrap(),
+            mine => guard.publish(&[held("GPU-1", mine)]).unwrap(),
+        }
+    }
+    publish(leases, &[]);
+}

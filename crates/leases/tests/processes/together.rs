@@ -1,0 +1,287 @@
+//! Several processes that know of each other.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use crate::support::*;
+use packhorse_leases::{Error, Held, holders};
+use packhorse_model::{Bytes, Milli, RunId};
+
+#[test]
+fn each_sees_what_the_other_holds() {
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    assert_eq!(others(&mut mine), []);
+    let whole = Held {
+        whole: true,
+        ..held("GPU-2", 5)
+    };
+    publish(&mut mine, &[held("GPU-1", 10), whole]);
+    assert_eq!(peer.tell("memory GPU-1"), "10");
+    assert_eq!(peer.tell("memory GPU-2"), "5");
+    assert_eq!(peer.tell("memory GPU-3"), "0");
+    peer.tell("hold GPU-1 7");
+    let theirs = others(&mut mine);
+    assert_eq!(theirs.len(), 1);
+    let lease = &theirs[0];
+    assert_eq!(lease.pid, peer.pid());
+    assert_eq!(lease.uid, rustix::process::geteuid().as_raw());
+    assert_eq!((lease.user.as_str(), lease.run), ("ann", Some(RunId(12))));
+    assert_eq!(lease.command, "packhorse run");
+    let expected = Held {
+        device: "GPU-1".into(),
+        memory: Bytes(7),
+        share: Milli(250),
+        attempts: 1,
+        whole: false,
+    };
+    assert_eq!(lease.held, [expected]);
+    publish(&mut mine, &[held("GPU-1", 11)]);
+    assert_eq!(peer.tell("memory GPU-1"), "11");
+    assert_eq!(peer.tell("memory GPU-2"), "0");
+}
+
+#[test]
+fn whoever_comes_later_sees_what_was_there_before() {
+    let place = place();
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    let mut mine = place.open();
+    assert!(!is_news(&mine));
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+}
+
+#[test]
+fn what_a_killed_process_held_is_free_at_once() {
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    assert!(!is_news(&mine));
+    peer.kill();
+    hear(&mine);
+    assert!(mine.refresh().unwrap());
+    assert_eq!(memory(&mut mine, "GPU-1"), 0);
+    assert_eq!(place.files(), [""; 0], "and its file is removed");
+    assert!(!is_news(&mine));
+}
+
+#[test]
+fn what_a_process_held_that_was_killed_before_is_not_counted() {
+    let place = place();
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    peer.kill();
+    assert_eq!(place.files().len(), 1);
+    let mut mine = place.open();
+    assert_eq!(others(&mut mine), []);
+    assert_eq!(place.files(), [""; 0]);
+}
+
+#[test]
+fn a_process_that_ends_withdraws_its_lease() {
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    peer.end();
+    assert_eq!(place.files(), [""; 0]);
+    assert!(is_news(&mine));
+    assert_eq!(memory(&mut mine, "GPU-1"), 0);
+}
+
+#[test]
+fn a_change_wakes_others_and_not_oneself() {
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    let revision = mine.lock().unwrap().revision();
+    peer.order("hear");
+    for amount in 1..=3 {
+        publish(&mut mine, &[held("GPU-1", amount)]);
+        assert!(!is_news(&mine));
+    }
+    assert_eq!(peer.answer(), "true");
+    assert_eq!(peer.tell("memory GPU-1"), "3");
+    peer.order("hear");
+    publish(&mut mine, &[]);
+    assert!(!is_news(&mine));
+    assert_eq!(peer.answer(), "true");
+    peer.tell("hold GPU-1 7");
+    assert!(is_news(&mine));
+    assert!(mine.refresh().unwrap());
+    assert!(!is_news(&mine));
+    assert!(!mine.refresh().unwrap(), "nothing new");
+    assert!(mine.lock().unwrap().revision() > revision);
+}
+
+#[test]
+fn what_others_do_while_one_publishes_still_wakes_one() {
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    let mut guard = mine.lock().unwrap();
+    peer.kill();
+    guard.publish(&[held("GPU-1", 1)]).unwrap();
+    drop(guard);
+    assert!(is_news(&mine));
+    assert!(mine.refresh().unwrap());
+    assert!(!is_news(&mine));
+}
+
+#[test]
+fn what_was_told_already_is_not_written_again() {
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    publish(&mut mine, &[held("GPU-1", 1)]);
+    assert_eq!(peer.tell("memory GPU-1"), "1");
+    let inode = || {
+        use std::os::unix::fs::MetadataExt;
+        fs_err::metadata(place.file()).unwrap().ino()
+    };
+    let before = inode();
+    publish(&mut mine, &[held("GPU-1", 1)]);
+    assert_eq!(inode(), before);
+    publish(&mut mine, &[held("GPU-1", 2)]);
+    assert_ne!(inode(), before);
+}
+
+#[test]
+fn nothing_is_promised_twice_however_many_decide_at_once() {
+    const MOST: u64 = 5;
+    let place = place();
+    let mut mine = place.open();
+    let mut peers: Vec<_> = (0..3).map(|_| place.peer()).collect();
+    for peer in &mut peers {
+        peer.order(&format!("compete 300 {MOST}"));
+    }
+    compete(&mut mine, 300, MOST);
+    for peer in &mut peers {
+        assert_eq!(peer.answer(), "done");
+    }
+    assert_eq!(others(&mut mine), []);
+}
+
+#[test]
+fn a_lock_that_somebody_keeps_is_waited_for_a_second_and_told_once() {
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    peer.tell("lock");
+    let began = Instant::now();
+    let mut guard = mine.lock().unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(900));
+    let warning = guard.warning().unwrap();
+    let pid = peer.pid();
+    assert!(
+        matches!(warning, Error::Locked { holder: Some(holder), .. } if holder == pid),
+        "{warning:?}"
+    );
+    assert_eq!(guard.others().count(), 1, "the rest goes on");
+    guard.publish(&[held("GPU-1", 1)]).unwrap();
+    drop(guard);
+    let began = Instant::now();
+    let mut guard = mine.lock().unwrap();
+    assert!(guard.warning().is_none());
+    drop(guard);
+    assert!(began.elapsed() < Duration::from_millis(900));
+    peer.tell("unlock");
+    assert_eq!(peer.tell("memory GPU-1"), "1");
+}
+
+#[test]
+fn a_process_that_dies_with_the_lock_does_not_keep_it() {
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    peer.tell("lock");
+    peer.kill();
+    assert!(mine.lock().unwrap().warning().is_none());
+}
+
+#[test]
+fn people_see_everybody_and_change_nothing() {
+    let place = place();
+    assert_eq!(holders(&place.path).unwrap(), []);
+    assert!(!place.path.exists());
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    let mut dead = place.peer();
+    publish(&mut mine, &[held("GPU-1", 1)]);
+    peer.tell("hold GPU-1 7");
+    dead.tell("hold GPU-1 9");
+    dead.kill();
+    let mut pids: Vec<u32> = holders(&place.path)
+        .unwrap()
+        .iter()
+        .map(|l| l.pid)
+        .collect();
+    pids.sort_unstable();
+    let mut expected = [std::process::id(), peer.pid()];
+    expected.sort_unstable();
+    assert_eq!(pids, expected);
+    assert_eq!(place.files().len(), 3, "the dead one's is still there");
+}
+
+#[test]
+fn children_inherit_nothing_of_it() {
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    assert_eq!(others(&mut mine).len(), 1);
+    let flags = rustix::io::fcntl_getfd(mine.as_fd()).unwrap();
+    assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+    let listing = std::process::Command::new("ls")
+        .args(["-l", "/proc/self/fd"])
+        .output()
+        .unwrap();
+    let listing = String::from_utf8(listing.stdout).unwrap();
+    let ours = ["inotify", "eventpoll", "eventfd", "pidfd", "leases"];
+    for word in ours {
+        assert!(!listing.contains(word), "{listing}");
+    }
+}
+
+#[test]
+fn a_lease_of_another_user_counts_and_tells_whose_it_is() {
+    const OTHER: u32 = 54_321;
+    if !rustix::process::geteuid().is_root() {
+        return; // only root can be somebody else
+    }
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer_of(OTHER);
+    peer.tell("hold GPU-1 7");
+    let theirs = others(&mut mine);
+    assert_eq!(theirs.len(), 1);
+    assert_eq!((theirs[0].uid, theirs[0].pid), (OTHER, peer.pid()));
+    publish(&mut mine, &[held("GPU-1", 3)]);
+    assert_eq!(peer.tell("memory GPU-1"), "3");
+    peer.kill();
+    hear(&mine);
+    assert_eq!(memory(&mut mine, "GPU-1"), 0);
+}
+
+#[test]
+fn what_another_users_process_left_does_not_count_even_if_one_may_not_remove_it() {
+    const OTHER: u32 = 54_321;
+    if !rustix::process::geteuid().is_root() {
+        return; // only root can be somebody else
+    }
+    let place = place();
+    drop(place.open());
+    let mut dead = place.peer();
+    dead.tell("hold GPU-1 7");
+    dead.kill();
+    let mut peer = place.peer_of(OTHER);
+    assert_eq!(peer.tell("others"), "0");
+    assert_eq!(place.files().len(), 1);
+}

@@ -1,0 +1,306 @@
+//! Files that somebody made up, and things that are taken away.
+
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::Path;
+
+use crate::support::*;
+use packhorse_leases::{Error, Leases, holders};
+
+/// A folder with the lease of a living process in it, and that lease's name in
+/// its three parts.
+struct Model {
+    place: Place,
+    _peer: Peer,
+    text: String,
+    name: [u64; 3],
+}
+
+#[expect(clippy::unwrap_used, reason = "this is part of tests")]
+fn model() -> Model {
+    let place = place();
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    let file = place.file();
+    let text = fs_err::read_to_string(&file).unwrap();
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let parts: Vec<u64> = name.split('-').map(|part| part.parse().unwrap()).collect();
+    Model {
+        text,
+        name: [parts[0], parts[1], parts[2]],
+        _peer: peer,
+        place,
+    }
+}
+
+impl Model {
+    /// Puts a lease under another name into a folder of its own, and tells how
+    /// many leases count there and whether the file is still there.
+    #[expect(clippy::unwrap_used, reason = "this is part of tests")]
+    fn tried(&self, [uid, pid, start]: [u64; 3], text: &str) -> (usize, bool) {
+        let name = format!("{uid}-{pid}-{start}");
+        self.tried_with(&name, |file| fs_err::write(file, text).unwrap())
+    }
+
+    #[expect(clippy::unwrap_used, reason = "this is part of tests")]
+    fn tried_with(&self, name: &str, make: impl Fn(&Path)) -> (usize, bool) {
+        // Both ways to come across it: it is there already, or it comes.
+        let before = place();
+        drop(before.open());
+        make(&before.path.join(name));
+        let seen = holders(&before.path).unwrap().len();
+        let mut mine = before.open();
+        let count = others(&mut mine).len();
+        assert_eq!(seen, count, "people see what counts");
+        let there = before.path.join(name).symlink_metadata().is_ok();
+
+        let after = place();
+        let mut mine = after.open();
+        let draft = self.place.path.with_extension("draft");
+        make(&draft);
+        fs_err::rename(&draft, after.path.join(name)).unwrap();
+        assert!(is_news(&mine));
+        assert_eq!(others(&mut mine).len(), count);
+        let still = after.path.join(name).symlink_metadata().is_ok();
+        assert_eq!(still, there);
+        assert!(!is_news(&mine), "it is dealt with");
+        (count, there)
+    }
+}
+
+#[test]
+fn a_copy_of_a_good_lease_counts() {
+    let model = model();
+    assert_eq!(model.tried(model.name, &model.text), (1, true));
+}
+
+#[test]
+fn a_lease_of_a_reused_process_number_is_removed() {
+    let model = model();
+    let [uid, pid, start] = model.name;
+    assert_eq!(model.tried([uid, pid, start - 1], &model.text), (0, false));
+}
+
+#[test]
+fn a_lease_of_a_process_that_never_was_is_removed() {
+    let model = model();
+    let [uid, _, start] = model.name;
+    let beyond = 4_194_304 + 1; // no Linux counts further
+    assert_eq!(model.tried([uid, beyond, start], &model.text), (0, false));
+}
+
+#[test]
+fn a_lease_of_another_boot_is_removed() {
+    let model = model();
+    let boot = fs_err::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let other = model
+        .text
+        .replace(boot.trim(), "00000000-0000-0000-0000-000000000000");
+    assert_ne!(other, model.text);
+    assert_eq!(model.tried(model.name, &other), (0, false));
+}
+
+#[test]
+fn a_lease_of_another_pid_namespace_is_left_alone() {
+    let model = model();
+    let other = model.text.replace(r#""namespace":"#, r#""namespace":9"#);
+    assert_ne!(other, model.text);
+    assert_eq!(model.tried(model.name, &other), (0, true));
+}
+
+#[test]
+fn a_lease_that_is_not_its_owners_does_not_count() {
+    let model = model();
+    let [uid, pid, start] = model.name;
+    // Named after somebody else.
+    let other = [uid + 1, pid, start];
+    assert_eq!(model.tried(other, &model.text), (0, true));
+    if !rustix::process::geteuid().is_root() {
+        return; // only root can give a file away
+    }
+    let owner = u32::try_from(uid + 1).unwrap();
+    // Made by somebody else in another one's name.
+    let (text, name) = (&model.text, format!("{uid}-{pid}-{start}"));
+    let given_away = |file: &Path| {
+        fs_err::write(file, text).unwrap();
+        chown(file, Some(owner), None).unwrap();
+    };
+    assert_eq!(model.tried_with(&name, given_away), (0, true));
+    // Made by somebody who names another one's process.
+    let name = format!("{owner}-{pid}-{start}");
+    assert_eq!(model.tried_with(&name, given_away), (0, true));
+}
+
+#[test]
+fn nonsense_does_not_count() {
+    let model = model();
+    let longer = format!("{}{}", model.text, " ".repeat(64 * 1024));
+    let torn = &model.text[..model.text.len() / 2];
+    for text in ["", "{}", "nonsense", torn, &longer] {
+        assert_eq!(model.tried(model.name, text), (0, true));
+    }
+    let [uid, pid, start] = model.name;
+    for name in [
+        format!("{uid}-{pid}-{start}.new"),
+        format!("{uid}-{pid}-0{start}"),
+    ] {
+        let place = place();
+        drop(place.open());
+        fs_err::write(place.path.join(name), &model.text).unwrap();
+        assert_eq!(others(&mut place.open()), []);
+    }
+}
+
+#[test]
+fn what_is_no_file_does_not_count_and_is_not_waited_for() {
+    let model = model();
+    let [uid, pid, start] = model.name;
+    let name = format!("{uid}-{pid}-{start}");
+    let real = model.place.file();
+    let link = |file: &Path| symlink(&real, file).unwrap();
+    assert_eq!(model.tried_with(&name, link), (0, true));
+    let folder = |file: &Path| fs_err::create_dir(file).unwrap();
+    assert_eq!(model.tried_with(&name, folder), (0, true));
+    let pipe = |file: &Path| {
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, file, kind, 0o644.into(), 0).unwrap();
+    };
+    assert_eq!(model.tried_with(&name, pipe), (0, true));
+}
+
+#[test]
+fn a_lease_that_somebody_removes_is_put_back() {
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    publish(&mut mine, &[held("GPU-1", 3)]);
+    assert_eq!(peer.tell("memory GPU-1"), "3");
+    fs_err::remove_file(place.file()).unwrap();
+    assert!(is_news(&mine));
+    mine.refresh().unwrap();
+    assert!(!is_news(&mine));
+    assert_eq!(peer.tell("memory GPU-1"), "3");
+}
+
+#[test]
+fn all_go_on_in_a_new_folder_if_the_old_one_is_removed() {
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    publish(&mut mine, &[held("GPU-1", 3)]);
+    peer.tell("hold GPU-1 7");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    fs_err::remove_dir_all(&place.path).unwrap();
+    assert!(is_news(&mine));
+    assert!(mine.refresh().unwrap());
+    assert_eq!(memory(&mut mine, "GPU-1"), 0, "it has not noticed yet");
+    assert_eq!(peer.tell("memory GPU-1"), "3");
+    assert!(is_news(&mine));
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    let mode = fs_err::metadata(&place.path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o1777);
+    // And they have one lock with whoever comes new.
+    place.peer().tell("lock");
+    assert!(mine.lock().unwrap().warning().is_none(), "it has died");
+    let mut new = place.peer();
+    new.tell("lock");
+    assert!(mine.lock().unwrap().warning().is_some());
+}
+
+#[test]
+fn a_lease_that_could_not_be_written_is_written_next_time() {
+    let place = place();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    publish(&mut mine, &[held("GPU-1", 3)]);
+    let mut draft = place.file().into_os_string();
+    draft.push(".new");
+    fs_err::create_dir(&draft).unwrap();
+    let more = [held("GPU-1", 4)];
+    let error = mine.lock().unwrap().publish(&more).unwrap_err();
+    assert!(error.to_string().contains("write lease"), "{error}");
+    assert_eq!(peer.tell("memory GPU-1"), "3");
+    fs_err::remove_dir(&draft).unwrap();
+    publish(&mut mine, &more);
+    assert_eq!(peer.tell("memory GPU-1"), "4");
+}
+
+#[test]
+fn a_draft_that_was_left_is_written_over() {
+    let place = place();
+    let mut mine = place.open();
+    publish(&mut mine, &[held("GPU-1", 3)]);
+    let mut draft = place.file().into_os_string();
+    draft.push(".new");
+    fs_err::write(&draft, "half of i").unwrap();
+    publish(&mut mine, &[held("GPU-1", 4)]);
+    assert!(!Path::new(&draft).exists());
+}
+
+#[test]
+fn a_folder_that_somebody_else_made_will_do_if_it_is_sticky() {
+    if !rustix::process::geteuid().is_root() {
+        return; // only root can give a folder away
+    }
+    let place = place();
+    drop(place.open());
+    chown(&place.path, Some(12_345), None).unwrap();
+    let mut mine = place.open();
+    let mut peer = place.peer_of(54_321);
+    peer.tell("hold GPU-1 7");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    fs_err::set_permissions(&place.path, PermissionsExt::from_mode(0o777)).unwrap();
+    let error = Leases::open(&place.path, about()).unwrap_err();
+    assert!(matches!(error, Error::NotSticky { .. }), "{error}");
+}
+
+#[test]
+fn folder_and_leases_are_for_all_whatever_the_umask() {
+    let place = place();
+    let mut peer = place.secretive_peer();
+    peer.tell("hold GPU-1 3");
+    let mode = |path: &Path| fs_err::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(&place.path), 0o1777);
+    assert_eq!(mode(&place.file()), 0o644);
+}
+
+#[test]
+fn one_user_cannot_make_up_more_leases_than_count() {
+    let model = model();
+    let [uid, pid, start] = model.name;
+    let place = place();
+    drop(place.open());
+    for other in 0..2000 {
+        let name = format!("{uid}-{pid}-{}", start + 1 + other);
+        fs_err::write(place.path.join(name), &model.text).unwrap();
+    }
+    let mut mine = place.open();
+    assert_eq!(others(&mut mine), []);
+    // Removed, as far as they were looked at.
+    assert_eq!(place.files().len(), 2000 - 256);
+}
+
+#[test]
+fn a_flood_of_news_hides_nothing() {
+    let model = model();
+    let [uid, pid, start] = model.name;
+    // More than is read at once, and more than the kernel keeps.
+    for count in [3000, 40_000] {
+        let place = place();
+        let mut mine = place.open();
+        let mut peer = place.peer();
+        publish(&mut mine, &[held("GPU-1", 3)]);
+        // In somebody else's name, so that none of them counts.
+        let name = |number| {
+            place
+                .path
+                .join(format!("{}-{pid}-{}", uid + 1, start + number))
+        };
+        fs_err::write(name(0), &model.text).unwrap();
+        for number in 0..count {
+            fs_err::rename(name(number), name(number + 1)).unwrap();
+        }
+        peer.tell("hold GPU-1 7");
+        assert_eq!(memory(&mut mine, "GPU-1"), 7);
+        assert_eq!(others(&mut mine).len(), 1);
+    }
+}
