@@ -1,4 +1,7 @@
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+use fs_err as fs;
 
 use crate::{STATE_VARIABLE, State};
 
@@ -19,12 +22,28 @@ impl State {
     /// For programs that a test starts, set [`STATE_VARIABLE`] on their command
     /// instead.
     pub fn activate(&self) -> Active {
+        static NAMED: Once = Once::new();
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the standard library's own lock orders this against every
-        // use of the environment by Rust code of this program. The one reader
-        // with another lock is the shared library, which has its own copy of
-        // the standard library; it is only called by who holds the guard.
-        unsafe { std::env::set_var(STATE_VARIABLE, self.path()) };
+        // What changes from test to test is the link: threads of a test that is
+        // over may still read the environment inside the shared library.
+        let _ = fs::remove_file(link());
+        fs::os::unix::fs::symlink(self.path(), link()).expect("the test's folder is writable");
+        NAMED.call_once(|| {
+            // SAFETY: done once, before anything in this process calls the
+            // shared library, which is the one reader of the environment that
+            // does not take the standard library's lock of this program.
+            unsafe { std::env::set_var(STATE_VARIABLE, link()) };
+        });
         Active { _turn: turn }
     }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(link());
+    }
+}
+
+fn link() -> PathBuf {
+    std::env::temp_dir().join(format!("fake-nvml-{}", std::process::id()))
 }

@@ -15,6 +15,12 @@ pub fn fake_cuda_path() -> PathBuf {
     find("fake-cuda")
 }
 
+/// The stand-in for `nvidia-cuda-mps-control`, as Cargo has built it beside the
+/// running test. To be built as [`fake_cuda_path`] says.
+pub fn fake_mps_control_path() -> PathBuf {
+    find("fake-mps-control")
+}
+
 /// Tests run from `target/PROFILE/deps`, programs from `target/PROFILE`.
 fn find(name: &str) -> PathBuf {
     let program = std::env::current_exe().expect("the kernel knows our program");

@@ -8,6 +8,7 @@
 mod affinity;
 mod call;
 mod device;
+mod events;
 mod mig;
 mod pointers;
 mod processes;

@@ -10,12 +10,18 @@
 //!   [`FakeProcess`] and the faults that real drivers have.
 //!
 //! The program `fake-cuda` behaves as a CUDA program does towards the same
-//! folder: it takes memory on its visible devices, and dies of too little.
+//! folder: it takes memory on its visible devices, and dies of too little. The
+//! program `fake-mps-control` stands in for `nvidia-cuda-mps-control`, with a
+//! server that `fake-cuda` attaches to.
 //!
 //! ```text
 //!  STATE/driver.json                 versions, faults of the whole driver
 //!        devices/INDEX.json          one device, its MIG instances, its faults
 //!        processes/UUID/PID.json     memory held on a device or MIG instance
+//!        events/NUMBER.json          what happened, for those who wait for events
+//!        hung/INDEX                  while it is there, calls for a device hang
+//!        hung/INDEX.called           one hangs
+//!        mps/UUID                    appears to make an MPS server die
 //!        lock                        held while somebody takes memory
 //! ```
 //!
@@ -31,14 +37,21 @@ mod built;
 mod code;
 mod device;
 mod driver;
+mod event;
 mod ffi;
+pub mod mps;
 mod process;
 mod state;
+mod trouble;
+mod visible;
+mod wait;
 
 pub use active::Active;
-pub use built::{fake_cuda_path, library_path};
+pub use built::{fake_cuda_path, fake_mps_control_path, library_path};
 pub use code::Code;
 pub use device::{FakeDevice, FakeMig, Faults, Growth, Lost, Mig};
 pub use driver::FakeDriver;
 pub use process::{FakeProcess, Kind};
 pub use state::{Full, STATE_VARIABLE, State};
+pub use visible::{Visible, visible_devices};
+pub use wait::wait_for;

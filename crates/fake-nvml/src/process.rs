@@ -28,6 +28,8 @@ pub enum Kind {
     Graphics,
     /// CUDA and a display at once: it appears in both lists.
     Both,
+    /// CUDA through an MPS server: it appears in the list of those alone.
+    Mps,
 }
 
 impl FakeProcess {

@@ -29,7 +29,14 @@ impl State {
     /// Furnishes `root` as a machine with a driver and no devices.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let state = Self { root: root.into() };
-        fs::create_dir_all(state.root.join("devices")).expect("the test's folder is writable");
+        for folder in [
+            state.root.join("devices"),
+            state.event_folder(),
+            state.hang_folder(),
+            state.mps_folder(),
+        ] {
+            fs::create_dir_all(folder).expect("the test's folder is writable");
+        }
         state.driver(&FakeDriver::default());
         state
     }
@@ -39,9 +46,11 @@ impl State {
         Self { root: root.into() }
     }
 
-    /// The folder that the environment names.
+    /// The folder that the environment names, by itself or by a link.
     pub fn from_env() -> Option<Self> {
-        std::env::var_os(STATE_VARIABLE).map(Self::open)
+        let named = PathBuf::from(std::env::var_os(STATE_VARIABLE)?);
+        let target = fs::read_link(&named);
+        Some(Self::open(target.unwrap_or(named)))
     }
 
     /// Where it is: the value for [`STATE_VARIABLE`].
@@ -82,12 +91,9 @@ impl State {
 
     /// Takes a process off a device or MIG instance.
     pub fn end_process(&self, uuid: &str, pid: u32) -> &Self {
-        match fs::remove_file(self.process_file(uuid, pid)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                panic!("the state is not writable: {error}")
-            }
-            _ => self,
-        }
+        self.forget(uuid, pid)
+            .expect("the test's folder is writable");
+        self
     }
 
     /// The driver.
@@ -103,6 +109,14 @@ impl State {
         let mut devices: Vec<FakeDevice> = read_all(&self.root.join("devices"))?;
         devices.sort_by_key(|device| device.index);
         Ok(devices)
+    }
+
+    /// One device, if it is there.
+    pub fn read_device(&self, index: u32) -> io::Result<Option<FakeDevice>> {
+        match read(&self.device_file(index)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        }
     }
 
     /// The living processes on the device or MIG instance with this UUID, by
@@ -123,12 +137,7 @@ impl State {
     /// What is taken on `device`, or on the instance of it with this UUID, in
     /// bytes.
     pub fn used(&self, device: &FakeDevice, uuid: &str) -> io::Result<u64> {
-        let mut processes = self.read_remains(uuid)?;
-        if uuid == device.uuid {
-            for instance in device.instances() {
-                processes.extend(self.read_remains(&instance.uuid)?);
-            }
-        }
+        let processes = self.takers(device, uuid)?;
         let lingers = device.faults.memory_lingers;
         Ok(processes
             .iter()
@@ -146,23 +155,19 @@ impl State {
         uuid: &str,
         process: &FakeProcess,
     ) -> io::Result<Result<(), Full>> {
-        let lock = fs::OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.root.join("lock"))?;
-        flock(&lock, FlockOperation::LockExclusive)?;
-
-        if !device.faults.memory_lingers {
-            self.sweep(uuid)?;
+        let _lock = self.lock()?;
+        let mut own = 0;
+        let mut others = 0;
+        for taker in self.takers(device, uuid)? {
+            if taker.pid == process.pid && taker.is_alive() {
+                own += taker.memory;
+            } else if device.faults.memory_lingers || taker.is_alive() {
+                others += taker.memory;
+            } else {
+                // Forgotten, so that the folder does not grow for ever.
+                self.forget(uuid, taker.pid)?;
+            }
         }
-        let own: u64 = self
-            .read_processes(uuid)?
-            .iter()
-            .filter(|other| other.pid == process.pid)
-            .map(|other| other.memory)
-            .sum();
-        let others = self.used(device, uuid)?.saturating_sub(own);
         let usable = match device.instances().iter().find(|i| i.uuid == uuid) {
             Some(instance) => instance.memory_total,
             None => device.memory_total.saturating_sub(device.memory_reserved),
@@ -177,14 +182,34 @@ impl State {
         Ok(Ok(()))
     }
 
-    /// Forgets the dead, so that the folder does not grow for ever.
-    fn sweep(&self, uuid: &str) -> io::Result<()> {
-        for process in self.read_remains(uuid)? {
-            if !process.is_alive() {
-                fs::remove_file(self.process_file(uuid, process.pid))?;
+    /// Everybody who is or was on `device`, or on the instance of it with this
+    /// UUID.
+    fn takers(&self, device: &FakeDevice, uuid: &str) -> io::Result<Vec<FakeProcess>> {
+        let mut takers = self.read_remains(uuid)?;
+        if uuid == device.uuid {
+            for instance in device.instances() {
+                takers.extend(self.read_remains(&instance.uuid)?);
             }
         }
-        Ok(())
+        Ok(takers)
+    }
+
+    /// Held while somebody takes memory, or counts.
+    pub(crate) fn lock(&self) -> io::Result<fs::File> {
+        let lock = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.root.join("lock"))?;
+        flock(&lock, FlockOperation::LockExclusive)?;
+        Ok(lock)
+    }
+
+    fn forget(&self, uuid: &str, pid: u32) -> io::Result<()> {
+        match fs::remove_file(self.process_file(uuid, pid)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn device_file(&self, index: u32) -> PathBuf {
@@ -199,13 +224,13 @@ impl State {
         self.process_folder(uuid).join(format!("{pid}.json"))
     }
 
-    fn must_replace(&self, file: &Path, value: &impl Serialize) -> &Self {
+    pub(crate) fn must_replace(&self, file: &Path, value: &impl Serialize) -> &Self {
         self.replace(file, value)
             .expect("the test's folder is writable");
         self
     }
 
-    fn replace(&self, file: &Path, value: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn replace(&self, file: &Path, value: &impl Serialize) -> io::Result<()> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;
@@ -219,7 +244,7 @@ impl State {
     }
 }
 
-fn read<T: DeserializeOwned>(file: &Path) -> io::Result<T> {
+pub(crate) fn read<T: DeserializeOwned>(file: &Path) -> io::Result<T> {
     Ok(serde_json::from_slice(&fs::read(file)?)?)
 }
 

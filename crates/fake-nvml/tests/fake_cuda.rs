@@ -2,11 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test without its set-up has failed")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use packhorse_fake_nvml::{FakeDevice, FakeProcess, STATE_VARIABLE, State, fake_cuda_path};
+use packhorse_fake_nvml::mps::{LIMIT_VARIABLE, PIPE_VARIABLE};
+use packhorse_fake_nvml::{
+    FakeDevice, FakeProcess, STATE_VARIABLE, State, fake_cuda_path, wait_for,
+};
 
 fn fake_cuda(state: &State, gpu: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fake-cuda"));
@@ -30,13 +33,16 @@ fn machine(folder: &Path) -> (State, FakeDevice) {
     (state, device)
 }
 
+fn fifo(folder: &Path) -> PathBuf {
+    let fifo = folder.join("fifo");
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    fifo
+}
+
 /// A program that has its memory and waits for the returned fifo to be closed.
 fn holding(state: &State, folder: &Path, peak: &str) -> (Child, fs_err::File) {
-    let fifo = folder.join("fifo");
-    if !fifo.exists() {
-        let mode = rustix::fs::Mode::RWXU;
-        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    }
+    let fifo = fifo(folder);
     let path = fifo.to_str().unwrap();
     let child = fake_cuda(
         state,
@@ -106,6 +112,100 @@ fn too_little_memory_is_cudas_own_error() {
         ),
         "{text}"
     );
+}
+
+#[test]
+fn every_framework_dies_in_its_own_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, _) = machine(folder.path());
+    for (style, words) in [
+        ("pytorch", "torch.OutOfMemoryError: CUDA out of memory."),
+        (
+            "tensorflow",
+            "ResourceExhaustedError: OOM when allocating tensor",
+        ),
+        (
+            "jax",
+            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate",
+        ),
+        ("cublas", "CUBLAS_STATUS_ALLOC_FAILED"),
+        ("cuda", "CUDA error: out of memory"),
+        ("silent", ""),
+    ] {
+        let arguments = ["--peak=11G", "--oom", style, "--oom-exit=9"];
+        let output = fake_cuda(&state, "0", &arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(9), "{style}");
+        let text = text(&output);
+        assert!(text.contains(words), "{style}: {text}");
+        assert_eq!(text.is_empty(), style == "silent");
+    }
+}
+
+#[test]
+fn a_child_may_hold_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, device) = machine(folder.path());
+    let fifo = fifo(folder.path());
+    let path = fifo.to_str().unwrap();
+    let arguments = [
+        "--child",
+        "--peak=2G",
+        "--exit=5",
+        "--hold-until-closed",
+        path,
+    ];
+    let mut parent = fake_cuda(&state, "0", &arguments)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let writer = fs_err::OpenOptions::new().write(true).open(&fifo).unwrap();
+    let processes = state.read_processes(&device.uuid).unwrap();
+    assert_eq!(processes.len(), 1);
+    assert_ne!(processes[0].pid, parent.id());
+    let stat = fs_err::read_to_string(format!("/proc/{}/stat", processes[0].pid)).unwrap();
+    let after_name = stat.rsplit_once(')').unwrap().1;
+    let its_parent = after_name.split_whitespace().nth(1).unwrap();
+    assert_eq!(its_parent, parent.id().to_string());
+    drop(writer);
+    assert_eq!(parent.wait().unwrap().code(), Some(5));
+}
+
+#[test]
+fn growth_waits_for_the_test() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, device) = machine(folder.path());
+    let gate = folder.path().join("gate");
+    let path = gate.to_str().unwrap();
+    let arguments = ["--peak=6G", "--steps=3", "--step-gate", path];
+    let mut child = fake_cuda(&state, "0", &arguments)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let taken = |bytes: u64| {
+        let look = || Ok((state.used(&device, &device.uuid)? == bytes).then_some(()));
+        let processes = state.path().join("processes").join(&device.uuid);
+        let deadline = std::time::Instant::now() + Duration::from_mins(1);
+        wait_for(&processes, Some(deadline), look).unwrap().unwrap();
+    };
+    fs_err::create_dir_all(state.path().join("processes").join(&device.uuid)).unwrap();
+    taken(2 << 30);
+    fs_err::write(folder.path().join("gate.2"), "").unwrap();
+    taken(4 << 30);
+    fs_err::write(folder.path().join("gate.3"), "").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(state.used(&device, &device.uuid).unwrap(), 0);
+}
+
+#[test]
+fn a_limit_of_mps_is_nothing_without_a_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, _) = machine(folder.path());
+    let output = fake_cuda(&state, "0", &["--peak=6G"])
+        .env(PIPE_VARIABLE, folder.path())
+        .env(LIMIT_VARIABLE, "0=1G")
+        .output()
+        .unwrap();
+    assert!(output.status.success());
 }
 
 #[test]

@@ -60,6 +60,21 @@ def instance(handle):
     }
 
 
+def event(handle):
+    """What a set tells of something that happens after the library was initialised."""
+    events = os.path.join(os.environ["FAKE_NVML_STATE"], "events")
+    waiting = nvmlEventSetCreate()
+    nvmlDeviceRegisterEvents(handle, nvmlEventTypeXidCriticalError, waiting)
+    nothing = attempt(nvmlEventSetWait_v2, waiting, 1)
+    with open(os.path.join(events, "draft"), "w") as file:
+        json.dump({"device": nvmlDeviceGetIndex(handle), "kind": 8, "data": 79}, file)
+    os.rename(os.path.join(events, "draft"), os.path.join(events, "1.json"))
+    data = nvmlEventSetWait_v2(waiting, 60_000)
+    nvmlEventSetFree(waiting)
+    index = nvmlDeviceGetIndex(data.device)
+    return [nothing, index, data.eventType, data.eventData, data.gpuInstanceId]
+
+
 def main():
     init = attempt(nvmlInit)
     if init is not None:
@@ -91,6 +106,7 @@ def main():
     answer["near_cores"] = list(
         nvmlDeviceGetCpuAffinity(nvmlDeviceGetHandleByIndex(0), 2)
     )
+    answer["event"] = event(nvmlDeviceGetHandleByIndex(1))
     nvmlShutdown()
     answer["after_shutdown"] = attempt(nvmlDeviceGetCount)
     return answer

@@ -84,6 +84,7 @@ fn nvidia_ml_py_reads_a_whole_machine() {
     assert_eq!(answer["by_uuid"], json!([0, 2]));
     assert_eq!(answer["by_pci"], 1);
     assert_eq!(answer["near_cores"], json!([3, 1]));
+    assert_eq!(answer["event"], json!(["error 10", 1, 8, 79, u32::MAX]));
     assert_eq!(answer["after_shutdown"], "error 1");
 
     let used = (3 << 30) + (1 << 20);

@@ -7,6 +7,7 @@
 
 mod card;
 mod kfd;
+mod sampling;
 
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ use crate::people::People;
 use crate::{Config, Device};
 use card::Card;
 use kfd::Kfd;
+pub(crate) use sampling::Sampler;
 
 /// AMD's driver.
 #[derive(Debug)]

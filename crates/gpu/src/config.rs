@@ -1,4 +1,7 @@
 use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::mps;
 
 /// The environment variable that names the NVML library to load, in place of
 /// the one that the system's loader finds; `none` means to look for none.
@@ -6,6 +9,10 @@ pub const NVML_LIBRARY_VARIABLE: &str = "PACKHORSE_NVML_LIBRARY";
 
 /// The environment variable that names the folder to read as `/sys`.
 pub const SYSFS_VARIABLE: &str = "PACKHORSE_SYSFS";
+
+/// The environment variable that names the program `nvidia-cuda-mps-control`, in
+/// place of the one that is found on the `PATH`.
+pub const MPS_CONTROL_VARIABLE: &str = "PACKHORSE_MPS_CONTROL";
 
 /// Where to look for GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +23,15 @@ pub struct Config {
     pub sysfs: PathBuf,
     /// What to read as `/proc`.
     pub proc: PathBuf,
+    /// The program that controls MPS: a path, or a name to be found on the
+    /// `PATH`.
+    pub mps_control: PathBuf,
+    /// The pipe folder of an MPS daemon that somebody else may run.
+    pub mps_pipes: PathBuf,
+    /// How long one command to an MPS daemon may take. The first of all has to
+    /// set up the GPU, which takes seconds on a machine that does not keep its
+    /// driver awake.
+    pub mps_patience: Duration,
 }
 
 impl Default for Config {
@@ -24,13 +40,17 @@ impl Default for Config {
             nvml_library: None,
             sysfs: PathBuf::from("/sys"),
             proc: PathBuf::from("/proc"),
+            mps_control: PathBuf::from("nvidia-cuda-mps-control"),
+            mps_pipes: PathBuf::from("/tmp/nvidia-mps"),
+            mps_patience: Duration::from_secs(20),
         }
     }
 }
 
 impl Config {
-    /// The usual places, unless [`NVML_LIBRARY_VARIABLE`] or [`SYSFS_VARIABLE`]
-    /// say otherwise. A variable that is set to nothing is not set.
+    /// The usual places, unless [`NVML_LIBRARY_VARIABLE`], [`SYSFS_VARIABLE`],
+    /// [`MPS_CONTROL_VARIABLE`] or MPS's own [`mps::PIPE_VARIABLE`] say
+    /// otherwise. A variable that is set to nothing is not set.
     pub fn from_env() -> Self {
         let path = |name| {
             std::env::var_os(name)
@@ -42,6 +62,9 @@ impl Config {
             nvml_library: path(NVML_LIBRARY_VARIABLE),
             sysfs: path(SYSFS_VARIABLE).unwrap_or(usual.sysfs),
             proc: usual.proc,
+            mps_control: path(MPS_CONTROL_VARIABLE).unwrap_or(usual.mps_control),
+            mps_pipes: path(mps::PIPE_VARIABLE).unwrap_or(usual.mps_pipes),
+            mps_patience: usual.mps_patience,
         }
     }
 }

@@ -7,7 +7,13 @@
 //!                                                                   │
 //!  --gpus 0+1 2+3 ──▶ Selection::parse ──▶ resolve ◀────────────────┘
 //!                                             └─▶ Vec<Unit>, each to be given to tasks
+//!                                                      │
+//!  Watch::start ◀──────────────────────────────────────┘
+//!     └─▶ while a run lasts: memory, processes, health and Xids of each unit
 //! ```
+//!
+//! [`mps`] controls the daemons with which several programs compute on one GPU
+//! at the same time.
 //!
 //! Promises:
 //!
@@ -24,12 +30,15 @@ mod cores;
 mod device;
 mod driver;
 mod error;
+pub mod mps;
 mod nvidia;
 mod people;
 mod select;
+mod watch;
+mod xid;
 
 pub use amd::Amd;
-pub use config::{Config, NVML_LIBRARY_VARIABLE, SYSFS_VARIABLE};
+pub use config::{Config, MPS_CONTROL_VARIABLE, NVML_LIBRARY_VARIABLE, SYSFS_VARIABLE};
 pub use device::{
     Celsius, Device, Health, Memory, MigInstance, Milliwatts, Percent, Process, Vendor,
 };
@@ -37,3 +46,5 @@ pub use driver::{Driver, Inventory};
 pub use error::{BrokenDriver, GpuError};
 pub use nvidia::Nvidia;
 pub use select::{Member, SelectError, Selection, Unit, looks_like_gpu_list, resolve, visibility};
+pub use watch::{Held, Reading, Report, Sample, Watch};
+pub use xid::Xid;

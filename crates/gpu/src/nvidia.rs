@@ -2,6 +2,8 @@
 
 mod broken;
 mod reading;
+mod sampling;
+mod xids;
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +13,8 @@ use nvml_wrapper::error::NvmlError;
 use crate::{BrokenDriver, Config, Device, GpuError};
 use broken::broken;
 use reading::{Detail, Reader};
+pub(crate) use sampling::Sampler;
+pub(crate) use xids::watch_xids;
 
 /// The name under which the driver installs NVML.
 const LIBRARY: &str = "libnvidia-ml.so.1";

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::events;
 use crate::{Code, State};
 
 /// How often the library was initialised and not yet shut down.
@@ -36,6 +37,7 @@ pub(super) fn init(function: &'static str) -> u32 {
         if let Some(code) = call.state.read_driver().map_err(unreadable)?.init {
             return Err(code);
         }
+        events::forget_past(&call.state)?;
         USERS.fetch_add(1, Ordering::SeqCst);
         Ok(())
     })

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
+use super::call::unreadable;
 use super::nvml;
 use super::pointers::{Out, TextIn, TextOut};
 use super::target::{Handle, Target, devices, handle_to};
@@ -26,7 +27,7 @@ nvml!(nvmlDeviceGetCount | nvmlDeviceGetCount_v2: fn(count: Out<u32>) |call| {
 
 nvml!(nvmlDeviceGetHandleByIndex | nvmlDeviceGetHandleByIndex_v2:
 fn(index: u32, handle: Out<Handle>) |call| {
-    let found = devices(call)?.into_iter().find(|device| device.index == index);
+    let found = call.state.read_device(index).map_err(unreadable)?;
     handle.put(handle_to(&found.ok_or(Code::InvalidArgument)?, None)?)
 });
 

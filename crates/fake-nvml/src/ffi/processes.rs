@@ -59,8 +59,8 @@ fn(handle: Handle, count: InOut<u32>, rows: Array<Row>) |call| {
 nvml!(nvmlDeviceGetMPSComputeRunningProcesses_v2
     | nvmlDeviceGetMPSComputeRunningProcesses_v3:
 fn(handle: Handle, count: InOut<u32>, rows: Array<Row>) |call| {
-    Target::read(call, handle)?;
-    fill(&count, &rows, std::iter::empty())
+    let listed = list(call, handle, Kind::Mps, is_question(&count, &rows)?)?;
+    fill(&count, &rows, listed.into_iter())
 });
 
 impl From<Row> for RowV1 {
@@ -95,6 +95,11 @@ fn fill<R>(
     rows.put(listed)
 }
 
+/// Whether a process appears in a list.
+fn is_listed(process: Kind, list: Kind) -> bool {
+    process == list || (process == Kind::Both && list != Kind::Mps)
+}
+
 fn list(call: &Call, handle: Handle, kind: Kind, question: bool) -> Result<Vec<Row>, Code> {
     let target = Target::read(call, handle)?;
     let mut rows = Vec::new();
@@ -102,7 +107,7 @@ fn list(call: &Call, handle: Handle, kind: Kind, question: bool) -> Result<Vec<R
         let processes = call.state.read_processes(uuid).map_err(unreadable)?;
         let of_kind = processes
             .into_iter()
-            .filter(|process| process.kind == kind || process.kind == Kind::Both);
+            .filter(|process| is_listed(process.kind, kind));
         rows.extend(of_kind.map(|FakeProcess { pid, memory, .. }| Row {
             pid,
             memory,

@@ -37,11 +37,10 @@ impl Target {
 
     fn find(call: &Call, handle: Handle) -> Result<Self, Code> {
         let (index, slot) = decode(handle).ok_or(Code::InvalidArgument)?;
-        let device = devices(call)?
-            .into_iter()
-            .find(|device| device.index == index)
-            .ok_or(Code::InvalidArgument)?;
+        let device = call.state.read_device(index).map_err(unreadable)?;
+        let device = device.ok_or(Code::InvalidArgument)?;
         be_slow(device.faults.slow_ms);
+        call.state.wait_while_hung(index).map_err(unreadable)?;
         if let Some(code) = device.faults.fail.get(call.function) {
             return Err(*code);
         }

@@ -81,10 +81,7 @@ impl Card {
 
     /// Adds what changes from moment to moment.
     pub(super) fn read_readings(&self, device: &mut Device) {
-        device.utilisation = self
-            .number("gpu_busy_percent")
-            .and_then(|busy| u8::try_from(busy.min(100)).ok())
-            .map(Percent);
+        device.utilisation = self.utilisation();
         let Some(sensors) = self.sensors() else {
             return;
         };
@@ -101,7 +98,12 @@ impl Card {
         device.power_limit = power("power1_cap");
     }
 
-    fn memory(&self) -> Option<Memory> {
+    pub(super) fn utilisation(&self) -> Option<Percent> {
+        let busy = self.number("gpu_busy_percent")?;
+        Some(Percent(u8::try_from(busy.min(100)).ok()?))
+    }
+
+    pub(super) fn memory(&self) -> Option<Memory> {
         let total = self.number("mem_info_vram_total")?;
         let used = self.number("mem_info_vram_used")?;
         Some(Memory {
@@ -115,7 +117,7 @@ impl Card {
 
     /// A card that hangs or is gone has its files still, but they cannot be
     /// read.
-    fn health(&self) -> Health {
+    pub(super) fn health(&self) -> Health {
         match fs::read(self.folder.join("mem_info_vram_used")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Health::Lost(format!("its memory cannot be read: {error}"))

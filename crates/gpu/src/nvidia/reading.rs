@@ -17,7 +17,7 @@ use crate::{
     Celsius, Device, Health, Memory, MigInstance, Milliwatts, Percent, Process, Vendor, cores,
 };
 
-type NvmlDevice<'nvml> = nvml_wrapper::Device<'nvml>;
+pub(super) type NvmlDevice<'nvml> = nvml_wrapper::Device<'nvml>;
 
 /// How often to ask for a process list that keeps outgrowing its buffer.
 const PATIENCE: u32 = 8;
@@ -44,13 +44,13 @@ pub(super) struct Reader<'a> {
 
 /// The readings of one device. Once it turns out to be lost it stays so, and
 /// is asked nothing more: each further call could take seconds.
-struct Patient {
-    health: Health,
+pub(super) struct Patient {
+    pub(super) health: Health,
 }
 
 impl Patient {
     /// A reading, if the device has it.
-    fn take<T>(&mut self, read: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
+    pub(super) fn take<T>(&mut self, read: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
         if self.health != Health::Ok {
             return None;
         }
@@ -161,29 +161,7 @@ impl<'a> Reader<'a> {
 
     /// Who is on a device, each process once, by id.
     fn processes(&mut self, patient: &mut Patient, handle: &NvmlDevice) -> Option<Vec<Process>> {
-        let compute = patient.take(|| {
-            whole_list(
-                || handle.running_compute_processes(),
-                || handle.running_compute_processes_v2(),
-            )
-        });
-        let graphics = patient.take(|| {
-            whole_list(
-                || handle.running_graphics_processes(),
-                || handle.running_graphics_processes_v2(),
-            )
-        });
-        // Displays are a bonus; without the compute list nothing is known.
-        let mut held: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
-        for process in compute?.into_iter().chain(graphics.unwrap_or_default()) {
-            let memory = match process.used_gpu_memory {
-                UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
-                UsedGpuMemory::Unavailable => None,
-            };
-            // A process in both lists is shown in both with all it holds.
-            let known = held.entry(process.pid).or_default();
-            *known = (*known).max(memory);
-        }
+        let held = holders(patient, handle)?;
         let people = &mut self.people;
         Some(
             held.into_iter()
@@ -200,6 +178,41 @@ impl<'a> Reader<'a> {
             .join("local_cpulist");
         cores::parse_list(&fs_err::read_to_string(file).ok()?)
     }
+}
+
+/// Who is on a device with how much, each process once, by id. `None`: the
+/// driver does not tell.
+pub(super) fn holders(
+    patient: &mut Patient,
+    handle: &NvmlDevice,
+) -> Option<BTreeMap<u32, Option<Bytes>>> {
+    let compute = patient.take(|| {
+        whole_list(
+            || handle.running_compute_processes(),
+            || handle.running_compute_processes_v2(),
+        )
+    });
+    let graphics = patient.take(|| {
+        whole_list(
+            || handle.running_graphics_processes(),
+            || handle.running_graphics_processes_v2(),
+        )
+    });
+    // Programs that compute through an MPS server have a list of their own.
+    let served = patient.take(|| patiently(|| handle.mps_running_compute_processes()));
+    // Displays and servers are a bonus; without the compute list nothing is known.
+    let mut held: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
+    let others = [graphics, served].into_iter().flatten().flatten();
+    for process in compute?.into_iter().chain(others) {
+        let memory = match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
+            UsedGpuMemory::Unavailable => None,
+        };
+        // A process in several lists is shown in each with all it holds.
+        let known = held.entry(process.pid).or_default();
+        *known = (*known).max(memory);
+    }
+    Some(held)
 }
 
 /// The list, in the older form where the driver has no newer.
@@ -229,7 +242,7 @@ fn patiently(
 
 /// The memory: the second version of the call where the driver has it, because
 /// only that tells reserved memory apart.
-fn memory(nvml: &Nvml, device: &NvmlDevice) -> Result<Memory, NvmlError> {
+pub(super) fn memory(nvml: &Nvml, device: &NvmlDevice) -> Result<Memory, NvmlError> {
     match device.memory_info() {
         Ok(info) => Ok(Memory {
             total: Bytes(info.total),
@@ -284,7 +297,7 @@ fn profile(name: &str) -> Option<String> {
     Some(profile.to_owned())
 }
 
-fn percent(number: u32) -> Percent {
+pub(super) fn percent(number: u32) -> Percent {
     Percent(u8::try_from(number.min(100)).unwrap_or(100))
 }
 

@@ -1,7 +1,9 @@
 //! A pretended machine.
 
+use std::path::Path;
+
 use packhorse_fake_nvml::{Active, FakeDevice, State, library_path};
-use packhorse_gpu::{Config, Device, Driver, Inventory};
+use packhorse_gpu::{Config, Device, Driver, Inventory, Selection, Unit, resolve};
 use tempfile::TempDir;
 
 /// A pretended machine, which this test has for itself.
@@ -50,6 +52,16 @@ impl Machine {
 
     pub fn inventory(&self) -> Inventory {
         self.driver().inventory()
+    }
+
+    /// The units that a person would choose with `--gpus`.
+    pub fn units(&self, gpus: &str) -> Vec<Unit> {
+        let selection = Selection::parse(&[gpus]).unwrap();
+        resolve(&selection, &self.inventory(), None).unwrap()
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Writes a file of the machine's sysfs, and the folders above it.

@@ -6,5 +6,7 @@
 mod amd;
 mod faults;
 mod machine;
+mod mps;
 mod nvidia;
 mod select;
+mod watch;

@@ -1,11 +1,10 @@
-//! What to wait for while all memory is held.
+//! What to wait for: time, or a test.
 
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use packhorse_fake_nvml::wait_for;
 
 /// When to let go of the memory.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,18 +45,15 @@ pub fn pause(time: Duration) {
     }
 }
 
-fn until_exists(file: &Path) -> io::Result<()> {
+/// Waits until the file is there.
+pub fn until_exists(file: &Path) -> io::Result<()> {
     let folder = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let watch = inotify::init(CreateFlags::CLOEXEC)?;
-    inotify::add_watch(&watch, folder, WatchFlags::CREATE | WatchFlags::MOVED_TO)?;
-    let mut buffer = [MaybeUninit::uninit(); 4096];
-    let mut news = inotify::Reader::new(&watch, &mut buffer);
-    // Looked at only after the watch is set, so that nothing is missed between.
-    while !file.exists() {
-        news.next()?;
+    let look = || Ok(file.exists().then_some(()));
+    match wait_for(folder, None, look)? {
+        Some(()) => Ok(()),
+        None => Err(io::Error::other(format!("{} is gone", folder.display()))),
     }
-    Ok(())
 }

@@ -10,7 +10,12 @@
 //!
 //! Tests that must not guess at times use `--hold-until-closed FIFO`: the
 //! program opens the fifo when it has all its memory, which lets the test's own
-//! opening return, and ends when the test closes it.
+//! opening return, and ends when the test closes it. Or `--hold-until-exists
+//! FILE`; and `--step-gate PREFIX`, with which step N waits for `PREFIX.N`.
+//!
+//! With `CUDA_MPS_PIPE_DIRECTORY` set and a stand-in MPS daemon there, it
+//! computes through the daemon's server: it obeys
+//! `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`, and dies with its server.
 
 #![expect(
     clippy::print_stdout,
@@ -19,17 +24,18 @@
 )]
 
 mod hold;
+mod oom;
 mod options;
-mod visible;
+mod server;
 
 use std::io;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
 
-use packhorse_fake_nvml::{FakeProcess, Full, State};
+use packhorse_fake_nvml::{FakeProcess, Full, Kind, State, Visible, visible_devices};
 
-use hold::pause;
+use oom::Lack;
 use options::Options;
-use visible::Visible;
 
 fn main() -> ExitCode {
     let options = match Options::parse(std::env::args().skip(1)) {
@@ -39,7 +45,12 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(&options) {
+    let result = if options.child {
+        in_child()
+    } else {
+        run(&options)
+    };
+    match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("fake-cuda: {error}");
@@ -48,11 +59,40 @@ fn main() -> ExitCode {
     }
 }
 
+/// Lets a child do it all, as launchers and data loaders do.
+fn in_child() -> io::Result<u8> {
+    let arguments = std::env::args_os().skip(1);
+    let status = Command::new(std::env::current_exe()?)
+        .args(arguments.filter(|argument| argument != options::CHILD))
+        .status()?;
+    Ok(status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(1))
+}
+
+/// What the program has on the pretended machine.
+struct Job {
+    state: State,
+    devices: Vec<Visible>,
+    kind: Kind,
+}
+
 fn run(options: &Options) -> io::Result<u8> {
     let Some(state) = State::from_env() else {
         return Err(io::Error::other("FAKE_NVML_STATE names no folder"));
     };
-    let devices = visible::devices(state.read_devices()?, |name| std::env::var(name).ok());
+    let Ok(attached) = server::attach() else {
+        eprintln!("{}", server::NO_SERVER);
+        return Ok(1);
+    };
+    let mut machine = state.read_devices()?;
+    let mut kind = Kind::Compute;
+    if let Some(attached) = &attached {
+        server::keep_served(&mut machine, &attached.devices);
+        kind = Kind::Mps;
+    }
+    let devices = visible_devices(machine, |name| std::env::var(name).ok());
     if devices.is_empty() {
         eprintln!("RuntimeError: No CUDA GPUs are available");
         return Ok(1);
@@ -60,52 +100,94 @@ fn run(options: &Options) -> io::Result<u8> {
     for (ordinal, device) in devices.iter().enumerate() {
         println!("device {ordinal}: {}", device.uuid());
     }
-    for step in 1..=options.steps {
-        for (ordinal, device) in devices.iter().enumerate() {
+    let job = Arc::new(Job {
+        state,
+        devices,
+        kind,
+    });
+    if let Some(attached) = attached {
+        let job = Arc::clone(&job);
+        std::thread::spawn(move || {
+            eprintln!("{}", server::last_words(attached.wait()));
+            job.let_go();
+            std::process::exit(1);
+        });
+    }
+    let code = job.work(options);
+    job.let_go();
+    code
+}
+
+impl Job {
+    fn work(&self, options: &Options) -> io::Result<u8> {
+        for step in 1..=options.steps {
+            if let Some(gate) = &options.step_gate
+                && step > 1
+            {
+                hold::until_exists(&gate.with_added_extension(step.to_string()))?;
+            }
             let had = part(options.peak, step - 1, options.steps);
             let wanted = part(options.peak, step, options.steps);
-            let process = FakeProcess {
-                utilisation: options.utilisation,
-                ..FakeProcess::real(std::process::id(), wanted)
-            };
-            if let Err(full) = state.take(&device.device, device.uuid(), &process)? {
-                eprintln!("{}", out_of_memory(ordinal, device, had, wanted, full));
-                return Ok(1);
+            for ordinal in 0..self.devices.len() {
+                if let Err(full) = self.take(ordinal, had, wanted, options.utilisation)? {
+                    let lack = Lack {
+                        ordinal,
+                        total: self.devices[ordinal].memory_total(),
+                        free: full.free,
+                        had,
+                        wanted,
+                    };
+                    if let Some(text) = options.oom.text(&lack) {
+                        eprintln!("{text}");
+                    }
+                    return Ok(options.oom_exit);
+                }
+            }
+            hold::pause(options.step_time);
+        }
+        hold::hold(&options.hold)?;
+        Ok(options.exit)
+    }
+
+    /// Takes memory on one device, within its limit under a server.
+    fn take(
+        &self,
+        ordinal: usize,
+        had: u64,
+        wanted: u64,
+        utilisation: u32,
+    ) -> io::Result<Result<(), Full>> {
+        if self.kind == Kind::Mps
+            && let Some(limit) = server::limit(ordinal)
+            && wanted > limit
+        {
+            let free = limit.saturating_sub(had);
+            return Ok(Err(Full { free }));
+        }
+        let process = FakeProcess {
+            kind: self.kind,
+            utilisation,
+            ..FakeProcess::real(std::process::id(), wanted)
+        };
+        let device = &self.devices[ordinal];
+        self.state.take(&device.device, device.uuid(), &process)
+    }
+
+    /// Gives the memory back, unless this driver keeps that of the dead. It
+    /// would be free without this as well; but thousands of short programs
+    /// would leave thousands of files to look through.
+    fn let_go(&self) {
+        for device in &self.devices {
+            let index = device.device.index;
+            let now = self.state.read_device(index).ok().flatten();
+            if now.is_some_and(|device| !device.faults.memory_lingers) {
+                self.state.end_process(device.uuid(), std::process::id());
             }
         }
-        pause(options.step_time);
     }
-    hold::hold(&options.hold)?;
-    Ok(options.exit)
 }
 
 fn part(peak: u64, step: u32, steps: u32) -> u64 {
     let share = u128::from(peak) * u128::from(step) / u128::from(steps);
     u64::try_from(share).unwrap_or(peak)
-}
-
-/// The text by which people, and programs, know this death of a PyTorch
-/// program.
-fn out_of_memory(ordinal: usize, device: &Visible, had: u64, wanted: u64, full: Full) -> String {
-    format!(
-        "Traceback (most recent call last):\n  File \"train.py\", line 1, in <module>\n\
-         torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}. \
-         GPU {ordinal} has a total capacity of {} of which {} is free. \
-         Including non-PyTorch memory, this process has {} memory in use.",
-        size(wanted - had),
-        size(device.memory_total()),
-        size(full.free),
-        size(had),
-    )
-}
-
-/// `2.00 GiB`, as PyTorch writes it.
-fn size(bytes: u64) -> String {
-    let (unit, name) = if bytes >= 1 << 30 {
-        (1 << 30, "GiB")
-    } else {
-        (1 << 20, "MiB")
-    };
-    let hundredths = u128::from(bytes) * 100 / unit;
-    format!("{}.{:02} {name}", hundredths / 100, hundredths % 100)
 }

@@ -4,9 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::hold::Hold;
+use crate::oom::Style;
+
+/// The option that has no value.
+pub const CHILD: &str = "--child";
 
 /// The options, in short.
 pub const USAGE: &str = "usage: fake-cuda [--peak SIZE] [--steps N] [--step-time TIME] \
+[--step-gate PREFIX] [--child] [--oom pytorch|tensorflow|jax|cublas|cuda|silent] [--oom-exit CODE] \
 [--hold TIME | --hold-until-closed FIFO | --hold-until-exists FILE] \
 [--utilisation PERCENT] [--exit CODE]";
 
@@ -19,6 +24,15 @@ pub struct Options {
     pub steps: u32,
     /// How long to wait after each step.
     pub step_time: Duration,
+    /// The beginning of the files' names that the steps after the first wait
+    /// for.
+    pub step_gate: Option<PathBuf>,
+    /// A child process does it all.
+    pub child: bool,
+    /// How to die of too little memory.
+    pub oom: Style,
+    /// The exit status then.
+    pub oom_exit: u8,
     /// What to do when all memory is there.
     pub hold: Hold,
     /// How busy to keep each device, in percent.
@@ -34,11 +48,19 @@ impl Options {
             peak: 1 << 30,
             steps: 1,
             step_time: Duration::ZERO,
+            step_gate: None,
+            child: false,
+            oom: Style::PyTorch,
+            oom_exit: 1,
             hold: Hold::For(Duration::ZERO),
             utilisation: 0,
             exit: 0,
         };
         while let Some(argument) = arguments.next() {
+            if argument == CHILD {
+                options.child = true;
+                continue;
+            }
             let (name, value) = match argument.split_once('=') {
                 Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
                 None => (argument, arguments.next()),
@@ -52,6 +74,9 @@ impl Options {
                     options.steps = steps.ok_or_else(wrong)?;
                 }
                 "--step-time" => options.step_time = time(&value).ok_or_else(wrong)?,
+                "--step-gate" => options.step_gate = Some(PathBuf::from(value)),
+                "--oom" => options.oom = Style::parse(&value).ok_or_else(wrong)?,
+                "--oom-exit" => options.oom_exit = value.parse().map_err(|_| wrong())?,
                 "--hold" => options.hold = Hold::For(time(&value).ok_or_else(wrong)?),
                 "--hold-until-closed" => options.hold = Hold::UntilClosed(PathBuf::from(value)),
                 "--hold-until-exists" => options.hold = Hold::UntilExists(PathBuf::from(value)),
@@ -65,7 +90,7 @@ impl Options {
 }
 
 /// `9G`, `512M`, `1048576`: powers of 1024.
-fn size(text: &str) -> Option<u64> {
+pub fn size(text: &str) -> Option<u64> {
     let text = text.strip_suffix('B').unwrap_or(text);
     let text = text.strip_suffix('i').unwrap_or(text);
     let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);

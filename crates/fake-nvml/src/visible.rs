@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use packhorse_fake_nvml::{FakeDevice, FakeMig, Mig};
+use crate::{FakeDevice, FakeMig, Mig};
 
 /// A device, or one MIG instance of it.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Visible {
 }
 
 /// What is visible under these environment variables.
-pub fn devices(
+pub fn visible_devices(
     mut machine: Vec<FakeDevice>,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Vec<Visible> {
@@ -104,7 +104,7 @@ mod tests {
             let found = variables.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        devices(machine.to_vec(), variable)
+        visible_devices(machine.to_vec(), variable)
             .iter()
             .map(|visible| visible.uuid().to_owned())
             .collect()

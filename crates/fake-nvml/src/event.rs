@@ -1,0 +1,57 @@
+use std::io;
+use std::path::PathBuf;
+
+use fs_err as fs;
+use serde::{Deserialize, Serialize};
+
+use crate::State;
+use crate::state::read;
+
+/// NVML's number for the kind of event that carries an Xid.
+pub(crate) const XID: u64 = 8;
+
+/// Something that happened to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FakeEvent {
+    /// The device's index.
+    pub(crate) device: u32,
+    /// NVML's number for the kind.
+    pub(crate) kind: u64,
+    /// Of an Xid, its code.
+    pub(crate) data: u64,
+}
+
+impl State {
+    /// Adds an event behind all that there are.
+    pub(crate) fn post(&self, event: FakeEvent) -> io::Result<()> {
+        let _lock = self.lock()?;
+        let number = self.last_event()? + 1;
+        self.replace(&self.event_folder().join(format!("{number}.json")), &event)
+    }
+
+    /// The number of the last event; 0 before the first.
+    pub(crate) fn last_event(&self) -> io::Result<u64> {
+        let mut last = 0;
+        let entries = match fs::read_dir(self.event_folder()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            other => other?,
+        };
+        for entry in entries {
+            let name = entry?.file_name();
+            let number = name
+                .to_str()
+                .and_then(|name| name.strip_suffix(".json")?.parse().ok());
+            last = last.max(number.unwrap_or(0));
+        }
+        Ok(last)
+    }
+
+    /// The event with this number.
+    pub(crate) fn event(&self, number: u64) -> io::Result<FakeEvent> {
+        read(&self.event_folder().join(format!("{number}.json")))
+    }
+
+    pub(crate) fn event_folder(&self) -> PathBuf {
+        self.path().join("events")
+    }
+}

@@ -1,0 +1,133 @@
+//! What can befall a machine, one line of a test each.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use fs_err as fs;
+
+use crate::event::{FakeEvent, XID};
+use crate::{FakeProcess, Lost, State, wait_for};
+
+/// The kernel gives no process a number this high.
+const FIRST_STRANGER: u32 = 5_000_000;
+
+impl State {
+    /// Somebody else holds so much on GPU `index`, besides what strangers hold
+    /// already. Returns a process id that no real process has.
+    pub fn stranger(&self, index: u32, bytes: u64) -> u32 {
+        let uuid = self.uuid(index);
+        let there = self.read_processes(&uuid).expect("the state is readable");
+        let last = there.iter().map(|process| process.pid).max();
+        let pid = last.map_or(FIRST_STRANGER, |pid| FIRST_STRANGER.max(pid + 1));
+        self.process(&uuid, &FakeProcess::pretended(pid, bytes));
+        pid
+    }
+
+    /// The stranger leaves GPU `index`.
+    pub fn stranger_leaves(&self, index: u32, pid: u32) -> &Self {
+        self.end_process(&self.uuid(index), pid)
+    }
+
+    /// GPU `index` falls off the bus.
+    pub fn lose(&self, index: u32) -> &Self {
+        self.change(index, |device| device.faults.lost = Some(Lost::Readings))
+    }
+
+    /// GPU `index` is back on the bus.
+    pub fn find_again(&self, index: u32) -> &Self {
+        self.change(index, |device| device.faults.lost = None)
+    }
+
+    /// The driver reports an Xid of GPU `index`.
+    pub fn xid(&self, index: u32, code: u64) -> &Self {
+        let event = FakeEvent {
+            device: index,
+            kind: XID,
+            data: code,
+        };
+        self.post(event).expect("the test's folder is writable");
+        self
+    }
+
+    /// Calls for GPU `index` do not come back until [`State::answer`].
+    pub fn hang(&self, index: u32) -> &Self {
+        let _ = fs::remove_file(self.called_file(index));
+        fs::write(self.hang_file(index), "").expect("the test's folder is writable");
+        self
+    }
+
+    /// Waits until somebody has called for GPU `index`, which hangs, and does not
+    /// get away.
+    pub fn await_hung_call(&self, index: u32) -> &Self {
+        let file = self.called_file(index);
+        let look = || Ok(file.exists().then_some(()));
+        let deadline = Instant::now() + Duration::from_mins(1);
+        let called = wait_for(&self.hang_folder(), Some(deadline), look);
+        called
+            .expect("the state is readable")
+            .expect("somebody calls");
+        self
+    }
+
+    /// Calls for GPU `index` come back again.
+    pub fn answer(&self, index: u32) -> &Self {
+        fs::remove_file(self.hang_file(index)).expect("the device hangs");
+        self
+    }
+
+    /// From now on the memory of processes that die on GPU `index` stays taken,
+    /// until [`State::release`].
+    pub fn linger(&self, index: u32) -> &Self {
+        self.change(index, |device| device.faults.memory_lingers = true)
+    }
+
+    /// The memory of processes that have died on GPU `index` is free.
+    pub fn release(&self, index: u32) -> &Self {
+        self.change(index, |device| device.faults.memory_lingers = false)
+    }
+
+    /// The MPS server that has GPU `index` dies.
+    pub fn end_mps_server(&self, index: u32) -> &Self {
+        fs::write(self.mps_file(&self.uuid(index)), "").expect("the test's folder is writable");
+        self
+    }
+
+    /// Where a server that has this device looks whether it must die.
+    pub fn mps_file(&self, uuid: &str) -> PathBuf {
+        self.mps_folder().join(uuid)
+    }
+
+    /// The folder of those files.
+    pub fn mps_folder(&self) -> PathBuf {
+        self.path().join("mps")
+    }
+
+    /// Returns when calls for GPU `index` do.
+    pub(crate) fn wait_while_hung(&self, index: u32) -> io::Result<()> {
+        let file = self.hang_file(index);
+        if file.exists() {
+            fs::write(self.called_file(index), "")?;
+            let look = || Ok((!file.exists()).then_some(()));
+            wait_for(&self.hang_folder(), None, look)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn hang_folder(&self) -> PathBuf {
+        self.path().join("hung")
+    }
+
+    fn hang_file(&self, index: u32) -> PathBuf {
+        self.hang_folder().join(index.to_string())
+    }
+
+    fn called_file(&self, index: u32) -> PathBuf {
+        self.hang_folder().join(format!("{index}.called"))
+    }
+
+    fn uuid(&self, index: u32) -> String {
+        let device = self.read_device(index).expect("the state is readable");
+        device.expect("a device with this index is there").uuid
+    }
+}

@@ -1,0 +1,329 @@
+use std::ffi::OsStr;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::run::{self, Ended, NotEnded};
+use super::status::{percent, pids, server_state};
+use super::{MpsError, PIPE_VARIABLE, SERVICE, SERVICE_VARIABLE, Server, ServerState, Status};
+use crate::{Config, Percent};
+
+/// The folder of a daemon's logs in its own.
+const LOGS: &str = "log";
+
+/// How often to look, at most, whether a daemon that was just started answers.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
+/// The longest name of a socket in the kernel, without the final zero.
+const SOCKET_LIMIT: usize = 107;
+
+/// The longest name that the daemon gives one of its sockets, with its slash.
+const LONGEST_SOCKET: usize = "/control_privileged".len();
+
+/// Whose daemon it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// It is in a folder of ours, and may be stopped.
+    Ours,
+    /// Somebody else runs it: it is used, and not stopped.
+    Theirs,
+}
+
+/// A control daemon, running or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Daemon {
+    program: PathBuf,
+    pipes: PathBuf,
+    logs: Option<PathBuf>,
+    ownership: Ownership,
+    /// How long a command may take.
+    patience: Duration,
+}
+
+impl Daemon {
+    /// The daemon whose folder this is; it need not run.
+    pub fn ours(config: &Config, folder: &Path) -> Self {
+        Self {
+            program: config.mps_control.clone(),
+            pipes: folder.join("pipe"),
+            logs: Some(folder.join(LOGS)),
+            ownership: Ownership::Ours,
+            patience: config.mps_patience,
+        }
+    }
+
+    /// The daemon that somebody else runs where CUDA looks for one, if one
+    /// answers there.
+    pub fn theirs(config: &Config) -> Option<Self> {
+        // Without the folder nobody has to be asked.
+        if !config.mps_pipes.exists() {
+            return None;
+        }
+        let daemon = Self {
+            program: config.mps_control.clone(),
+            pipes: config.mps_pipes.clone(),
+            logs: None,
+            ownership: Ownership::Theirs,
+            patience: config.mps_patience,
+        };
+        daemon.servers().is_ok().then_some(daemon)
+    }
+
+    /// Starts a daemon of ours for one GPU, with its pipes and logs in this
+    /// folder. One that a former run has left there is taken over.
+    pub fn start(config: &Config, folder: &Path, uuid: &str) -> Result<Self, MpsError> {
+        let daemon = Self::ours(config, folder);
+        if daemon.pipes.as_os_str().len() + LONGEST_SOCKET > SOCKET_LIMIT {
+            // The daemon itself would only say that it cannot be found.
+            return Err(MpsError::TooDeep {
+                folder: daemon.pipes,
+                limit: SOCKET_LIMIT,
+            });
+        }
+        make_private(&daemon.pipes)?;
+        make_private(&folder.join(LOGS))?;
+        let visible = [("CUDA_VISIBLE_DEVICES", OsStr::new(uuid))];
+        // Where one runs already this is refused, and that one answers.
+        let ended = daemon.run(&["-d"], &visible, "", daemon.patience)?;
+        daemon.wait_until_it_answers(&ended)?;
+        Ok(daemon)
+    }
+
+    /// Whose it is.
+    pub const fn ownership(&self) -> Ownership {
+        self.ownership
+    }
+
+    /// Where its clients find it.
+    pub fn pipes(&self) -> &Path {
+        &self.pipes
+    }
+
+    /// Its process, as it has noted it down.
+    pub fn pid(&self) -> Option<u32> {
+        let file = self.pipes.join("nvidia-cuda-mps-control.pid");
+        fs_err::read_to_string(file).ok()?.trim().parse().ok()
+    }
+
+    /// Whether it answers.
+    pub fn is_running(&self) -> Result<bool, MpsError> {
+        // Without the folder nobody has to be asked.
+        if !self.pipes.exists() {
+            return Ok(false);
+        }
+        match self.servers() {
+            Ok(_) => Ok(true),
+            Err(MpsError::NotRunning { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All that it says of itself. It takes two commands for each server, and
+    /// two more.
+    pub fn status(&self) -> Result<Status, MpsError> {
+        let mut servers = Vec::new();
+        for pid in self.servers()? {
+            servers.push(Server {
+                pid,
+                state: self.server_state(pid)?,
+                clients: self.clients(pid)?,
+            });
+        }
+        let threads = self.say("get_default_active_thread_percentage")?;
+        Ok(Status {
+            pid: self.pid(),
+            servers,
+            threads: percent(&threads),
+        })
+    }
+
+    /// Its servers' processes.
+    pub fn servers(&self) -> Result<Vec<u32>, MpsError> {
+        self.list("get_server_list")
+    }
+
+    /// The processes of a server's clients.
+    pub fn clients(&self, server: u32) -> Result<Vec<u32>, MpsError> {
+        self.list(&format!("get_client_list {server}"))
+    }
+
+    fn server_state(&self, server: u32) -> Result<ServerState, MpsError> {
+        let answer = self.say(&format!("get_server_status {server}"))?;
+        Ok(server_state(&answer))
+    }
+
+    /// What servers that are not yet started give to clients who ask for nothing
+    /// else.
+    pub fn set_default_active_thread_percentage(&self, threads: Percent) -> Result<(), MpsError> {
+        let Percent(threads) = threads;
+        self.set(&format!("set_default_active_thread_percentage {threads}"))
+    }
+
+    /// What a server gives from now on to clients who ask for nothing else.
+    pub fn set_active_thread_percentage(
+        &self,
+        server: u32,
+        threads: Percent,
+    ) -> Result<(), MpsError> {
+        let Percent(threads) = threads;
+        self.set(&format!("set_active_thread_percentage {server} {threads}"))
+    }
+
+    fn set(&self, command: &str) -> Result<(), MpsError> {
+        let answer = self.say(command)?;
+        match percent(&answer) {
+            Some(_) => Ok(()),
+            None => Err(refused(command, &answer)),
+        }
+    }
+
+    /// Takes a client off the GPU, so that killing it then does no harm to the
+    /// others. Its process goes on, and fails when it computes next.
+    pub fn terminate_client(&self, server: u32, client: u32) -> Result<(), MpsError> {
+        let command = format!("terminate_client {server} {client}");
+        let answer = self.say(&command)?;
+        // There is no word for success: a driver may say nothing at all.
+        let lower = answer.to_ascii_lowercase();
+        let complains = ["error", "fail", "invalid", "not found", "cannot", "unknown"];
+        if complains.iter().any(|word| lower.contains(word)) {
+            return Err(refused(&command, &answer));
+        }
+        Ok(())
+    }
+
+    /// Ends our daemon and its servers. Clients may take until `patience` has
+    /// passed to end by themselves; then their servers go from under them.
+    pub fn quit(&self, patience: Duration) -> Result<(), MpsError> {
+        if self.ownership == Ownership::Theirs {
+            return Err(MpsError::NotOurs {
+                pipes: self.pipes.clone(),
+            });
+        }
+        if !self.pipes.exists() {
+            return Ok(());
+        }
+        let pid = self.pid();
+        // Held before it is told, so that its number cannot become another's.
+        let process = pid
+            .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let command = format!("quit -t {}", patience.as_secs());
+        match self.say_within(&command, patience + self.patience) {
+            Err(MpsError::NotRunning { .. }) => return Ok(()),
+            other => other?,
+        };
+        // It answers before it is gone.
+        let has_ended = match process {
+            Some(process) => run::wait(&process, self.patience),
+            None => !self.is_running()?,
+        };
+        if has_ended {
+            return Ok(());
+        }
+        Err(MpsError::StillRunning {
+            pipes: self.pipes.clone(),
+            pid,
+        })
+    }
+
+    /// A daemon detaches itself, and may do so before it listens. The looks are
+    /// bounded in number and time; there is no event to wait for, as nothing
+    /// tells when a socket begins to listen.
+    fn wait_until_it_answers(&self, started: &Ended) -> Result<(), MpsError> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            if self.is_running()? {
+                return Ok(());
+            }
+            // Where its status is lost, words are bad news: success has none.
+            let failed = match started.status {
+                Some(status) => status != 0,
+                None => !started.output.trim().is_empty(),
+            };
+            if failed || Instant::now() >= deadline {
+                return Err(refused("nvidia-cuda-mps-control -d", &started.output));
+            }
+            std::thread::park_timeout(BETWEEN_LOOKS);
+        }
+    }
+
+    fn list(&self, command: &str) -> Result<Vec<u32>, MpsError> {
+        let answer = self.say(command)?;
+        pids(&answer).ok_or_else(|| refused(command, &answer))
+    }
+
+    fn say(&self, command: &str) -> Result<String, MpsError> {
+        self.say_within(command, self.patience)
+    }
+
+    fn say_within(&self, command: &str, limit: Duration) -> Result<String, MpsError> {
+        let ended = self.run(&[], &[], &format!("{command}\n"), limit)?;
+        if ended.output.contains("Cannot find MPS control daemon") {
+            return Err(MpsError::NotRunning {
+                pipes: self.pipes.clone(),
+            });
+        }
+        if ended.status.is_some_and(|status| status != 0) {
+            return Err(refused(command, &ended.output));
+        }
+        Ok(ended.output)
+    }
+
+    fn run(
+        &self,
+        arguments: &[&str],
+        variables: &[(&str, &OsStr)],
+        input: &str,
+        limit: Duration,
+    ) -> Result<Ended, MpsError> {
+        let mut all = vec![
+            (PIPE_VARIABLE, self.pipes.as_os_str()),
+            (SERVICE_VARIABLE, OsStr::new(SERVICE)),
+        ];
+        if let Some(logs) = &self.logs {
+            all.push(("CUDA_MPS_LOG_DIRECTORY", logs.as_os_str()));
+        }
+        all.extend(variables);
+        let program = || self.program.clone();
+        match run::run(&self.program, arguments, &all, input, limit) {
+            Ok(ended) => Ok(ended),
+            Err(NotEnded::TimedOut) => Err(MpsError::TimedOut {
+                command: match arguments {
+                    [] => input.trim_end().to_owned(),
+                    words => words.join(" "),
+                },
+                after: limit,
+                logs: self.logs.clone().unwrap_or("/var/log/nvidia-mps".into()),
+            }),
+            Err(NotEnded::Start(error)) if error.kind() == io::ErrorKind::NotFound => {
+                Err(MpsError::NotInstalled { program: program() })
+            }
+            Err(NotEnded::Start(source)) => Err(MpsError::Start {
+                program: program(),
+                source,
+            }),
+        }
+    }
+}
+
+/// Makes a folder for this user alone: whoever can write to the pipes can use the
+/// GPU in his name.
+fn make_private(folder: &Path) -> io::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))
+}
+
+fn refused(command: &str, answer: &str) -> MpsError {
+    let answer = match answer.trim() {
+        "" => "it said nothing".to_owned(),
+        words => words.to_owned(),
+    };
+    MpsError::Refused {
+        command: command.to_owned(),
+        answer,
+    }
+}

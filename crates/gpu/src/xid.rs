@@ -1,0 +1,72 @@
+use std::fmt;
+
+/// An error that NVIDIA's driver reports, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Xid(pub u64);
+
+/// The errors after which a device should be given no more work until somebody
+/// has seen to it. Everything else is left out on purpose:
+///
+/// - 13, 31, 32, 43, 45, 68, 69, 109 and their like are a program's own fault,
+///   or the cleaning up after it;
+/// - 63 says that a bad row of memory was noted and will be replaced at the next
+///   reset, and 94 that an error was kept to the program that it hit: in both
+///   cases NVIDIA lets the device go on;
+/// - 92 and 121 are errors that were corrected;
+/// - 154 says that the advice about the device has changed, also for the better;
+///   one that must be reset is told by its readings.
+const HARDWARE: [(u64, &str); 15] = [
+    (46, "it has stopped processing"),
+    (48, "its memory has an error that cannot be corrected"),
+    (54, "its power cable is not connected"),
+    (62, "its internal controller has halted"),
+    (64, "a bad row of its memory could not be replaced"),
+    (74, "a link to another GPU has failed"),
+    (79, "it has fallen off the bus"),
+    (95, "an error in its memory could not be contained"),
+    (110, "it has shut itself off after a security fault"),
+    (119, "its system processor does not answer"),
+    (120, "its system processor has failed"),
+    (136, "its links to other GPUs could not be set up"),
+    (140, "its memory has an error that cannot be corrected"),
+    (143, "it could not be initialised"),
+    (158, "it does not answer in time"),
+];
+
+impl Xid {
+    /// The driver says that something happened, but not what.
+    pub const UNKNOWN: Self = Self(999);
+
+    /// What is wrong with the device. `None`: nothing that we know of; the error
+    /// is a program's.
+    pub fn hardware(self) -> Option<&'static str> {
+        let known = HARDWARE.iter().find(|(code, _)| *code == self.0);
+        known.map(|(_, reason)| *reason)
+    }
+}
+
+impl fmt::Display for Xid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Xid {}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_programs_own_errors_do_not_blame_the_hardware() {
+        for code in [13, 31, 43, 45, 63, 68, 94, 109, 999] {
+            assert_eq!(Xid(code).hardware(), None, "{code}");
+        }
+        for code in [48, 62, 64, 74, 79, 95, 119, 120] {
+            assert!(Xid(code).hardware().is_some(), "{code}");
+        }
+    }
+
+    #[test]
+    fn the_table_is_in_order_and_says_nothing_twice() {
+        assert!(HARDWARE.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+}
