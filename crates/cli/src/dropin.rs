@@ -10,7 +10,7 @@ use packhorse_hands::Output;
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::{Order as Sequence, Parameter, Sweep, SweepError, Template};
 use packhorse_model::Exit;
-use packhorse_runner::{Defaults, Input, Places, Source};
+use packhorse_runner::{Defaults, Input, Places, Sharing, Source};
 
 use crate::args::{Mode, PoolArgs, TaskArgs, occurrences};
 use crate::commands::{Order, parameters, print, random_seed};
@@ -93,6 +93,8 @@ pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
     let order = Order {
         places,
         defaults: Defaults::default(),
+        // The original knows of nobody else.
+        sharing: Sharing::default(),
         grace: task.grace,
         output: Output::Inherit,
         input,

@@ -1,6 +1,7 @@
 //! What a run writes down so that a later session can go on with it.
 
 use std::fs::Metadata;
+use std::num::NonZeroU32;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -8,12 +9,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use fs_err::File;
+use packhorse_intake::Vram;
 use packhorse_intake::sweep::{Order, Parameter, Sweep, SweepError, Template, TemplateError};
-use packhorse_model::GpuRequest;
-use packhorse_runner::Source;
+use packhorse_model::{Bytes, GpuRequest, Milli};
+use packhorse_runner::{Defaults, Measure, Source};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Placing, PoolArgs, TaskArgs};
+use crate::args::{Ageing, Placing, PoolArgs, TaskArgs};
 
 /// The settings of a run, as the store keeps them. Members are only ever added,
 /// each with a default: an old run can be resumed by a new program.
@@ -24,7 +26,19 @@ pub struct Saved {
     slots: Option<u32>,
     max_per_gpu: Option<u32>,
     spread: bool,
+    ignore_process: Vec<String>,
+    no_leases: bool,
+    mps: Option<bool>,
+    thread_percentage: Option<u8>,
+    /// Milliseconds; 0 is never.
+    ageing_ms: Option<u64>,
     gpus_per_task: Option<String>,
+    vram: Option<String>,
+    probe: Option<String>,
+    signature: Option<String>,
+    gpu_model: Option<String>,
+    ram: Option<u64>,
+    cpu: Option<u32>,
     cores: Option<u32>,
     retries: Option<u32>,
     timeout_ms: Option<u64>,
@@ -33,6 +47,8 @@ pub struct Saved {
     pub null: bool,
     /// The files that commands come from, if all of them can be read again.
     pub files: Vec<SavedFile>,
+    /// What came from a CSV file.
+    pub csv: Option<SavedCsv>,
     /// The commands of a sweep that is run are made as they are needed.
     pub sweep: Option<SavedSweep>,
 }
@@ -72,6 +88,38 @@ impl SavedFile {
     }
 }
 
+/// What a later session needs to know of a CSV file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SavedCsv {
+    /// How many rows make a batch.
+    pub num: NonZeroU32,
+    /// How many epochs measure a task.
+    pub probe_epochs: u32,
+    /// Where rows are taken out once they have succeeded.
+    pub consume: Option<SavedRows>,
+}
+
+/// The rows of a CSV file that is consumed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SavedRows {
+    /// The file.
+    pub path: PathBuf,
+    /// The row that names the columns.
+    pub header: String,
+    /// Every row as it stands in the file, in the order of the tasks.
+    pub rows: Vec<Vec<u8>>,
+}
+
+impl SavedCsv {
+    /// Has tasks run in batches, and measured by a few epochs.
+    pub fn apply(&self, defaults: &mut Defaults) {
+        defaults.batch = Some(self.num);
+        if self.probe_epochs > 0 {
+            defaults.probe = Some(Measure::Epochs(self.probe_epochs));
+        }
+    }
+}
+
 /// A sweep whose commands can be made again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SavedSweep {
@@ -96,13 +144,28 @@ impl Saved {
             slots: pool.slots,
             max_per_gpu: pool.max_per_gpu,
             spread: pool.place == Some(Placing::Spread),
+            ignore_process: pool.ignore_process.clone(),
+            no_leases: pool.no_leases,
+            mps: pool.mps,
+            thread_percentage: pool.thread_percentage,
+            ageing_ms: pool.ageing.map(|ageing| match ageing {
+                Ageing::After(time) => millis(time),
+                Ageing::Off => 0,
+            }),
             gpus_per_task: task.gpus_per_task.map(|gpus| gpus.to_string()),
+            vram: task.vram.map(|vram| vram.to_string()),
+            probe: task.probe.clone(),
+            signature: task.signature.clone(),
+            gpu_model: task.gpu_model.clone(),
+            ram: task.ram.map(|ram| ram.0),
+            cpu: task.cpu.map(|cpu| cpu.0),
             cores: task.cores,
             retries: task.retries,
             timeout_ms: task.timeout.map(millis),
             grace_ms: millis(task.grace),
             null: false,
             files: Vec::new(),
+            csv: None,
             sweep,
         }
     }
@@ -128,6 +191,18 @@ impl Saved {
             },
             slots: if elsewhere { now.slots } else { self.slots },
             max_per_gpu: now.max_per_gpu.or(self.max_per_gpu),
+            ignore_process: if now.ignore_process.is_empty() {
+                self.ignore_process.clone()
+            } else {
+                now.ignore_process
+            },
+            no_leases: now.no_leases || self.no_leases,
+            mps: now.mps.or(self.mps),
+            thread_percentage: now.thread_percentage.or(self.thread_percentage),
+            ageing: now.ageing.or(self.ageing_ms.map(|millis| match millis {
+                0 => Ageing::Off,
+                millis => Ageing::After(Duration::from_millis(millis)),
+            })),
             place: now.place.or(Some(if self.spread {
                 Placing::Spread
             } else {
@@ -144,8 +219,20 @@ impl Saved {
             .map(str::parse)
             .transpose()
             .context("the run's settings cannot be read")?;
+        let vram: Option<Vram> = self
+            .vram
+            .as_deref()
+            .map(str::parse)
+            .transpose()
+            .context("the run's settings cannot be read")?;
         Ok(TaskArgs {
             gpus_per_task: gpus,
+            vram,
+            probe: self.probe.clone(),
+            signature: self.signature.clone(),
+            gpu_model: self.gpu_model.clone(),
+            ram: self.ram.map(Bytes),
+            cpu: self.cpu.map(Milli),
             cores: self.cores,
             retries: self.retries,
             timeout: self.timeout_ms.map(Duration::from_millis),

@@ -1,6 +1,11 @@
 //! What a million waiting tasks cost: bytes each, and the time an event takes.
 //!
-//! `cargo run --release -p packhorse-core --example million [TASKS]`
+//! `cargo run --release -p packhorse-core --example million [SCENE] [TASKS] [NODES]`
+//!
+//! `shares` (the default): parts of GPUs, whole ones and pairs, with cores, on
+//! one node of 8. `memory`: random multiples of 64 MiB on nodes of 8 GPUs with
+//! 80 GiB. `lasting`: the same with durations that are known, so that they
+//! decide about reservations.
 #![expect(clippy::print_stdout, reason = "its figures are what it is for")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,10 +14,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use packhorse_core::{
-    DeviceSpec, Effect, Event, NodeSpec, Now, Pool, PoolError, Settings, State, Submission, step,
+    Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Pool, PoolError, Settings, State, Submission,
+    step,
 };
 use packhorse_model::{
-    CoreId, DeviceId, GpuRequest, Milli, NodeId, Outcome, Priority, Request, RunId, TaskId,
+    Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId, Outcome, Priority, Request,
+    RunId, TaskId,
 };
 
 /// The system's allocator, with the bytes that are in use counted.
@@ -38,33 +45,66 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn pool() -> Pool {
-    let device = |index: u32| DeviceSpec {
-        id: DeviceId(100 + index),
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scene {
+    Shares,
+    Memory,
+    Lasting,
+}
+
+fn pool(nodes: u32) -> Pool {
+    let device = |node: u32, index: u32| DeviceSpec {
+        id: DeviceId(100 + node * 8 + index),
         near_cores: (index * 8..index * 8 + 8).map(CoreId).collect(),
+        memory: Bytes(80 << 30),
+        model: 0,
+    };
+    let node = |node: u32| NodeSpec {
+        id: NodeId(node),
+        devices: (0..8).map(|index| device(node, index)).collect(),
+        cores: (0..64).map(CoreId).collect(),
+        cpu: None,
+        ram: None,
     };
     Pool {
-        nodes: vec![NodeSpec {
-            id: NodeId(0),
-            devices: (0..8).map(device).collect(),
-            cores: (0..64).map(CoreId).collect(),
-        }],
+        nodes: (0..nodes).map(node).collect(),
         slots: None,
     }
 }
 
-fn submission(number: u32) -> Submission {
-    let (gpus, cores) = match number % 3 {
-        0 => (GpuRequest::Share(Milli(500)), 0),
-        1 => (GpuRequest::Whole(1), 4),
-        _ => (GpuRequest::Whole(2), 8),
+/// A number that looks random, the same for the same `number` and `salt`.
+fn random(number: u32, salt: u64, below: u64) -> u64 {
+    let mixed = (u64::from(number) + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed ^ (mixed >> 29)) % below
+}
+
+fn submission(scene: Scene, number: u32) -> Submission {
+    let (gpus, cores, memory) = match (scene, number % 3) {
+        (Scene::Shares, 0) => (GpuRequest::Share(Milli(500)), 0, MemoryRequest::Uncounted),
+        (Scene::Shares, 1) => (GpuRequest::Whole(1), 4, MemoryRequest::Uncounted),
+        (Scene::Shares, _) => (GpuRequest::Whole(2), 8, MemoryRequest::Uncounted),
+        (Scene::Memory | Scene::Lasting, _) => {
+            let memory = Bytes((random(number, 1, 1280) + 1) * (64 << 20));
+            let memory = MemoryRequest::Bytes(memory);
+            (GpuRequest::Share(Milli(0)), 0, memory)
+        }
     };
+    let hours = Duration::from_mins(30 * (1 + random(number, 2, 16)));
     Submission {
         id: TaskId::new(RunId(1), number),
-        request: Request { gpus, cores },
+        request: Request {
+            gpus,
+            memory,
+            cores,
+            ..Request::default()
+        },
+        batch: 0,
         priority: Priority(i32::try_from(number / 3 % 5).unwrap_or(0)),
         retries: 1,
-        time_limit: Some(Duration::from_hours(1)),
+        time_limit: (scene == Scene::Shares).then_some(Duration::from_hours(1)),
+        expected: (scene == Scene::Lasting).then_some(hours),
+        probe: false,
         after: vec![],
     }
 }
@@ -74,11 +114,13 @@ struct Work {
     state: State,
     effects: Vec<Effect>,
     running: VecDeque<(TaskId, u32)>,
+    now: Duration,
 }
 
 impl Work {
     fn step(&mut self, event: Event) {
-        step(&mut self.state, event, Now::default(), &mut self.effects);
+        self.now += Duration::from_millis(10);
+        step(&mut self.state, event, Now(self.now), &mut self.effects);
         for effect in self.effects.drain(..) {
             if let Effect::Start { task, attempt, .. } = effect {
                 self.running.push_back((task, attempt));
@@ -95,24 +137,50 @@ impl Work {
             task,
             attempt,
             outcome: Outcome::Succeeded,
+            cause: Cause::Own,
         });
         true
     }
 }
 
+/// The scene, how many tasks, and on how many nodes.
+fn arguments() -> Option<(Scene, u32, u32)> {
+    let mut arguments = std::env::args().skip(1).peekable();
+    let scene = match arguments.peek().map(String::as_str) {
+        Some("shares") => Some(Scene::Shares),
+        Some("memory") => Some(Scene::Memory),
+        Some("lasting") => Some(Scene::Lasting),
+        _ => None,
+    };
+    if scene.is_some() {
+        arguments.next();
+    }
+    let scene = scene.unwrap_or(Scene::Shares);
+    let all = if scene == Scene::Shares { 1 } else { 128 };
+    let mut number = |default| {
+        arguments
+            .next()
+            .map_or(Some(default), |text| text.parse().ok())
+    };
+    Some((scene, number(1_000_000)?, number(all)?))
+}
+
 fn main() -> Result<(), PoolError> {
-    let asked = std::env::args().nth(1).and_then(|tasks| tasks.parse().ok());
-    let tasks: u32 = asked.unwrap_or(1_000_000);
+    let Some((scene, tasks, nodes)) = arguments() else {
+        println!("usage: million [shares|memory|lasting] [TASKS] [NODES]");
+        std::process::exit(2);
+    };
     let empty = IN_USE.load(Relaxed);
     let mut work = Work {
-        state: State::new(&pool(), Settings::default())?,
+        state: State::new(&pool(nodes), Settings::default())?,
         effects: Vec::new(),
         running: VecDeque::new(),
+        now: Duration::ZERO,
     };
 
     let start = Instant::now();
     for number in 1..=tasks {
-        work.step(Event::Submit(submission(number)));
+        work.step(Event::Submit(submission(scene, number)));
     }
     let submit = start.elapsed() / tasks.max(1);
     let waiting = work.state.counts().waiting.max(1);
@@ -130,6 +198,7 @@ fn main() -> Result<(), PoolError> {
     }
     let event = start.elapsed() / events;
 
+    let running = work.running.len();
     while work.end_one() {}
     let finished = work.state.counts().finished;
     println!("waiting={waiting}");
@@ -137,6 +206,7 @@ fn main() -> Result<(), PoolError> {
     println!("submit_ns={}", submit.as_nanos());
     println!("event_ns={}", event.as_nanos());
     println!("slowest_event_ns={}", slowest.as_nanos());
+    println!("running={running}");
     println!("finished={finished}");
     Ok(())
 }

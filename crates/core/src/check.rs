@@ -1,12 +1,15 @@
 //! The promises of the crate's head, as far as a state shows whether they were
 //! kept.
 
-use packhorse_model::{GpuRequest, Milli};
+use packhorse_model::{Bytes, MemoryRequest, Milli};
 use rustc_hash::FxHashSet;
 
-use crate::place;
+use crate::device::{Load, is_whole};
+use crate::ledger::Amounts;
+use crate::reach;
 use crate::state::State;
 use crate::tasks::Status;
+use crate::time::Moment;
 
 impl State {
     /// Panics, saying what is wrong, if any invariant does not hold. For tests:
@@ -16,6 +19,7 @@ impl State {
         self.check_nodes();
         self.check_devices();
         self.check_dependencies();
+        self.check_line();
         self.check_reservation();
         self.check_nothing_waits_in_vain();
     }
@@ -41,22 +45,25 @@ impl State {
                     assert!(running.insert(place), "{id} runs in another's place");
                     let held = &self.running[place as usize];
                     assert_eq!(held.task, handle, "{id} is not what runs in its place");
-                    assert!(record.attempts > 0, "{id} runs without an attempt");
-                    let retries = u64::from(record.retries);
+                    let probe = held.attempt == 0;
                     assert!(
-                        u64::from(record.attempts) <= retries + 1,
-                        "{id} ran too often"
+                        probe || held.attempt == record.attempts,
+                        "{id} runs as another attempt"
                     );
-                    let request = self.queue.request(record.class);
+                    let request = &self.queue.demand(held.class).request;
+                    if !probe {
+                        assert_eq!(held.class, record.class, "{id} has another class");
+                    }
                     let held = &held.held;
                     let devices = request.gpus.devices() as usize;
                     assert_eq!(held.devices.len(), devices, "{id} has other devices");
-                    assert_eq!(held.share, request.gpus.share(), "{id} has another share");
                     assert_eq!(
                         held.cores.len(),
                         request.cores as usize,
                         "{id} has other cores"
                     );
+                    let needs = self.ledger.nodes[held.node].needs(request);
+                    assert_eq!(held.amounts, needs, "{id} has other amounts");
                 }
             }
         }
@@ -93,11 +100,7 @@ impl State {
                     .iter()
                     .filter(|running| running.held.node == index)
             };
-            assert_eq!(
-                node.attempts as usize,
-                here().count(),
-                "attempts of {node:?}"
-            );
+            assert_eq!(node.guests.len(), here().count(), "attempts of {node:?}");
             let mut taken = FxHashSet::default();
             for core in here().flat_map(|running| &running.held.cores) {
                 assert!(
@@ -107,10 +110,26 @@ impl State {
             }
             for core in 0..node.cores.len() {
                 let free = !taken.contains(&core);
-                assert_eq!(node.free.contains(core), free, "core {core} of {node:?}");
+                assert_eq!(
+                    node.free_cores.contains(core),
+                    free,
+                    "core {core} of {node:?}"
+                );
             }
-            let free = node.cores.len() - taken.len();
-            assert_eq!(node.free_cores as usize, free, "free cores of {node:?}");
+            let sum = |amount: fn(&Amounts) -> u64| -> u64 {
+                here().map(|running| amount(&running.held.amounts)).sum()
+            };
+            let used = Amounts {
+                cores: sum(|amounts| amounts.cores),
+                cpu: sum(|amounts| amounts.cpu),
+                ram: sum(|amounts| amounts.ram),
+            };
+            assert!(used.is_within(node.size), "{node:?} is over its size");
+            assert_eq!(
+                node.free,
+                node.size.beyond(used),
+                "what is free of {node:?}"
+            );
         }
     }
 
@@ -120,22 +139,53 @@ impl State {
                 let running = self.running.iter();
                 running.filter(move |running| running.held.devices.contains(&index))
             };
+            assert_eq!(
+                device.tenants.len(),
+                here().count(),
+                "tenants of {device:?}"
+            );
             for running in here() {
                 assert_eq!(
                     running.held.node, device.node,
                     "{device:?} is given across nodes"
                 );
+                let tenant = device
+                    .tenants
+                    .iter()
+                    .find(|tenant| tenant.task == running.task);
+                let tenant = tenant.expect("it is on the device");
+                let request = &self.queue.demand(running.class).request;
+                assert_eq!(tenant.share, request.gpus.share(), "a share of {device:?}");
+                assert_eq!(
+                    tenant.whole,
+                    is_whole(request),
+                    "who is alone on {device:?}"
+                );
+                let promised = match request.memory {
+                    MemoryRequest::Uncounted => Bytes(0),
+                    MemoryRequest::Bytes(memory) => memory,
+                    MemoryRequest::Whole => device.capacity,
+                };
+                assert_eq!(tenant.promised, promised, "a promise of {device:?}");
+                assert!(request.models.contains(device.model), "model of {device:?}");
+                assert!(
+                    device.capacity >= request.device_memory,
+                    "size of {device:?}"
+                );
             }
-            let used = here().map(|running| running.held.share.0).sum();
-            assert_eq!(device.used, Milli(used), "share of {device:?}");
-            assert!(device.used <= Milli::ONE, "{device:?} is over its share");
-            assert_eq!(
-                device.attempts as usize,
-                here().count(),
-                "attempts of {device:?}"
+            let load = Load::of(&device.tenants);
+            assert_eq!(device.load, load, "load of {device:?}");
+            assert!(load.share <= Milli::ONE, "{device:?} is over its share");
+            assert!(
+                device.promised() <= device.capacity,
+                "more is promised than {device:?} has"
+            );
+            assert!(
+                !load.whole || load.attempts == 1,
+                "somebody should be alone on {device:?}"
             );
             let most = self.settings.max_per_device.unwrap_or(u32::MAX);
-            assert!(device.attempts <= most, "{device:?} is over its limit");
+            assert!(load.attempts <= most, "{device:?} is over its limit");
         }
     }
 
@@ -156,18 +206,33 @@ impl State {
         assert_eq!(edges, self.deps.len(), "a dependency of nobody");
     }
 
+    fn check_line(&self) {
+        let first = self.queue.iter().min_by_key(|&(_, order, _)| order);
+        assert_eq!(
+            self.queue.first(),
+            first.map(|(.., task)| task),
+            "who is first in line"
+        );
+        for shape in self.queue.shapes() {
+            let request = &shape.demand.request;
+            let wanted = reach::of(&self.ledger, &shape.demand, |device| {
+                device.reach(self.settings, request)
+            });
+            assert_eq!(shape.reach, wanted, "reach of {shape:?}");
+        }
+    }
+
     fn check_reservation(&self) {
         let Some(kept) = &self.reservation else {
             return;
         };
-        let first = self.queue.first();
         assert_eq!(
-            first,
+            reach::first(self),
             Some(kept.holder),
-            "the reservation is not the first one's"
+            "the reservation is another one's"
         );
-        let request = self.queue.request(self.tasks.get(kept.holder).class);
-        let devices = request.gpus.devices() as usize;
+        let demand = self.queue.demand(self.tasks.get(kept.holder).class);
+        let devices = demand.request.gpus.devices() as usize;
         assert_eq!(
             kept.spot.devices.len(),
             devices,
@@ -177,43 +242,36 @@ impl State {
         for device in &kept.spot.devices {
             assert!(node.devices.contains(device), "the reservation spans nodes");
         }
-        for running in self
-            .running
-            .iter()
-            .filter(|running| running.number >= kept.made)
-        {
-            let id = self.tasks.get(running.task).id;
-            let touched = running
-                .held
-                .devices
-                .iter()
-                .any(|&device| kept.has_device(device));
-            assert!(!touched, "{id} was let onto a reserved device");
-            let took_cores = running.held.node == kept.spot.node && !running.held.cores.is_empty();
-            let enough = node.free_cores >= kept.cores;
-            assert!(!took_cores || enough, "{id} was let onto reserved cores");
+        assert!(
+            kept.is_possible(&self.ledger, self.settings, demand),
+            "the reservation is of no use"
+        );
+        if self.held || !self.ledger.has_slot() {
+            return;
         }
+        let mut again = kept.clone();
+        again.refresh(&self.ledger, self.settings, demand, Moment::new(self.now));
+        assert_eq!(again.until, kept.until, "when the holder starts");
+        assert_eq!(again.slack, kept.slack, "what others may have");
     }
 
     fn check_nothing_waits_in_vain(&self) {
         if self.held || !self.ledger.has_slot() {
             return;
         }
-        let Some(first) = self.queue.first() else {
-            return;
-        };
-        assert!(
-            self.reservation.is_some(),
-            "the first in line has no reservation"
-        );
-        for (_, class, handle) in self.queue.heads() {
-            let kept = self.reservation.as_ref().filter(|_| handle != first);
-            let request = self.queue.request(class);
-            let spot = place::find(&self.ledger, self.settings, request, kept);
+        let first = reach::first(self);
+        let holder = self.reservation.as_ref().map(|kept| kept.holder);
+        assert_eq!(holder, first, "the first in line has no reservation");
+        let mut asked = FxHashSet::default();
+        for (class, _, handle) in self.queue.iter() {
+            if !asked.insert(class) {
+                continue;
+            }
+            let kept = self.reservation.as_ref().filter(|_| Some(handle) != first);
+            let demand = self.queue.demand(class);
+            let spot = self.view(kept).best(demand, 0..self.ledger.nodes.len());
             let id = self.tasks.get(handle).id;
             assert_eq!(spot, None, "{id} could start");
-            let alone = !matches!(request.gpus, GpuRequest::None) || request.cores > 0;
-            assert!(alone, "{id} needs nothing and waits");
         }
     }
 }

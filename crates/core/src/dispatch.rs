@@ -1,92 +1,273 @@
 //! Handing out: after every event, whatever can start does.
+//!
+//! The rule is simple: go through the line; start whom there is room for; the
+//! first for whom there is none (but could be) gets the reservation, and those
+//! behind it have to respect that. With a million in line and a thousand
+//! devices nobody can go through the line at every event. It is not needed:
+//! when it was gone through the last time, nobody was left who could start. So
+//! only two kinds can start now: whoever came into line since, and whoever fits
+//! where something has changed since. [`Stale`] remembers both.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::ledger::count;
-use crate::place::{self, Spot};
-use crate::reserve::{self, Reservation};
+use crate::order::Order;
+use crate::place::Spot;
+use crate::reserve::Reservation;
 use crate::state::{Running, State};
 use crate::tasks::{Handle, Status};
-use crate::{Effect, Now};
+use crate::time::{Ends, Moment};
+use crate::{Effect, reach};
 
-/// Starts what fits, in order; what does not fit is passed over together with
-/// all others of its class. The first that is passed over has, or gets, the
-/// reservation that those behind it have to respect.
-pub(crate) fn dispatch(state: &mut State, now: Now, effects: &mut Vec<Effect>) {
+/// What has changed since the last time that things were handed out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stale {
+    /// The nodes where something has changed, if not all.
+    nodes: BTreeSet<usize>,
+    /// Whether all have to be looked at.
+    all: bool,
+    /// Who came into line.
+    tasks: Vec<Handle>,
+}
+
+/// Who may be able to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Candidate {
+    /// One that came into line. It goes before the same task as somebody who
+    /// fits on a node, since it may fit on others as well.
+    Fresh,
+    /// Whoever goes first of those who fit on the node, as things stood when so
+    /// many attempts had been started.
+    OnNode { node: usize, started: u64 },
+}
+
+impl Stale {
+    /// Something has changed on `node`.
+    pub(crate) fn touch(&mut self, node: usize) {
+        if !self.all {
+            self.nodes.insert(node);
+        }
+    }
+
+    /// Somebody came into line.
+    pub(crate) fn arrive(&mut self, task: Handle) {
+        self.tasks.push(task);
+    }
+
+    fn touches(&self, node: usize) -> bool {
+        self.all || self.nodes.contains(&node)
+    }
+
+    /// The nodes to look at, in the pool's order, of so many.
+    fn nodes(&self, len: usize) -> impl Iterator<Item = usize> {
+        let all = if self.all { 0..len } else { 0..0 };
+        all.chain(self.nodes.iter().copied())
+    }
+}
+
+/// Starts what fits, in order.
+pub(crate) fn dispatch(state: &mut State, effects: &mut Vec<Effect>) {
+    reach::refresh(state);
     drop_stale_reservation(state);
     if state.held || !state.ledger.has_slot() {
+        defer(state);
         return;
     }
-    let mut heads = std::mem::take(&mut state.heads);
-    heads.extend(
-        state
-            .queue
-            .heads()
-            .map(|(order, class, _)| Reverse((order, class))),
-    );
-    let mut first_waits = false;
-    while let Some(Reverse((_, class))) = heads.pop() {
-        if !state.ledger.has_slot() {
-            break;
-        }
-        let Some((_, task)) = state.queue.head(class) else {
-            continue;
-        };
-        let request = state.queue.request(class);
-        let kept = state.reservation.as_ref().filter(|_| first_waits);
-        if let Some(spot) = place::find(&state.ledger, state.settings, request, kept) {
-            start(state, task, spot, now, effects);
-            if !first_waits {
-                state.reservation = None;
-            }
-            let next = state.queue.head(class);
-            heads.extend(next.map(|(order, _)| Reverse((order, class))));
-        } else if !first_waits {
-            first_waits = true;
-            reserve(state, task);
-        }
+    if first_ones(state, effects) && fill(state, effects) {
+        settle(state);
+        state.stale.nodes.clear();
+        state.stale.all = false;
+    } else {
+        defer(state);
     }
-    heads.clear();
-    state.heads = heads;
+}
+
+/// Not all could be asked whether they can start. So anybody might, later.
+fn defer(state: &mut State) {
+    if !state.stale.tasks.is_empty() {
+        settle(state);
+        state.stale.all = true;
+        state.stale.nodes.clear();
+    }
+}
+
+fn settle(state: &mut State) {
+    for task in state.stale.tasks.drain(..) {
+        state.tasks.get_mut(task).fresh = false;
+    }
 }
 
 fn drop_stale_reservation(state: &mut State) {
-    if let Some(reservation) = &state.reservation
-        && state.queue.first() != Some(reservation.holder)
-    {
-        state.reservation = None;
-    }
-}
-
-/// Keeps devices for `task`, the first in line, unless it has them already.
-fn reserve(state: &mut State, task: Handle) {
-    if state.reservation.is_some() {
+    let Some(kept) = &state.reservation else {
         return;
+    };
+    let holds = reach::first(state) == Some(kept.holder)
+        && state.tasks.get(kept.holder).class == kept.class
+        && kept.is_possible(
+            &state.ledger,
+            state.settings,
+            state.queue.demand(kept.class),
+        );
+    if !holds {
+        drop_reservation(state);
     }
-    let request = state.queue.request(state.tasks.get(task).class);
-    state.reservation = reserve::soonest(&state.ledger, request).map(|spot| Reservation {
-        holder: task,
-        spot,
-        cores: request.cores,
-        made: state.started,
-    });
 }
 
-fn start(state: &mut State, task: Handle, spot: Spot, now: Now, effects: &mut Vec<Effect>) {
+/// What was kept is open to all again.
+fn drop_reservation(state: &mut State) {
+    if let Some(kept) = state.reservation.take() {
+        state.stale.touch(kept.spot.node);
+    }
+}
+
+/// Something has changed on the node of what is kept.
+fn refresh_reservation(state: &mut State) {
+    if let Some(kept) = &mut state.reservation {
+        let demand = state.queue.demand(kept.class);
+        let now = Moment::new(state.now);
+        kept.refresh(&state.ledger, state.settings, demand, now);
+    }
+}
+
+/// Starts those at the head of the line, and keeps a place for the first that
+/// has to wait. Whether there is still a slot.
+fn first_ones(state: &mut State, effects: &mut Vec<Effect>) -> bool {
+    while let Some(task) = reach::first(state) {
+        if !state.ledger.has_slot() {
+            return false;
+        }
+        if let Some(spot) = find(state, task, None) {
+            start(state, task, spot, effects);
+            drop_reservation(state);
+            continue;
+        }
+        if state.reservation.is_none() {
+            let class = state.tasks.get(task).class;
+            state.reservation = Reservation::new(
+                &state.ledger,
+                state.settings,
+                (task, class),
+                state.queue.demand(class),
+                Moment::new(state.now),
+            );
+        }
+        break;
+    }
+    state.ledger.has_slot()
+}
+
+/// A place for `task` among those that it may not have been refused before.
+fn find(state: &State, task: Handle, kept: Option<&Reservation>) -> Option<Spot> {
+    let record = state.tasks.get(task);
+    let demand = state.queue.demand(record.class);
+    let view = state.view(kept);
+    let len = state.ledger.nodes.len();
+    if record.fresh {
+        view.best(demand, 0..len)
+    } else {
+        view.best(demand, state.stale.nodes(len))
+    }
+}
+
+/// Starts those behind the holder of the reservation who do not delay it.
+/// Whether all were asked; if not, there is no slot left.
+fn fill(state: &mut State, effects: &mut Vec<Effect>) -> bool {
+    if let Some(kept) = &state.reservation
+        && state.stale.touches(kept.spot.node)
+    {
+        refresh_reservation(state);
+    }
+    let mut line = BinaryHeap::new();
+    for &task in &state.stale.tasks {
+        let record = state.tasks.get(task);
+        if record.status == Status::Waiting {
+            line.push(Reverse((record.order, Candidate::Fresh, task)));
+        }
+    }
+    let nodes = state.stale.nodes(state.ledger.nodes.len());
+    line.extend(nodes.filter_map(|node| on_node(state, node)));
+    while let Some(Reverse((_, candidate, task))) = line.pop() {
+        if !state.ledger.has_slot() {
+            return false;
+        }
+        match candidate {
+            // If another of its class is in front of it and still waits, there
+            // is no room for that one, and so none for this.
+            Candidate::Fresh => {
+                let head = state.queue.head(state.tasks.get(task).class);
+                if head.is_none_or(|(_, head)| head != task) {
+                    continue;
+                }
+            }
+            Candidate::OnNode { node, started } => {
+                if started != state.started {
+                    line.extend(on_node(state, node));
+                    continue;
+                }
+            }
+        }
+        let Some(spot) = find(state, task, state.reservation.as_ref()) else {
+            continue;
+        };
+        let node = spot.node;
+        start(state, task, spot, effects);
+        if let Some(kept) = &state.reservation
+            && kept.spot.node == node
+        {
+            refresh_reservation(state);
+        }
+        if let Candidate::OnNode { node, .. } = candidate {
+            line.extend(on_node(state, node));
+        }
+    }
+    true
+}
+
+/// Who goes first of those who fit on `node`, and his place in line.
+fn on_node(state: &State, node: usize) -> Option<Reverse<(Order, Candidate, Handle)>> {
+    let (order, task) = first_on(state, node)?;
+    let started = state.started;
+    let candidate = Candidate::OnNode { node, started };
+    Some(Reverse((order, candidate, task)))
+}
+
+/// Who goes first of those who fit on `node`.
+fn first_on(state: &State, node: usize) -> Option<(Order, Handle)> {
+    let view = state.view(state.reservation.as_ref());
+    let heads = state.queue.shapes().filter_map(|shape| {
+        let room = view.headroom(node, &shape.demand)?;
+        shape.shelf.least(room)
+    });
+    let (_, class) = heads.min_by_key(|&(order, _)| order)?;
+    state.queue.head(class)
+}
+
+fn start(state: &mut State, task: Handle, spot: Spot, effects: &mut Vec<Effect>) {
     let record = state.tasks.get_mut(task);
     state.queue.remove(record.class, record.order);
-    let held = state.ledger.take(spot, state.queue.request(record.class));
-    record.attempts += 1;
+    let ends = Ends::new(Moment::new(state.now), record.limit, record.expected);
+    let request = &state.queue.demand(record.class).request;
+    let held = state.ledger.take(spot, request, task, ends);
+    let attempt = if record.probe {
+        0
+    } else {
+        record.attempts += 1;
+        record.attempts
+    };
+    record.probe = false;
     record.status = Status::Running(count(state.running.len()));
     effects.push(Effect::Start {
         task: record.id,
-        attempt: record.attempts,
-        placement: state.ledger.placement(&held),
+        attempt,
+        placement: state.ledger.placement(&held, task),
         time_limit: record.limit.get(),
     });
     state.running.push(Running {
         task,
-        since: now,
+        class: record.class,
+        attempt,
+        since: state.now,
         number: state.started,
         held,
         stopping: false,

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use packhorse_model::{Outcome, Placement, Priority, Request, Task, TaskId};
+use packhorse_model::{
+    Bytes, DeviceId, Milli, Outcome, Placement, Priority, Request, Task, TaskId,
+};
 
 use crate::Refusal;
 
@@ -23,12 +25,21 @@ pub struct Submission {
     pub id: TaskId,
     /// What it needs.
     pub request: Request,
-    /// Its place in the order.
+    /// The batch it belongs to: all of a lower one go before it, whatever their
+    /// priority.
+    pub batch: u32,
+    /// Its place in the order of its batch.
     pub priority: Priority,
     /// How many more attempts a failure gets.
     pub retries: u32,
     /// How long an attempt may take; handed on with [`Effect::Start`].
     pub time_limit: Option<Duration>,
+    /// How long an attempt will take at most, as far as was learned. It may
+    /// take longer.
+    pub expected: Option<Duration>,
+    /// Whether it is measured first: its first start is attempt 0, with the same
+    /// request, and whatever comes of that, it goes back in line.
+    pub probe: bool,
     /// The tasks that must have succeeded before it may start. Each must have
     /// been submitted before.
     pub after: Vec<TaskId>,
@@ -39,9 +50,12 @@ impl From<&Task> for Submission {
         Self {
             id: task.id,
             request: task.request.clone(),
+            batch: 0,
             priority: task.priority,
             retries: task.retries,
             time_limit: task.time_limit,
+            expected: None,
+            probe: false,
             after: task.after.clone(),
         }
     }
@@ -61,6 +75,45 @@ pub enum Event {
         attempt: u32,
         /// How it came out.
         outcome: Outcome,
+        /// What brought its end about.
+        cause: Cause,
+    },
+    /// What the driver shows that a running attempt's processes hold on a
+    /// device; the last word counts. Ignored if that attempt does not run
+    /// there.
+    Observed {
+        /// The task.
+        task: TaskId,
+        /// Which attempt of it.
+        attempt: u32,
+        /// The device.
+        device: DeviceId,
+        /// How much of its memory.
+        memory: Bytes,
+    },
+    /// What others than we hold on a device; the last word counts.
+    Outside {
+        /// The device.
+        device: DeviceId,
+        /// What they hold there.
+        held: Outside,
+    },
+    /// Start nothing more on a device. What runs there goes on.
+    Drain(DeviceId),
+    /// Start on a drained device again.
+    Restore(DeviceId),
+    /// What a task needs is known better now. Ignored if an attempt of it runs,
+    /// unless that is a probe: then it holds from the probe's end. Ignored as
+    /// well if the pool could never satisfy the new request.
+    Revise {
+        /// The task.
+        task: TaskId,
+        /// What it needs.
+        request: Request,
+        /// How long an attempt will take at most.
+        expected: Option<Duration>,
+        /// Whether its next start is a probe.
+        probe: bool,
     },
     /// A task is not wanted any more. One that does not run finishes as
     /// interrupted; one that runs is stopped, gets no further attempt, and
@@ -72,6 +125,58 @@ pub enum Event {
     Hold,
     /// Hand out again.
     Unhold,
+}
+
+/// What brought an attempt's end about. It matters only if the attempt did not
+/// succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// Itself, or nobody knows.
+    Own,
+    /// A device of its ran out of memory, and it is the one to blame.
+    OutOfMemory {
+        /// The most it was seen to hold on one device.
+        peak: Bytes,
+    },
+    /// Another one's doing, or the device's: a neighbour that outgrew its
+    /// promise, a server they shared, a device that was lost.
+    Collateral,
+}
+
+/// What strangers' processes and other runs hold on a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Outside {
+    /// Memory.
+    pub memory: Bytes,
+    /// The share that other runs were given.
+    pub share: Milli,
+    /// How many attempts of other runs are on it.
+    pub attempts: u32,
+    /// Whether one of them has it to itself: nobody may join.
+    pub whole: bool,
+}
+
+/// Why a task whose attempt is over is back in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Again {
+    /// It failed, and has a retry left: now one less.
+    Retry,
+    /// It was another one's doing, so no retry is used up.
+    Collateral,
+    /// It ran out of memory, and is promised more.
+    MoreMemory {
+        /// How much on each of its devices.
+        memory: Bytes,
+    },
+    /// It ran out of memory, and will have its devices to itself.
+    Alone,
+    /// It ran out of memory though it was alone, and goes to a larger device.
+    LargerDevice {
+        /// More than this much memory.
+        above: Bytes,
+    },
+    /// It was only measured.
+    Probed,
 }
 
 /// What is to be done, or told.
@@ -89,7 +194,7 @@ pub enum Effect {
     Start {
         /// The task.
         task: TaskId,
-        /// Which attempt it is, from 1.
+        /// Which attempt it is, from 1; 0 is a probe.
         attempt: u32,
         /// What it is given.
         placement: Placement,
@@ -104,20 +209,24 @@ pub enum Effect {
         /// Which attempt of it.
         attempt: u32,
     },
-    /// An attempt failed, and the task is back in its place in line.
+    /// An attempt is over, but not the task: it is back in its place in line.
     Retrying {
         /// The task.
         task: TaskId,
-        /// The attempt that will come.
+        /// The attempt that will come; 0 is a probe.
         next_attempt: u32,
         /// How the last one came out.
         outcome: Outcome,
+        /// Why it is tried again.
+        why: Again,
+        /// How many retries it has left.
+        left: u32,
     },
     /// A task is over. Said exactly once of each that was not refused.
     Finished {
         /// The task.
         task: TaskId,
-        /// How many attempts there were.
+        /// How many attempts there were, probes not counted.
         attempts: u32,
         /// How it came out.
         outcome: Outcome,

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use packhorse_model::{DeviceId, GpuRequest, Milli, NodeId, Request, TaskId};
+use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId, TaskId};
 
-use crate::ledger::count;
+use crate::device::Tenant;
+use crate::ledger::Amounts;
 use crate::past::Ending;
-use crate::place::{self, Spot};
+use crate::place::Spot;
+use crate::queue::Demand;
 use crate::reserve;
 use crate::state::{Running, State};
 use crate::tasks::{Handle, Record, Status};
-use crate::{Now, RunningTask};
+use crate::time::Moment;
+use crate::{Now, Outside, RunningTask};
 
 /// What can be said about a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +57,7 @@ pub struct Pending {
 pub struct Waiting {
     /// The task.
     pub task: TaskId,
-    /// The attempt it waits for, from 1.
+    /// The attempt it waits for, from 1; 0 is a probe.
     pub attempt: u32,
     /// How many stand in front of it.
     pub ahead: usize,
@@ -80,6 +83,8 @@ pub enum Reason {
     },
     /// Something it needs is not free.
     Missing(Missing),
+    /// It could start only if these devices took something new again.
+    Drained(Vec<DeviceId>),
     /// What it needs is free, but kept for the first in line.
     Reserved,
 }
@@ -89,23 +94,34 @@ pub enum Reason {
 pub struct Missing {
     /// How much GPU it needs.
     pub gpus: GpuRequest,
+    /// How much memory of each.
+    pub memory: MemoryRequest,
     /// The node it would start on.
     pub node: NodeId,
     /// The devices there that do not have enough room for it.
     pub devices: Vec<DeviceId>,
+    /// How much memory is free on the one of them with the least, if it is
+    /// memory that they lack.
+    pub free: Option<Bytes>,
     /// The cores that it lacks there.
-    pub cores: Option<CoresShort>,
-    /// Who holds what it lacks, the longest running first.
+    pub cores: Option<Short<u32>>,
+    /// How busy the cores there may still be kept, if that is too little.
+    pub cpu: Option<Short<Milli>>,
+    /// The main memory that it lacks there.
+    pub ram: Option<Short<Bytes>>,
+    /// Who of ours holds what it lacks, the longest running first.
     pub holders: Vec<Holder>,
+    /// What others hold on those devices.
+    pub outside: Vec<(DeviceId, Outside)>,
 }
 
-/// Too few free cores.
+/// Too little of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CoresShort {
-    /// How many it needs.
-    pub wanted: u32,
-    /// How many are free.
-    pub free: u32,
+pub struct Short<T> {
+    /// How much it needs.
+    pub wanted: T,
+    /// How much is free.
+    pub free: T,
 }
 
 /// A running task that holds something another one lacks.
@@ -117,8 +133,16 @@ pub struct Holder {
     pub devices: Vec<DeviceId>,
     /// How much it has of each.
     pub share: Milli,
+    /// How much memory of each it counts for, at most.
+    pub memory: Bytes,
+    /// Whether it has them to itself.
+    pub whole: bool,
     /// How many of the lacking cores it has.
     pub cores: u32,
+    /// How busy it keeps the cores, if that is what is lacking.
+    pub cpu: Milli,
+    /// How much of the lacking main memory it has.
+    pub ram: Bytes,
     /// When it started.
     pub since: Now,
     /// How long ago that is.
@@ -132,10 +156,16 @@ pub struct Reserved {
     pub task: TaskId,
     /// The node it is on.
     pub node: NodeId,
-    /// The devices that nobody else may start on.
+    /// The devices that others may start on only if that does not delay it.
     pub devices: Vec<DeviceId>,
     /// How many cores of the node others must leave.
     pub cores: u32,
+    /// How much they must leave of what may keep its cores busy.
+    pub cpu: Milli,
+    /// How much main memory of the node they must leave.
+    pub ram: Bytes,
+    /// How long it takes at most until it starts there, if that is known.
+    pub within: Option<Duration>,
 }
 
 /// Why `task` is where it is, as of `now`. `None` if there is no such task.
@@ -166,7 +196,11 @@ pub fn explain(state: &State, task: TaskId, now: Now) -> Option<Explanation> {
             let reservation = state.reservation.as_ref();
             Explanation::Waiting(Waiting {
                 task,
-                attempt: record.attempts.saturating_add(1),
+                attempt: if record.probe {
+                    0
+                } else {
+                    record.attempts.saturating_add(1)
+                },
                 ahead: state.queue.ahead(record.order),
                 first: state.tasks.get(first).id,
                 reason: reason(state, handle, record, now),
@@ -174,7 +208,10 @@ pub fn explain(state: &State, task: TaskId, now: Now) -> Option<Explanation> {
                     task: state.tasks.get(kept.holder).id,
                     node: state.ledger.nodes[kept.spot.node].id,
                     devices: device_ids(state, &kept.spot.devices),
-                    cores: kept.cores,
+                    cores: small(kept.needs.cores),
+                    cpu: Milli(small(kept.needs.cpu)),
+                    ram: Bytes(kept.needs.ram),
+                    within: within(kept.until, now),
                 }),
             })
         }
@@ -200,6 +237,15 @@ fn pending(state: &State, on: Handle, now: Now) -> Pending {
     }
 }
 
+/// The time from `now` to `until`, if there is any.
+fn within(until: Moment, now: Now) -> Option<Duration> {
+    until.get()?.0.checked_sub(now.0)
+}
+
+fn small(amount: u64) -> u32 {
+    u32::try_from(amount).unwrap_or(u32::MAX)
+}
+
 fn reason(state: &State, task: Handle, record: &Record, now: Now) -> Reason {
     if state.held {
         return Reason::Held;
@@ -208,43 +254,82 @@ fn reason(state: &State, task: Handle, record: &Record, now: Now) -> Reason {
         && !state.ledger.has_slot()
     {
         let longest = state.running.iter().min_by_key(|running| running.number);
-        let longest = longest.map(|running| holder(state, running, &[], 0, now));
+        let nothing = Amounts::default();
+        let longest = longest.map(|running| holder(state, running, &[], nothing, now));
         return Reason::Slots { slots, longest };
     }
-    let request = state.queue.request(record.class);
-    if place::find(&state.ledger, state.settings, request, None).is_some() {
+    let demand = state.queue.demand(record.class);
+    let nodes = 0..state.ledger.nodes.len();
+    if state.view(None).best(demand, nodes).is_some() {
         return Reason::Reserved;
     }
-    let own = state
-        .reservation
-        .as_ref()
-        .filter(|kept| kept.holder == task);
-    let spot = own.map(|kept| kept.spot.clone());
-    match spot.or_else(|| reserve::soonest(&state.ledger, request)) {
-        Some(spot) => Reason::Missing(missing(state, request, &spot, now)),
-        None => Reason::Reserved,
+    let own = state.reservation.as_ref();
+    let own = own.filter(|kept| kept.holder == task);
+    let spot = own
+        .map(|kept| kept.spot.clone())
+        .or_else(|| reserve::soonest(&state.ledger, state.settings, demand, Moment::new(now)))
+        .or_else(|| strangers_place(state, demand));
+    match spot {
+        Some(spot) => Reason::Missing(missing(state, demand, &spot, now)),
+        None => Reason::Drained(drained(state, demand)),
     }
 }
 
-fn missing(state: &State, request: &Request, spot: &Spot, now: Now) -> Missing {
+/// Where it could start if only strangers went: where they hold least.
+fn strangers_place(state: &State, demand: &Demand) -> Option<Spot> {
+    let ledger = &state.ledger;
+    let wanted = demand.request.gpus.devices() as usize;
+    let spots = (0..ledger.nodes.len()).filter_map(|node| {
+        let needs = ledger.nodes[node].needs(&demand.request);
+        let mut devices: Vec<_> = ledger
+            .devices_of(node)
+            .filter(|(_, device)| !device.drained)
+            .filter(|(_, device)| {
+                let size = device.size(state.settings, &demand.request);
+                size.is_some_and(|size| size >= demand.memory())
+            })
+            .map(|(index, device)| (device.outside.memory, device.attempts(), index))
+            .collect();
+        if devices.len() < wanted || !needs.is_within(ledger.nodes[node].size) {
+            return None;
+        }
+        devices.sort_unstable();
+        devices.truncate(wanted);
+        let most = devices
+            .last()
+            .map(|&(memory, attempts, _)| (memory, attempts));
+        let mut devices: Vec<usize> = devices.into_iter().map(|(.., index)| index).collect();
+        devices.sort_unstable();
+        Some((most, Spot { node, devices }))
+    });
+    let (_, spot) = spots.min_by_key(|&(most, _)| most)?;
+    Some(spot)
+}
+
+/// The drained devices that would do.
+fn drained(state: &State, demand: &Demand) -> Vec<DeviceId> {
+    let devices = state.ledger.devices.iter();
+    let suitable = devices.filter(|device| {
+        let size = device.size(state.settings, &demand.request);
+        device.drained && size.is_some_and(|size| size >= demand.memory())
+    });
+    suitable.map(|device| device.id).collect()
+}
+
+fn missing(state: &State, demand: &Demand, spot: &Spot, now: Now) -> Missing {
+    let request = &demand.request;
     let node = &state.ledger.nodes[spot.node];
-    let has_room = |device: usize| {
-        place::has_room(
-            &state.ledger.devices[device],
-            state.settings,
-            request.gpus.share(),
-        )
-    };
+    let room = |device: usize| state.ledger.devices[device].headroom(state.settings, request);
     let full: Vec<usize> = spot
         .devices
         .iter()
         .copied()
-        .filter(|&device| !has_room(device))
+        .filter(|&device| room(device).is_none_or(|room| room < demand.memory()))
         .collect();
-    let cores = (node.free_cores < request.cores).then_some(CoresShort {
-        wanted: request.cores,
-        free: node.free_cores,
-    });
+    // If one lacks more than memory, that is what to tell.
+    let rooms: Option<Vec<Bytes>> = full.iter().map(|&device| room(device)).collect();
+    let needs = node.needs(request);
+    let lacking = needs.beyond(node.free);
     let mut running: Vec<&Running> = state.running.iter().collect();
     running.sort_unstable_by_key(|running| running.number);
     let holders = running.into_iter().filter_map(|running| {
@@ -255,25 +340,58 @@ fn missing(state: &State, request: &Request, spot: &Spot, now: Now) -> Missing {
             .copied()
             .filter(|device| full.contains(device))
             .collect();
-        let takes_cores = cores.is_some() && held.node == spot.node;
-        let taken = if takes_cores { held.cores.len() } else { 0 };
-        (!on.is_empty() || taken > 0).then(|| holder(state, running, &on, taken, now))
+        let taken = if held.node == spot.node {
+            held.amounts.where_lacking(lacking)
+        } else {
+            Amounts::default()
+        };
+        let matters = !on.is_empty() || taken != Amounts::default();
+        matters.then(|| holder(state, running, &on, taken, now))
     });
+    let outside = full.iter().map(|&device| &state.ledger.devices[device]);
+    let outside = outside.filter(|device| device.outside != Outside::default());
     Missing {
         gpus: request.gpus,
+        memory: request.memory,
         node: node.id,
         devices: device_ids(state, &full),
-        cores,
+        free: rooms.and_then(|rooms| rooms.into_iter().min()),
+        cores: (lacking.cores > 0).then_some(Short {
+            wanted: request.cores,
+            free: small(node.free.cores),
+        }),
+        cpu: (lacking.cpu > 0).then_some(Short {
+            wanted: Milli(small(needs.cpu)),
+            free: Milli(small(node.free.cpu)),
+        }),
+        ram: (lacking.ram > 0).then_some(Short {
+            wanted: request.ram,
+            free: Bytes(node.free.ram),
+        }),
         holders: holders.collect(),
+        outside: outside.map(|device| (device.id, device.outside)).collect(),
     }
 }
 
-fn holder(state: &State, running: &Running, on: &[usize], cores: usize, now: Now) -> Holder {
+fn holder(state: &State, running: &Running, on: &[usize], taken: Amounts, now: Now) -> Holder {
+    let tenants = on.iter().flat_map(|&device| {
+        let tenants = state.ledger.devices[device].tenants.iter();
+        tenants.filter(|tenant| tenant.task == running.task)
+    });
+    let tenants: Vec<&Tenant> = tenants.collect();
     Holder {
         task: state.tasks.get(running.task).id,
         devices: device_ids(state, on),
-        share: running.held.share,
-        cores: count(cores),
+        share: tenants.first().map_or(Milli(0), |tenant| tenant.share),
+        memory: tenants
+            .iter()
+            .map(|tenant| tenant.memory())
+            .max()
+            .unwrap_or(Bytes(0)),
+        whole: tenants.iter().any(|tenant| tenant.whole),
+        cores: small(taken.cores),
+        cpu: Milli(small(taken.cpu)),
+        ram: Bytes(taken.ram),
         since: running.since,
         lasting: now.since(running.since),
     }

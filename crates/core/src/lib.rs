@@ -5,9 +5,9 @@
 //!                │
 //!                ▼            all of `after` succeeded
 //!            blocked ─────────────────────────▶ waiting ◀──┐
-//!                │                                 │       │ worth retrying,
-//!                │ one of `after` did not succeed  │ fits  │ retries left
-//!                ▼                                 ▼       │
+//!                │                                 │       │ probed, out of memory,
+//!                │ one of `after` did not succeed  │ fits  │ another one's doing,
+//!                ▼                                 ▼       │ or retries left
 //!            finished ◀─────────────────────── running ────┘
 //! ```
 //!
@@ -15,25 +15,28 @@
 //! out. It promises:
 //!
 //! - the same events at the same times give the same effects;
-//! - no device is given out beyond its share or its limit of attempts, and no
-//!   core twice;
+//! - no device is given out beyond its share, its memory or its limit of
+//!   attempts, what others hold there included; no core is given twice;
+//! - one that is to be alone on a device is; a drained device gets nothing new;
 //! - nothing waits while it could start, except out of respect for the
 //!   reservation of the first in line;
-//! - the first in line is never delayed by one behind it;
-//! - every task that was not refused ends in exactly one outcome;
+//! - the first in line is never delayed by one behind it, as far as it is known
+//!   how long attempts take and what they need;
+//! - every task that was not refused ends in exactly one outcome, if devices
+//!   that it needs do not stay drained or taken by others;
 //! - no event makes it panic, however little sense it makes.
 //!
-//! An event costs O(log n) in the waiting tasks, and O(devices) for each
-//! distinct [`Request`](packhorse_model::Request) that waits.
+//! An event costs O(log n) in the waiting tasks, and O(devices) when the first
+//! in line changes; it looks at tasks only where something has changed.
 //!
 //! There is no clock, file, thread or random number here; time is passed in.
 //!
 //! ```
 //! use packhorse_core::{DeviceSpec, Event, NodeSpec, Now, Pool, Settings, State, Submission, step};
-//! use packhorse_model::{DeviceId, NodeId, Priority, Request, RunId, TaskId};
+//! use packhorse_model::{Bytes, DeviceId, NodeId, Priority, Request, RunId, TaskId};
 //!
-//! let gpu = DeviceSpec { id: DeviceId(40), near_cores: vec![] };
-//! let node = NodeSpec { id: NodeId(0), devices: vec![gpu], cores: vec![] };
+//! let gpu = DeviceSpec { id: DeviceId(40), near_cores: vec![], memory: Bytes(0), model: 0 };
+//! let node = NodeSpec { id: NodeId(0), devices: vec![gpu], cores: vec![], cpu: None, ram: None };
 //! let pool = Pool { nodes: vec![node], slots: None };
 //! let mut state = State::new(&pool, Settings::default())?;
 //!
@@ -41,9 +44,12 @@
 //! let task = Submission {
 //!     id: TaskId::new(RunId(1), 1),
 //!     request: Request::default(),
+//!     batch: 0,
 //!     priority: Priority(0),
 //!     retries: 0,
 //!     time_limit: None,
+//!     expected: None,
+//!     probe: false,
 //!     after: vec![],
 //! };
 //! step(&mut state, Event::Submit(task), Now::default(), &mut effects);
@@ -54,25 +60,34 @@
 mod check;
 mod cores;
 mod deps;
+mod device;
 mod dispatch;
 mod event;
 mod explain;
+mod ladder;
+mod learn;
 mod ledger;
+mod order;
 mod past;
 mod place;
 mod pool;
 mod queue;
+mod reach;
 mod refusal;
 mod reserve;
+mod shelf;
+mod slack;
 mod state;
 mod step;
 mod tasks;
+mod time;
 mod words;
 
-pub use event::{Effect, Event, Now, Submission};
+pub use event::{Again, Cause, Effect, Event, Now, Outside, Submission};
 pub use explain::{
-    CoresShort, Explanation, Holder, Missing, Pending, Reason, Reserved, Waiting, explain,
+    Explanation, Holder, Missing, Pending, Reason, Reserved, Short, Waiting, explain,
 };
+pub use learn::{Sample, expected, reservation};
 pub use past::Ending;
 pub use pool::{DeviceSpec, NodeSpec, Policy, Pool, PoolError, Settings};
 pub use refusal::Refusal;

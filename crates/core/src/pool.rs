@@ -1,6 +1,7 @@
 use std::hash::Hash;
+use std::time::Duration;
 
-use packhorse_model::{CoreId, DeviceId, NodeId};
+use packhorse_model::{Bytes, CoreId, DeviceId, Milli, NodeId};
 use rustc_hash::FxHashSet;
 
 /// What tasks may be placed on.
@@ -22,6 +23,10 @@ pub struct NodeSpec {
     pub devices: Vec<DeviceSpec>,
     /// The cores that may be given to one attempt alone.
     pub cores: Vec<CoreId>,
+    /// How busy its cores may be kept. `None`: that is not counted.
+    pub cpu: Option<Milli>,
+    /// Its main memory. `None`: that is not counted.
+    pub ram: Option<Bytes>,
 }
 
 /// One device, or a group of them that is only given out together.
@@ -32,6 +37,11 @@ pub struct DeviceSpec {
     /// The cores that reach it fastest. Those that are not among the node's
     /// are ignored: a driver also names cores that we may not use.
     pub near_cores: Vec<CoreId>,
+    /// Its memory; of a group, that of its smallest member. 0: nobody knows, so
+    /// no amount can be promised there.
+    pub memory: Bytes,
+    /// The number of its model in this pool, below 64.
+    pub model: u8,
 }
 
 /// Which of several places that fit.
@@ -55,6 +65,11 @@ pub struct Settings {
     pub policy: Policy,
     /// At most so many attempts on one device.
     pub max_per_device: Option<u32>,
+    /// How long a task waits to rise by one priority. `None`: waiting does not
+    /// raise it. All rise at the same pace, so nobody's place in line changes
+    /// after it was given: it is the submission's time plus so much for each
+    /// priority.
+    pub ageing: Option<Duration>,
 }
 
 /// What is wrong with a pool or its settings.
@@ -77,6 +92,14 @@ pub enum PoolError {
     /// Two devices have one id.
     #[error("device {} is in the pool twice", .0.0)]
     DuplicateDevice(DeviceId),
+    /// A model's number is too large.
+    #[error("device {} is of model {model}, and a pool has no more than 64 models", .device.0)]
+    TooManyModels {
+        /// The device.
+        device: DeviceId,
+        /// Its model.
+        model: u8,
+    },
     /// A node names a core twice.
     #[error("core {core} is twice among the cores of node {}", .node.0)]
     DuplicateCore {
@@ -108,9 +131,15 @@ impl Pool {
         if let Some(node) = duplicate(self.nodes.iter().map(|node| node.id)) {
             return Err(PoolError::DuplicateNode(node));
         }
-        let devices = self.nodes.iter().flat_map(|node| &node.devices);
-        if let Some(device) = duplicate(devices.map(|device| device.id)) {
+        let devices = || self.nodes.iter().flat_map(|node| &node.devices);
+        if let Some(device) = duplicate(devices().map(|device| device.id)) {
             return Err(PoolError::DuplicateDevice(device));
+        }
+        if let Some(spec) = devices().find(|spec| spec.model >= 64) {
+            return Err(PoolError::TooManyModels {
+                device: spec.id,
+                model: spec.model,
+            });
         }
         for node in &self.nodes {
             if let Some(core) = duplicate(node.cores.iter().copied()) {

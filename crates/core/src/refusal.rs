@@ -1,6 +1,8 @@
-use packhorse_model::{GpuRequest, Milli, Request, TaskId};
+use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Milli, Request, TaskId};
 
-use crate::ledger::{Ledger, NodeLedger, count};
+use crate::Settings;
+use crate::device::DeviceLedger;
+use crate::ledger::{Amounts, Ledger, NodeLedger, count};
 use crate::words::Number;
 
 /// Why a submitted task was not taken.
@@ -19,12 +21,31 @@ pub enum Refusal {
     UnknownDependency(TaskId),
     /// A share of nothing, or of all; or no whole device.
     #[error(
-        "{0} is not an amount of GPU that can be given\nhint: ask for a part of one GPU (0.001 to 0.999), or for at least one whole GPU, or for none"
+        "{0} is not an amount of GPU that can be given\nhint: ask for a part of one GPU (0.001 to 0.999), or for at least one whole GPU, or for none, or for GPU memory alone"
     )]
     NotAnAmount(GpuRequest),
     /// No node has so many devices.
     #[error("it needs {}, but {}{}", Number(*wanted, "GPU"), most(*most_gpus, "GPU"), hint(*most_gpus))]
     TooManyGpus {
+        /// How many it needs.
+        wanted: u32,
+        /// How many the best node has.
+        most_gpus: u32,
+    },
+    /// No device is of a model that it may use.
+    #[error("no GPU is of a model that it may use")]
+    NoSuchModel,
+    /// No device that it may use has so much memory.
+    #[error("it needs {wanted} of GPU memory, but {}", largest(*most))]
+    TooMuchMemory {
+        /// How much it needs of each of its devices.
+        wanted: Bytes,
+        /// How much the largest has; 0 if nobody knows.
+        most: Bytes,
+    },
+    /// No node has so many devices that suit it.
+    #[error("it needs {} that suit it on one machine, but {}", Number(*wanted, "GPU"), most(*most_gpus, "such GPU"))]
+    TooFewSuitableGpus {
         /// How many it needs.
         wanted: u32,
         /// How many the best node has.
@@ -38,6 +59,24 @@ pub enum Refusal {
         /// How many the best node has.
         most_cores: u32,
     },
+    /// No node's cores may be kept so busy.
+    #[error(
+        "it keeps {wanted} cores busy, but those of one machine may be kept busy up to {most} at most"
+    )]
+    TooMuchCpu {
+        /// How busy it keeps them.
+        wanted: Milli,
+        /// What the best node allows.
+        most: Milli,
+    },
+    /// No node has so much main memory.
+    #[error("it needs {wanted} of main memory, but one machine has no more than {most}")]
+    TooMuchRam {
+        /// How much it needs.
+        wanted: Bytes,
+        /// How much the best node has.
+        most: Bytes,
+    },
     /// Some node has the devices and some node has the cores, but not the same.
     #[error("it needs {} and {} on one machine, and none has both", Number(*devices, "GPU"), Number(*cores, "core"))]
     NoNodeHasBoth {
@@ -46,12 +85,23 @@ pub enum Refusal {
         /// How many cores it needs.
         cores: u32,
     },
+    /// For each thing that it needs there is a node that has enough, but none
+    /// that has enough of all.
+    #[error("no machine has all that it needs, though each thing is there on some")]
+    NoNodeHasAll,
 }
 
 fn most(most: u32, thing: &'static str) -> String {
     match most {
         0 => format!("there is no {thing} to give out"),
         _ => format!("one machine has no more than {}", Number(most, thing)),
+    }
+}
+
+fn largest(most: Bytes) -> String {
+    match most {
+        Bytes(0) => "how much the GPUs have is not known, so none can be promised".to_owned(),
+        _ => format!("the largest GPU that it may use has {most}"),
     }
 }
 
@@ -63,38 +113,97 @@ fn hint(most_gpus: u32) -> &'static str {
     }
 }
 
-/// Why no node could ever satisfy `request`, even if it were empty.
-pub(crate) fn impossible(ledger: &Ledger, request: &Request) -> Option<Refusal> {
+/// Why no node could ever satisfy `request`, even if nobody used it.
+pub(crate) fn impossible(
+    ledger: &Ledger,
+    settings: Settings,
+    request: &Request,
+) -> Option<Refusal> {
+    let memory = match request.memory {
+        MemoryRequest::Bytes(memory) => memory,
+        MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(0),
+    };
     let sensible = match request.gpus {
         GpuRequest::None => true,
-        GpuRequest::Share(share) => share > Milli(0) && share < Milli::ONE,
+        // Without a share, memory has to say how many fit.
+        GpuRequest::Share(Milli(0)) => memory > Bytes(0) || request.memory == MemoryRequest::Whole,
+        GpuRequest::Share(share) => share < Milli::ONE,
         GpuRequest::Whole(wanted) => wanted > 0,
     };
     if !sensible {
         return Some(Refusal::NotAnAmount(request.gpus));
     }
-    let sizes = || {
-        let size = |node: &NodeLedger| (count(node.devices.len()), count(node.cores.len()));
-        ledger.nodes.iter().map(size)
+    let suits = |device: &&DeviceLedger| {
+        let size = device.size(settings, request);
+        size.is_some_and(|size| size >= memory)
     };
-    let devices = request.gpus.devices();
-    let cores = request.cores;
-    if sizes().any(|(has_devices, has_cores)| has_devices >= devices && has_cores >= cores) {
+    let suitable = |node: &NodeLedger| {
+        let devices = &ledger.devices[node.devices.clone()];
+        count(devices.iter().filter(suits).count())
+    };
+    let wanted = request.gpus.devices();
+    let fits = |node: &NodeLedger| {
+        node.needs(request).is_within(node.size) && (wanted == 0 || suitable(node) >= wanted)
+    };
+    let nodes = &ledger.nodes;
+    if nodes.iter().any(fits) {
         return None;
     }
-    let most_gpus = sizes().map(|(devices, _)| devices).max().unwrap_or(0);
-    let most_cores = sizes().map(|(_, cores)| cores).max().unwrap_or(0);
-    Some(if devices > most_gpus {
+    let largest = |amount: fn(&NodeLedger) -> u64| nodes.iter().map(amount).max().unwrap_or(0);
+    let gpus = largest(|node| node.devices.len() as u64);
+    let best = nodes.iter().map(suitable).max().unwrap_or(0);
+    let needs = Amounts::of(request);
+    let sizes = Amounts {
+        cores: largest(|node| node.size.cores),
+        cpu: largest(|node| node.size.cpu),
+        ram: largest(|node| node.size.ram),
+    };
+    let lacking = needs.beyond(sizes);
+    let small = |amount: u64| u32::try_from(amount).unwrap_or(u32::MAX);
+    Some(if u64::from(wanted) > gpus {
         Refusal::TooManyGpus {
-            wanted: devices,
-            most_gpus,
+            wanted,
+            most_gpus: small(gpus),
         }
-    } else if cores > most_cores {
+    } else if wanted > 0 && best == 0 {
+        unsuitable(ledger, request, memory)
+    } else if wanted > best {
+        Refusal::TooFewSuitableGpus {
+            wanted,
+            most_gpus: best,
+        }
+    } else if lacking.cores > 0 {
         Refusal::TooManyCores {
-            wanted: cores,
-            most_cores,
+            wanted: request.cores,
+            most_cores: small(sizes.cores),
+        }
+    } else if lacking.cpu > 0 {
+        Refusal::TooMuchCpu {
+            wanted: Milli(small(needs.cpu)),
+            most: Milli(small(sizes.cpu)),
+        }
+    } else if lacking.ram > 0 {
+        Refusal::TooMuchRam {
+            wanted: request.ram,
+            most: Bytes(sizes.ram),
+        }
+    } else if request.cpu == Milli(0) && request.ram == Bytes(0) {
+        Refusal::NoNodeHasBoth {
+            devices: wanted,
+            cores: request.cores,
         }
     } else {
-        Refusal::NoNodeHasBoth { devices, cores }
+        Refusal::NoNodeHasAll
+    })
+}
+
+/// Why no device will do.
+fn unsuitable(ledger: &Ledger, request: &Request, memory: Bytes) -> Refusal {
+    let models = ledger.devices.iter();
+    let mut models = models.filter(|device| request.models.contains(device.model));
+    let largest = models.by_ref().map(|device| device.capacity).max();
+    largest.map_or(Refusal::NoSuchModel, |most| Refusal::TooMuchMemory {
+        wanted: memory.max(request.device_memory),
+        most,
     })
 }

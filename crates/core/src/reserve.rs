@@ -4,91 +4,307 @@
 //! small ones that always find a gap. With too much of it, devices would stand
 //! idle. What stands between:
 //!
-//! - Only the first waiting task, and only if it fits nowhere, has a
-//!   reservation: as many devices of one node as it needs, and as many cores
-//!   of that node. How long attempts take is unknown, so "ready soonest" is a
-//!   guess: the devices with the least share given out, then with the fewest
-//!   attempts.
+//! - Only one waiting task has a reservation: the first that could start if all
+//!   of our attempts ended, and only if it fits nowhere now. (Those in front of
+//!   it wait for a drained device or for strangers, and nothing that we could
+//!   keep would help them.) It has as many devices of one node as it needs, and
+//!   what it needs of that node's cores and main memory.
+//! - Which devices? If it is known when all on them end, those where it fits
+//!   first. Else "ready soonest" is a guess: the emptiest, then those with the
+//!   fewest attempts.
 //! - It is sticky. If it followed every change of that guess, small tasks could
-//!   fill up the devices it has just left, again and again. As it stands still
-//!   and nobody else may enter, its devices only drain, and the first in line
-//!   starts at the latest when those have ended that were on them when it was
-//!   made.
+//!   fill up the devices it has just left, again and again. As it stands still,
+//!   its devices only drain, and the holder starts at the latest when those have
+//!   ended that were on them when it was made.
 //! - It binds others only. Its holder starts wherever it fits first.
 //! - Others may start (backfill) wherever they neither touch a reserved device
-//!   nor leave the reserved node with fewer free cores than the holder needs.
-//!   Those that take no cores of their own cannot do the latter.
+//!   nor leave the reserved node with less than the holder needs; what takes
+//!   nothing of a kind cannot do the latter. And they may start on what is
+//!   reserved if that provably does not delay the holder: because they fit into
+//!   the [`slack`](crate::slack), or because they are over before the moment at
+//!   which, by what is known, the holder can start there. That moment is never
+//!   put off: when those on the devices end sooner it comes nearer, when they
+//!   take longer than was known nobody else is let in.
 //! - A slot needs no reservation: whatever the holder waits for is freed by the
 //!   end of an attempt, which also frees a slot, and the holder is asked first.
-//! - It ends when its holder starts, or is not the first in line any more.
+//! - It ends when its holder starts, or is not the one to have it any more, or
+//!   could not start there even if all of our attempts ended.
 
-use std::cmp::Reverse;
+use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
 
-use packhorse_model::Request;
-
-use crate::ledger::{DeviceLedger, Ledger, count};
+use crate::Settings;
+use crate::device::{DeviceLedger, is_whole};
+use crate::ledger::{Amounts, Ledger};
 use crate::place::Spot;
+use crate::queue::{ClassId, Demand};
+use crate::slack::left_over;
 use crate::tasks::Handle;
+use crate::time::Moment;
 
 /// What is kept for the first in line.
 #[derive(Clone, Debug)]
 pub(crate) struct Reservation {
     pub(crate) holder: Handle,
+    /// The holder's class when it was made.
+    pub(crate) class: ClassId,
     pub(crate) spot: Spot,
-    pub(crate) cores: u32,
-    /// How many attempts had started when it was made: all later ones had to
-    /// respect it.
-    pub(crate) made: u64,
+    /// What others must leave of the node.
+    pub(crate) needs: Amounts,
+    /// When the holder can start there at the latest, if that is known.
+    pub(crate) until: Moment,
+    /// What others may have of each device.
+    pub(crate) slack: Vec<Option<Slack>>,
+}
+
+/// What others may have of a reserved device, however long they take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slack {
+    pub(crate) share: Milli,
+    /// Nothing if the holder does not count memory.
+    pub(crate) memory: Option<Bytes>,
 }
 
 impl Reservation {
+    /// For `holder`, where `demand`, its own, will probably fit soonest. `None`
+    /// if it could start nowhere.
+    pub(crate) fn new(
+        ledger: &Ledger,
+        settings: Settings,
+        (holder, class): (Handle, ClassId),
+        demand: &Demand,
+        now: Moment,
+    ) -> Option<Self> {
+        let spot = soonest(ledger, settings, demand, now)?;
+        let mut reservation = Self {
+            holder,
+            class,
+            needs: ledger.nodes[spot.node].needs(&demand.request),
+            spot,
+            until: Moment::NEVER,
+            slack: Vec::new(),
+        };
+        reservation.refresh(ledger, settings, demand, now);
+        Some(reservation)
+    }
+
+    /// Takes note of what has changed on its node.
+    pub(crate) fn refresh(
+        &mut self,
+        ledger: &Ledger,
+        settings: Settings,
+        demand: &Demand,
+        now: Moment,
+    ) {
+        let devices = self
+            .spot
+            .devices
+            .iter()
+            .map(|&index| &ledger.devices[index]);
+        let ready = devices
+            .clone()
+            .map(|device| device.ready(settings, demand, now))
+            .chain([ledger.nodes[self.spot.node].ready(&demand.request, now)]);
+        let ready = ready.max().unwrap_or(Moment::NEVER);
+        self.until = self.until.min(ready);
+        self.slack = devices
+            .map(|device| Slack::of(device, settings, demand))
+            .collect();
+    }
+
+    /// Whether its holder could start there if all of our attempts ended.
+    pub(crate) fn is_possible(&self, ledger: &Ledger, settings: Settings, demand: &Demand) -> bool {
+        let mut devices = self
+            .spot
+            .devices
+            .iter()
+            .map(|&index| &ledger.devices[index]);
+        devices.all(|device| is_reachable(device, settings, demand))
+    }
+
     pub(crate) fn has_device(&self, device: usize) -> bool {
         self.spot.devices.contains(&device)
     }
 
-    /// How many cores of `node` others must leave free.
-    pub(crate) fn cores_kept(&self, node: usize) -> u32 {
-        if node == self.spot.node {
-            self.cores
-        } else {
-            0
+    /// How much memory of a device of this node another may be promised that
+    /// takes longer than until the holder comes, where it would have `room`.
+    /// `None` if it may not be there.
+    pub(crate) fn room_left(&self, device: usize, request: &Request, room: Bytes) -> Option<Bytes> {
+        let Some(place) = self.spot.devices.iter().position(|&kept| kept == device) else {
+            return Some(room);
+        };
+        let slack = self.slack[place]?;
+        if is_whole(request) || request.gpus.share() > slack.share {
+            return None;
+        }
+        match (slack.memory, request.memory) {
+            (None, _) => Some(room),
+            // Nobody knows what it will take.
+            (Some(_), MemoryRequest::Uncounted) => None,
+            (Some(memory), _) => Some(room.min(memory)),
         }
     }
 }
 
-/// Where `request` will probably fit soonest. `None` if it never will.
-pub(crate) fn soonest(ledger: &Ledger, request: &Request) -> Option<Spot> {
-    let wanted = request.gpus.devices();
-    let able = ledger.nodes.iter().enumerate().filter(|(_, node)| {
-        count(node.devices.len()) >= wanted && count(node.cores.len()) >= request.cores
-    });
-    let best = able.map(|(index, node)| {
-        let mut devices: Vec<usize> = node.devices.clone().collect();
-        devices.sort_by_key(|&device| {
-            let device = &ledger.devices[device];
-            (Reverse(device.free()), device.attempts)
-        });
-        devices.truncate(wanted as usize);
-        devices.sort_unstable();
-        let total = |amount: fn(&DeviceLedger) -> u32| -> u64 {
+impl Slack {
+    /// What others may have of `device`, which is kept for `demand`. `None`: it
+    /// is closed to them.
+    fn of(device: &DeviceLedger, settings: Settings, demand: &Demand) -> Option<Self> {
+        let request = &demand.request;
+        if is_whole(request) {
+            return None;
+        }
+        // With a limit, the holder and the newcomer both need a place.
+        if let Some(most) = settings.max_per_device
+            && device.attempts().saturating_add(2) > most
+        {
+            return None;
+        }
+        let share = left_over(
+            Milli::ONE.0.into(),
+            device.used().0.into(),
+            request.gpus.share().0.into(),
+            device.tenants.iter().map(|tenant| tenant.share.0.into()),
+        )?;
+        let memory = match request.memory {
+            MemoryRequest::Bytes(needed) => Some(Bytes(left_over(
+                device.capacity.0,
+                device.taken().0,
+                needed.0,
+                device.tenants.iter().map(|tenant| tenant.memory().0),
+            )?)),
+            MemoryRequest::Uncounted | MemoryRequest::Whole => None,
+        };
+        Some(Self {
+            share: Milli(u32::try_from(share).unwrap_or(u32::MAX)),
+            memory,
+        })
+    }
+}
+
+fn is_reachable(device: &DeviceLedger, settings: Settings, demand: &Demand) -> bool {
+    let reach = device.reach(settings, &demand.request);
+    reach.is_some_and(|reach| reach >= demand.memory())
+}
+
+/// A device that would do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Able {
+    /// When it has room.
+    ready: Moment,
+    /// Else that has to be guessed by how full it is, and with how many.
+    fullness: u64,
+    attempts: u32,
+    index: usize,
+}
+
+/// How far a place is from being free, what is known before what is guessed:
+/// when it is, how full its devices are, how many attempts are on them, and what
+/// its node lacks.
+type Distance = (Moment, u64, u64, Amounts);
+
+/// Where `demand` will fit soonest, or probably will. `None` if it never will,
+/// as things stand.
+pub(crate) fn soonest(
+    ledger: &Ledger,
+    settings: Settings,
+    demand: &Demand,
+    now: Moment,
+) -> Option<Spot> {
+    let wanted = demand.request.gpus.devices() as usize;
+    let mut able = Vec::with_capacity(ledger.devices.len());
+    let mut nodes = Vec::with_capacity(ledger.nodes.len());
+    let mut clock = Clock {
+        now,
+        is_known: true,
+    };
+    for (node, account) in ledger.nodes.iter().enumerate() {
+        let first = able.len();
+        if !account.needs(&demand.request).is_within(account.size) {
+            continue;
+        }
+        if wanted > 0 {
+            let devices = ledger.devices_of(node);
+            let reachable = devices.filter(|(_, device)| is_reachable(device, settings, demand));
+            able.extend(reachable.map(|(index, device)| Able {
+                ready: now,
+                fullness: device.fullness(),
+                attempts: device.attempts(),
+                index,
+            }));
+        }
+        if able.len() - first < wanted {
+            able.truncate(first);
+            continue;
+        }
+        for device in &mut able[first..] {
+            let account = &ledger.devices[device.index];
+            device.ready = clock.read(|| account.ready(settings, demand, now));
+        }
+        let ready = clock.read(|| account.ready(&demand.request, now));
+        nodes.push((node, ready, first..able.len()));
+    }
+    if !clock.is_known {
+        for device in &mut able {
+            device.ready = now;
+        }
+        for (_, ready, _) in &mut nodes {
+            *ready = now;
+        }
+    }
+    let mut best: Option<(Distance, Spot)> = None;
+    for (node, ready, devices) in nodes {
+        let devices = first_of(&mut able[devices], wanted);
+        let account = &ledger.nodes[node];
+        let distance = (
             devices
                 .iter()
-                .map(|&device| u64::from(amount(&ledger.devices[device])))
-                .sum()
-        };
-        let short = request.cores.saturating_sub(node.free_cores);
-        let score = (
-            total(|device| device.used.0),
-            total(|device| device.attempts),
-            short,
+                .map(|device| device.ready)
+                .fold(ready, Moment::max),
+            devices
+                .iter()
+                .map(|device| device.fullness)
+                .fold(0, u64::saturating_add),
+            devices
+                .iter()
+                .map(|device| u64::from(device.attempts))
+                .sum(),
+            account.needs(&demand.request).beyond(account.free),
         );
-        (
-            score,
-            Spot {
-                node: index,
-                devices,
-            },
-        )
-    });
-    best.min_by_key(|(score, _)| *score).map(|(_, spot)| spot)
+        if best.as_ref().is_none_or(|(least, _)| distance < *least) {
+            let mut devices: Vec<usize> = devices.iter().map(|device| device.index).collect();
+            devices.sort_unstable();
+            best = Some((distance, Spot { node, devices }));
+        }
+    }
+    best.map(|(_, spot)| spot)
+}
+
+/// Puts the `wanted` least to the front, and gives them.
+fn first_of(devices: &mut [Able], wanted: usize) -> &[Able] {
+    if wanted == 1 {
+        let least = devices.iter().enumerate().min_by_key(|&(_, device)| device);
+        if let Some((place, _)) = least {
+            devices.swap(0, place);
+        }
+    } else {
+        devices.sort_unstable();
+    }
+    &devices[..wanted]
+}
+
+/// Asks when things are free, as long as that is known of all.
+struct Clock {
+    now: Moment,
+    is_known: bool,
+}
+
+impl Clock {
+    fn read(&mut self, ready: impl FnOnce() -> Moment) -> Moment {
+        if self.is_known {
+            let ready = ready();
+            self.is_known = ready != Moment::NEVER;
+            return ready;
+        }
+        self.now
+    }
 }

@@ -1,15 +1,15 @@
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-use packhorse_model::{DeviceId, Milli, NodeId, Placement, TaskId};
+use packhorse_model::{Bytes, DeviceId, Milli, NodeId, Placement, TaskId};
 
 use crate::deps::Deps;
+use crate::dispatch::Stale;
 use crate::ledger::{Held, Ledger};
 use crate::past::Past;
-use crate::queue::{ClassId, Order, Queue};
+use crate::place::View;
+use crate::queue::{ClassId, Queue};
 use crate::reserve::Reservation;
 use crate::tasks::{Handle, Tasks};
-use crate::{Now, Pool, PoolError, Settings};
+use crate::time::Moment;
+use crate::{Now, Outside, Pool, PoolError, Settings, reach};
 
 /// Everything the scheduler knows. Changed by [`step`](crate::step) alone.
 #[derive(Clone, Debug)]
@@ -27,14 +27,20 @@ pub struct State {
     pub(crate) submitted: u64,
     /// How many attempts were started so far.
     pub(crate) started: u64,
-    /// Room for the heads of lines during a dispatch; empty between events.
-    pub(crate) heads: BinaryHeap<Reverse<(Order, ClassId)>>,
+    /// What may have room since the last time things were handed out.
+    pub(crate) stale: Stale,
+    /// When the last event happened.
+    pub(crate) now: Now,
 }
 
 /// A running attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Running {
     pub(crate) task: Handle,
+    /// What it was started with.
+    pub(crate) class: ClassId,
+    /// Which attempt it is; 0 is a probe.
+    pub(crate) attempt: u32,
     pub(crate) since: Now,
     /// Its number among all attempts ever started.
     pub(crate) number: u64,
@@ -60,7 +66,7 @@ pub struct Counts {
 pub struct RunningTask {
     /// The task.
     pub task: TaskId,
-    /// Which attempt of it.
+    /// Which attempt of it; 0 is a probe.
     pub attempt: u32,
     /// What it was given.
     pub placement: Placement,
@@ -81,6 +87,19 @@ pub struct DeviceLoad {
     pub used: Milli,
     /// To how many attempts.
     pub attempts: u32,
+    /// Whether one of them has it to itself.
+    pub whole: bool,
+    /// How much memory it has; 0 if nobody knows.
+    pub memory: Bytes,
+    /// How much of that is promised to our attempts.
+    pub promised: Bytes,
+    /// How much of it our attempts count for: each what it was promised, or
+    /// what it was seen to hold if that is more.
+    pub counted: Bytes,
+    /// What others hold on it.
+    pub outside: Outside,
+    /// Whether nothing more is started on it.
+    pub drained: bool,
     /// The first in line, if the device is kept for it.
     pub reserved_for: Option<TaskId>,
 }
@@ -101,7 +120,8 @@ impl State {
             held: false,
             submitted: 0,
             started: 0,
-            heads: BinaryHeap::new(),
+            stale: Stale::default(),
+            now: Now::default(),
         })
     }
 
@@ -126,6 +146,13 @@ impl State {
         Some(self.tasks.get(self.queue.first()?).id)
     }
 
+    /// Whether nothing runs, and nothing of what waits could ever start while
+    /// the devices that are drained now stay so, even if all others' processes
+    /// were gone.
+    pub fn is_stuck(&self) -> bool {
+        self.running.is_empty() && self.queue.len() > 0 && reach::nothing_ever(self)
+    }
+
     /// Whether nothing is handed out at the moment.
     pub fn is_held(&self) -> bool {
         self.held
@@ -145,8 +172,8 @@ impl State {
         let record = self.tasks.get(running.task);
         RunningTask {
             task: record.id,
-            attempt: record.attempts,
-            placement: self.ledger.placement(&running.held),
+            attempt: running.attempt,
+            placement: self.ledger.placement(&running.held, running.task),
             since: running.since,
             stopping: running.stopping,
         }
@@ -166,11 +193,27 @@ impl State {
                 DeviceLoad {
                     device: device.id,
                     node: self.ledger.nodes[device.node].id,
-                    used: device.used,
-                    attempts: device.attempts,
+                    used: device.load.share,
+                    attempts: device.load.attempts,
+                    whole: device.load.whole,
+                    memory: device.capacity,
+                    promised: device.promised(),
+                    counted: device.load.memory,
+                    outside: device.outside,
+                    drained: device.drained,
                     reserved_for: reservation.map(|kept| self.tasks.get(kept.holder).id),
                 }
             })
+    }
+
+    /// The pool as one sees it who has to respect `kept`.
+    pub(crate) fn view<'a>(&'a self, kept: Option<&'a Reservation>) -> View<'a> {
+        View {
+            ledger: &self.ledger,
+            settings: self.settings,
+            kept,
+            now: Moment::new(self.now),
+        }
     }
 
     /// Every task that is not over, in the order of submission. It looks at all

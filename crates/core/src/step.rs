@@ -1,16 +1,21 @@
 //! One event in, effects out.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use packhorse_model::{Outcome, TaskId};
+use packhorse_model::{Bytes, DeviceId, Outcome, Request, TaskId};
 
+use crate::device::DeviceLedger;
 use crate::dispatch::dispatch;
+use crate::ladder::{self, Next};
+use crate::order::Order;
 use crate::past::Ending;
-use crate::queue::Order;
+use crate::queue::{ClassId, Demand};
 use crate::refusal::impossible;
 use crate::state::State;
-use crate::tasks::{Handle, Limit, Record, Status};
-use crate::{Effect, Event, Now, Refusal, Submission};
+use crate::tasks::{Handle, Record, Status};
+use crate::time::{Bound, Length};
+use crate::{Again, Cause, Effect, Event, Now, Refusal, Submission};
 
 /// Takes note of `event`, which happened at `now`, and appends what is to be
 /// done about it to `effects`.
@@ -19,18 +24,42 @@ use crate::{Effect, Event, Now, Refusal, Submission};
 /// first, those after one task in the order of their submission. Starts come
 /// last, in the order of the queue.
 pub fn step(state: &mut State, event: Event, now: Now, effects: &mut Vec<Effect>) {
+    // Time never runs backwards, whatever a clock says.
+    state.now = state.now.max(now);
     match event {
         Event::Submit(submission) => on_submit(state, submission, effects),
         Event::Ended {
             task,
             attempt,
             outcome,
-        } => on_ended(state, task, attempt, outcome, effects),
+            cause,
+        } => on_ended(state, (task, attempt), outcome, cause, effects),
+        Event::Observed {
+            task,
+            attempt,
+            device,
+            memory,
+        } => on_observed(state, (task, attempt), device, memory),
+        Event::Outside { device, held } => change(state, device, |device| {
+            std::mem::replace(&mut device.outside, held) != held
+        }),
+        Event::Drain(device) => change(state, device, |device| {
+            !std::mem::replace(&mut device.drained, true)
+        }),
+        Event::Restore(device) => change(state, device, |device| {
+            std::mem::replace(&mut device.drained, false)
+        }),
+        Event::Revise {
+            task,
+            request,
+            expected,
+            probe,
+        } => on_revise(state, task, request, expected, probe),
         Event::Cancel(task) => on_cancel(state, task, effects),
         Event::Hold => state.held = true,
         Event::Unhold => state.held = false,
     }
-    dispatch(state, now, effects);
+    dispatch(state, effects);
 }
 
 fn on_submit(state: &mut State, submission: Submission, effects: &mut Vec<Effect>) {
@@ -50,14 +79,27 @@ fn on_submit(state: &mut State, submission: Submission, effects: &mut Vec<Effect
         });
         return;
     }
+    let limit = Length::new(submission.time_limit);
+    let expected = Length::new(submission.expected);
+    let class = class(state, submission.request, limit, expected);
     let handle = state.tasks.insert(Record {
         id: task,
-        order: Order::new(submission.priority, number),
-        class: state.queue.class(&submission.request),
+        order: Order::new(
+            submission.batch,
+            submission.priority,
+            state.settings.ageing,
+            state.now,
+            number,
+        ),
+        class,
         retries: submission.retries,
         attempts: 0,
-        limit: Limit::new(submission.time_limit),
+        limit,
+        expected,
         status: Status::Blocked,
+        collateral: 0,
+        probe: submission.probe,
+        fresh: false,
     });
     for on in submission.after {
         if let Some(on) = state.tasks.find(on) {
@@ -67,6 +109,11 @@ fn on_submit(state: &mut State, submission: Submission, effects: &mut Vec<Effect
     if !state.deps.is_blocked(handle) {
         enqueue(state, handle);
     }
+}
+
+fn class(state: &mut State, request: Request, limit: Length, expected: Length) -> ClassId {
+    let bound = Bound::new(limit, expected);
+    state.queue.class(Demand { request, bound })
 }
 
 fn acceptable(state: &State, submission: &Submission) -> Result<(), Refusal> {
@@ -83,7 +130,7 @@ fn acceptable(state: &State, submission: &Submission) -> Result<(), Refusal> {
             return Err(Refusal::UnknownDependency(on));
         }
     }
-    impossible(&state.ledger, &submission.request).map_or(Ok(()), Err)
+    impossible(&state.ledger, state.settings, &submission.request).map_or(Ok(()), Err)
 }
 
 /// What becomes of a task at once because of one in `after` that has finished.
@@ -97,39 +144,117 @@ fn doomed(state: &State, after: &[TaskId]) -> Option<Outcome> {
     })
 }
 
+/// The place in `State::running` of an attempt, if it runs.
+fn find_running(state: &State, (task, attempt): (TaskId, u32)) -> Option<usize> {
+    let record = state.tasks.get(state.tasks.find(task)?);
+    let Status::Running(place) = record.status else {
+        return None;
+    };
+    let place = place as usize;
+    (state.running[place].attempt == attempt).then_some(place)
+}
+
 fn on_ended(
     state: &mut State,
-    task: TaskId,
-    attempt: u32,
+    attempt: (TaskId, u32),
     outcome: Outcome,
+    cause: Cause,
     effects: &mut Vec<Effect>,
+) {
+    let Some(place) = find_running(state, attempt) else {
+        return;
+    };
+    let next = ladder::next(state, &state.running[place], outcome, cause);
+    let ended = state.running.swap_remove(place);
+    if let Some(moved) = state.running.get(place) {
+        state.tasks.get_mut(moved.task).status =
+            Status::Running(u32::try_from(place).unwrap_or(u32::MAX));
+    }
+    state.ledger.give_back(&ended.held, ended.task);
+    state.stale.touch(ended.held.node);
+    let why = match next {
+        Next::Finish(outcome) => {
+            finish(state, ended.task, outcome, effects);
+            return;
+        }
+        Next::Again(why) => why,
+        Next::Otherwise(why, request) => {
+            let record = state.tasks.get(ended.task);
+            let (limit, expected) = (record.limit, record.expected);
+            let class = class(state, request, limit, expected);
+            state.tasks.get_mut(ended.task).class = class;
+            why
+        }
+    };
+    let record = state.tasks.get_mut(ended.task);
+    match why {
+        Again::Retry => record.retries -= 1,
+        Again::Collateral => record.collateral += 1,
+        Again::MoreMemory { .. } | Again::Alone | Again::LargerDevice { .. } | Again::Probed => {}
+    }
+    effects.push(Effect::Retrying {
+        task: record.id,
+        next_attempt: if record.probe { 0 } else { record.attempts + 1 },
+        outcome,
+        why,
+        left: record.retries,
+    });
+    enqueue(state, ended.task);
+}
+
+fn on_observed(state: &mut State, attempt: (TaskId, u32), device: DeviceId, memory: Bytes) {
+    let running = find_running(state, attempt).map(|place| &state.running[place]);
+    let (Some(running), Some(device)) = (running, state.ledger.find(device)) else {
+        return;
+    };
+    let device = &mut state.ledger.devices[device];
+    if device.observe(running.task, memory) {
+        state.stale.touch(device.node);
+    }
+}
+
+/// Lets `apply` change a device, which says whether it did.
+fn change(state: &mut State, device: DeviceId, apply: impl Fn(&mut DeviceLedger) -> bool) {
+    let Some(device) = state.ledger.find(device) else {
+        return;
+    };
+    let device = &mut state.ledger.devices[device];
+    if apply(device) {
+        state.ledger.changes += 1;
+        state.stale.touch(device.node);
+    }
+}
+
+fn on_revise(
+    state: &mut State,
+    task: TaskId,
+    request: Request,
+    expected: Option<Duration>,
+    probe: bool,
 ) {
     let Some(handle) = state.tasks.find(task) else {
         return;
     };
+    if impossible(&state.ledger, state.settings, &request).is_some() {
+        return;
+    }
     let record = state.tasks.get(handle);
-    let Status::Running(place) = record.status else {
-        return;
-    };
-    if record.attempts != attempt {
+    let (status, order, before) = (record.status, record.order, record.class);
+    let limit = record.limit;
+    if let Status::Running(place) = status
+        && state.running[place as usize].attempt > 0
+    {
         return;
     }
-    // An attempt's number has to stay a u32, however many retries were asked for.
-    let retries_left = attempt <= record.retries && attempt < u32::MAX;
-    let ended = state.running.swap_remove(place as usize);
-    if let Some(moved) = state.running.get(place as usize) {
-        state.tasks.get_mut(moved.task).status = Status::Running(place);
-    }
-    state.ledger.give_back(&ended.held);
-    if outcome.is_worth_retrying() && retries_left && !ended.stopping {
-        effects.push(Effect::Retrying {
-            task,
-            next_attempt: attempt + 1,
-            outcome,
-        });
+    let expected = Length::new(expected);
+    let class = class(state, request, limit, expected);
+    let record = state.tasks.get_mut(handle);
+    record.class = class;
+    record.expected = expected;
+    record.probe = probe;
+    if status == Status::Waiting && class != before {
+        state.queue.remove(before, order);
         enqueue(state, handle);
-    } else {
-        finish(state, handle, outcome, effects);
     }
 }
 
@@ -145,7 +270,7 @@ fn on_cancel(state: &mut State, task: TaskId, effects: &mut Vec<Effect>) {
                 running.stopping = true;
                 effects.push(Effect::Stop {
                     task,
-                    attempt: record.attempts,
+                    attempt: running.attempt,
                 });
             }
         }
@@ -164,6 +289,10 @@ fn enqueue(state: &mut State, task: Handle) {
     let record = state.tasks.get_mut(task);
     record.status = Status::Waiting;
     state.queue.insert(record.class, record.order, task);
+    if !record.fresh {
+        record.fresh = true;
+        state.stale.arrive(task);
+    }
 }
 
 /// Ends a task that is neither in the queue nor running nor blocked any more,

@@ -1,14 +1,14 @@
 //! What is remembered of every task that has not finished.
 
-use std::time::Duration;
-
 use packhorse_model::TaskId;
 use rustc_hash::FxHashMap;
 
-use crate::queue::{ClassId, Order};
+use crate::order::Order;
+use crate::queue::ClassId;
+use crate::time::Length;
 
 /// Where a task's record is, while it lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Handle(pub(crate) u32);
 
 /// One task. There may be millions: every byte counts.
@@ -16,12 +16,22 @@ pub(crate) struct Handle(pub(crate) u32);
 pub(crate) struct Record {
     pub(crate) id: TaskId,
     pub(crate) order: Order,
+    /// What its next attempt needs, or the one that runs; of a probe that runs,
+    /// what comes after it needs.
     pub(crate) class: ClassId,
+    /// How many more attempts a failure gets.
     pub(crate) retries: u32,
-    /// Attempts made, the running one among them.
+    /// Attempts made, the running one among them, probes not.
     pub(crate) attempts: u32,
-    pub(crate) limit: Limit,
+    pub(crate) limit: Length,
+    pub(crate) expected: Length,
     pub(crate) status: Status,
+    /// How often another one's doing ended an attempt of it.
+    pub(crate) collateral: u8,
+    /// Whether its next start is a probe.
+    pub(crate) probe: bool,
+    /// Whether it came into line since the last time things were handed out.
+    pub(crate) fresh: bool,
 }
 
 /// What a task is doing.
@@ -33,24 +43,6 @@ pub(crate) enum Status {
     Waiting,
     /// It runs: its place in `State::running`.
     Running(u32),
-}
-
-/// A time limit in eight bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limit(u64);
-
-impl Limit {
-    const UNLIMITED: u64 = u64::MAX;
-
-    /// In nanoseconds. More than 584 years are no limit at all.
-    pub(crate) fn new(limit: Option<Duration>) -> Self {
-        let nanos = limit.and_then(|limit| u64::try_from(limit.as_nanos()).ok());
-        Self(nanos.unwrap_or(Self::UNLIMITED))
-    }
-
-    pub(crate) fn get(self) -> Option<Duration> {
-        (self.0 != Self::UNLIMITED).then(|| Duration::from_nanos(self.0))
-    }
 }
 
 /// All records, found by handle or by id.

@@ -3,8 +3,9 @@
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
-use packhorse_model::{DeviceId, GpuRequest, Milli, Placement};
+use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Placement};
 
+use crate::Outside;
 use crate::explain::{Explanation, Holder, Missing, Reason, Reserved, Waiting};
 use crate::past::Ending;
 
@@ -46,8 +47,10 @@ impl Display for Words<'_> {
                 write!(f, "{} has been running ", running.task)?;
                 self.write_place(f, &running.placement)?;
                 write!(f, " for {}", Lasting(*lasting))?;
-                if running.attempt > 1 {
-                    write!(f, " (attempt {})", running.attempt)?;
+                match running.attempt {
+                    0 => f.write_str(" to be measured")?,
+                    1 => {}
+                    attempt => write!(f, " (attempt {attempt})")?,
                 }
                 if running.stopping {
                     f.write_str(" and is being stopped")?;
@@ -85,9 +88,15 @@ impl Words<'_> {
             .iter()
             .map(|granted| granted.device)
             .collect();
+        let mut with = Vec::new();
         match placement.devices.first() {
             None => f.write_str("without a GPU")?,
-            Some(granted) => write!(f, "on {}", Share(granted.share, &self.names(&devices)))?,
+            Some(granted) => {
+                write!(f, "on {}", Share(granted.share, &self.names(&devices)))?;
+                if granted.memory > Bytes(0) {
+                    with.push(granted.memory.to_string());
+                }
+            }
         }
         if !placement.cores.is_empty() {
             let noun = if placement.cores.len() == 1 {
@@ -96,9 +105,12 @@ impl Words<'_> {
                 "cores"
             };
             let cores: Vec<String> = placement.cores.iter().map(ToString::to_string).collect();
-            write!(f, " with {noun} {}", cores.join(", "))?;
+            with.push(format!("{noun} {}", cores.join(", ")));
         }
-        Ok(())
+        if with.is_empty() {
+            return Ok(());
+        }
+        write!(f, " with {}", with.join(" and "))
     }
 
     fn write_waiting(&self, f: &mut fmt::Formatter<'_>, waiting: &Waiting) -> fmt::Result {
@@ -118,6 +130,11 @@ impl Words<'_> {
                 }
             }
             Reason::Missing(missing) => self.write_missing(f, missing)?,
+            Reason::Drained(devices) => {
+                let names = self.names(devices);
+                let verb = if names.len() == 1 { "takes" } else { "take" };
+                write!(f, ": {} {verb} nothing new, being drained", Several(&names))?;
+            }
             Reason::Reserved => {}
         }
         if let Some(reserved) = &waiting.reserved {
@@ -139,49 +156,87 @@ impl Words<'_> {
                 waiting.first
             )?,
         }
-        if waiting.attempt > 1 {
-            write!(f, "; it will be attempt {}", waiting.attempt)?;
+        match waiting.attempt {
+            0 => f.write_str("; it will be measured first"),
+            1 => Ok(()),
+            attempt => write!(f, "; it will be attempt {attempt}"),
         }
-        Ok(())
     }
 
     fn write_missing(&self, f: &mut fmt::Formatter<'_>, missing: &Missing) -> fmt::Result {
         let mut wanted = Vec::new();
         if !missing.devices.is_empty() {
-            wanted.push(match missing.gpus {
-                GpuRequest::Whole(1) => "a whole GPU".to_owned(),
-                GpuRequest::Whole(number) => format!("{number} whole GPUs of one machine"),
-                GpuRequest::Share(share) => format!("{share} of a GPU"),
-                GpuRequest::None => "no GPU".to_owned(),
+            let gpus = gpus(missing.gpus, missing.memory);
+            wanted.push(match missing.free {
+                Some(free) => format!("{gpus} ({free} free)"),
+                None => gpus,
             });
         }
         if let Some(short) = missing.cores {
             let cores = Number(short.wanted, "core");
             wanted.push(format!("{cores} of one machine with {} free", short.free));
         }
+        // Whoever lacks cores of its own lacks busy ones as well.
+        if let (Some(short), None) = (missing.cpu, missing.cores) {
+            let (wanted_cpu, free) = (short.wanted, short.free);
+            wanted.push(format!(
+                "{wanted_cpu} cores' work on one machine with {free} left"
+            ));
+        }
+        if let Some(short) = missing.ram {
+            let (wanted_ram, free) = (short.wanted, short.free);
+            wanted.push(format!("{wanted_ram} of main memory ({free} free)"));
+        }
         write!(f, " for {}", wanted.join(" and "))?;
-        let holders: Vec<String> = missing
-            .holders
-            .iter()
-            .map(|holder| self.holder(holder))
-            .collect();
+        let ours = missing.holders.iter();
+        let ours = ours.map(|holder| self.holder(holder, missing));
+        let others = missing.outside.iter();
+        let others = others.flat_map(|(device, held)| self.others(*device, held, missing));
+        let holders: Vec<String> = ours.chain(others).collect();
         if holders.is_empty() {
             return Ok(());
         }
         write!(f, ": {}", Several(&holders))
     }
 
-    fn holder(&self, holder: &Holder) -> String {
+    fn holder(&self, holder: &Holder, missing: &Missing) -> String {
         let mut things = Vec::new();
         if !holder.devices.is_empty() {
             let names = self.names(&holder.devices);
-            things.push(Share(holder.share, &names).to_string());
+            things.push(if missing.free.is_some() && !holder.whole {
+                format!("{} of {}", holder.memory, Several(&names))
+            } else {
+                Share(holder.share, &names).to_string()
+            });
         }
         if holder.cores > 0 {
             things.push(Number(holder.cores, "core").to_string());
+        } else if holder.cpu > Milli(0) {
+            things.push(format!("{} cores' work", holder.cpu));
+        }
+        if holder.ram > Bytes(0) {
+            things.push(format!("{} of main memory", holder.ram));
         }
         let (task, lasting) = (holder.task, Lasting(holder.lasting));
         format!("{task} holds {} (for {lasting})", things.join(" and "))
+    }
+
+    /// What others hold on a device, as far as it matters.
+    fn others(&self, device: DeviceId, held: &Outside, missing: &Missing) -> Vec<String> {
+        let name = (self.name)(device);
+        let mut texts = Vec::new();
+        if held.whole {
+            texts.push(format!("another run holds {name}"));
+        } else if held.attempts > 0 || held.share > Milli(0) {
+            let names = [name.clone()];
+            let what = Share(held.share, &names);
+            texts.push(format!("other runs hold {what}"));
+        }
+        if held.memory > Bytes(0) && missing.memory != MemoryRequest::Uncounted && !held.whole {
+            let memory = held.memory;
+            texts.push(format!("processes of others hold {memory} of {name}"));
+        }
+        texts
     }
 
     fn write_reserved(
@@ -193,18 +248,46 @@ impl Words<'_> {
         let mut things = self.names(&reserved.devices);
         if reserved.cores > 0 {
             things.push(Number(reserved.cores, "core").to_string());
+        } else if reserved.cpu > Milli(0) {
+            things.push(format!("{} cores' work", reserved.cpu));
         }
-        let are = if things.len() == 1 && reserved.cores <= 1 {
+        if reserved.ram > Bytes(0) {
+            things.push(format!("{} of main memory", reserved.ram));
+        }
+        let are = if things.len() == 1 && reserved.cores <= 1 && reserved.cpu <= Milli::ONE {
             "is"
         } else {
             "are"
         };
         write!(f, "{} {are} kept for ", Several(&things))?;
         if reserved.task == waiting.task {
-            f.write_str("it")
+            f.write_str("it")?;
         } else {
-            reserved.task.fmt(f)
+            reserved.task.fmt(f)?;
         }
+        match reserved.within {
+            Some(within) => write!(f, " (it starts within {})", Lasting(within)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is asked of devices.
+fn gpus(gpus: GpuRequest, memory: MemoryRequest) -> String {
+    let many = match gpus {
+        GpuRequest::None => "no GPU".to_owned(),
+        GpuRequest::Whole(1) => "a whole GPU".to_owned(),
+        GpuRequest::Whole(number) => format!("{number} whole GPUs of one machine"),
+        GpuRequest::Share(_) if memory == MemoryRequest::Whole => "a GPU to itself".to_owned(),
+        GpuRequest::Share(Milli(0)) => match memory {
+            MemoryRequest::Bytes(memory) => return format!("{memory} of GPU memory"),
+            _ => "a place on a GPU".to_owned(),
+        },
+        GpuRequest::Share(share) => format!("{share} of a GPU"),
+    };
+    match memory {
+        MemoryRequest::Bytes(memory) => format!("{many} with {memory} of its memory"),
+        MemoryRequest::Uncounted | MemoryRequest::Whole => many,
     }
 }
 
@@ -246,12 +329,12 @@ impl Display for Has<'_> {
     }
 }
 
-/// `0.5 of gpu0`, or `gpu0 and gpu1`.
+/// `0.5 of gpu0`, or `gpu0 and gpu1`; a share of nothing is a place there.
 struct Share<'a>(Milli, &'a [String]);
 
 impl Display for Share<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 < Milli::ONE {
+        if self.0 > Milli(0) && self.0 < Milli::ONE {
             write!(f, "{} of ", self.0)?;
         }
         Several(self.1).fmt(f)

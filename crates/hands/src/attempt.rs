@@ -1,5 +1,6 @@
 //! One attempt while it lives.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use packhorse_model::{Command, CoreId, Outcome, TaskId};
@@ -14,10 +15,12 @@ use crate::pipes::Pipes;
 pub struct Job<'a> {
     /// The task it is an attempt of.
     pub task: TaskId,
-    /// Which attempt, from 1.
+    /// Which attempt, from 1; 0 is a probe.
     pub attempt: u32,
     /// What to execute.
     pub command: &'a Command,
+    /// The folder it runs in. `None`: ours.
+    pub folder: Option<&'a Path>,
     /// Variables of its own, on top of those that all get.
     pub environment: &'a [(&'static str, String)],
     /// The cores it is pinned to. Empty: wherever we may run.

@@ -1,6 +1,7 @@
 //! Attempts that could not be started for want of descriptors, processes or
 //! memory, and are tried again when another one ends.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use packhorse_model::{Command, CoreId, Outcome, TaskId};
@@ -25,6 +26,7 @@ pub(crate) struct Deferred {
     pub(crate) task: TaskId,
     attempt: u32,
     command: Command,
+    folder: Option<PathBuf>,
     environment: Vec<(&'static str, String)>,
     cores: Vec<CoreId>,
     time_limit: Option<Duration>,
@@ -36,6 +38,7 @@ impl Deferred {
             task: job.task,
             attempt: job.attempt,
             command: job.command.clone(),
+            folder: job.folder.map(Into::into),
             environment: job.environment.to_vec(),
             cores: job.cores.to_vec(),
             time_limit: job.time_limit,
@@ -47,6 +50,7 @@ impl Deferred {
             task: self.task,
             attempt: self.attempt,
             command: &self.command,
+            folder: self.folder.as_deref(),
             environment: &self.environment,
             cores: &self.cores,
             time_limit: self.time_limit,

@@ -77,17 +77,28 @@ fn parse_pid(digits: &[u8]) -> Option<Pid> {
 
 /// Looks through all processes for those whose parent we are.
 fn scan(children: &mut Vec<Pid>) {
-    let me = rustix::process::getpid().as_raw_nonzero().to_string();
+    let me = rustix::process::getpid();
     each_process(|pid| {
-        let stat = fs_err::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-        // The name, in brackets, may hold anything; the parent is the second
-        // field behind it.
-        let behind = stat.iter().rposition(|&byte| byte == b')');
-        let parent = behind.and_then(|at| stat[at + 1..].split(|&b| b == b' ').nth(2));
-        if parent == Some(me.as_bytes()) {
+        if parent(pid) == Some(me) {
             children.push(pid);
         }
     });
+}
+
+/// The parent of a process, if both are there.
+fn parent(pid: Pid) -> Option<Pid> {
+    let stat = fs_err::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name, in brackets, may hold anything; the parent is the second field
+    // behind it.
+    let behind = stat.iter().rposition(|&byte| byte == b')')?;
+    parse_pid(stat[behind + 1..].split(|&byte| byte == b' ').nth(2)?)
+}
+
+/// A process and its forebears, the nearest first. Empty if it is gone.
+pub fn ancestry(pid: u32) -> impl Iterator<Item = u32> {
+    let first = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    std::iter::successors(first, |&pid| parent(pid))
+        .map(|pid| pid.as_raw_nonzero().get().unsigned_abs())
 }
 
 fn each_process(mut act: impl FnMut(Pid)) {

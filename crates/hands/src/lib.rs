@@ -40,6 +40,6 @@ mod words;
 
 pub use attempt::{Job, Stop};
 pub use deferred::Start;
-pub use family::end_leftovers_of_run;
+pub use family::{ancestry, end_leftovers_of_run};
 pub use log::{LogReader, Stream, log_path};
 pub use supervisor::{Ended, Hands, Happening, Output, Settings, Signal};

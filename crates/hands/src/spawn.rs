@@ -175,6 +175,8 @@ impl Words {
 /// What the child reads, and where it leaves word.
 struct Plan<'a> {
     program: *const c_char,
+    /// Where it runs; null is here.
+    folder: *const c_char,
     words: *const *const c_char,
     environment: *const *const c_char,
     stdio: &'a [(RawFd, RawFd)],
@@ -186,6 +188,7 @@ struct Plan<'a> {
 /// Starts `program`. An error of the child's `execve` is returned here.
 pub(crate) fn spawn(
     program: &CStr,
+    folder: Option<&CStr>,
     words: &mut Words,
     environment: &mut Environment,
     stdio: &Stdio,
@@ -194,6 +197,7 @@ pub(crate) fn spawn(
     let top = nursery.top();
     let mut plan = Plan {
         program: program.as_ptr(),
+        folder: folder.map_or(ptr::null(), CStr::as_ptr),
         words: words.as_ptr().cast(),
         environment: environment.as_ptr().cast(),
         stdio: &stdio.0,
@@ -250,6 +254,7 @@ extern "C" fn become_program(plan: *mut c_void) -> c_int {
         for &(from, to) in plan.stdio {
             failed = failed || libc::dup2(from, to) < 0;
         }
+        failed = failed || (!plan.folder.is_null() && libc::chdir(plan.folder) < 0);
         for signal in IGNORED {
             libc::signal(signal, libc::SIG_DFL);
         }

@@ -1,7 +1,7 @@
 //! Starting an attempt: the words to execute, the pipes, the environment, the
 //! cores, and what there is to say when it cannot be started.
 
-use std::ffi::{CStr, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -144,11 +144,13 @@ impl Hands {
         use rustix::io::Errno;
         let name = String::from_utf8_lossy(program).into_owned();
         let slash = program.contains(&b'/');
+        let folder = folder_of(job)?;
+        let folder = folder.as_deref();
         for fresh in [false, true] {
             let Some(file) = self.programs.find(program) else {
                 break;
             };
-            let error = match self.spawn(slot, &file) {
+            let error = match self.spawn(slot, &file, folder) {
                 Ok(pid) => return Ok(pid),
                 Err(error) => error,
             };
@@ -156,7 +158,8 @@ impl Hands {
                 // It may have moved since we looked.
                 Some(Errno::NOENT) if !fresh && !slash => self.programs.forget(program),
                 Some(Errno::NOENT) => {
-                    if Path::new(OsStr::from_bytes(file.as_bytes())).exists() {
+                    let here = job.folder.unwrap_or(Path::new(""));
+                    if here.join(OsStr::from_bytes(file.as_bytes())).exists() {
                         let message = format!("cannot start {name}: its interpreter is missing");
                         return Err(message.into());
                     }
@@ -165,7 +168,7 @@ impl Hands {
                 // A script without `#!`: a shell would run it, so we do.
                 Some(Errno::NOEXEC) => {
                     self.words.replace_first(&[b"sh", file.as_bytes()]);
-                    let result = self.spawn(slot, c"/bin/sh");
+                    let result = self.spawn(slot, c"/bin/sh", folder);
                     return result.map_err(|error| Failure::new(&format!("start {name}"), &error));
                 }
                 Some(Errno::TOOBIG) => {
@@ -188,13 +191,14 @@ impl Hands {
         Err(format!("{what}: {name}").into())
     }
 
-    fn spawn(&mut self, slot: usize, file: &CStr) -> io::Result<Pid> {
+    fn spawn(&mut self, slot: usize, file: &CStr, folder: Option<&CStr>) -> io::Result<Pid> {
         let stdio = match &self.slots[slot].pipes {
             Some(pipes) => &pipes.stdio,
             None => &self.inherit,
         };
         spawn(
             file,
+            folder,
             &mut self.words,
             &mut self.environment,
             stdio,
@@ -235,6 +239,19 @@ impl Hands {
         self.free.remove(&slot);
         Ok(slot)
     }
+}
+
+/// The folder an attempt runs in, if it is not ours.
+fn folder_of(job: &Job<'_>) -> Result<Option<CString>, String> {
+    let Some(folder) = job.folder else {
+        return Ok(None);
+    };
+    if !folder.is_dir() {
+        return Err(format!("no such folder: {}", folder.display()));
+    }
+    CString::new(folder.as_os_str().as_bytes())
+        .map(Some)
+        .map_err(|_| "the folder's name has a NUL byte in it".to_owned())
 }
 
 /// Pins this thread, and so what it starts next.

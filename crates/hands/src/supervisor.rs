@@ -141,9 +141,23 @@ pub struct Hands {
     pub(crate) files: Files,
     buffer: Vec<u8>,
     children: Vec<Pid>,
+    /// Is told of an attempt's leader before the first signal that ends it.
+    farewell: Option<Farewell>,
     /// Children that were there before us: whoever executed us in their place
     /// had them.
     before: Vec<Pid>,
+}
+
+/// Something to do before an attempt is ended.
+struct Farewell(Box<dyn FnMut(u32)>);
+
+fn say_farewell(farewell: &mut Option<Farewell>, attempt: &Attempt) {
+    if let Some(Farewell(act)) = farewell
+        && attempt.stopped.is_none()
+        && attempt.status.is_none()
+    {
+        act(attempt.leader.as_raw_nonzero().get().unsigned_abs());
+    }
 }
 
 #[derive(Default)]
@@ -227,6 +241,7 @@ impl Hands {
             always: Vec::new(),
             buffer: vec![0; BUFFER],
             children: Vec::new(),
+            farewell: None,
             settings,
         })
     }
@@ -268,6 +283,12 @@ impl Hands {
         self.alarm = at;
     }
 
+    /// From now on, calls this before an attempt is sent the first signal that
+    /// ends it, with the process id of its leader.
+    pub fn before_ending(&mut self, act: Box<dyn FnMut(u32)>) {
+        self.farewell = Some(Farewell(act));
+    }
+
     /// Ends the running attempt of `task`, if there is one.
     pub fn stop(&mut self, task: TaskId, how: Stop) {
         self.stop_deferred(Some(task));
@@ -277,6 +298,7 @@ impl Hands {
             .get(&task)
             .and_then(|&slot| self.slots[slot].attempt.as_mut());
         if let Some(attempt) = attempt {
+            say_farewell(&mut self.farewell, attempt);
             attempt.stop(how, Cause::Asked, self.settings.grace, now);
         }
     }
@@ -309,6 +331,37 @@ impl Hands {
             }));
         }
         self.ending.clear();
+    }
+
+    /// The task whose attempt a process belongs to, if it is one of ours.
+    pub fn owner_of(&self, pid: u32) -> Option<TaskId> {
+        let me = rustix::process::getpid();
+        // The last one below us: a leader, or an orphan that we inherited.
+        let mut outermost = None;
+        let mut descends = false;
+        for pid in family::ancestry(pid) {
+            let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+            descends = pid == me;
+            if descends {
+                break;
+            }
+            if let Some(&slot) = self.leaders.get(&pid) {
+                return self.slots[slot].attempt.as_ref().map(|of| of.task);
+            }
+            outermost = Some(pid);
+        }
+        let orphan = outermost.filter(|_| descends)?;
+        let attempts = self.by_task.values();
+        let mut attempts = attempts.filter_map(|&slot| self.slots[slot].attempt.as_ref());
+        attempts
+            .find(|attempt| family::belongs(orphan, attempt.leader, &attempt.marks()))
+            .map(|attempt| attempt.task)
+    }
+
+    /// A process that descends from us and is no attempt's: it is left alone.
+    pub fn spare(&mut self, pid: u32) {
+        self.before
+            .extend(i32::try_from(pid).ok().and_then(Pid::from_raw));
     }
 
     /// Waits until something happens, and reports all that has.
@@ -414,6 +467,7 @@ impl Hands {
                 attempt.stopped = Some(Stop::Kill);
                 stragglers = true;
             } else if attempt.stopped.is_none() {
+                say_farewell(&mut self.farewell, attempt);
                 attempt.stop(Stop::Terminate, Cause::TimeLimit, self.settings.grace, now);
             } else {
                 attempt.stop(Stop::Kill, Cause::Asked, self.settings.grace, now);

@@ -23,6 +23,16 @@ pub enum Colour {
     On,
 }
 
+/// How bad it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Weight {
+    /// It must be mended first.
+    #[default]
+    Error,
+    /// It is probably not what was meant, and does no harm.
+    Warning,
+}
+
 /// A line, or as much of it as fits, with the place that an error is about.
 ///
 /// Its text is safe to print: whatever could move the cursor is replaced.
@@ -37,9 +47,10 @@ pub(crate) struct Excerpt {
 
 /// What is said about an excerpt.
 pub(crate) struct Report<'a> {
+    pub weight: Weight,
     pub title: &'a str,
     pub label: &'a str,
-    pub hint: Option<&'a str>,
+    pub hint: &'a str,
     pub source_name: &'a str,
     pub line: u64,
 }
@@ -80,20 +91,20 @@ impl Excerpt {
     pub fn render(&self, report: &Report<'_>, colour: Colour) -> String {
         let line = usize::try_from(report.line).unwrap_or(usize::MAX);
         let source_name = printable(report.source_name);
-        let mut group = Level::ERROR.primary_title(printable(report.title)).element(
-            Snippet::source(self.text.as_str())
-                .line_start(line)
-                .path(source_name.as_ref())
-                .annotation(
-                    AnnotationKind::Primary
-                        .span(self.marked.clone())
-                        .label(report.label),
-                ),
-        );
-        if let Some(hint) = report.hint {
-            let level = Level::HELP.with_name("hint");
-            group = group.element(level.message(printable(hint)));
-        }
+        let level = match report.weight {
+            Weight::Error => Level::ERROR,
+            Weight::Warning => Level::WARNING,
+        };
+        let mark = AnnotationKind::Primary.span(self.marked.clone());
+        let snippet = Snippet::source(self.text.as_str())
+            .line_start(line)
+            .path(source_name.as_ref())
+            .annotation(mark.label(report.label));
+        let hint = Level::HELP.with_name("hint");
+        let group = level
+            .primary_title(printable(report.title))
+            .element(snippet)
+            .element(hint.message(printable(report.hint)));
         let renderer = match colour {
             Colour::Off => Renderer::plain(),
             Colour::On => Renderer::styled(),
@@ -134,7 +145,7 @@ fn characters(bytes: &[u8]) -> u64 {
     count as u64
 }
 
-fn printable(text: &str) -> Cow<'_, str> {
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().all(|c| show(c) == c) {
         Cow::Borrowed(text)
     } else {
@@ -175,9 +186,10 @@ mod tests {
     use super::*;
 
     const REPORT: Report<'static> = Report {
+        weight: Weight::Error,
         title: "this is wrong",
         label: "here",
-        hint: Some("do it right"),
+        hint: "do it right",
         source_name: "jobs.txt",
         line: 7,
     };

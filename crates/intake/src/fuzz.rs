@@ -1,10 +1,17 @@
 //! What the fuzzer calls, with any bytes. Each also checks what must hold of
 //! every input, so that a crash is not the only thing it can find.
 
+use std::ffi::OsStr;
 use std::io;
+use std::path::Path;
+
+use packhorse_model::Command;
 
 use crate::Colour;
+use crate::csv::{self, Header};
 use crate::lines::{Entry, LineError, Lines, Separator};
+use crate::probe::Probe;
+use crate::signature::signature;
 use crate::sweep::{Order, Parameter, Sweep, SweepError, Template};
 
 /// Lines give the same result however the bytes were cut.
@@ -93,4 +100,65 @@ fn check(sweep: &Sweep) {
         assert_eq!(written, wanted);
     }
     let _ = sweep.write_to(&mut io::sink(), Separator::Null);
+}
+
+/// A file is refused with messages, or each of its rows can be found again by
+/// its bytes.
+pub fn csv(data: &[u8]) {
+    for header in [Header::Row(0), Header::Row(2), Header::None] {
+        let settings = csv::Settings {
+            header,
+            base: Path::new("/"),
+            python: OsStr::new("python"),
+            path: OsStr::new(""),
+        };
+        match csv::read(data, &settings) {
+            Ok(table) => {
+                for row in table.rows {
+                    let record = &data[row.record.clone()];
+                    let alone = csv::Settings {
+                        header: Header::None,
+                        ..settings
+                    };
+                    assert!(row.line > 0 && !row.words.is_empty() && row.epochs > 0);
+                    if header == Header::None {
+                        let again = csv::read(record, &alone).map(|table| table.rows);
+                        assert_eq!(again.map(|rows| rows[0].command(0)), Ok(row.command(0)));
+                    }
+                }
+            }
+            Err(mistakes) => {
+                assert!(!mistakes.is_empty());
+                for mistake in mistakes {
+                    let message = mistake.render("tasks.csv", Colour::Off);
+                    assert!(message.contains("tasks.csv") && !message.contains('\0'));
+                }
+            }
+        }
+    }
+}
+
+/// Every command has a shape that can be kept and printed.
+pub fn shape(data: &[u8]) {
+    let words = data.split(|&byte| byte == b'\n').map(<[u8]>::to_vec);
+    for command in [
+        Command::Line(data.to_vec()),
+        Command::Words(words.collect()),
+    ] {
+        let found = signature(&command, Path::new("/a/b"));
+        assert!(found.len() <= 200, "{found}");
+        assert!(!found.contains(char::is_control), "{found:?}");
+    }
+}
+
+/// A probe is refused with a message, or contains the command.
+pub fn probe(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    match Probe::parse(&text) {
+        Ok(probe) => {
+            let line = probe.command(b"\x01");
+            assert!(line.contains(&1));
+        }
+        Err(error) => assert!(error.render("probe", Colour::On).contains("probe")),
+    }
 }

@@ -41,6 +41,12 @@ const PIECES: &[&str] = &[
     "retries=",
     "timeout=2h ",
     "timeout=1e999",
+    "vram=9G ",
+    "vram=auto ",
+    "ram=1",
+    "cpu=1/3 ",
+    "model=a,,b ",
+    "signature=k ",
     "name=n ",
     "after=n,m ",
     "=",
@@ -98,6 +104,58 @@ const VALUES: &[&str] = &[
     "é",
     "\0",
 ];
+
+/// Rows that are right, so that not every file is refused at its first cell.
+const ROWS: &[&str] = &[
+    "Directory,Executable,Filename,Epochs,Priority\n",
+    "tmp,-1,-m a,1,2\n",
+    "\".\",-1,\"-m \"\"a,b\"\"\",1,2\r\n",
+    ".,-1,-x,3.0,-4\r",
+    "/, -1 ,-x 'y z',3,+4",
+    "\n",
+    ",,,,\n",
+    "\u{feff}",
+    "\"",
+    ",",
+];
+
+const WORDS: &[&str] = &[
+    "python train.py ",
+    "--lr ",
+    "--lr=",
+    "lr=",
+    "0.1 ",
+    "1e-3",
+    "-",
+    "/",
+    "run_17 ",
+    "2024-05-01",
+    "&& ",
+    "| ",
+    "2>&1",
+    "bash -c ",
+    "'",
+    "\"",
+    "\\",
+    "$(",
+    "`",
+    "cd ../",
+    "env ",
+    "A=b ",
+    "{",
+    "}",
+    "{}",
+    "é",
+    "\u{301}",
+    "\x1b",
+    "\n",
+    "\0",
+    " ",
+];
+
+fn made_of(words: &'static [&'static str]) -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(words), 0..12).prop_map(|pieces| pieces.concat())
+}
 
 /// Any pieces, one after the other.
 fn pieces() -> impl Strategy<Value = String> {
@@ -163,11 +221,29 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(config(3_000))]
+
+    #[test]
+    fn no_bytes_make_a_table_panic(bytes in damaged(made_of(ROWS), 3)) {
+        fuzz::csv(&bytes);
+    }
+
+    #[test]
+    fn no_bytes_make_a_shape_or_a_probe_panic(bytes in damaged(made_of(WORDS), 3)) {
+        fuzz::shape(&bytes);
+        fuzz::probe(&bytes);
+    }
+}
+
+proptest! {
     #![proptest_config(config(500))]
 
     #[test]
     fn nor_do_bytes_that_are_random_altogether(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         fuzz::lines(&bytes);
         fuzz::sweep(&bytes);
+        fuzz::csv(&bytes);
+        fuzz::shape(&bytes);
+        fuzz::probe(&bytes);
     }
 }

@@ -21,4 +21,4 @@ pub use id::{CoreId, DeviceId, NodeId, ParseIdError, RunId, TaskId};
 pub use outcome::Outcome;
 pub use placement::{Granted, Placement};
 pub use quantity::{Bytes, Milli, ParseQuantityError, parse_duration};
-pub use request::{GpuRequest, Priority, Request};
+pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request};

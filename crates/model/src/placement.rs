@@ -1,4 +1,4 @@
-use crate::{CoreId, DeviceId, Milli, NodeId};
+use crate::{Bytes, CoreId, DeviceId, Milli, NodeId};
 
 /// What one attempt was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,4 +18,6 @@ pub struct Granted {
     pub device: DeviceId,
     /// How much of it, in thousandths.
     pub share: Milli,
+    /// How much of its memory is promised; nothing where memory is not counted.
+    pub memory: Bytes,
 }

@@ -1,23 +1,52 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Milli, ParseQuantityError};
+use crate::{Bytes, Milli, ParseQuantityError};
 
 /// What a task needs in order to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Request {
     /// GPUs, or a part of one.
     pub gpus: GpuRequest,
+    /// Memory of each of its GPUs.
+    pub memory: MemoryRequest,
+    /// Which models of GPU will do.
+    pub models: Models,
+    /// A GPU with less memory than this will not do, even alone.
+    pub device_memory: Bytes,
     /// Cores of its own. 0: it shares the machine's cores with everybody.
     pub cores: u32,
+    /// How much of the machine's cores it keeps busy, in thousandths of one.
+    /// Counted, not pinned; cores of its own count as busy.
+    pub cpu: Milli,
+    /// Main memory of the machine.
+    pub ram: Bytes,
 }
+
+/// How much memory of each of its GPUs a task needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemoryRequest {
+    /// Nobody said: it is not counted.
+    #[default]
+    Uncounted,
+    /// So much.
+    Bytes(Bytes),
+    /// All of it: it is alone on its GPUs.
+    Whole,
+}
+
+/// A set of GPU models, as bits: the pool's model number `n` is bit `n`. A pool
+/// has at most 64 models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Models(pub u64);
 
 /// How much GPU a task needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GpuRequest {
     /// None: it runs without a device.
     None,
-    /// A part of one device, more than nothing and less than all of it.
+    /// A part of one device, less than all of it. A share of 0 is a place on a
+    /// device where memory alone decides how many fit.
     Share(Milli),
     /// So many whole devices of one node, at least one.
     Whole(u32),
@@ -26,6 +55,22 @@ pub enum GpuRequest {
 /// The order among waiting tasks: a lower number goes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub i32);
+
+impl Models {
+    /// Whichever.
+    pub const ANY: Self = Self(u64::MAX);
+
+    /// Whether a device of the pool's model `number` will do.
+    pub const fn contains(self, number: u8) -> bool {
+        self.0 & (1 << (number & 63)) != 0
+    }
+}
+
+impl Default for Models {
+    fn default() -> Self {
+        Self::ANY
+    }
+}
 
 impl Default for GpuRequest {
     fn default() -> Self {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use packhorse_core::{
     self as core, DeviceSpec, Effect, NodeSpec, Now, Pool, PoolError, Refusal, State,
 };
-use packhorse_gpu::{Unit, Vendor, visibility};
-use packhorse_model::{DeviceId, NodeId, Placement, Request, RunId, TaskId};
+use packhorse_gpu::mps::CLIENT_VARIABLES;
+use packhorse_gpu::{Member, Unit, Vendor, visibility};
+use packhorse_model::{Bytes, DeviceId, Milli, Models, NodeId, Placement, Request, RunId, TaskId};
 use rustc_hash::FxHashMap;
 
-use crate::{Defaults, Places};
+use crate::{About, Defaults, Mps, Places};
 
 /// What libraries read to know how many threads to start.
 const THREAD_CAPS: [&str; 4] = [
@@ -24,15 +25,27 @@ impl Places {
     /// A scheduler for them.
     pub(crate) fn scheduler(&self) -> Result<State, PoolError> {
         let devices = self.devices.iter().zip(0..);
+        let models = models(&self.about);
+        let model = |about: &About| models.iter().position(|model| *model == about.model);
         let node = NodeSpec {
             // One node, since this is one machine.
             id: NodeId(0),
             devices: devices
-                .map(|(unit, number)| DeviceSpec {
-                    id: DeviceId(number),
-                    near_cores: unit.near_cores.clone(),
+                .map(|(unit, number)| {
+                    let about = self.about.get(number as usize);
+                    DeviceSpec {
+                        id: DeviceId(number),
+                        near_cores: unit.near_cores.clone(),
+                        memory: about.map_or(Bytes(0), |about| about.memory),
+                        model: about
+                            .and_then(model)
+                            .and_then(|model| u8::try_from(model).ok())
+                            .unwrap_or(0),
+                    }
                 })
                 .collect(),
+            cpu: u32::try_from(self.cores.len() * 1000).ok().map(Milli),
+            ram: self.ram,
             cores: self.cores.clone(),
         };
         let pool = Pool {
@@ -42,9 +55,38 @@ impl Places {
         let settings = core::Settings {
             policy: self.policy,
             max_per_device: self.max_per_device,
+            ageing: self.ageing,
         };
         State::new(&pool, settings)
     }
+}
+
+/// The different models among devices, in the order of the pool's numbers for
+/// them.
+pub fn models(about: &[About]) -> Vec<Arc<str>> {
+    let mut models: Vec<Arc<str>> = Vec::new();
+    for about in about {
+        if !models.contains(&about.model) {
+            models.push(Arc::clone(&about.model));
+        }
+    }
+    models
+}
+
+/// The models whose names contain one of `names`, which are separated by commas.
+pub fn models_named(about: &[About], names: &str) -> Models {
+    let wanted: Vec<String> = names
+        .split(',')
+        .map(|name| name.trim().to_lowercase())
+        .collect();
+    let mut bits = 0;
+    for (number, model) in models(about).iter().enumerate().take(64) {
+        let model = model.to_lowercase();
+        if wanted.iter().any(|name| model.contains(name.as_str())) {
+            bits |= 1 << number;
+        }
+    }
+    Models(bits)
 }
 
 /// Why no task with this request could ever run there, if none could.
@@ -65,9 +107,15 @@ pub fn refusal(places: &Places, request: &Request) -> Result<Option<Refusal>, Po
     }))
 }
 
+/// The core's id of a device by its place.
+pub(crate) fn device_id(index: usize) -> DeviceId {
+    DeviceId(u32::try_from(index).unwrap_or(u32::MAX))
+}
+
 /// The devices of a run by the core's ids.
 pub(crate) struct Devices {
     units: Vec<Unit>,
+    about: Vec<About>,
     /// What is told of devices that were given out before: the same few are, over
     /// and over.
     given: FxHashMap<Vec<DeviceId>, Arc<Given>>,
@@ -92,6 +140,7 @@ impl Devices {
     pub(crate) fn new(places: &Places) -> Self {
         Self {
             units: places.devices.clone(),
+            about: places.about.clone(),
             given: FxHashMap::default(),
             caps: THREAD_CAPS
                 .into_iter()
@@ -139,6 +188,39 @@ impl Devices {
         }
     }
 
+    /// What runs of any program know the members of a device by: the driver's
+    /// UUID, or the id that was typed.
+    pub(crate) fn keys(&self, index: usize) -> Vec<String> {
+        let members = self.units.get(index).map(|unit| unit.members.as_slice());
+        let key = |member: &Member| member.uuid.clone().unwrap_or_else(|| member.id.clone());
+        members.unwrap_or_default().iter().map(key).collect()
+    }
+
+    /// Whether there is a device of this model.
+    pub(crate) fn has_model(&self, model: &str) -> bool {
+        self.about.iter().any(|about| &*about.model == model)
+    }
+
+    /// The models whose names contain one of these, separated by commas.
+    pub(crate) fn models_named(&self, names: &str) -> Models {
+        models_named(&self.about, names)
+    }
+
+    /// The model of a device.
+    pub(crate) fn model(&self, device: DeviceId) -> Arc<str> {
+        let about = self.about.get(device.0 as usize);
+        about.map_or_else(|| "unknown GPU".into(), |about| Arc::clone(&about.model))
+    }
+
+    /// The memory of the device that has most.
+    pub(crate) fn largest(&self) -> Bytes {
+        self.about
+            .iter()
+            .map(|about| about.memory)
+            .max()
+            .unwrap_or_default()
+    }
+
     /// One device by the name people know.
     pub(crate) fn label(&self, device: DeviceId) -> String {
         let unit = self.units.get(device.0 as usize);
@@ -157,10 +239,13 @@ impl Devices {
     }
 
     /// Variables of our own environment that an attempt gets anew, or not at all.
-    pub(crate) fn hidden(&self) -> Vec<OsString> {
+    pub(crate) fn hidden(&self, mps: Option<Mps>) -> Vec<OsString> {
         let mut names: Vec<OsString> = ["PACKHORSE_CORES", "PACKHORSE_GPUS", "PACKHORSE_PARAMS"]
             .map(OsString::from)
             .into();
+        if mps.is_some() {
+            names.extend(CLIENT_VARIABLES.map(OsString::from));
+        }
         for unit in &self.units {
             names.extend(vendor(unit).visible_variables().iter().map(OsString::from));
         }

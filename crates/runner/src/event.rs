@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use packhorse_hands::{Signal, Stream};
 use packhorse_model::{Command, Exit, Outcome, RunId, TaskId};
 
+use crate::Seen;
+
 /// What happened in a run, for whoever shows it.
 ///
 /// The end of an attempt is told only once the store has it: what was seen to
@@ -59,8 +61,19 @@ pub enum Event {
         attempt: u32,
         /// How it came out.
         outcome: Outcome,
+        /// What was made of it, if it is not a plain retry.
+        note: Option<String>,
         /// How many are left.
         left: u32,
+    },
+    /// What an attempt was seen to need of its devices.
+    Measured {
+        /// The task.
+        task: TaskId,
+        /// Which attempt; 0 is a probe.
+        attempt: u32,
+        /// What was seen.
+        seen: Seen,
     },
     /// A task is settled.
     Finished(Finished),

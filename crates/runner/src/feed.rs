@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::backlog::FETCHED;
 use crate::input::{Progress, Reading};
-use crate::run::{INPUT, Known, Run, system, weight};
+use crate::run::{INPUT, Run, system, weight};
 use crate::wishes::is_plain;
 use crate::{Beginning, Event, Generator, Input, RunError};
 
@@ -52,6 +52,7 @@ pub(crate) struct Feed {
 enum Origin {
     Over,
     One(Command),
+    Made(Vec<NewTask>),
     Reading(Box<Reading>),
     Generated(Generator),
 }
@@ -66,6 +67,7 @@ impl Feed {
             origin: match input {
                 Input::None => Origin::Over,
                 Input::One(command) => Origin::One(command),
+                Input::Made(tasks) => Origin::Made(tasks),
                 Input::Lines {
                     sources, separator, ..
                 } => Origin::Reading(Box::new(Reading::new(sources, separator))),
@@ -96,6 +98,7 @@ impl Feed {
         match &self.origin {
             Origin::Over | Origin::Reading(_) => 0,
             Origin::One(_) => 1,
+            Origin::Made(tasks) => tasks.len() as u128,
             Origin::Generated(generator) => generator.total.saturating_sub(self.known).into(),
         }
     }
@@ -174,7 +177,7 @@ impl Run<'_> {
     pub(crate) fn feed_on(&mut self) -> Result<(), RunError> {
         if self.phase == crate::Phase::Running {
             self.fetch()?;
-            self.make();
+            self.make()?;
         }
         self.watch_input()?;
         let news = Some((self.feed.known, self.feed.is_over()));
@@ -233,11 +236,16 @@ impl Run<'_> {
     }
 
     /// Makes tasks that come from no descriptor.
-    fn make(&mut self) {
+    fn make(&mut self) -> Result<(), RunError> {
         let mut batch = Vec::new();
         let mut made = Vec::new();
         match &mut self.feed.origin {
-            Origin::Over | Origin::Reading(_) => return,
+            Origin::Over | Origin::Reading(_) => return Ok(()),
+            Origin::Made(tasks) => {
+                let tasks = std::mem::take(tasks);
+                self.feed.origin = Origin::Over;
+                return self.take_made(tasks);
+            }
             Origin::One(command) => {
                 made.push(std::mem::replace(command, Command::Words(Vec::new())));
                 self.feed.origin = Origin::Over;
@@ -246,7 +254,7 @@ impl Run<'_> {
                 // What an earlier session left in the store comes first.
                 let room = self.backlog.room();
                 if room == 0 {
-                    return;
+                    return Ok(());
                 }
                 let end = generator.total.min(
                     self.feed
@@ -272,8 +280,27 @@ impl Run<'_> {
                 .settings
                 .defaults
                 .submission(TaskId::new(self.id, number));
-            self.submit_plain(submission, Arc::new(command), 0);
+            self.submit_plain(submission, Arc::new(command), 0)?;
         }
+        Ok(())
+    }
+
+    /// Takes tasks that were made before: the most urgent goes first, wherever it
+    /// stands.
+    fn take_made(&mut self, tasks: Vec<NewTask>) -> Result<(), RunError> {
+        self.feed.known += u32::try_from(tasks.len()).unwrap_or(u32::MAX);
+        self.store.send(Record::Tasks(tasks.clone()));
+        self.step(core::Event::Hold);
+        for task in tasks {
+            let id = TaskId::new(self.id, task.number);
+            let mut submission = self.settings.defaults.submission(id);
+            let mut known = self.settings.defaults.known(Arc::new(task.command), 0);
+            let overrides = task.overrides.as_deref().cloned().unwrap_or_default();
+            self.lay_over(&overrides, &mut submission, &mut known);
+            self.submit_after(submission, known, &task.after)?;
+        }
+        self.step(core::Event::Unhold);
+        Ok(())
     }
 
     /// Gives the core a task without wishes of its own.
@@ -282,12 +309,12 @@ impl Run<'_> {
         submission: Submission,
         command: Arc<Command>,
         before: u32,
-    ) {
+    ) -> Result<(), RunError> {
         let bytes = weight(&command);
         self.backlog.enter(submission.id.number, bytes);
-        let mut known = Known::new(command, before, submission.retries);
+        let mut known = self.settings.defaults.known(command, before);
         known.queued = Some(bytes);
-        self.submit(submission, known);
+        self.submit(submission, known)
     }
 
     /// Whether input is left unread until the store has caught up.
@@ -421,15 +448,14 @@ impl Run<'_> {
             let id = TaskId::new(self.id, number);
             let mut submission = self.settings.defaults.submission(id);
             let bytes = weight(&command);
-            let mut known = Known::new(Arc::new(command), 0, submission.retries);
+            let mut known = self.settings.defaults.known(Arc::new(command), 0);
             let Some(task) = wishes else {
                 known.queued = Some(bytes);
-                self.submit(submission, known);
+                self.submit(submission, known)?;
                 continue;
             };
             let overrides = task.overrides.as_deref().cloned().unwrap_or_default();
-            self.lay_over(&overrides, &mut submission);
-            known.retries = submission.retries;
+            self.lay_over(&overrides, &mut submission, &mut known);
             self.submit_after(submission, known, &task.after)?;
         }
         if together {

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use fs_err::File;
 use packhorse_intake::lines::{Lines, Separator};
 use packhorse_model::Command;
+use packhorse_store::NewTask;
 
 /// Where the tasks of a run come from.
 pub enum Input {
@@ -13,6 +14,8 @@ pub enum Input {
     None,
     /// One command.
     One(Command),
+    /// Tasks that were made before, numbered from 1.
+    Made(Vec<NewTask>),
     /// Lines of files, pipes, a terminal.
     Lines {
         /// What to read, one after the other.

@@ -19,19 +19,29 @@
 //!
 //! It never prints.
 
+mod ask;
 mod backlog;
 mod devices;
 mod event;
 mod feed;
 mod input;
+mod memory;
+mod mps;
+mod neighbours;
 mod run;
 mod settings;
 mod told;
 mod wishes;
 
-pub use devices::refusal;
+pub use ask::ask_why;
+pub use devices::{models, models_named, refusal};
 pub use event::{Event, Finished, Line, Phase, Reporter, Summary};
 pub use feed::host;
 pub use input::{Generator, Input, Source};
+pub use memory::{Seen, Signs, SignsError};
 pub use run::run;
-pub use settings::{Beginning, Defaults, Parameters, Places, RunError, Settings};
+pub use settings::{
+    About, Appetite, Beginning, Defaults, Ignored, Measure, Mps, Parameters, Places, RunError,
+    Settings, Sharing,
+};
+pub use wishes::overrides;

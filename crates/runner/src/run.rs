@@ -1,21 +1,29 @@
+use std::cell::RefCell;
 use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use packhorse_core::{self as core, Effect, Now, Refusal, State, Submission};
+use packhorse_core::{Again, Cause};
 use packhorse_hands::{self as hands, Ended, Hands, Happening, Job, Signal, Stop};
-use packhorse_model::{Command, Exit, Outcome, Placement, RunId, TaskId};
+use packhorse_model::{Command, DeviceId, Exit, Outcome, Placement, RunId, TaskId};
 use packhorse_store::{End, Reader, Record, Start, UnixMicros, Verdict, Writer};
 use rustc_hash::FxHashMap;
 
 use crate::Line;
+use crate::ask::Ear;
 use crate::backlog::Backlog;
 use crate::devices::Devices;
 use crate::feed::Feed;
+use crate::memory::{Judgement, Needs, Wants, Watching};
+use crate::mps::Service;
+use crate::neighbours::Neighbours;
 use crate::told::Told;
 use crate::{
-    Beginning, Defaults, Event, Finished, Input, Parameters, Phase, Reporter, RunError, Settings,
-    Summary,
+    Appetite, Beginning, Defaults, Event, Finished, Input, Parameters, Phase, Reporter, RunError,
+    Settings, Summary,
 };
 
 /// How long a repeated SIGTERM or SIGHUP is taken for the same one.
@@ -24,6 +32,9 @@ const ONE_WISH: Duration = Duration::from_secs(1);
 /// Watched descriptors.
 pub(crate) const STORE: u32 = 0;
 pub(crate) const INPUT: u32 = 1;
+pub(crate) const ASK: u32 = 2;
+pub(crate) const WATCH: u32 = 3;
+pub(crate) const LEASES: u32 = 4;
 
 /// Runs everything to its end, or to where the person stops it.
 pub fn run(
@@ -55,6 +66,18 @@ pub(crate) struct Run<'r> {
     pub(crate) backlog: Backlog,
     /// The tasks that the core has, by number.
     pub(crate) tasks: FxHashMap<u32, Known>,
+    /// What is seen of the devices, where a driver knows them.
+    pub(crate) watching: Option<Watching>,
+    /// What was learned of commands like these.
+    pub(crate) needs: Needs,
+    /// The folder we run in.
+    pub(crate) folder: PathBuf,
+    /// Other runs on this machine.
+    pub(crate) neighbours: Neighbours,
+    /// The daemons that tasks share devices through.
+    pub(crate) service: Option<Rc<RefCell<Service>>>,
+    /// Where questions of other processes arrive.
+    pub(crate) ear: Option<Ear>,
     pub(crate) reporter: &'r mut dyn Reporter,
     pub(crate) told: Told,
     started: Instant,
@@ -83,6 +106,20 @@ pub(crate) struct Known {
     pub(crate) queued: Option<usize>,
     /// What to write and tell when an attempt starts that could not yet.
     later: Option<(Start, Event)>,
+    /// How much GPU memory it asks for.
+    pub(crate) appetite: Appetite,
+    /// What it is remembered by, if somebody said.
+    pub(crate) signature: Option<Arc<str>>,
+    /// How it is measured, if nothing is known of it.
+    pub(crate) probe: Option<Arc<Command>>,
+    /// The folder it runs in, if it is not ours.
+    pub(crate) folder: Option<Arc<Path>>,
+    /// How its memory is come by, if it is counted.
+    pub(crate) wants: Option<Box<Wants>>,
+    /// The devices that its attempt runs on.
+    pub(crate) devices: Vec<DeviceId>,
+    /// Its attempt is ended because of its device, not because of itself.
+    pub(crate) uprooted: bool,
 }
 
 impl Known {
@@ -93,6 +130,13 @@ impl Known {
             retries,
             queued: None,
             later: None,
+            appetite: Appetite::Uncounted,
+            signature: None,
+            probe: None,
+            folder: None,
+            wants: None,
+            devices: Vec::new(),
+            uprooted: false,
         }
     }
 }
@@ -114,7 +158,7 @@ impl<'r> Run<'r> {
             output: settings.output,
             grace: settings.grace,
             environment,
-            hidden: devices.hidden(),
+            hidden: devices.hidden(settings.sharing.mps),
             home_mark: settings.home.path().to_string_lossy().into_owned(),
         })
         .map_err(system("take over signals and child processes"))?;
@@ -148,6 +192,12 @@ impl<'r> Run<'r> {
             feed: Feed::new(input),
             backlog: Backlog::default(),
             tasks: FxHashMap::default(),
+            watching: None,
+            needs: Needs::default(),
+            folder: std::env::current_dir().unwrap_or_default(),
+            neighbours: Neighbours::default(),
+            service: None,
+            ear: None,
             reporter,
             told,
             started: Instant::now(),
@@ -162,8 +212,37 @@ impl<'r> Run<'r> {
             trouble: None,
             settings,
         };
+        run.listen();
+        run.prepare_mps();
+        run.meet_neighbours();
+        run.watch_devices()?;
+        run.leave_out_drained()?;
         run.begin(beginning)?;
         Ok(run)
+    }
+
+    /// Listens to questions. Nothing depends on it.
+    fn listen(&mut self) {
+        let ear = Ear::open(&self.settings.home.run_dir(self.id)).ok();
+        self.ear = ear.filter(|ear| self.hands.watch(ear.as_fd(), ASK).is_ok());
+    }
+
+    /// Leaves out devices that an earlier run found broken.
+    fn leave_out_drained(&mut self) -> Result<(), RunError> {
+        if self.watching.is_none() {
+            return Ok(());
+        }
+        let drained = self.reader()?.drained()?;
+        for index in 0..self.settings.places.devices.len() {
+            let keys = self.devices.keys(index);
+            let broken = drained
+                .iter()
+                .find(|drained| keys.contains(&drained.device));
+            if let Some(broken) = broken {
+                self.leave_out(index, &broken.reason);
+            }
+        }
+        Ok(())
     }
 
     /// Turns until everything is done, or stopped.
@@ -171,6 +250,9 @@ impl<'r> Run<'r> {
         let mut happenings = Vec::new();
         self.feed_on()?;
         while !self.is_over() {
+            self.judge_pending();
+            self.give_up_leases();
+            self.mind_neighbours()?;
             self.show();
             self.mind_the_bell()?;
             self.hands
@@ -195,10 +277,11 @@ impl<'r> Run<'r> {
         while !self.hands.is_idle() && self.hands.wait(&mut happenings).is_ok() {
             for happening in happenings.drain(..) {
                 if let Happening::Ended(ended) = happening {
-                    self.attempt_ended(&ended);
+                    self.attempt_ended(&ended, &Judgement::default());
                 }
             }
         }
+        self.end_mps();
         self.hands.finish();
         // The error that led here is told; this would be its consequence.
         let _ = self.store.finish();
@@ -211,8 +294,11 @@ impl<'r> Run<'r> {
     }
 
     fn is_over(&self) -> bool {
-        if !self.hands.is_idle() {
+        if !self.hands.is_idle() || self.has_pending() {
             return false;
+        }
+        if self.feed.is_over() && self.state.is_stuck() {
+            return true;
         }
         self.phase > Phase::Running || (self.feed.is_over() && self.left() == 0)
     }
@@ -236,7 +322,12 @@ impl<'r> Run<'r> {
         };
         self.told.release(safe, self.reporter);
         let again = self.reporter.show(now, &line);
-        let wake = [again, self.told.deadline(self.bell)];
+        let wake = [
+            again,
+            self.told.deadline(self.bell),
+            self.look_around(),
+            self.pending_until(),
+        ];
         self.hands.wake_at(wake.into_iter().flatten().min());
     }
 
@@ -276,7 +367,7 @@ impl<'r> Run<'r> {
                     self.attempt_started(record, told);
                 }
             }
-            Happening::Ended(ended) => self.attempt_ended(&ended),
+            Happening::Ended(ended) => self.attempt_over(ended),
             Happening::Output {
                 task,
                 stream,
@@ -290,6 +381,9 @@ impl<'r> Run<'r> {
             Happening::Signal(Signal::Resize) => self.tell(Event::Resized),
             Happening::Signal(signal) => self.signalled(signal),
             Happening::Readable(STORE) => self.store_rang(),
+            Happening::Readable(ASK) => self.answer(),
+            Happening::Readable(WATCH) => self.devices_seen(),
+            Happening::Readable(LEASES) => self.neighbours_changed(),
             Happening::Readable(_) => self.read_input()?,
             Happening::Alarm => {}
         }
@@ -343,9 +437,15 @@ impl<'r> Run<'r> {
     }
 
     /// Gives the core a task, whose record is on its way to the store.
-    pub(crate) fn submit(&mut self, submission: Submission, known: Known) {
+    pub(crate) fn submit(
+        &mut self,
+        mut submission: Submission,
+        mut known: Known,
+    ) -> Result<(), RunError> {
+        self.settle_needs(&mut submission, &mut known)?;
         self.tasks.insert(submission.id.number, known);
         self.step(core::Event::Submit(submission));
+        Ok(())
     }
 
     /// Lets the core decide, and does what it says.
@@ -353,32 +453,34 @@ impl<'r> Run<'r> {
         self.step_with(event, None);
     }
 
-    fn step_with(&mut self, event: core::Event, ended: Option<&Ended>) {
-        let now = self.now();
+    fn step_with(&mut self, event: core::Event, ended: Option<(&Ended, &Judgement)>) {
         let mut effects = std::mem::take(&mut self.effects);
-        core::step(&mut self.state, event, now, &mut effects);
+        self.decide(event, &mut effects);
         for effect in effects.drain(..) {
             self.carry_out(effect, ended);
         }
         self.effects = effects;
     }
 
-    fn attempt_ended(&mut self, ended: &Ended) {
-        let before = self
-            .tasks
-            .get(&ended.task.number)
-            .map_or(0, |task| task.before);
-        let event = core::Event::Ended {
-            task: ended.task,
-            attempt: ended.attempt - before,
-            outcome: ended.outcome,
-        };
-        self.step_with(event, Some(ended));
+    /// Which attempt the core takes one for: it counts those of this session.
+    pub(crate) fn core_attempt(&self, task: TaskId, attempt: u32) -> u32 {
+        let before = self.tasks.get(&task.number).map_or(0, |task| task.before);
+        attempt.saturating_sub(before)
     }
 
-    fn carry_out(&mut self, effect: Effect, ended: Option<&Ended>) {
+    pub(crate) fn attempt_ended(&mut self, ended: &Ended, judgement: &Judgement) {
+        let event = core::Event::Ended {
+            task: ended.task,
+            attempt: self.core_attempt(ended.task, ended.attempt),
+            outcome: ended.outcome,
+            cause: judgement.cause.unwrap_or(Cause::Own),
+        };
+        self.step_with(event, Some((ended, judgement)));
+    }
+
+    fn carry_out(&mut self, effect: Effect, ended: Option<(&Ended, &Judgement)>) {
         // The end that caused the step, if the effect is about the same task.
-        let of = |task: TaskId| ended.filter(|ended| ended.task == task);
+        let of = |task: TaskId| ended.filter(|(ended, _)| ended.task == task);
         match effect {
             Effect::Start {
                 task,
@@ -391,33 +493,40 @@ impl<'r> Run<'r> {
                 task,
                 outcome,
                 next_attempt,
+                why,
+                left,
             } => {
-                let place = of(task).map_or(0, |ended| self.record_end(ended, Verdict::Again));
-                let retries = self
-                    .tasks
-                    .get(&task.number)
-                    .map_or(0, |known| known.retries);
-                let left = retries.saturating_sub(next_attempt - 1);
-                let attempt = of(task).map_or(next_attempt - 1, |ended| ended.attempt);
+                let note = of(task).and_then(|(_, judgement)| again(why, judgement));
+                let place = of(task).map_or(0, |(ended, judgement)| {
+                    self.record_end(ended, judgement, note.as_deref(), Verdict::Again)
+                });
+                let attempt =
+                    of(task).map_or(next_attempt.saturating_sub(1), |(ended, _)| ended.attempt);
                 self.told.tell_after(
                     place,
                     Event::Retrying {
                         task,
                         attempt,
                         outcome,
+                        note,
                         left,
                     },
                 );
             }
             Effect::Finished { task, outcome, .. } => {
                 let place = match of(task) {
-                    Some(ended) => self.record_end(ended, Verdict::Final),
+                    Some((ended, judgement)) => {
+                        let note = judgement.note.as_deref();
+                        self.record_end(ended, judgement, note, Verdict::Final)
+                    }
                     None => self.store.send(Record::TaskFinished {
                         task: task.number,
                         outcome,
                     }),
                 };
-                self.finished(task, outcome, of(task), place);
+                let of = of(task);
+                let note = of.and_then(|(_, judgement)| judgement.note.clone());
+                self.finished(task, outcome, of.map(|(ended, _)| ended), note, place);
             }
             Effect::Refused { task, reason } => self.refuse(task, &reason),
         }
@@ -436,8 +545,23 @@ impl<'r> Run<'r> {
         if let Some(bytes) = known.queued.take() {
             self.backlog.exit(bytes);
         }
-        let attempt = attempt + known.before;
-        let command = Arc::clone(&known.command);
+        // A probe is attempt 0 in every session.
+        let attempt = match attempt {
+            0 => 0,
+            attempt => attempt + known.before,
+        };
+        let probe = known.wants.as_ref().and_then(|wants| wants.probe());
+        let command = match probe.filter(|_| attempt == 0) {
+            Some(probe) => Arc::clone(probe),
+            None => Arc::clone(&known.command),
+        };
+        let folder = known.folder.clone();
+        known.devices = placement
+            .devices
+            .iter()
+            .map(|granted| granted.device)
+            .collect();
+        self.track(task, attempt, placement);
         let given = self.devices.given(placement);
         let told = Event::Started {
             task,
@@ -456,10 +580,12 @@ impl<'r> Run<'r> {
         if let Some(Parameters(tell)) = &self.settings.parameters {
             environment.push(("PACKHORSE_PARAMS", tell(task.number)));
         }
+        self.serve(placement, &mut environment);
         let started = self.hands.start(Job {
             task,
             attempt,
             command: &command,
+            folder: folder.as_deref(),
             environment: &environment,
             cores: &placement.cores,
             time_limit,
@@ -488,13 +614,21 @@ impl<'r> Run<'r> {
         }
     }
 
-    fn record_end(&mut self, ended: &Ended, verdict: Verdict) -> u64 {
+    fn record_end(
+        &mut self,
+        ended: &Ended,
+        judgement: &Judgement,
+        note: Option<&str>,
+        verdict: Verdict,
+    ) -> u64 {
         self.store.send(Record::AttemptEnded(End {
             task: ended.task.number,
             attempt: ended.attempt,
             at: UnixMicros::now(),
             outcome: ended.outcome,
             message: ended.message.as_deref().map(Into::into),
+            peak: judgement.peak,
+            note: note.map(Into::into),
             verdict,
         }))
     }
@@ -509,8 +643,8 @@ impl<'r> Run<'r> {
             message: Some(reason.to_string()),
             took: Duration::ZERO,
         };
-        let place = self.record_end(&ended, Verdict::Final);
-        self.finished(task, Outcome::NotStarted, Some(&ended), place);
+        let place = self.record_end(&ended, &Judgement::default(), None, Verdict::Final);
+        self.finished(task, Outcome::NotStarted, Some(&ended), None, place);
     }
 
     pub(crate) fn finished(
@@ -518,8 +652,10 @@ impl<'r> Run<'r> {
         task: TaskId,
         outcome: Outcome,
         ended: Option<&Ended>,
+        note: Option<String>,
         place: u64,
     ) {
+        self.forget_wish(task.number);
         match outcome {
             Outcome::Succeeded => self.succeeded += 1,
             Outcome::Interrupted => self.interrupted += 1,
@@ -534,7 +670,7 @@ impl<'r> Run<'r> {
         let started = ended.is_some_and(|ended| ended.outcome != Outcome::NotStarted);
         let log = ended
             .filter(|_| started && self.settings.output != hands::Output::Inherit)
-            .map(|ended| self.settings.home.log_file(task, ended.attempt));
+            .map(|ended| self.log_of(ended));
         self.told.tell_after(
             place,
             Event::Finished(Finished {
@@ -542,7 +678,7 @@ impl<'r> Run<'r> {
                 attempts: ended.map_or(0, |ended| ended.attempt),
                 outcome,
                 command: known.command,
-                message: ended.and_then(|ended| ended.message.clone()),
+                message: note.or_else(|| ended.and_then(|ended| ended.message.clone())),
                 took: ended.map_or(Duration::ZERO, |ended| ended.took),
                 log,
             }),
@@ -550,6 +686,18 @@ impl<'r> Run<'r> {
     }
 
     fn end(mut self) -> Result<Summary, RunError> {
+        if self.phase == Phase::Running && self.left() > 0 {
+            let left = self.left();
+            self.warn(
+                None,
+                format!(
+                    "{left} tasks wait for GPUs that were taken out, and nothing else can be done\n\
+                     hint: put the GPUs back with `packhorse gpus --restore ID`, then `packhorse resume {}`",
+                    self.id
+                ),
+            );
+        }
+        self.end_mps();
         self.hands.finish();
         let unread = self.feed.unread();
         let left = u128::from(self.left()) + u128::from(self.interrupted) + unread;
@@ -561,7 +709,7 @@ impl<'r> Run<'r> {
             Some(Signal::Terminate) => Exit::Signal(15),
             Some(Signal::Hangup) => Exit::Signal(1),
             Some(_) => Exit::Signal(2),
-            None if self.failed + self.feed.rejected > 0 => Exit::TasksFailed,
+            None if self.failed + self.feed.rejected > 0 || left > 0 => Exit::TasksFailed,
             None => Exit::Success,
         };
         self.store.send(Record::RunEnded {
@@ -584,6 +732,24 @@ impl<'r> Run<'r> {
         written?;
         Ok(summary)
     }
+}
+
+/// Why a task is in line again, in words; nothing if that is a plain retry.
+fn again(why: Again, judgement: &Judgement) -> Option<String> {
+    let what = judgement.note.as_deref().unwrap_or("it did not succeed");
+    Some(match why {
+        Again::Retry => return judgement.note.clone(),
+        Again::Collateral => format!("{what}; it runs again, and no retry is used up"),
+        Again::MoreMemory { memory } => format!("{what}; it runs again with {memory}"),
+        Again::Alone => format!("{what}; it runs again with a GPU to itself"),
+        Again::LargerDevice { above } => {
+            format!("{what}; it runs again on a GPU with more than {above}")
+        }
+        Again::Probed => match judgement.peak {
+            Some(peak) => format!("measured: {peak} of GPU memory"),
+            None => "it ended before its memory could be measured".to_owned(),
+        },
+    })
 }
 
 /// Who waits, and why.
@@ -628,10 +794,25 @@ impl Defaults {
         Submission {
             id,
             request: self.request.clone(),
+            // Tasks are counted from 1.
+            batch: self.batch.map_or(0, |size| (id.number.max(1) - 1) / size),
             priority: self.priority,
             retries: self.retries,
             time_limit: self.time_limit,
+            expected: None,
+            probe: false,
             after: Vec::new(),
+        }
+    }
+
+    /// What the loop needs to know of such a task.
+    pub(crate) fn known(&self, command: Arc<Command>, before: u32) -> Known {
+        let probe = self.probe.as_ref().and_then(|probe| probe.of(&command));
+        Known {
+            appetite: self.appetite.clone(),
+            signature: self.signature.clone(),
+            probe: probe.map(Arc::new),
+            ..Known::new(command, before, self.retries)
         }
     }
 }

@@ -5,20 +5,45 @@ use std::sync::Arc;
 
 use packhorse_core::{self as core, Submission};
 use packhorse_intake::lines::Options;
-use packhorse_model::{Command, GpuRequest, Outcome, TaskId};
-use packhorse_store::{NewTask, Overrides, Record, StoredTask, TimeLimit};
+use packhorse_model::{Command, GpuRequest, Milli, Outcome, TaskId};
+use packhorse_store::{NewTask, Overrides, Record, StoredTask, TimeLimit, Vram};
 
-use crate::RunError;
 use crate::run::{Known, Run};
+use crate::{Appetite, RunError};
 
 /// Whether the task has no wishes of its own.
 pub(crate) fn is_plain(task: &StoredTask) -> bool {
     task.name.is_none() && task.after.is_empty() && task.overrides == Overrides::default()
 }
 
+/// What a task asks for itself, for the store to keep.
+pub fn overrides(options: &Options) -> Overrides {
+    Overrides {
+        gpus: options.gpus,
+        vram: options.vram.map(stored_vram),
+        cpu: options.cpu,
+        ram: options.ram,
+        model: (!options.models.is_empty()).then(|| options.models.join(",").into()),
+        signature: options.signature.as_deref().map(Into::into),
+        folder: None,
+        cores: options.cores,
+        priority: options.priority,
+        retries: options.retries,
+        time_limit: options.time_limit.map(TimeLimit::After),
+    }
+}
+
+fn stored_vram(vram: packhorse_intake::Vram) -> Vram {
+    match vram {
+        packhorse_intake::Vram::Auto => Vram::Auto,
+        packhorse_intake::Vram::Bytes(bytes) => Vram::Bytes(bytes),
+    }
+}
+
 impl Run<'_> {
     /// The record of a line with directives.
     pub(crate) fn wishful(&mut self, number: u32, command: Command, options: Options) -> NewTask {
+        let wishes = overrides(&options);
         let mut task = NewTask::plain(number, command);
         // The names were checked when the line was read.
         let after = options
@@ -30,13 +55,7 @@ impl Run<'_> {
             task.name = Some(name.as_str().into());
             self.feed.names.insert(name, number);
         }
-        task.overrides = Some(Box::new(Overrides {
-            gpus: options.gpus,
-            cores: options.cores,
-            priority: options.priority,
-            retries: options.retries,
-            time_limit: options.time_limit.map(TimeLimit::After),
-        }));
+        task.overrides = Some(Box::new(wishes));
         task
     }
 
@@ -44,11 +63,11 @@ impl Run<'_> {
     pub(crate) fn submit_stored(&mut self, task: StoredTask) -> Result<(), RunError> {
         let mut submission = self.settings.defaults.submission(task.id);
         if is_plain(&task) {
-            self.submit_plain(submission, Arc::new(task.command), task.attempts);
-            return Ok(());
+            return self.submit_plain(submission, Arc::new(task.command), task.attempts);
         }
-        self.lay_over(&task.overrides, &mut submission);
-        let known = Known::new(Arc::new(task.command), task.attempts, submission.retries);
+        let command = Arc::new(task.command);
+        let mut known = self.settings.defaults.known(command, task.attempts);
+        self.lay_over(&task.overrides, &mut submission, &mut known);
         self.submit_after(submission, known, &task.after)
     }
 
@@ -71,8 +90,7 @@ impl Run<'_> {
                 None => submission.after.push(id),
             }
         }
-        self.submit(submission, known);
-        Ok(())
+        self.submit(submission, known)
     }
 
     /// How a task came out that the core does not know: it was refused, or
@@ -98,11 +116,42 @@ impl Run<'_> {
             task: task.number,
             outcome,
         });
-        self.finished(task, outcome, None, place);
+        self.finished(task, outcome, None, None, place);
     }
 
     /// Lays a task's wishes over the run's defaults.
-    pub(crate) fn lay_over(&self, overrides: &Overrides, submission: &mut Submission) {
+    pub(crate) fn lay_over(
+        &self,
+        overrides: &Overrides,
+        submission: &mut Submission,
+        known: &mut Known,
+    ) {
+        if let Some(vram) = overrides.vram {
+            known.appetite = match vram {
+                Vram::Auto => Appetite::Learned,
+                Vram::Bytes(bytes) => Appetite::Given(bytes),
+            };
+            // Memory alone decides how many share a device, unless somebody said
+            // more.
+            if submission.request.gpus == GpuRequest::Whole(1) && overrides.gpus.is_none() {
+                submission.request.gpus = GpuRequest::Share(Milli(0));
+            }
+        }
+        if let Some(signature) = &overrides.signature {
+            known.signature = Some(signature.as_ref().into());
+        }
+        if let Some(folder) = &overrides.folder {
+            known.folder = Some(folder.as_path().into());
+        }
+        if let Some(model) = &overrides.model {
+            submission.request.models = self.devices.models_named(model);
+        }
+        if let Some(cpu) = overrides.cpu {
+            submission.request.cpu = cpu;
+        }
+        if let Some(ram) = overrides.ram {
+            submission.request.ram = ram;
+        }
         if let Some(gpus) = overrides.gpus {
             submission.request.gpus = gpus;
         }
@@ -114,6 +163,7 @@ impl Run<'_> {
         }
         if let Some(retries) = overrides.retries {
             submission.retries = retries;
+            known.retries = retries;
         }
         match overrides.time_limit {
             Some(TimeLimit::Never) => submission.time_limit = None,

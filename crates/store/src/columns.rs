@@ -5,9 +5,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
-use packhorse_model::{Command, GpuRequest, Milli, Outcome, RunId, TaskId};
+use packhorse_model::{Bytes, Command, GpuRequest, Milli, Outcome, RunId, TaskId};
 
-use crate::TimeLimit;
+use crate::{TimeLimit, Vram, Whence};
 
 /// Outcomes as numbers. All take one byte in a row, so that a waiting task's
 /// row is overwritten where it stands when the task ends (0 and 1 would take
@@ -118,8 +118,14 @@ fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
         .map(|word| word.strip_suffix(&[0]).unwrap_or(word))
 }
 
+/// A share of nothing, which is a place on a device all the same.
+const NO_SHARE: i64 = -1;
+
 /// Thousandths of a GPU: below 1000 a part of one, else whole ones.
 pub(crate) fn gpus_milli(gpus: GpuRequest) -> i64 {
+    if gpus == GpuRequest::Share(Milli(0)) {
+        return NO_SHARE;
+    }
     i64::from(gpus.devices()) * i64::from(gpus.share().0)
 }
 
@@ -127,6 +133,7 @@ pub(crate) fn gpus_milli(gpus: GpuRequest) -> i64 {
 pub(crate) fn gpus(milli: i64) -> GpuRequest {
     let whole = Milli::ONE.0;
     match u32::try_from(milli) {
+        _ if milli == NO_SHARE => GpuRequest::Share(Milli(0)),
         Ok(0) => GpuRequest::None,
         Ok(share) if share < whole => GpuRequest::Share(Milli(share)),
         _ => GpuRequest::Whole(u32::try_from(milli / i64::from(whole)).unwrap_or(u32::MAX)),
@@ -146,6 +153,63 @@ pub(crate) fn time_limit(millis: i64) -> TimeLimit {
     match u64::try_from(millis) {
         Ok(millis @ 1..) => TimeLimit::After(Duration::from_millis(millis)),
         _ => TimeLimit::Never,
+    }
+}
+
+/// An amount of memory; there is none that a column could not hold.
+pub(crate) fn bytes_column(bytes: Bytes) -> i64 {
+    i64::try_from(bytes.0).unwrap_or(i64::MAX)
+}
+
+/// The inverse of [`bytes_column`].
+pub(crate) fn bytes(column: i64) -> Bytes {
+    Bytes(u64::try_from(column).unwrap_or(0))
+}
+
+/// What is learned, in the column that else has bytes.
+const AUTO: i64 = -1;
+
+/// Bytes, or [`AUTO`].
+pub(crate) fn vram_column(vram: Vram) -> i64 {
+    match vram {
+        Vram::Auto => AUTO,
+        Vram::Bytes(amount) => bytes_column(amount),
+    }
+}
+
+/// The inverse of [`vram_column`].
+pub(crate) fn vram(column: i64) -> Vram {
+    match column {
+        AUTO => Vram::Auto,
+        amount => Vram::Bytes(bytes(amount)),
+    }
+}
+
+/// A length of time in microseconds.
+pub(crate) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// The inverse of [`micros`].
+pub(crate) fn duration(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+/// Where a sample is from, as a number.
+pub(crate) const fn whence_code(whence: Whence) -> i64 {
+    match whence {
+        Whence::Run => 1,
+        Whence::Probe => 2,
+        Whence::OutOfMemory => 3,
+    }
+}
+
+/// The inverse of [`whence_code`].
+pub(crate) const fn whence(code: i64) -> Whence {
+    match code {
+        2 => Whence::Probe,
+        3 => Whence::OutOfMemory,
+        _ => Whence::Run,
     }
 }
 
@@ -203,6 +267,7 @@ mod tests {
     fn requests_and_limits_read_back() {
         for value in [
             GpuRequest::None,
+            GpuRequest::Share(Milli(0)),
             GpuRequest::Share(Milli(1)),
             GpuRequest::Share(Milli(999)),
             GpuRequest::Whole(1),

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use packhorse_model::{RunId, TaskId};
+use packhorse_model::RunId;
 use rustix::fs::{Mode, OFlags, fchmod, fstat, open};
 
 use crate::Error;
@@ -83,12 +83,6 @@ impl Home {
     /// The folder of one run's logs.
     pub fn log_dir(&self, run: RunId) -> PathBuf {
         self.run_dir(run).join("logs")
-    }
-
-    /// The log of one attempt. There is no file if the attempt wrote nothing.
-    pub fn log_file(&self, task: TaskId, attempt: u32) -> PathBuf {
-        self.log_dir(task.run)
-            .join(format!("{}.{attempt}.log", task.number))
     }
 
     /// The network file system that the folder is on, if it is on one. Worth

@@ -1,5 +1,6 @@
 //! What Packhorse remembers: runs, their tasks, every attempt and how it came
-//! out, in one SQLite database in a folder that is its owner's alone.
+//! out, how much memory commands took, and which GPUs are broken, in one SQLite
+//! database in a folder that is its owner's alone.
 //!
 //! ```text
 //!  the runner's loop                       the writer's thread
@@ -8,7 +9,8 @@
 //!          ▲                                      │
 //!          └────── eventfd, committed() ◀─────────┘
 //!
-//!  Reader::open(&Home) ──▶ runs, tasks, attempts, what is unfinished
+//!  Reader::open(&Home) ──▶ runs, tasks, attempts, what is unfinished, peaks
+//!  Home::forget, restore, next_ids ──▶ small changes, made at once
 //! ```
 //!
 //! Promises:
@@ -27,11 +29,13 @@
 
 mod columns;
 mod database;
+mod edit;
 mod error;
 mod home;
 mod lock;
 mod network;
 mod numbers;
+mod peak;
 mod reader;
 mod record;
 mod schema;
@@ -39,11 +43,15 @@ mod time;
 mod uuid;
 mod writer;
 
+pub use edit::Forget;
 pub use error::Error;
 pub use home::Home;
 pub use lock::RunLock;
-pub use reader::{Attempt, Counts, Listed, Reader, Run, RunState, Select, StoredTask};
-pub use record::{End, NewRun, NewTask, Overrides, Record, Start, TimeLimit, Verdict};
+pub use peak::{Peak, Sample, Whence};
+pub use reader::{
+    Attempt, Counts, Drained, Learned, Listed, Reader, Run, RunState, Select, StoredTask,
+};
+pub use record::{End, NewRun, NewTask, Overrides, Record, Start, TimeLimit, Verdict, Vram};
 pub use time::UnixMicros;
 pub use uuid::RunUuid;
 pub use writer::{Backlog, Writer};

@@ -1,11 +1,13 @@
 //! Asking what there is. A reader has its own connection, which cannot write
 //! and never makes a writer wait.
 
+mod learned;
 mod rows;
 
 use packhorse_model::{RunId, TaskId};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
+pub use learned::{Drained, Learned};
 pub use rows::{Attempt, Counts, Listed, Run, RunState, StoredTask};
 
 use crate::columns::{code, task_key};
@@ -138,7 +140,9 @@ impl Reader {
         limit: u32,
     ) -> Result<Vec<StoredTask>, Error> {
         let plain = "AND name IS NULL AND gpus IS NULL AND cores IS NULL AND priority IS NULL \
-                     AND retries IS NULL AND time_limit IS NULL AND after IS NULL";
+                     AND retries IS NULL AND time_limit IS NULL AND after IS NULL \
+                     AND vram IS NULL AND cpu IS NULL AND ram IS NULL AND model IS NULL \
+                     AND signature IS NULL AND folder IS NULL";
         self.stored_where(plain, run, Select::Unfinished, after, limit)
     }
 
@@ -172,7 +176,8 @@ impl Reader {
         let sql = format!(
             "SELECT id, outcome, detail, words, name, gpus, cores, priority, retries, \
              time_limit, after, command, \
-             (SELECT max(attempt) FROM attempt WHERE attempt.task = task.id) \
+             (SELECT max(attempt) FROM attempt WHERE attempt.task = task.id), \
+             vram, cpu, ram, model, signature, folder \
              FROM task WHERE id > ?1 AND id <= ?2 AND outcome BETWEEN ?3 AND ?4 {condition} \
              ORDER BY id LIMIT ?5"
         );

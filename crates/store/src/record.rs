@@ -3,9 +3,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use packhorse_model::{Command, GpuRequest, Outcome, Priority};
+use packhorse_model::{Bytes, Command, GpuRequest, Milli, Outcome, Priority};
 
-use crate::{RunUuid, UnixMicros};
+use crate::{Peak, RunUuid, UnixMicros};
 
 /// One fact about a run, to be written down. All are about the run that the
 /// [`Writer`](crate::Writer) was started for; tasks go by their number in it.
@@ -44,6 +44,18 @@ pub enum Record {
         /// Their numbers.
         tasks: Box<[u32]>,
     },
+    /// An attempt has taught something about commands of its shape.
+    Peak(Box<Peak>),
+    /// A GPU was taken out, and stays out for later runs until
+    /// [`Home::restore`](crate::Home::restore).
+    Drained {
+        /// Its UUID, or its id where it has none.
+        device: Box<str>,
+        /// What is wrong with it. If it is out already, the first reason stays.
+        reason: Box<str>,
+        /// When.
+        at: UnixMicros,
+    },
     /// All input has been read: the tasks recorded are all there will be.
     InputComplete,
     /// The run is over. The last record of a process.
@@ -60,7 +72,7 @@ pub enum Record {
 pub struct Start {
     /// The task's number.
     pub task: u32,
-    /// Which attempt of it, counted from 1.
+    /// Which attempt of it, counted from 1; 0 is a probe.
     pub attempt: u32,
     /// When.
     pub at: UnixMicros,
@@ -81,6 +93,10 @@ pub struct End {
     pub outcome: Outcome,
     /// What there is to say beyond the outcome.
     pub message: Option<Box<str>>,
+    /// The most memory it was seen to hold of any of its GPUs.
+    pub peak: Option<Bytes>,
+    /// What was made of it, such as why it runs again and with what.
+    pub note: Option<Box<str>>,
     /// What that means for the task.
     pub verdict: Verdict,
 }
@@ -142,6 +158,27 @@ pub struct Overrides {
     pub retries: Option<u32>,
     /// How long an attempt may take.
     pub time_limit: Option<TimeLimit>,
+    /// Memory of each of its GPUs.
+    pub vram: Option<Vram>,
+    /// How much of the machine's cores it keeps busy, in thousandths of one.
+    pub cpu: Option<Milli>,
+    /// Main memory of the machine.
+    pub ram: Option<Bytes>,
+    /// The models of GPU that will do, as they were written.
+    pub model: Option<Box<str>>,
+    /// What its peaks are remembered under.
+    pub signature: Option<Box<str>>,
+    /// The folder it runs in.
+    pub folder: Option<PathBuf>,
+}
+
+/// How much memory of each of its GPUs a task asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vram {
+    /// What was learned of commands of its shape.
+    Auto,
+    /// So much.
+    Bytes(Bytes),
 }
 
 /// A task's own time limit.
@@ -173,11 +210,14 @@ impl NewTask {
                 .map(|word| size_of::<Vec<u8>>() + word.len())
                 .sum(),
         };
-        let overrides = self
-            .overrides
-            .as_ref()
-            .map_or(0, |_| size_of::<Overrides>());
-        let name = self.name.as_ref().map_or(0, |name| name.len());
+        let overrides = self.overrides.as_ref().map_or(0, |own| {
+            let folder = own.folder.as_ref().map_or(0, |path| path.as_os_str().len());
+            size_of::<Overrides>()
+                + length(own.model.as_deref())
+                + length(own.signature.as_deref())
+                + folder
+        });
+        let name = length(self.name.as_deref());
         size_of::<Self>() + command + overrides + name + size_of_val(&*self.after)
     }
 }
@@ -188,9 +228,18 @@ impl Record {
         size_of::<Self>()
             + match self {
                 Self::Tasks(tasks) => tasks.iter().map(NewTask::weight).sum(),
-                Self::AttemptEnded(end) => end.message.as_ref().map_or(0, |text| text.len()),
+                Self::AttemptEnded(end) => {
+                    length(end.message.as_deref()) + length(end.note.as_deref())
+                }
+                // Its names are shared with whoever sent it.
+                Self::Peak(_) => size_of::<Peak>(),
+                Self::Drained { device, reason, .. } => device.len() + reason.len(),
                 Self::Reopened { tasks } => size_of_val(&**tasks),
                 _ => 0,
             }
     }
+}
+
+fn length(text: Option<&str>) -> usize {
+    text.map_or(0, str::len)
 }

@@ -4,7 +4,7 @@
 use rusqlite::Connection;
 
 /// What turns a database of version `index` into one of version `index + 1`.
-const MIGRATIONS: &[&str] = &[include_str!("schema/1.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("schema/1.sql"), include_str!("schema/2.sql")];
 
 /// The newest version.
 pub(crate) const VERSION: i32 = {
@@ -76,7 +76,7 @@ mod tests {
         let db = Connection::open_in_memory().unwrap();
         migrate(&db).unwrap();
         assert_eq!(version(&db).unwrap(), VERSION);
-        db.prepare("SELECT 1 FROM run, task, attempt, tally")
+        db.prepare("SELECT 1 FROM run, task, attempt, tally, sample, drained, counter")
             .unwrap();
         migrate(&db).expect("doing it again does nothing");
     }

@@ -13,6 +13,7 @@
 //! every few milliseconds with everything that has come meanwhile; the sender
 //! wakes the thread only when it is idle.
 
+mod peaks;
 mod queue;
 mod removed;
 mod statements;

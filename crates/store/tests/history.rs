@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
-use packhorse_model::{Command, GpuRequest, Milli, Outcome, Priority, RunId, TaskId};
+use packhorse_model::{Bytes, Command, GpuRequest, Milli, Outcome, Priority, RunId, TaskId};
 use packhorse_store::{
     Counts, End, NewRun, NewTask, Overrides, Reader, Record, RunState, Select, Start, TimeLimit,
-    UnixMicros, Verdict, Writer,
+    UnixMicros, Verdict, Vram, Writer,
 };
 use support::*;
 
@@ -73,6 +73,12 @@ fn a_task_reads_back_with_every_option_and_every_byte() {
             priority: Some(Priority(-5)),
             retries: Some(2),
             time_limit: Some(TimeLimit::After(Duration::from_millis(1500))),
+            vram: Some(Vram::Bytes(Bytes(9 << 30))),
+            cpu: Some(Milli(1500)),
+            ram: Some(Bytes(1 << 40)),
+            model: Some("A100,H100".into()),
+            signature: Some("käse".into()),
+            folder: Some(OsString::from_vec(b"/f\xff".to_vec()).into()),
         })),
         after: Box::new([1, u32::MAX]),
     };
@@ -109,6 +115,8 @@ fn attempts_read_back_whether_or_not_start_and_end_came_together() {
         at: UnixMicros(20),
         outcome: Outcome::Killed { signal: 9 },
         message: Some("out of memory".into()),
+        peak: Some(Bytes(9 << 30)),
+        note: Some("again with 12.0 GiB".into()),
         verdict: Verdict::Again,
     };
     writer.send(lines([1, 2]));
@@ -138,10 +146,79 @@ fn attempts_read_back_whether_or_not_start_and_end_came_together() {
         assert_eq!(attempt.ended, Some(UnixMicros(20)));
         assert_eq!(attempt.device.as_deref(), Some("gpu 0+1"));
         assert_eq!(attempt.message.as_deref(), Some("out of memory"));
+        assert_eq!(attempt.peak, Some(Bytes(9 << 30)));
+        assert_eq!(attempt.note.as_deref(), Some("again with 12.0 GiB"));
     }
     let listed = reader.tasks(lock.run(), Select::All, 0, 10).unwrap();
     assert_eq!(listed[0].last.as_ref(), attempts.last());
     assert_eq!(listed[1].last, None);
+}
+
+#[test]
+fn a_task_that_asks_for_one_thing_only_is_not_a_plain_one() {
+    let wishes = [
+        Overrides {
+            gpus: Some(GpuRequest::Share(Milli(0))),
+            ..Overrides::default()
+        },
+        Overrides {
+            vram: Some(Vram::Auto),
+            ..Overrides::default()
+        },
+        Overrides {
+            cpu: Some(Milli(0)),
+            ..Overrides::default()
+        },
+        Overrides {
+            ram: Some(Bytes(0)),
+            ..Overrides::default()
+        },
+        Overrides {
+            model: Some("A100".into()),
+            ..Overrides::default()
+        },
+        Overrides {
+            signature: Some("".into()),
+            ..Overrides::default()
+        },
+        Overrides {
+            folder: Some("/f".into()),
+            ..Overrides::default()
+        },
+    ];
+    let stable = stable();
+    let (writer, lock) = begin(&stable.home);
+    let wishful = |(number, wish): (u32, &Overrides)| NewTask {
+        overrides: Some(Box::new(wish.clone())),
+        ..line(number)
+    };
+    writer.send(Record::Tasks((1..).zip(&wishes).map(wishful).collect()));
+    writer.send(lines([100]));
+    writer.finish().unwrap();
+    let reader = Reader::open(&stable.home).unwrap();
+    let read = reader.unfinished(lock.run(), 0, 99).unwrap();
+    let read: Vec<_> = read.into_iter().map(|task| task.overrides).collect();
+    assert_eq!(read[..wishes.len()], wishes);
+    let plain = reader.plain_unfinished(lock.run(), 0, 99).unwrap();
+    let plain: Vec<_> = plain.iter().map(|task| task.id.number).collect();
+    assert_eq!(plain, [100]);
+}
+
+#[test]
+fn a_probe_is_attempt_0_and_does_not_use_up_a_number() {
+    let stable = stable();
+    let (writer, lock) = begin(&stable.home);
+    writer.send(lines([1]));
+    until_committed(&writer, writer.send(started(1, 0)));
+    let reader = Reader::open(&stable.home).unwrap();
+    assert_eq!(reader.counts(lock.run()).unwrap().running, 1);
+    writer.send(ended(1, 0, Outcome::Failed { code: 1 }, Verdict::Again));
+    writer.finish().unwrap();
+    let (task, attempts) = reader.task(TaskId::new(lock.run(), 1)).unwrap().unwrap();
+    assert_eq!((task.outcome, task.attempts), (None, 0));
+    assert_eq!(attempts.len(), 1);
+    assert_eq!(attempts[0].attempt, 0);
+    assert_eq!(attempts[0].outcome, Some(Outcome::Failed { code: 1 }));
 }
 
 #[test]

@@ -105,6 +105,7 @@ impl Stage {
     pub fn packhorse(&self, home: &Path) -> Result<Command> {
         let mut command = self.command(&self.packhorse)?;
         command.env("PACKHORSE_HOME", home);
+        command.env("PACKHORSE_LEASES", home.join("leases"));
         Ok(command)
     }
 

@@ -1,5 +1,6 @@
 //! What can be typed. What it means is worked out in [`crate::commands`].
 
+mod memory;
 mod pool;
 mod run;
 mod show;
@@ -9,7 +10,10 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-pub use pool::{Placing, PoolArgs};
+pub use memory::{
+    CsvArgs, MpsArgs, MpsGpus, MpsStatus, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs, WhyArgs,
+};
+pub use pool::{Ageing, Placing, PoolArgs};
 pub use run::{AgainArgs, OutputArgs, RunArgs, Shown, TaskArgs};
 pub use show::{GpusArgs, LogsArgs, LsArgs, ShowArgs};
 pub use sweep::{Mode, SweepArgs};
@@ -97,6 +101,16 @@ pub enum Verb {
     /// The commands are printed one a line, ready for `packhorse run`; with --run
     /// they are run right away.
     Sweep(SweepArgs),
+    /// Run the rows of a CSV file, by priority and GPU memory
+    Csv(CsvArgs),
+    /// Measure a command: peak GPU memory, utilisation and time
+    Probe(ProbeArgs),
+    /// Show what was learned of commands, or forget it
+    Peaks(PeaksArgs),
+    /// Tell why a task waits
+    Why(WhyArgs),
+    /// Control NVIDIA's Multi-Process Service
+    Mps(MpsArgs),
     /// Show the GPUs, and who is on them
     Gpus(GpusArgs),
     /// List runs

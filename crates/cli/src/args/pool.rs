@@ -1,4 +1,8 @@
+use std::str::FromStr;
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
+use packhorse_model::{ParseQuantityError, parse_duration};
 
 /// What tasks may run on.
 #[derive(Clone, Debug, Default, Args)]
@@ -21,9 +25,83 @@ pub struct PoolArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_per_gpu: Option<u32>,
 
+    /// Do not count the GPU memory of this program, user (uid:1000) or process
+    ///
+    /// A name, `uid:N` or a process id; may be given several times. For desktops
+    /// and monitors that always hold a little.
+    #[arg(long, value_name = "WHO")]
+    pub ignore_process: Vec<String>,
+
+    /// Do not coordinate with other runs on this machine
+    #[arg(long)]
+    pub no_leases: bool,
+
+    /// Share GPUs through NVIDIA's Multi-Process Service
+    #[arg(
+        long, value_name = "BOOL", value_parser = parse_bool, conflicts_with = "slots",
+        num_args = 0..=1, default_missing_value = "true"
+    )]
+    pub mps: Option<bool>,
+
+    /// The part of a GPU's threads a task may use under MPS, in per cent
+    /// [default: its share of the GPU]
+    #[arg(
+        long, value_name = "N", value_parser = parse_percentage, allow_negative_numbers = true,
+        aliases = ["thread_percentage", "threads_percentage", "threads-percentage"]
+    )]
+    pub thread_percentage: Option<u8>,
+
+    /// How long a task waits to count one priority more urgent, or `off`
+    /// [default: 1h]
+    #[arg(long, value_name = "TIME")]
+    pub ageing: Option<Ageing>,
+
     /// Fill one GPU before the next, or use all evenly
     #[arg(long, value_name = "HOW")]
     pub place: Option<Placing>,
+}
+
+/// As Python and people write it.
+fn parse_bool(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Ok(true),
+        "false" | "no" | "off" | "0" => Ok(false),
+        _ => Err("it is either true or false".to_owned()),
+    }
+}
+
+/// What is beyond 0 and 100 is taken for these, as the original does.
+fn parse_percentage(text: &str) -> Result<u8, String> {
+    let number: f64 = text
+        .trim_end_matches('%')
+        .parse()
+        .map_err(|_| "it is not a number from 0 to 100".to_owned())?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number from 0 to 100"
+    )]
+    Ok(number.clamp(0.0, 100.0).round() as u8)
+}
+
+/// How waiting makes a task more urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ageing {
+    /// By one priority in so much time.
+    After(Duration),
+    /// Not at all.
+    Off,
+}
+
+impl FromStr for Ageing {
+    type Err = ParseQuantityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "off" => Ok(Self::Off),
+            _ => parse_duration(text).map(Self::After),
+        }
+    }
 }
 
 /// Which GPU a task gets when several would do.

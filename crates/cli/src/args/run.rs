@@ -3,7 +3,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use packhorse_model::{GpuRequest, parse_duration};
+use packhorse_intake::Vram;
+use packhorse_model::{Bytes, GpuRequest, Milli, parse_duration};
 
 use super::PoolArgs;
 
@@ -46,6 +47,38 @@ pub struct TaskArgs {
     #[arg(short = 'g', long, value_name = "N")]
     pub gpus_per_task: Option<GpuRequest>,
 
+    /// GPU memory for each task: 9G, 512M, or `auto`
+    ///
+    /// As many tasks run on a GPU as fit into its memory; -g may limit their share
+    /// of it as well. With `auto` the memory is what was learned from earlier
+    /// tasks of the same shape (see `packhorse peaks`); a task of which nothing is
+    /// known has a GPU to itself while it is measured.
+    #[arg(long, value_name = "SIZE", conflicts_with = "slots")]
+    pub vram: Option<Vram>,
+
+    /// Measure a task of unknown shape by a short run of it first
+    ///
+    /// TEMPLATE is a command with {} where the task's own command goes, such as
+    /// `{} --epochs 1`. It needs `--vram auto`.
+    #[arg(long, value_name = "TEMPLATE", requires = "vram")]
+    pub probe: Option<String>,
+
+    /// What these tasks are remembered by, instead of the shape of their commands
+    #[arg(long, value_name = "KEY")]
+    pub signature: Option<String>,
+
+    /// Only GPUs whose name contains this; several are separated by commas
+    #[arg(long, value_name = "NAMES", conflicts_with = "slots")]
+    pub gpu_model: Option<String>,
+
+    /// Main memory for each task: 16G; counted, not enforced
+    #[arg(long, value_name = "SIZE")]
+    pub ram: Option<Bytes>,
+
+    /// Cores that each task keeps busy: 1.5; counted, not pinned
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<Milli>,
+
     /// Cores for each task alone; the task is pinned to them [default: all, shared]
     #[arg(short, long, value_name = "N")]
     pub cores: Option<u32>,
@@ -67,6 +100,12 @@ impl Default for TaskArgs {
     fn default() -> Self {
         Self {
             gpus_per_task: None,
+            vram: None,
+            probe: None,
+            signature: None,
+            gpu_model: None,
+            ram: None,
+            cpu: None,
             cores: None,
             retries: None,
             timeout: None,

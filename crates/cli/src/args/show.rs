@@ -3,6 +3,10 @@ use clap::Args;
 /// Show the GPUs, and who is on them.
 #[derive(Debug, Args)]
 pub struct GpusArgs {
+    /// Put a GPU back that was taken out because something was wrong with it
+    #[arg(long, value_name = "ID")]
+    pub restore: Option<String>,
+
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -5,8 +5,9 @@ use anyhow::{Context as _, bail};
 use packhorse_intake::lines::Separator;
 use packhorse_model::{Exit, RunId};
 use packhorse_runner::{Beginning, Input};
-use packhorse_store::{Home, Reader, Run};
+use packhorse_store::{Home, Reader, Run, Select};
 
+use super::csv::consuming;
 use super::launch::{output, reporter};
 use super::{Order, find, sweep};
 use crate::args::AgainArgs;
@@ -45,6 +46,10 @@ pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
         Which::Unfinished => Vec::new(),
         Which::Failed => failed(&reader, id)?,
     };
+    let succeeded = match &saved.csv {
+        Some(csv) if csv.consume.is_some() => succeeded(&reader, id)?,
+        _ => Vec::new(),
+    };
     let tasks = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
     let sweep = saved.sweep.as_ref().map(SavedSweep::build).transpose()?;
     let sweep = sweep.map(Rc::new);
@@ -70,8 +75,11 @@ pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
     let task = saved.task()?;
     let mut order = Order::new(&pool, &task, output(&args.output), input, &[])?;
     order.parameters = sweep.map(sweep::told);
+    if let Some(csv) = &saved.csv {
+        csv.apply(&mut order.defaults);
+    }
     let beginning = Beginning::Again { reopened, tasks };
-    let mut reporter = reporter(&args.output, &order.input);
+    let mut reporter = consuming(reporter(&args.output, &order.input), saved.csv, &succeeded);
     order.go_on(home, lock, beginning, &mut *reporter)
 }
 
@@ -101,6 +109,18 @@ fn failed(reader: &Reader, run: RunId) -> anyhow::Result<Vec<u32>> {
             return Ok(numbers);
         }
         numbers.extend(page.iter().map(|task| task.id.number));
+    }
+}
+
+fn succeeded(reader: &Reader, run: RunId) -> anyhow::Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    loop {
+        let after = numbers.last().copied().unwrap_or(0);
+        let page = reader.tasks(run, Select::Succeeded, after, 1000)?;
+        if page.is_empty() {
+            return Ok(numbers);
+        }
+        numbers.extend(page.iter().map(|listed| listed.task.id.number));
     }
 }
 

@@ -1,7 +1,9 @@
 use std::io::Write as _;
 
 use packhorse_gpu::{Config, Device, Driver, Health, Memory, Process};
+use packhorse_leases::{Held, Lease};
 use packhorse_model::Exit;
+use packhorse_store::{Drained, Home, Reader};
 use serde_json::{Value, json};
 
 use super::table::table;
@@ -12,9 +14,24 @@ use crate::wording;
 pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
     let driver = Driver::detect(&Config::from_env())?;
     let devices = driver.devices()?;
+    let home = Home::locate()?;
+    if let Some(id) = &args.restore {
+        return restore(&home, &devices, id);
+    }
+    let drained = Reader::open(&home)?.drained()?;
+    // Where nobody has left word, nobody holds anything.
+    let leases = packhorse_leases::holders(&packhorse_leases::folder()).unwrap_or_default();
     let mut out = std::io::stdout().lock();
     if args.json {
-        let devices: Vec<Value> = devices.iter().map(as_json).collect();
+        let devices: Vec<Value> = devices
+            .iter()
+            .map(|device| {
+                let mut value = as_json(device);
+                value["taken_out"] = taken_out(device, &drained).into();
+                value["held_by"] = held(device, &leases).map(held_json).collect();
+                value
+            })
+            .collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&devices)?)?;
         return Ok(Exit::Success);
     }
@@ -25,7 +42,11 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
         );
         return Ok(Exit::Success);
     }
-    writeln!(out, "{}", device_table(&devices))?;
+    writeln!(out, "{}", device_table(&devices, &drained))?;
+    let holders = holder_table(&devices, &leases);
+    if holders.row_count() > 0 {
+        writeln!(out, "\n{holders}")?;
+    }
     let people = process_table(&devices);
     if people.row_count() > 0 {
         writeln!(out, "\n{people}")?;
@@ -33,7 +54,106 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn device_table(devices: &[Device]) -> comfy_table::Table {
+/// Puts a GPU back.
+fn restore(home: &Home, devices: &[Device], id: &str) -> anyhow::Result<Exit> {
+    let device = devices
+        .iter()
+        .find(|device| device.index.to_string() == id || device.uuid.as_deref() == Some(id));
+    let mut keys = vec![id];
+    keys.extend(device.and_then(|device| device.uuid.as_deref()));
+    let mut found = false;
+    for key in keys {
+        found |= home.restore(key)?;
+    }
+    if !found {
+        anyhow::bail!("GPU {id} was not taken out\nhint: `packhorse gpus` shows which ones were");
+    }
+    crate::complain(&format!(
+        "GPU {id} is used again by runs that start from now on"
+    ));
+    Ok(Exit::Success)
+}
+
+/// Why a device is not used, if an earlier run found something wrong with it.
+fn taken_out(device: &Device, drained: &[Drained]) -> Option<String> {
+    let key = device
+        .uuid
+        .clone()
+        .unwrap_or_else(|| device.index.to_string());
+    let found = drained.iter().find(|drained| drained.device == key)?;
+    Some(found.reason.clone())
+}
+
+/// What runs hold of a device.
+fn held<'a>(
+    device: &'a Device,
+    leases: &'a [Lease],
+) -> impl Iterator<Item = (&'a Lease, &'a Held)> {
+    let keys: Vec<&str> = device
+        .uuid
+        .iter()
+        .chain(device.instances().iter().map(|instance| &instance.uuid))
+        .map(String::as_str)
+        .collect();
+    leases.iter().flat_map(move |lease| {
+        let keys = keys.clone();
+        let held = lease.held.iter();
+        held.filter(move |held| keys.contains(&&*held.device))
+            .map(move |held| (lease, held))
+    })
+}
+
+fn held_json((lease, held): (&Lease, &Held)) -> Value {
+    json!({
+        "pid": lease.pid,
+        "uid": lease.uid,
+        "user": lease.user,
+        "run": lease.run.map(|run| run.0),
+        "command": lease.command,
+        "memory": held.memory.0,
+        "share": f64::from(held.share.0) / 1000.0,
+        "tasks": held.attempts,
+        "alone": held.whole,
+    })
+}
+
+fn holder_table(devices: &[Device], leases: &[Lease]) -> comfy_table::Table {
+    let header = [
+        "GPU",
+        "RUN",
+        "USER",
+        "PID",
+        "TASKS",
+        "SHARE",
+        "PROMISED",
+        "STARTED AS",
+    ];
+    let mut table = table(header, &[1, 3, 4, 5, 6]);
+    for device in devices {
+        for (lease, held) in held(device, leases) {
+            let share = if held.whole {
+                "alone".to_owned()
+            } else {
+                held.share.to_string()
+            };
+            table.add_row([
+                device.index.to_string(),
+                lease
+                    .run
+                    .map_or_else(|| "-".to_owned(), |run| run.to_string()),
+                lease.user.clone(),
+                lease.pid.to_string(),
+                held.attempts.to_string(),
+                share,
+                held.memory.to_string(),
+                wording::clipped(&lease.command, 50).into_owned(),
+            ]);
+        }
+    }
+    table
+}
+
+fn device_table(devices: &[Device], drained: &[Drained]) -> comfy_table::Table {
     let header = [
         "GPU", "NAME", "MEMORY", "FREE", "BUSY", "TEMP", "POWER", "UUID",
     ];
@@ -41,7 +161,10 @@ fn device_table(devices: &[Device]) -> comfy_table::Table {
     for device in devices {
         let text = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let name = match &device.health {
-            Health::Ok => text(device.name.clone()),
+            Health::Ok => match taken_out(device, drained) {
+                Some(reason) => format!("taken out: {reason}"),
+                None => text(device.name.clone()),
+            },
             Health::Lost(reason) => format!("lost: {reason}"),
         };
         table.add_row([

@@ -4,11 +4,11 @@ use anyhow::bail;
 use packhorse_hands::Output;
 use packhorse_model::{Exit, Request};
 use packhorse_runner::{
-    Beginning, Defaults, Input, Parameters, Places, Reporter, Settings, refusal,
+    Beginning, Defaults, Input, Parameters, Places, Reporter, Settings, Sharing, refusal,
 };
 use packhorse_store::{Home, NewRun, RunLock, RunUuid, UnixMicros};
 
-use super::pool;
+use super::pool::{self, Found};
 use crate::args::{OutputArgs, PoolArgs, Shown, TaskArgs};
 use crate::complain;
 use crate::report::{Json, Live, Plain};
@@ -21,6 +21,8 @@ pub struct Order {
     pub places: Places,
     /// What each task needs that says nothing itself.
     pub defaults: Defaults,
+    /// How devices are shared.
+    pub sharing: Sharing,
     /// How long an attempt has between SIGTERM and SIGKILL.
     pub grace: Duration,
     /// What becomes of output.
@@ -41,8 +43,12 @@ impl Order {
         input: Input,
         requests: &[Request],
     ) -> anyhow::Result<Self> {
-        let (places, defaults) = pool::find(pool, task)?;
-        for request in requests.iter().chain([&defaults.request]) {
+        let Found {
+            places,
+            defaults,
+            sharing,
+        } = pool::find(pool, task)?;
+        for request in requests.iter().chain([&defaults.first_request()]) {
             if let Some(reason) = refusal(&places, request)? {
                 bail!("a task could never run: {reason}");
             }
@@ -50,6 +56,7 @@ impl Order {
         Ok(Self {
             places,
             defaults,
+            sharing,
             grace: task.grace,
             output,
             input,
@@ -99,6 +106,7 @@ impl Order {
             beginning,
             places: self.places,
             defaults: self.defaults,
+            sharing: self.sharing,
             parameters: self.parameters,
             output: self.output,
             grace: self.grace,

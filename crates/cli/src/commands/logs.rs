@@ -3,7 +3,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use packhorse_hands::{LogReader, Stream};
+use packhorse_hands::{LogReader, Stream, log_path};
 use packhorse_model::{Exit, TaskId};
 use packhorse_store::{Home, Reader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,10 +25,13 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     };
     let attempts = attempts(&reader, id)?;
     let attempt = args.attempt.unwrap_or(attempts.max(1));
-    if attempt == 0 || (attempt > attempts.max(1) && !args.follow) {
+    if attempt == 0 && !was_probed(&reader, id)? {
+        anyhow::bail!("task {id} has had {attempts} attempts, and no probe");
+    }
+    if attempt > attempts.max(1) && !args.follow {
         anyhow::bail!("task {id} has had {attempts} attempts");
     }
-    let path = home.log_file(id, attempt);
+    let path = log_path(&home.log_dir(id.run), id, attempt);
     if args.path {
         writeln!(std::io::stdout(), "{}", path.display())?;
         return Ok(Exit::Success);
@@ -60,6 +63,12 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
         });
     }
     Ok(Exit::Success)
+}
+
+/// Whether the task was measured before it ran.
+fn was_probed(reader: &Reader, id: TaskId) -> anyhow::Result<bool> {
+    let found = reader.task(id)?;
+    Ok(found.is_some_and(|(_, attempts)| attempts.iter().any(|attempt| attempt.attempt == 0)))
 }
 
 /// How many attempts the task has had.
@@ -143,7 +152,7 @@ fn follow(
         let later = attempts.iter().any(|other| other.attempt > attempt);
         if go_on && later {
             attempt += 1;
-            printer.path = home.log_file(id, attempt);
+            printer.path = log_path(&home.log_dir(id.run), id, attempt);
             printer.reader = None;
             continue;
         }

@@ -1,17 +1,22 @@
 //! What the arguments mean, one file a command.
 
 mod again;
+mod csv;
 mod docs;
 mod find;
 mod gpus;
 mod launch;
 mod logs;
 mod ls;
+mod mps;
+mod peaks;
 mod pool;
+mod probe;
 mod run;
 mod show;
 mod sweep;
 mod table;
+mod why;
 
 pub use launch::Order;
 pub use sweep::{parameters, print, random_seed};
@@ -25,6 +30,11 @@ pub fn obey(verb: Verb) -> anyhow::Result<Exit> {
     match verb {
         Verb::Run(args) => run::run(args),
         Verb::Sweep(args) => sweep::sweep(args),
+        Verb::Csv(args) => csv::csv(args),
+        Verb::Probe(args) => probe::probe(args),
+        Verb::Peaks(args) => peaks::peaks(&args),
+        Verb::Why(args) => why::why(&args),
+        Verb::Mps(args) => mps::mps(&args),
         Verb::Gpus(args) => gpus::gpus(&args),
         Verb::Ls(args) => ls::ls(&args),
         Verb::Show(args) => show::show(&args),

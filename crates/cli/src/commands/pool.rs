@@ -1,25 +1,47 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
 use anyhow::bail;
 use packhorse_core::Policy;
-use packhorse_gpu::{Config, Driver, Selection, Unit, Vendor, resolve};
-use packhorse_model::{CoreId, GpuRequest, Request};
-use packhorse_runner::{Defaults, Places};
+use packhorse_gpu::{Config, Device, Driver, Inventory, Member, Selection, Unit, Vendor, resolve};
+use packhorse_intake::Vram;
+use packhorse_intake::probe::Probe;
+use packhorse_model::{Bytes, CoreId, GpuRequest, Milli, Models, Request};
+use packhorse_runner::{About, Appetite, Defaults, Ignored, Measure, Mps, Places, Sharing, Signs};
 
-use crate::args::{Placing, PoolArgs, TaskArgs};
+use crate::args::{Ageing, Placing, PoolArgs, TaskArgs};
+use crate::terminal;
 
-/// Where tasks run, and what each needs: the meaning of the arguments. Asks the
-/// driver if there is one.
-pub fn find(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<(Places, Defaults)> {
-    let devices = match pool.slots {
-        Some(_) => Vec::new(),
+/// How long a task waits to count one priority more urgent, if nobody says.
+const AGEING: Duration = Duration::from_hours(1);
+
+/// The meaning of the arguments.
+pub struct Found {
+    /// Where tasks run.
+    pub places: Places,
+    /// What each needs that says nothing itself.
+    pub defaults: Defaults,
+    /// How devices are shared.
+    pub sharing: Sharing,
+}
+
+/// Where tasks run, and what each needs. Asks the driver if there is one.
+pub fn find(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<Found> {
+    let config = Config::from_env();
+    let chosen = match pool.slots {
+        Some(_) => Chosen::default(),
         None if task.gpus_per_task == Some(GpuRequest::None) => {
             bail!(
                 "tasks that need no GPU need another limit\n\
                  hint: say how many run at a time with --slots N"
             );
         }
-        None => devices(&pool.gpus)?,
+        None => choose(&pool.gpus, &config)?,
     };
     let gpus = match (task.gpus_per_task, pool.slots) {
+        // Memory alone decides how many share a device.
+        (None, None) if task.vram.is_some() => GpuRequest::Share(Milli(0)),
         (None, None) => GpuRequest::default(),
         (None | Some(GpuRequest::None), _) => GpuRequest::None,
         (Some(gpus), None) => gpus,
@@ -27,17 +49,54 @@ pub fn find(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<(Places, Default
             bail!("-g asks for GPUs, and --slots uses none\nhint: leave out one of the two")
         }
     };
+    if task.vram.is_some() {
+        chosen.check_memory()?;
+    }
     let defaults = Defaults {
         request: Request {
             gpus,
+            models: match &task.gpu_model {
+                Some(names) => models(&chosen.about, names)?,
+                None => Models::ANY,
+            },
             cores: task.cores.unwrap_or(0),
+            cpu: task.cpu.unwrap_or_default(),
+            ram: task.ram.unwrap_or_default(),
+            ..Request::default()
         },
+        appetite: match task.vram {
+            None => Appetite::Uncounted,
+            Some(Vram::Bytes(bytes)) => Appetite::Given(bytes),
+            Some(Vram::Auto) => Appetite::Learned,
+        },
+        signature: task.signature.as_deref().map(Arc::from),
+        probe: task
+            .probe
+            .as_deref()
+            .map(|text| probe(text).map(Measure::Template))
+            .transpose()?,
         retries: task.retries.unwrap_or(0),
         time_limit: task.timeout,
         ..Defaults::default()
     };
+    let sharing = Sharing {
+        driver: chosen.driver,
+        ignored: pool.ignore_process.iter().map(|who| ignored(who)).collect(),
+        signs: signs()?,
+        leases: (!pool.no_leases && pool.slots.is_none()).then(packhorse_leases::folder),
+        mps: (pool.mps == Some(true)).then_some(Mps {
+            threads: pool.thread_percentage,
+        }),
+    };
     let places = Places {
-        devices,
+        devices: chosen.units,
+        about: chosen.about,
+        ram: Some(main_memory()),
+        ageing: match pool.ageing {
+            None => Some(AGEING),
+            Some(Ageing::After(time)) => Some(time),
+            Some(Ageing::Off) => None,
+        },
         cores: our_cores(),
         slots: pool.slots,
         max_per_device: pool.max_per_gpu,
@@ -46,26 +105,161 @@ pub fn find(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<(Places, Default
             Some(Placing::Pack) | None => Policy::Pack,
         },
     };
-    Ok((places, defaults))
+    Ok(Found {
+        places,
+        defaults,
+        sharing,
+    })
 }
 
-fn devices(wanted: &[String]) -> anyhow::Result<Vec<Unit>> {
+/// A template for probes, or what is wrong with it.
+fn probe(text: &str) -> anyhow::Result<Probe> {
+    Probe::parse(text)
+        .map_err(|error| anyhow::anyhow!("{}", error.render("--probe", terminal::colour())))
+}
+
+#[derive(Default)]
+struct Chosen {
+    units: Vec<Unit>,
+    about: Vec<About>,
+    /// The driver that knows them, if one does.
+    driver: Option<Driver>,
+}
+
+impl Chosen {
+    fn check_memory(&self) -> anyhow::Result<()> {
+        if self.driver.is_none() {
+            bail!(
+                "--vram needs to know the GPUs' memory, and there is no driver to ask\n\
+                 hint: -g 0.5 gives each task a part of a GPU without looking"
+            );
+        }
+        let unknown = self.units.iter().zip(&self.about);
+        for (unit, about) in unknown {
+            if about.memory == Bytes(0) {
+                bail!(
+                    "the driver does not tell the memory of GPU {}\n\
+                     hint: leave it out with --gpus, or use -g instead of --vram",
+                    unit.label
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn choose(wanted: &[String], config: &Config) -> anyhow::Result<Chosen> {
     let selection = if wanted.is_empty() {
         Selection::parse(&["all".to_owned()])?
     } else {
         Selection::parse(wanted)?
     };
-    let driver = Driver::detect(&Config::from_env())?;
+    let driver = Driver::detect(config)?;
     let vendor = driver.vendor().unwrap_or(Vendor::Nvidia);
     let visible = vendor
         .visible_variables()
         .iter()
         .find_map(|name| std::env::var(name).ok());
-    Ok(resolve(
-        &selection,
-        &driver.inventory(),
-        visible.as_deref(),
-    )?)
+    let inventory = driver.inventory();
+    let units = resolve(&selection, &inventory, visible.as_deref())?;
+    let about = if matches!(inventory, Inventory::Devices(_)) {
+        let devices = driver.devices()?;
+        units.iter().map(|unit| about(unit, &devices)).collect()
+    } else {
+        Vec::new()
+    };
+    Ok(Chosen {
+        units,
+        about,
+        driver: matches!(inventory, Inventory::Devices(_)).then_some(driver),
+    })
+}
+
+/// What is known of a unit: the least of its members.
+fn about(unit: &Unit, devices: &[Device]) -> About {
+    let members = unit.members.iter().map(|member| of_member(member, devices));
+    members
+        .reduce(|one, other| About {
+            memory: one.memory.min(other.memory),
+            model: one.model,
+        })
+        .unwrap_or_default()
+}
+
+fn of_member(member: &Member, devices: &[Device]) -> About {
+    let device = devices
+        .iter()
+        .find(|device| member.index == Some(device.index));
+    let Some(device) = device else {
+        return About::default();
+    };
+    let instance = device
+        .instances()
+        .iter()
+        .find(|instance| Some(&instance.uuid) == member.uuid.as_ref());
+    let memory = instance.map_or(device.memory, |instance| instance.memory);
+    let name = device.name.as_deref().unwrap_or("unknown GPU");
+    let profile = instance.and_then(|instance| instance.profile.as_deref());
+    About {
+        memory: memory.map_or(Bytes(0), |memory| {
+            Bytes(memory.total.0.saturating_sub(memory.reserved.0))
+        }),
+        model: match profile {
+            Some(profile) => format!("{name} MIG {profile}").into(),
+            None => name.into(),
+        },
+    }
+}
+
+/// The models whose names contain one of these.
+fn models(about: &[About], names: &str) -> anyhow::Result<Models> {
+    let known = packhorse_runner::models(about);
+    let found = packhorse_runner::models_named(about, names);
+    if found == Models(0) {
+        bail!(
+            "no GPU here is called `{names}`\nhint: there {}",
+            match known.as_slice() {
+                [] => "is no driver to ask".to_owned(),
+                [one] => format!("is {one}"),
+                many => format!("are {}", many.join(", ")),
+            }
+        );
+    }
+    Ok(found)
+}
+
+fn ignored(who: &str) -> Ignored {
+    if let Some(Ok(uid)) = who.strip_prefix("uid:").map(str::parse) {
+        return Ignored::User(uid);
+    }
+    match who.parse() {
+        Ok(pid) => Ignored::Process(pid),
+        Err(_) => Ignored::Program(who.to_owned()),
+    }
+}
+
+/// The person's own signs of running out of memory.
+fn signs() -> anyhow::Result<Signs> {
+    let Some(path) = signs_file() else {
+        return Ok(Signs::default());
+    };
+    let text = fs_err::read_to_string(&path)?;
+    Ok(Signs::parse(&path, &text)?)
+}
+
+fn signs_file() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("PACKHORSE_OOM_TEXTS") {
+        return Some(path.into());
+    }
+    let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".config"));
+    let path = config.or_else(home)?.join("packhorse/oom-texts");
+    path.exists().then_some(path)
+}
+
+fn main_memory() -> Bytes {
+    let info = rustix::system::sysinfo();
+    Bytes(info.totalram.saturating_mul(u64::from(info.mem_unit)))
 }
 
 /// The cores that we may use ourselves.

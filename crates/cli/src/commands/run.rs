@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use fs_err::File;
 use packhorse_gpu::looks_like_gpu_list;
+use packhorse_intake::Vram;
 use packhorse_intake::lines::{Lines, Separator};
-use packhorse_model::{Command, Exit, Request};
+use packhorse_model::{Command, Exit, MemoryRequest, Request};
 use packhorse_runner::{Input, Source};
 
 use super::Order;
@@ -22,6 +23,7 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
     let defaults = Request {
         gpus: args.task.gpus_per_task.unwrap_or_default(),
         cores: args.task.cores.unwrap_or(0),
+        ..Request::default()
     };
     let mut requests = Vec::new();
     let mut saved = Saved::new(&args.pool, &args.task, None);
@@ -160,13 +162,21 @@ fn note(
     defaults: &Request,
     requests: &mut Vec<Request>,
 ) {
-    if options.gpus.is_none() && options.cores.is_none() {
-        return;
-    }
+    let memory = match options.vram {
+        Some(Vram::Bytes(bytes)) => MemoryRequest::Bytes(bytes),
+        _ => MemoryRequest::Uncounted,
+    };
     let request = Request {
         gpus: options.gpus.unwrap_or(defaults.gpus),
+        memory,
         cores: options.cores.unwrap_or(defaults.cores),
+        cpu: options.cpu.unwrap_or(defaults.cpu),
+        ram: options.ram.unwrap_or(defaults.ram),
+        ..defaults.clone()
     };
+    if request == *defaults {
+        return;
+    }
     if !requests.contains(&request) {
         requests.push(request);
     }

@@ -1,6 +1,7 @@
 use std::io::Write;
 
 use anyhow::Context as _;
+use packhorse_hands::log_path;
 use packhorse_model::{Exit, RunId, TaskId};
 use packhorse_store::{Attempt, Home, Listed, Reader, Run, RunState, Select, StoredTask};
 use serde_json::{Value, json};
@@ -177,6 +178,8 @@ fn as_json(listed: &Listed, run: RunState) -> Value {
         "started": last.and_then(|last| last.started).map(ls::seconds),
         "ended": last.and_then(|last| last.ended).map(ls::seconds),
         "message": last.and_then(|last| last.message.clone()),
+        "note": last.and_then(|last| last.note.clone()),
+        "peak": last.and_then(|last| last.peak).map(|peak| peak.0),
     })
 }
 
@@ -215,7 +218,8 @@ fn one_task(
         writeln!(out, "  name     {name}")?;
     }
     writeln!(out, "  command  {}", wording::command(&task.command))?;
-    writeln!(out, "  folder   {}", run.cwd.display())?;
+    let folder = task.overrides.folder.as_ref().unwrap_or(&run.cwd);
+    writeln!(out, "  folder   {}", folder.display())?;
     if !task.after.is_empty() {
         let after: Vec<String> = task
             .after
@@ -225,7 +229,10 @@ fn one_task(
         writeln!(out, "  after    {}", after.join(", "))?;
     }
     for attempt in &attempts {
-        writeln!(out, "  attempt {}", attempt.attempt)?;
+        match attempt.attempt {
+            0 => writeln!(out, "  probe")?,
+            number => writeln!(out, "  attempt {number}")?,
+        }
         let outcome = attempt
             .outcome
             .map_or_else(|| "running".to_owned(), |outcome| outcome.to_string());
@@ -234,13 +241,19 @@ fn one_task(
         if let Some(message) = &attempt.message {
             writeln!(out, "    because  {message}")?;
         }
+        if let Some(note) = &attempt.note {
+            writeln!(out, "    note     {note}")?;
+        }
+        if let Some(peak) = attempt.peak {
+            writeln!(out, "    memory   {peak} at most")?;
+        }
         if let Some(started) = attempt.started {
             writeln!(out, "    started  {}", ls::clock(started))?;
         }
         if let Some(device) = &attempt.device {
             writeln!(out, "    GPU      {device}")?;
         }
-        let log = home.log_file(id, attempt.attempt);
+        let log = log_path(&home.log_dir(id.run), id, attempt.attempt);
         if log.exists() {
             writeln!(out, "    log      {}", log.display())?;
         }
@@ -249,12 +262,14 @@ fn one_task(
 }
 
 fn try_json(home: &Home, id: TaskId, attempt: &Attempt) -> Value {
-    let log = home.log_file(id, attempt.attempt);
+    let log = log_path(&home.log_dir(id.run), id, attempt.attempt);
     json!({
         "attempt": attempt.attempt,
         "outcome": attempt.outcome.map(packhorse_model::Outcome::word),
         "detail": attempt.outcome.and_then(packhorse_model::Outcome::detail),
         "message": attempt.message,
+        "note": attempt.note,
+        "peak": attempt.peak.map(|peak| peak.0),
         "started": attempt.started.map(ls::seconds),
         "ended": attempt.ended.map(ls::seconds),
         "gpus": devices(attempt),

@@ -110,6 +110,7 @@ fn object(event: &Event) -> Option<(&'static str, Value)> {
             task,
             attempt,
             outcome,
+            note,
             left,
         } => (
             "retrying",
@@ -118,7 +119,24 @@ fn object(event: &Event) -> Option<(&'static str, Value)> {
                 "attempt": attempt,
                 "outcome": outcome.word(),
                 "detail": outcome.detail(),
+                "note": note,
                 "left": left,
+            }),
+        ),
+        Event::Measured {
+            task,
+            attempt,
+            seen,
+        } => (
+            "measured",
+            json!({
+                "task": task.to_string(),
+                "attempt": attempt,
+                "peak": seen.peak.0,
+                "error": seen.error.0,
+                "samples": seen.samples,
+                "interval_seconds": seen.interval.as_secs_f64(),
+                "utilisation_percent": seen.busy.map(|(mean, most)| json!({"mean": mean, "most": most})),
             }),
         ),
         Event::Finished(finished) => (

@@ -53,6 +53,7 @@ impl Running {
     /// What it is called in the view.
     fn title(&self, task: TaskId) -> String {
         match self.attempt {
+            0 => format!("{task} (probe)"),
             1 => task.to_string(),
             attempt => format!("{task} (attempt {attempt})"),
         }
@@ -317,6 +318,7 @@ impl Reporter for Live {
                 }
             }
             Event::Known { .. }
+            | Event::Measured { .. }
             | Event::Warning { .. }
             | Event::Stopping { .. }
             | Event::Resized => self.changed = true,

@@ -110,6 +110,7 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
             ..
         } => {
             let again = match attempt {
+                0 => " (probe)".to_owned(),
                 1 => String::new(),
                 more => format!(" (attempt {more})"),
             };
@@ -125,8 +126,16 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
             task,
             attempt,
             outcome,
+            note,
             left,
         } => {
+            if let Some(note) = note {
+                let what = match attempt {
+                    0 => "probe".to_owned(),
+                    attempt => format!("attempt {attempt}"),
+                };
+                return Some((Important, format!("{task} {what}: {note}")));
+            }
             let left = match left {
                 0 => "trying a last time".to_owned(),
                 more => format!("trying again, {more} more after that"),
@@ -154,7 +163,11 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
             None => (Important, format!("warning: {message}")),
         },
         Event::Stopping { phase, running } => (Important, stopping(*phase, *running)?),
-        Event::Known { .. } | Event::Output { .. } | Event::Resized | Event::RunEnded(_) => {
+        Event::Known { .. }
+        | Event::Measured { .. }
+        | Event::Output { .. }
+        | Event::Resized
+        | Event::RunEnded(_) => {
             return None;
         }
     })

@@ -4,43 +4,14 @@
 use std::process::Command;
 
 use packhorse_fake_nvml::{
-    Code, FakeDevice, FakeMig, FakeProcess, Lost, Mig, STATE_VARIABLE, State, fake_cuda_path,
-    library_path,
+    Code, FakeDevice, FakeMig, FakeProcess, Lost, Mig, STATE_VARIABLE, fake_cuda_path,
 };
 use serde_json::Value;
 
-use crate::support::{Done, Running, World, finish};
-
-/// A machine with a pretended driver.
-struct Machine {
-    world: World,
-    state: State,
-}
+use crate::machine::Machine;
+use crate::support::{Running, World, finish};
 
 impl Machine {
-    /// With so many GPUs of NVIDIA's.
-    fn new(gpus: u32) -> Self {
-        let world = World::new();
-        let state = State::new(world.work().join("state"));
-        for index in 0..gpus {
-            state.device(&FakeDevice::new(index));
-        }
-        Self { world, state }
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = self.world.command(words);
-        command
-            .env("PACKHORSE_NVML_LIBRARY", library_path())
-            .env(STATE_VARIABLE, self.state.path())
-            .env("PACKHORSE_SYSFS", self.world.work().join("sys"));
-        command
-    }
-
-    fn packhorse(&self, words: &[&str]) -> Done {
-        finish(self.command(words))
-    }
-
     fn json(&self) -> Vec<Value> {
         let done = self.packhorse(&["gpus", "--json"]);
         assert_eq!(done.code, 0, "{done:?}");

@@ -5,6 +5,7 @@
 mod support;
 
 mod again;
+mod csv;
 mod dropin;
 mod edges;
 mod gpus;
@@ -12,6 +13,9 @@ mod intake;
 mod leftovers;
 mod live;
 mod logs;
+mod machine;
+mod memory;
+mod mps;
 mod output;
 mod placing;
 mod run;

@@ -88,6 +88,7 @@ impl World {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.folder.path())
             .env("PACKHORSE_HOME", self.home())
+            .env("PACKHORSE_LEASES", self.folder.path().join("leases"))
             .env("TZ", "UTC")
             // A test that wants GPUs brings its own.
             .env("PACKHORSE_NVML_LIBRARY", "none")

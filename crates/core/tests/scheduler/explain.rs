@@ -1,6 +1,7 @@
-use packhorse_core::{Event, Now, explain};
+use packhorse_core::{Event, Now, Outside, explain};
+use packhorse_model::Milli;
 
-use crate::lab::{FAILED, Lab, id, task};
+use crate::lab::{FAILED, Lab, gib, id, task};
 
 #[test]
 fn a_running_task_tells_where_and_how_long() {
@@ -145,5 +146,148 @@ fn devices_have_a_name_even_if_nobody_gives_one() {
     assert_eq!(
         explanation.to_string(),
         "1.1 has been running on device 10 for 0s"
+    );
+}
+
+#[test]
+fn what_lacks_memory_tells_how_much_is_free_and_who_holds_it() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.submit(task(1).memory(12));
+    lab.pass(5);
+    lab.submit(task(2).share(500).with_memory(3));
+    lab.strangers(10, 4);
+    lab.submit(task(3).memory(9));
+    assert_eq!(
+        lab.why(3),
+        "1.3 waits for 9.0 GiB of GPU memory (5.0 GiB free): \
+         1.1 holds 12.0 GiB of gpu10 (for 5s), 1.2 holds 3.0 GiB of gpu10 (for 0s) \
+         and processes of others hold 4.0 GiB of gpu10; \
+         gpu10 is kept for it; it is first in line"
+    );
+    lab.observe(1, 10, 16);
+    assert!(lab.why(3).contains("1.1 holds 16.0 GiB"), "{}", lab.why(3));
+    assert_eq!(
+        lab.why(1),
+        "1.1 has been running on gpu10 with 12.0 GiB for 5s"
+    );
+    assert_eq!(
+        lab.why(2),
+        "1.2 has been running on 0.5 of gpu10 with 3.0 GiB for 0s"
+    );
+}
+
+#[test]
+fn one_that_strangers_keep_waiting_tells_so() {
+    let mut lab = Lab::default().node(2).sizes(&[24, 24]).start();
+    lab.strangers(10, 20);
+    lab.strangers(11, 10);
+    lab.submit(task(1).memory(20));
+    assert_eq!(
+        lab.why(1),
+        "1.1 waits for 20.0 GiB of GPU memory (14.0 GiB free): \
+         processes of others hold 10.0 GiB of gpu11; it is first in line"
+    );
+    lab.submit(task(2).alone());
+    assert_eq!(
+        lab.why(2),
+        "1.2 waits for a GPU to itself: processes of others hold 10.0 GiB of gpu11; \
+         1.1 is in front of it"
+    );
+}
+
+#[test]
+fn other_runs_are_told_of() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    let held = Outside {
+        memory: gib(2),
+        share: Milli(600),
+        attempts: 1,
+        whole: false,
+    };
+    lab.outside(10, held);
+    lab.submit(task(1).share(500));
+    assert_eq!(
+        lab.why(1),
+        "1.1 waits for 0.5 of a GPU: other runs hold 0.6 of gpu10; it is first in line"
+    );
+    lab.outside(
+        10,
+        Outside {
+            whole: true,
+            ..held
+        },
+    );
+    assert_eq!(
+        lab.why(1),
+        "1.1 waits for 0.5 of a GPU: another run holds gpu10; it is first in line"
+    );
+}
+
+#[test]
+fn one_that_needs_a_drained_device_tells_which() {
+    let mut lab = Lab::default().node(2).start();
+    lab.submit(task(1).share(100));
+    lab.drain(11);
+    lab.submit(task(2).whole(2));
+    assert_eq!(
+        lab.why(2),
+        "1.2 waits: gpu11 takes nothing new, being drained; it is first in line"
+    );
+    lab.drain(10);
+    assert_eq!(
+        lab.why(2),
+        "1.2 waits: gpu10 and gpu11 take nothing new, being drained; it is first in line"
+    );
+}
+
+#[test]
+fn a_reservation_with_a_time_tells_it() {
+    let mut lab = Lab::default().node(2).start();
+    lab.submit(task(1).limit(600));
+    lab.submit(task(2).whole(2));
+    lab.submit(task(3));
+    lab.pass(10);
+    assert_eq!(
+        lab.why(3),
+        "1.3 waits: gpu10 and gpu11 are kept for 1.2 (it starts within 9m50s), \
+         and it fits nowhere else; 1.2 is in front of it"
+    );
+    assert!(
+        lab.why(2)
+            .contains("are kept for it (it starts within 9m50s)"),
+        "{}",
+        lab.why(2)
+    );
+    lab.pass(600);
+    assert!(!lab.why(2).contains("within"), "{}", lab.why(2));
+}
+
+#[test]
+fn busy_cores_and_main_memory_are_told() {
+    let mut lab = Lab::default().node(0).host(4000, 16).start();
+    lab.submit(task(1).no_gpu().cpu(2500).ram(10));
+    lab.submit(task(2).no_gpu().cpu(2000).ram(8));
+    assert_eq!(
+        lab.why(2),
+        "1.2 waits for 2 cores' work on one machine with 1.5 left \
+         and 8.0 GiB of main memory (6.0 GiB free): \
+         1.1 holds 2.5 cores' work and 10.0 GiB of main memory (for 0s); \
+         2 cores' work and 8.0 GiB of main memory are kept for it; it is first in line"
+    );
+}
+
+#[test]
+fn a_probe_tells_that_it_is_one() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1).probe());
+    lab.submit(task(2).probe());
+    assert_eq!(
+        lab.why(1),
+        "1.1 has been running on gpu10 for 0s to be measured"
+    );
+    assert!(
+        lab.why(2).ends_with("; it will be measured first"),
+        "{}",
+        lab.why(2)
     );
 }

@@ -4,15 +4,20 @@
 use std::time::Duration;
 
 use packhorse_core::{
-    DeviceSpec, Effect, Event, NodeSpec, Now, Policy, Pool, Settings, State, Submission, explain,
-    step,
+    Again, Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Outside, Policy, Pool, Settings, State,
+    Submission, explain, step,
 };
 use packhorse_model::{
-    CoreId, DeviceId, GpuRequest, Milli, NodeId, Outcome, Placement, Priority, Request, RunId,
-    TaskId,
+    Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, Models, NodeId, Outcome, Placement,
+    Priority, Request, RunId, TaskId,
 };
 
 pub const FAILED: Outcome = Outcome::Failed { code: 1 };
+
+/// So many GiB.
+pub const fn gib(number: u64) -> Bytes {
+    Bytes(number << 30)
+}
 
 /// Task `number` of the only run.
 pub fn id(number: u32) -> TaskId {
@@ -25,8 +30,11 @@ pub fn task(number: u32) -> Builder {
         id: id(number),
         request: Request::default(),
         priority: Priority(0),
+        batch: 0,
         retries: 0,
         time_limit: None,
+        expected: None,
+        probe: false,
         after: vec![],
     })
 }
@@ -51,6 +59,60 @@ impl Builder {
 
     pub fn cores(mut self, count: u32) -> Self {
         self.0.request.cores = count;
+        self
+    }
+
+    /// A place on a device with so many GiB of its memory.
+    pub fn memory(mut self, number: u64) -> Self {
+        self.0.request.gpus = GpuRequest::Share(Milli(0));
+        self.with_memory(number)
+    }
+
+    /// The same beside what it needs else.
+    pub fn with_memory(mut self, number: u64) -> Self {
+        self.0.request.memory = MemoryRequest::Bytes(gib(number));
+        self
+    }
+
+    /// Alone on its devices.
+    pub fn alone(mut self) -> Self {
+        self.0.request.gpus = GpuRequest::Share(Milli(0));
+        self.0.request.memory = MemoryRequest::Whole;
+        self
+    }
+
+    pub fn models(mut self, models: &[u8]) -> Self {
+        self.0.request.models = Models(models.iter().map(|model| 1 << model).sum());
+        self
+    }
+
+    pub fn device_memory(mut self, number: u64) -> Self {
+        self.0.request.device_memory = gib(number);
+        self
+    }
+
+    pub fn cpu(mut self, milli: u32) -> Self {
+        self.0.request.cpu = Milli(milli);
+        self
+    }
+
+    pub fn ram(mut self, number: u64) -> Self {
+        self.0.request.ram = gib(number);
+        self
+    }
+
+    pub fn batch(mut self, batch: u32) -> Self {
+        self.0.batch = batch;
+        self
+    }
+
+    pub fn expected(mut self, seconds: u64) -> Self {
+        self.0.expected = Some(Duration::from_secs(seconds));
+        self
+    }
+
+    pub fn probe(mut self) -> Self {
+        self.0.probe = true;
         self
     }
 
@@ -89,11 +151,15 @@ impl Lab {
         let device = |index| DeviceSpec {
             id: DeviceId(number * 10 + index),
             near_cores: vec![],
+            memory: Bytes(0),
+            model: 0,
         };
         self.pool.nodes.push(NodeSpec {
             id: NodeId(number),
             devices: (0..devices).map(device).collect(),
             cores: vec![],
+            cpu: None,
+            ram: None,
         });
         self
     }
@@ -108,6 +174,37 @@ impl Lab {
     pub fn near(mut self, device: usize, cores: &[u32]) -> Self {
         let device = &mut self.pool.nodes.last_mut().unwrap().devices[device];
         device.near_cores = cores.iter().map(|&core| CoreId(core)).collect();
+        self
+    }
+
+    /// Gives the devices of the last node so many GiB each.
+    pub fn sizes(mut self, numbers: &[u64]) -> Self {
+        let devices = &mut self.pool.nodes.last_mut().unwrap().devices;
+        for (device, &number) in devices.iter_mut().zip(numbers) {
+            device.memory = gib(number);
+        }
+        self
+    }
+
+    /// Says of which models the devices of the last node are.
+    pub fn models(mut self, models: &[u8]) -> Self {
+        let devices = &mut self.pool.nodes.last_mut().unwrap().devices;
+        for (device, &model) in devices.iter_mut().zip(models) {
+            device.model = model;
+        }
+        self
+    }
+
+    /// Counts what keeps the last node's cores busy, and its main memory in GiB.
+    pub fn host(mut self, cpu: u32, ram: u64) -> Self {
+        let node = self.pool.nodes.last_mut().unwrap();
+        node.cpu = Some(Milli(cpu));
+        node.ram = Some(gib(ram));
+        self
+    }
+
+    pub fn ageing(mut self, seconds: u64) -> Self {
+        self.settings.ageing = Some(Duration::from_secs(seconds));
         self
     }
 
@@ -153,16 +250,32 @@ impl Running {
         self.step(Event::Submit(task.0))
     }
 
-    /// Ends the running attempt of a task.
+    /// Ends the running attempt of a task, by its own doing.
     pub fn end(&mut self, number: u32, outcome: Outcome) -> String {
-        let running = self.state.running();
-        let running = running.iter().find(|running| running.task == id(number));
-        let attempt = running.expect("it runs").attempt;
+        self.end_by(number, outcome, Cause::Own)
+    }
+
+    /// Ends the running attempt of a task for lack of memory.
+    pub fn out_of_memory(&mut self, number: u32, peak: u64) -> String {
+        let peak = gib(peak);
+        self.end_by(number, FAILED, Cause::OutOfMemory { peak })
+    }
+
+    pub fn end_by(&mut self, number: u32, outcome: Outcome, cause: Cause) -> String {
+        let attempt = self.attempt(number);
         self.step(Event::Ended {
             task: id(number),
             attempt,
             outcome,
+            cause,
         })
+    }
+
+    /// Which attempt of it runs.
+    fn attempt(&self, number: u32) -> u32 {
+        let running = self.state.running();
+        let running = running.iter().find(|running| running.task == id(number));
+        running.expect("it runs").attempt
     }
 
     pub fn done(&mut self, number: u32) -> String {
@@ -171,6 +284,49 @@ impl Running {
 
     pub fn cancel(&mut self, number: u32) -> String {
         self.step(Event::Cancel(id(number)))
+    }
+
+    /// The driver shows that it holds so many GiB of a device.
+    pub fn observe(&mut self, number: u32, device: u32, memory: u64) -> String {
+        let attempt = self.attempt(number);
+        self.step(Event::Observed {
+            task: id(number),
+            attempt,
+            device: DeviceId(device),
+            memory: gib(memory),
+        })
+    }
+
+    pub fn outside(&mut self, device: u32, held: Outside) -> String {
+        let device = DeviceId(device);
+        self.step(Event::Outside { device, held })
+    }
+
+    /// Strangers' processes hold so many GiB of a device.
+    pub fn strangers(&mut self, device: u32, memory: u64) -> String {
+        let held = Outside {
+            memory: gib(memory),
+            ..Outside::default()
+        };
+        self.outside(device, held)
+    }
+
+    pub fn drain(&mut self, device: u32) -> String {
+        self.step(Event::Drain(DeviceId(device)))
+    }
+
+    pub fn restore(&mut self, device: u32) -> String {
+        self.step(Event::Restore(DeviceId(device)))
+    }
+
+    /// What a task needs is known to be this.
+    pub fn revise(&mut self, task: Builder) -> String {
+        self.step(Event::Revise {
+            task: task.0.id,
+            request: task.0.request,
+            expected: task.0.expected,
+            probe: task.0.probe,
+        })
     }
 
     pub fn pass(&mut self, seconds: u64) {
@@ -204,10 +360,10 @@ fn text(effect: &Effect) -> String {
             placement,
             time_limit,
         } => {
-            let again = if *attempt > 1 {
-                format!("#{attempt}")
-            } else {
+            let again = if *attempt == 1 {
                 String::new()
+            } else {
+                format!("#{attempt}")
             };
             let limit = time_limit.map(|limit| format!(" for {}s", limit.as_secs()));
             let limit = limit.unwrap_or_default();
@@ -215,8 +371,21 @@ fn text(effect: &Effect) -> String {
         }
         Effect::Stop { task, attempt } => format!("stop {}#{attempt}", task.number),
         Effect::Retrying {
-            task, next_attempt, ..
-        } => format!("retry {}#{next_attempt}", task.number),
+            task,
+            next_attempt,
+            why,
+            ..
+        } => {
+            let why = match why {
+                Again::Retry => "retry".to_owned(),
+                Again::Collateral => "collateral".to_owned(),
+                Again::MoreMemory { memory } => format!("with {memory}"),
+                Again::Alone => "alone".to_owned(),
+                Again::LargerDevice { above } => format!("above {above}"),
+                Again::Probed => "probed".to_owned(),
+            };
+            format!("{why} {}#{next_attempt}", task.number)
+        }
         Effect::Finished {
             task,
             attempts,
@@ -232,6 +401,9 @@ fn place(placement: &Placement) -> String {
         .map(|granted| granted.device.0.to_string());
     let mut text = match placement.devices.first() {
         None => format!("at node {}", placement.node.0),
+        Some(granted) if granted.share == Milli(0) => {
+            format!("on {} with {}", join(devices), granted.memory)
+        }
         Some(granted) if granted.share < Milli::ONE => {
             format!("on {}:{}", join(devices), granted.share)
         }

@@ -4,12 +4,16 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+mod backfill;
 mod dependencies;
 mod explain;
 mod lab;
+mod ladder;
+mod memory;
 mod model;
 mod nonsense;
 mod order;
+mod outside;
 mod placement;
 mod pools;
 mod properties;

@@ -1,14 +1,18 @@
 //! The scheduler again, slow and obvious: one list of tasks in the order of
 //! submission, and everything else counted anew whenever it is needed.
+//!
+//! Here is what happens to tasks; `rooms` is about devices and machines, and
+//! `handout` about who may start where.
 
-use std::cmp::Reverse;
-use std::collections::VecDeque;
+mod handout;
+mod rooms;
 
-use packhorse_core::{
-    DeviceSpec, Effect, Event, NodeSpec, Policy, Pool, Refusal, Settings, Submission,
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use packhorse_core::{Again, Cause, Effect, Event, Outside, Pool, Refusal, Settings, Submission};
 use packhorse_model::{
-    CoreId, DeviceId, GpuRequest, Granted, Milli, NodeId, Outcome, Placement, Request, TaskId,
+    Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Outcome, Placement, Request, TaskId,
 };
 
 pub struct Model {
@@ -16,12 +20,20 @@ pub struct Model {
     settings: Settings,
     held: bool,
     tasks: Vec<Task>,
-    reservation: Option<Reservation>,
+    reservation: Option<handout::Reservation>,
+    outside: BTreeMap<DeviceId, Outside>,
+    drained: BTreeSet<DeviceId>,
+    now: Duration,
 }
 
 struct Task {
+    /// With request and expectation as they are now.
     submission: Submission,
+    /// In the order of the line: batch, then what is left of the priority.
+    rank: (u32, i128),
+    retries: u32,
     attempts: u32,
+    collateral: u32,
     stopping: bool,
     place: Place,
 }
@@ -29,14 +41,19 @@ struct Task {
 enum Place {
     Blocked,
     Waiting,
-    Running(Placement),
+    Running(Run),
     Finished(Outcome),
 }
 
-struct Reservation {
-    task: TaskId,
-    node: NodeId,
-    devices: Vec<DeviceId>,
+/// A running attempt.
+struct Run {
+    attempt: u32,
+    request: Request,
+    placement: Placement,
+    since: Duration,
+    limit: Option<Duration>,
+    expected: Option<Duration>,
+    observed: BTreeMap<DeviceId, Bytes>,
 }
 
 impl Model {
@@ -47,6 +64,9 @@ impl Model {
             held: false,
             tasks: vec![],
             reservation: None,
+            outside: BTreeMap::new(),
+            drained: BTreeSet::new(),
+            now: Duration::ZERO,
         }
     }
 
@@ -57,16 +77,28 @@ impl Model {
 
     /// What runs, as (task, attempt).
     pub fn running(&self) -> Vec<(TaskId, u32)> {
-        let running = self
-            .tasks
-            .iter()
-            .filter(|task| matches!(task.place, Place::Running(_)));
-        running
-            .map(|task| (task.submission.id, task.attempts))
+        let runs = self.runs();
+        runs.map(|(task, run)| (task.submission.id, run.attempt))
             .collect()
     }
 
-    pub fn step(&mut self, event: Event) -> Vec<Effect> {
+    /// Where that is.
+    pub fn devices_of(&self, id: TaskId) -> Vec<DeviceId> {
+        let mut runs = self.runs();
+        let run = runs.find(|(task, _)| task.submission.id == id);
+        let granted = run.map(|(_, run)| run.placement.devices.iter().map(|given| given.device));
+        granted.into_iter().flatten().collect()
+    }
+
+    fn runs(&self) -> impl Iterator<Item = (&Task, &Run)> {
+        self.tasks.iter().filter_map(|task| match &task.place {
+            Place::Running(run) => Some((task, run)),
+            _ => None,
+        })
+    }
+
+    pub fn step(&mut self, event: Event, now: Duration) -> Vec<Effect> {
+        self.now = now;
         let mut effects = vec![];
         match event {
             Event::Submit(submission) => self.submit(submission, &mut effects),
@@ -74,7 +106,29 @@ impl Model {
                 task,
                 attempt,
                 outcome,
-            } => self.ended(task, attempt, outcome, &mut effects),
+                cause,
+            } => self.ended(task, attempt, outcome, cause, &mut effects),
+            Event::Observed {
+                task,
+                attempt,
+                device,
+                memory,
+            } => self.observed(task, attempt, device, memory),
+            Event::Outside { device, held } => {
+                self.outside.insert(device, held);
+            }
+            Event::Drain(device) => {
+                self.drained.insert(device);
+            }
+            Event::Restore(device) => {
+                self.drained.remove(&device);
+            }
+            Event::Revise {
+                task,
+                request,
+                expected,
+                probe,
+            } => self.revise(task, request, expected, probe),
             Event::Cancel(task) => self.cancel(task, &mut effects),
             Event::Hold => self.held = true,
             Event::Unhold => self.held = false,
@@ -86,8 +140,6 @@ impl Model {
     fn find(&self, id: TaskId) -> Option<usize> {
         self.tasks.iter().position(|task| task.submission.id == id)
     }
-
-    // What happens to tasks.
 
     fn submit(&mut self, submission: Submission, effects: &mut Vec<Effect>) {
         let task = submission.id;
@@ -111,9 +163,20 @@ impl Model {
         } else {
             None
         };
+        let priority = i128::from(submission.priority.0);
+        let rank = match self.settings.ageing {
+            None => priority,
+            Some(ageing) => {
+                let micros = |length: Duration| i128::try_from(length.as_micros()).unwrap();
+                micros(self.now) + micros(ageing) * priority
+            }
+        };
         self.tasks.push(Task {
+            rank: (submission.batch, rank),
+            retries: submission.retries,
             submission,
             attempts: 0,
+            collateral: 0,
             stopping: false,
             place: Place::Blocked,
         });
@@ -135,56 +198,149 @@ impl Model {
                 return Some(Refusal::UnknownDependency(on));
             }
         }
-        let gpus = submission.request.gpus;
+        self.impossible(&submission.request)
+    }
+
+    fn impossible(&self, request: &Request) -> Option<Refusal> {
+        let gpus = request.gpus;
+        let memory = rooms::memory(request);
         match gpus {
             GpuRequest::Whole(0) => return Some(Refusal::NotAnAmount(gpus)),
-            GpuRequest::Share(Milli(share)) if share == 0 || share >= 1000 => {
+            GpuRequest::Share(Milli(share)) if share >= 1000 => {
+                return Some(Refusal::NotAnAmount(gpus));
+            }
+            GpuRequest::Share(Milli(0))
+                if memory == 0 && request.memory != MemoryRequest::Whole =>
+            {
                 return Some(Refusal::NotAnAmount(gpus));
             }
             _ => {}
         }
-        let (devices, cores) = (gpus.devices() as usize, submission.request.cores as usize);
+        let wanted = gpus.devices() as usize;
+        let suits = |device| self.room(device, &[], Outside::default(), request) >= Some(memory);
         let nodes = &self.pool.nodes;
-        if nodes
+        let suitable: Vec<usize> = nodes
             .iter()
-            .any(|node| node.devices.len() >= devices && node.cores.len() >= cores)
+            .map(|node| node.devices.iter().filter(|device| suits(device)).count())
+            .collect();
+        let lacking = |node| rooms::lacking(node, request, &[]);
+        if (nodes.iter().zip(&suitable))
+            .any(|(node, &suitable)| suitable >= wanted && lacking(node) == [0, 0, 0])
         {
             return None;
         }
-        let most_gpus = nodes.iter().map(|node| node.devices.len()).max().unwrap();
-        let most_cores = nodes.iter().map(|node| node.cores.len()).max().unwrap();
         let number = |count: usize| u32::try_from(count).unwrap();
-        Some(if most_gpus < devices {
-            Refusal::TooManyGpus {
-                wanted: number(devices),
+        let devices: Vec<usize> = nodes.iter().map(|node| node.devices.len()).collect();
+        let most_gpus = *devices.iter().max().unwrap();
+        if most_gpus < wanted {
+            return Some(Refusal::TooManyGpus {
+                wanted: number(wanted),
                 most_gpus: number(most_gpus),
-            }
-        } else if most_cores < cores {
+            });
+        }
+        let best = *suitable.iter().max().unwrap();
+        if wanted > 0 && best == 0 {
+            let devices = nodes.iter().flat_map(|node| &node.devices);
+            let allowed = devices.filter(|device| request.models.contains(device.model));
+            return Some(match allowed.map(|device| device.memory).max() {
+                None => Refusal::NoSuchModel,
+                Some(most) => Refusal::TooMuchMemory {
+                    wanted: Bytes(memory).max(request.device_memory),
+                    most,
+                },
+            });
+        }
+        if wanted > best {
+            return Some(Refusal::TooFewSuitableGpus {
+                wanted: number(wanted),
+                most_gpus: number(best),
+            });
+        }
+        let least = |index: usize| nodes.iter().map(|node| lacking(node)[index]).min().unwrap();
+        Some(if least(0) > 0 {
+            let cores = nodes.iter().map(|node| node.cores.len()).max().unwrap();
             Refusal::TooManyCores {
-                wanted: number(cores),
-                most_cores: number(most_cores),
+                wanted: request.cores,
+                most_cores: number(cores),
+            }
+        } else if least(1) > 0 {
+            Refusal::TooMuchCpu {
+                wanted: request.cpu.max(Milli(request.cores * 1000)),
+                most: nodes.iter().map(|node| node.cpu.unwrap()).max().unwrap(),
+            }
+        } else if least(2) > 0 {
+            Refusal::TooMuchRam {
+                wanted: request.ram,
+                most: nodes.iter().map(|node| node.ram.unwrap()).max().unwrap(),
+            }
+        } else if request.cpu == Milli(0) && request.ram == Bytes(0) {
+            Refusal::NoNodeHasBoth {
+                devices: number(wanted),
+                cores: request.cores,
             }
         } else {
-            Refusal::NoNodeHasBoth {
-                devices: number(devices),
-                cores: number(cores),
-            }
+            Refusal::NoNodeHasAll
         })
     }
 
-    fn ended(&mut self, id: TaskId, attempt: u32, outcome: Outcome, effects: &mut Vec<Effect>) {
+    fn ended(
+        &mut self,
+        id: TaskId,
+        attempt: u32,
+        outcome: Outcome,
+        cause: Cause,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(index) = self.find(id) else { return };
-        let task = &mut self.tasks[index];
-        if !matches!(task.place, Place::Running(_)) || task.attempts != attempt {
+        let Place::Running(run) = &self.tasks[index].place else {
+            return;
+        };
+        if run.attempt != attempt {
             return;
         }
-        let again = task.attempts <= task.submission.retries && !task.stopping;
-        if again && outcome.is_worth_retrying() {
+        let (request, placement) = (run.request.clone(), run.placement.clone());
+        let task = &self.tasks[index];
+        let out_of_memory = match cause {
+            Cause::OutOfMemory { peak } if request.gpus != GpuRequest::None => Some(peak),
+            _ => None,
+        };
+        let why = if attempt == 0 {
+            if task.stopping || outcome == Outcome::Interrupted {
+                self.finish(index, Outcome::Interrupted, effects);
+                self.unblock();
+                return;
+            }
+            Some(Again::Probed)
+        } else if task.stopping || outcome.is_success() {
+            None
+        } else if cause == Cause::Collateral && task.collateral < 16 {
+            self.tasks[index].collateral += 1;
+            Some(Again::Collateral)
+        } else if let (Some(peak), true) = (out_of_memory, outcome.is_worth_retrying()) {
+            let next = self.next_rung(&request, &placement, peak.0);
+            next.map(|(why, request)| {
+                self.tasks[index].submission.request = request;
+                why
+            })
+        } else if outcome.is_worth_retrying() && task.retries > 0 {
+            self.tasks[index].retries -= 1;
+            Some(Again::Retry)
+        } else {
+            None
+        };
+        let task = &mut self.tasks[index];
+        if let Some(why) = why {
             task.place = Place::Waiting;
             effects.push(Effect::Retrying {
                 task: id,
-                next_attempt: attempt + 1,
+                next_attempt: if task.submission.probe {
+                    0
+                } else {
+                    task.attempts + 1
+                },
                 outcome,
+                why,
+                left: task.retries,
             });
         } else {
             self.finish(index, outcome, effects);
@@ -192,19 +348,83 @@ impl Model {
         self.unblock();
     }
 
+    fn next_rung(
+        &self,
+        request: &Request,
+        placement: &Placement,
+        peak: u64,
+    ) -> Option<(Again, Request)> {
+        let mut next = request.clone();
+        let devices = || self.pool.nodes.iter().flat_map(|node| &node.devices);
+        if let MemoryRequest::Bytes(Bytes(before)) = request.memory {
+            let step = 64 << 20;
+            let memory = (before + before / 2).max(peak + peak / 4);
+            let memory = memory.div_ceil(step) * step;
+            next.memory = MemoryRequest::Bytes(Bytes(memory));
+            let allowed = devices().filter(|device| request.models.contains(device.model));
+            let largest = allowed.map(|device| device.memory.0).max().unwrap();
+            if memory < largest && self.impossible(&next).is_none() {
+                let memory = Bytes(memory);
+                return Some((Again::MoreMemory { memory }, next));
+            }
+        }
+        next.memory = MemoryRequest::Whole;
+        if request.memory != MemoryRequest::Whole {
+            return self
+                .impossible(&next)
+                .is_none()
+                .then_some((Again::Alone, next));
+        }
+        let its_own = |id| devices().find(|device| device.id == id).unwrap().memory;
+        let granted = placement.devices.iter();
+        let above = granted
+            .map(|granted| its_own(granted.device))
+            .min()
+            .unwrap();
+        next.device_memory = Bytes(above.0 + 1);
+        let possible = above.0 > 0 && self.impossible(&next).is_none();
+        possible.then_some((Again::LargerDevice { above }, next))
+    }
+
+    fn observed(&mut self, id: TaskId, attempt: u32, device: DeviceId, memory: Bytes) {
+        let Some(index) = self.find(id) else { return };
+        if let Place::Running(run) = &mut self.tasks[index].place
+            && run.attempt == attempt
+        {
+            run.observed.insert(device, memory);
+        }
+    }
+
+    fn revise(&mut self, id: TaskId, request: Request, expected: Option<Duration>, probe: bool) {
+        let Some(index) = self.find(id) else { return };
+        if self.impossible(&request).is_some() {
+            return;
+        }
+        let task = &mut self.tasks[index];
+        match &task.place {
+            Place::Finished(_) => {}
+            Place::Running(run) if run.attempt > 0 => {}
+            _ => {
+                task.submission.request = request;
+                task.submission.expected = expected;
+                task.submission.probe = probe;
+            }
+        }
+    }
+
     fn cancel(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
         let Some(index) = self.find(id) else { return };
         let task = &mut self.tasks[index];
-        match task.place {
+        match &task.place {
             Place::Finished(_) => {}
             Place::Blocked | Place::Waiting => self.finish(index, Outcome::Interrupted, effects),
             Place::Running(_) if task.stopping => {}
-            Place::Running(_) => {
-                task.stopping = true;
+            Place::Running(run) => {
                 effects.push(Effect::Stop {
                     task: id,
-                    attempt: task.attempts,
+                    attempt: run.attempt,
                 });
+                task.stopping = true;
             }
         }
     }
@@ -252,229 +472,5 @@ impl Model {
                 task.place = Place::Waiting;
             }
         }
-    }
-
-    // Who may start.
-
-    fn hand_out(&mut self, effects: &mut Vec<Effect>) {
-        loop {
-            let line = self.line();
-            let first = line.first().map(|&index| self.tasks[index].submission.id);
-            if self.reservation.as_ref().map(|kept| kept.task) != first {
-                self.reservation = None;
-            }
-            if line.is_empty() || self.held || !self.has_slot() {
-                return;
-            }
-            if let Some(placement) = self.best_place(line[0], false) {
-                self.start(line[0], placement, effects);
-                continue;
-            }
-            if self.reservation.is_none() {
-                self.reserve(line[0]);
-            }
-            for &index in &line[1..] {
-                if self.has_slot()
-                    && let Some(placement) = self.best_place(index, true)
-                {
-                    self.start(index, placement, effects);
-                }
-            }
-            return;
-        }
-    }
-
-    fn line(&self) -> Vec<usize> {
-        let waits = |&index: &usize| matches!(self.tasks[index].place, Place::Waiting);
-        let mut line: Vec<usize> = (0..self.tasks.len()).filter(waits).collect();
-        line.sort_by_key(|&index| self.tasks[index].submission.priority);
-        line
-    }
-
-    fn has_slot(&self) -> bool {
-        self.pool
-            .slots
-            .is_none_or(|slots| self.running().len() < slots as usize)
-    }
-
-    fn start(&mut self, index: usize, placement: Placement, effects: &mut Vec<Effect>) {
-        let task = &mut self.tasks[index];
-        task.attempts += 1;
-        effects.push(Effect::Start {
-            task: task.submission.id,
-            attempt: task.attempts,
-            placement: placement.clone(),
-            time_limit: task.submission.time_limit,
-        });
-        task.place = Place::Running(placement);
-    }
-
-    fn reserve(&mut self, index: usize) {
-        let task = &self.tasks[index];
-        let Request { gpus, cores } = task.submission.request;
-        let load = |device: &DeviceSpec| (self.used(device.id), self.attempts_on(device.id));
-        let mut choices = vec![];
-        for (order, node) in self.pool.nodes.iter().enumerate() {
-            let wanted = gpus.devices() as usize;
-            if node.devices.len() < wanted || node.cores.len() < cores as usize {
-                continue;
-            }
-            let mut devices: Vec<usize> = (0..node.devices.len()).collect();
-            devices.sort_by_key(|&device| (load(&node.devices[device]), device));
-            devices.truncate(wanted);
-            let used: u32 = devices
-                .iter()
-                .map(|&device| load(&node.devices[device]).0)
-                .sum();
-            let attempts: usize = devices
-                .iter()
-                .map(|&device| load(&node.devices[device]).1)
-                .sum();
-            let lacking = (cores as usize).saturating_sub(self.free_cores(node).len());
-            choices.push(((used, attempts, lacking, order), node, devices));
-        }
-        choices.sort_by_key(|choice| choice.0);
-        let (_, node, devices) = choices.remove(0);
-        self.reservation = Some(Reservation {
-            task: task.submission.id,
-            node: node.id,
-            devices: devices
-                .iter()
-                .map(|&device| node.devices[device].id)
-                .collect(),
-        });
-    }
-
-    // Where.
-
-    fn best_place(&self, index: usize, respectful: bool) -> Option<Placement> {
-        let request = &self.tasks[index].submission.request;
-        let kept = self.reservation.as_ref().filter(|_| respectful);
-        let mut choices = vec![];
-        for (order, node) in self.pool.nodes.iter().enumerate() {
-            let free_cores = self.free_cores(node);
-            let Some(left) = free_cores.len().checked_sub(request.cores as usize) else {
-                continue;
-            };
-            if let Some(kept) = kept
-                && kept.node == node.id
-                && request.cores > 0
-                && left < self.cores_wanted(kept.task)
-            {
-                continue;
-            }
-            let open: Vec<&DeviceSpec> = node
-                .devices
-                .iter()
-                .filter(|device| kept.is_none_or(|kept| !kept.devices.contains(&device.id)))
-                .collect();
-            let pack = self.settings.policy == Policy::Pack;
-            match request.gpus {
-                GpuRequest::None => {
-                    let load = if pack {
-                        free_cores.len()
-                    } else {
-                        self.attempts_at(node.id)
-                    };
-                    choices.push(((load, 0), order, node, vec![]));
-                }
-                GpuRequest::Share(share) => {
-                    for device in open {
-                        let used = self.used(device.id);
-                        let attempts = self.attempts_on(device.id);
-                        let most = self.settings.max_per_device.unwrap_or(u32::MAX) as usize;
-                        if used + share.0 <= 1000 && attempts < most {
-                            let load = (used as usize, attempts);
-                            let score = if pack { (1000 - load.0, 0) } else { load };
-                            choices.push((score, order, node, vec![device]));
-                        }
-                    }
-                }
-                GpuRequest::Whole(wanted) => {
-                    let mut free = open;
-                    free.retain(|device| self.attempts_on(device.id) == 0);
-                    let many = free.len();
-                    if many >= wanted as usize {
-                        free.truncate(wanted as usize);
-                        let score = if pack { many } else { usize::MAX - many };
-                        choices.push(((score, 0), order, node, free));
-                    }
-                }
-            }
-        }
-        // Stable: among equals the first of the pool's order stays first.
-        choices.sort_by_key(|choice| choice.0);
-        let (_, _, node, devices) = choices.into_iter().next()?;
-        Some(self.placement(request, node, &devices))
-    }
-
-    fn placement(&self, request: &Request, node: &NodeSpec, devices: &[&DeviceSpec]) -> Placement {
-        let is_near = |core: CoreId| {
-            devices
-                .iter()
-                .any(|device| device.near_cores.contains(&core))
-        };
-        let mut cores = self.free_cores(node);
-        cores.sort_by_key(|&core| Reverse(is_near(core)));
-        cores.truncate(request.cores as usize);
-        let place = |core: &CoreId| node.cores.iter().position(|other| other == core);
-        cores.sort_by_key(place);
-        let granted = |device: &&DeviceSpec| Granted {
-            device: device.id,
-            share: request.gpus.share(),
-        };
-        Placement {
-            node: node.id,
-            devices: devices.iter().map(granted).collect(),
-            cores,
-        }
-    }
-
-    // Counting.
-
-    fn placements(&self) -> impl Iterator<Item = &Placement> {
-        self.tasks.iter().filter_map(|task| match &task.place {
-            Place::Running(placement) => Some(placement),
-            _ => None,
-        })
-    }
-
-    fn grants(&self, device: DeviceId) -> impl Iterator<Item = Milli> {
-        let granted = self.placements().flat_map(|placement| &placement.devices);
-        granted
-            .filter(move |granted| granted.device == device)
-            .map(|granted| granted.share)
-    }
-
-    fn used(&self, device: DeviceId) -> u32 {
-        self.grants(device).map(|share| share.0).sum()
-    }
-
-    fn attempts_on(&self, device: DeviceId) -> usize {
-        self.grants(device).count()
-    }
-
-    fn attempts_at(&self, node: NodeId) -> usize {
-        self.placements()
-            .filter(|placement| placement.node == node)
-            .count()
-    }
-
-    fn free_cores(&self, node: &NodeSpec) -> Vec<CoreId> {
-        let mut free = node.cores.clone();
-        for placement in self
-            .placements()
-            .filter(|placement| placement.node == node.id)
-        {
-            free.retain(|core| !placement.cores.contains(core));
-        }
-        free
-    }
-
-    fn cores_wanted(&self, task: TaskId) -> usize {
-        self.tasks[self.find(task).unwrap()]
-            .submission
-            .request
-            .cores as usize
     }
 }

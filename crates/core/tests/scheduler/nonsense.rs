@@ -1,7 +1,7 @@
-use packhorse_core::Event;
-use packhorse_model::Outcome;
+use packhorse_core::{Cause, Event, Outside};
+use packhorse_model::{Bytes, DeviceId, Milli, Outcome};
 
-use crate::lab::{FAILED, Lab, id, task};
+use crate::lab::{FAILED, Lab, gib, id, task};
 
 #[test]
 fn what_no_node_could_ever_run_is_refused_at_once() {
@@ -82,6 +82,7 @@ fn events_about_what_does_not_run_are_ignored() {
         task: id(number),
         attempt,
         outcome: Outcome::Succeeded,
+        cause: Cause::Own,
     };
     for event in [
         ended(1, 0),
@@ -119,4 +120,62 @@ fn the_largest_numbers_do_no_harm() {
         refused.starts_with("refuse 1: it needs 4294967295 GPUs"),
         "{refused}"
     );
+}
+
+#[test]
+fn events_about_unknown_devices_and_attempts_are_ignored() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.submit(task(1).memory(20));
+    lab.submit(task(2).memory(20));
+    for device in [0, 99] {
+        assert_eq!(lab.drain(device), "");
+        assert_eq!(lab.restore(device), "");
+        assert_eq!(lab.strangers(device, 1), "");
+        assert_eq!(lab.observe(1, device, 99), "");
+    }
+    let observed = |number, attempt| Event::Observed {
+        task: id(number),
+        attempt,
+        device: DeviceId(10),
+        memory: Bytes(u64::MAX),
+    };
+    for event in [
+        observed(1, 2),
+        observed(1, 0),
+        observed(2, 1),
+        observed(9, 1),
+    ] {
+        assert_eq!(lab.step(event), "");
+    }
+    let load = lab.state.devices().next().unwrap();
+    assert_eq!(load.counted, gib(20));
+    assert_eq!(lab.revise(task(9).memory(1)), "");
+}
+
+#[test]
+fn whatever_a_driver_shows_does_no_harm() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.submit(task(1).memory(2));
+    lab.submit(task(2).memory(2));
+    for number in [1, 2] {
+        let event = Event::Observed {
+            task: id(number),
+            attempt: 1,
+            device: DeviceId(10),
+            memory: Bytes(u64::MAX),
+        };
+        lab.step(event);
+    }
+    lab.submit(task(3).memory(1));
+    let held = Outside {
+        memory: Bytes(u64::MAX),
+        share: Milli(u32::MAX),
+        attempts: u32::MAX,
+        whole: false,
+    };
+    lab.outside(10, held);
+    assert!(lab.why(3).starts_with("1.3 waits"), "{}", lab.why(3));
+    lab.outside(10, Outside::default());
+    lab.done(1);
+    assert_eq!(lab.done(2), "succeeded 2/1, start 3 on 10 with 1.0 GiB");
 }

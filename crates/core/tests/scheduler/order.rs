@@ -96,3 +96,33 @@ fn counts_tell_who_is_where() {
     assert_eq!(unfinished, [1, 2, 3]);
     assert!(!lab.state.is_idle());
 }
+
+#[test]
+fn a_batch_goes_before_the_next_whatever_the_priorities() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1));
+    lab.submit(task(2).batch(1).priority(-9));
+    lab.submit(task(3).batch(0).priority(9));
+    lab.submit(task(4).batch(1).priority(-10));
+    assert_eq!(lab.done(1), "succeeded 1/1, start 3 on 10");
+    assert_eq!(lab.done(3), "succeeded 3/1, start 4 on 10");
+    assert_eq!(lab.done(4), "succeeded 4/1, start 2 on 10");
+}
+
+#[test]
+fn waiting_makes_up_for_priority() {
+    let mut lab = Lab::default().node(1).ageing(60).start();
+    lab.submit(task(1));
+    lab.submit(task(2).priority(2));
+    lab.pass(119);
+    lab.submit(task(3));
+    lab.pass(2);
+    lab.submit(task(4));
+    assert_eq!(lab.done(1), "succeeded 1/1, start 3 on 10");
+    assert_eq!(
+        lab.done(3),
+        "succeeded 3/1, start 2 on 10",
+        "it has waited for two minutes"
+    );
+    assert_eq!(lab.done(2), "succeeded 2/1, start 4 on 10");
+}

@@ -1,15 +1,19 @@
 use packhorse_core::{DeviceSpec, NodeSpec, Pool, PoolError, Settings, State};
-use packhorse_model::{CoreId, DeviceId, NodeId};
+use packhorse_model::{Bytes, CoreId, DeviceId, NodeId};
 
 fn node(id: u32, devices: &[u32], cores: &[u32]) -> NodeSpec {
     let device = |&id: &u32| DeviceSpec {
         id: DeviceId(id),
         near_cores: vec![],
+        memory: Bytes(0),
+        model: 0,
     };
     NodeSpec {
         id: NodeId(id),
         devices: devices.iter().map(device).collect(),
         cores: cores.iter().map(|&core| CoreId(core)).collect(),
+        cpu: None,
+        ram: None,
     }
 }
 
@@ -36,6 +40,13 @@ fn a_pool_that_makes_no_sense_is_an_error() {
     assert_eq!(
         error(twice, None, None),
         PoolError::DuplicateDevice(DeviceId(5))
+    );
+    let mut exotic = vec![node(1, &[5], &[])];
+    exotic[0].devices[0].model = 64;
+    let wrong = error(exotic, None, None);
+    assert_eq!(
+        wrong.to_string(),
+        "device 5 is of model 64, and a pool has no more than 64 models"
     );
     let wrong = error(vec![node(1, &[], &[3, 3])], None, None);
     assert_eq!(

@@ -2,15 +2,16 @@
 //! same, and every promise must hold after every step. `PROPTEST_CASES` says
 //! how many.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use packhorse_core::{
-    DeviceSpec, Effect, Event, NodeSpec, Now, Policy, Pool, Settings, State, Submission, explain,
-    step,
+    Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Outside, Policy, Pool, Settings, State,
+    Submission, explain, step,
 };
 use packhorse_model::{
-    CoreId, DeviceId, GpuRequest, Milli, NodeId, Outcome, Priority, Request, RunId, TaskId,
+    Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, Models, NodeId, Outcome, Priority,
+    Request, RunId, TaskId,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,19 +19,35 @@ use proptest::sample::Index;
 
 use crate::model::Model;
 
+/// What memory comes in: the ladder rounds to it.
+const UNIT: u64 = 64 << 20;
+
 /// An event before it is known which tasks there will be.
 #[derive(Clone, Debug)]
 enum Plan {
     Submit {
         request: Request,
+        batch: u32,
         priority: i32,
         retries: u32,
         limit: Option<u8>,
+        expected: Option<u8>,
+        probe: bool,
         after: Vec<Index>,
         twist: Twist,
     },
-    End(Index, Outcome),
+    End(Index, Outcome, Cause),
     EndWrongly(Index, u32),
+    Observe(Index, Index, Bytes),
+    Outside(Index, Outside),
+    Drain(Index),
+    Restore(Index),
+    Revise {
+        task: Index,
+        request: Request,
+        expected: Option<u8>,
+        probe: bool,
+    },
     Cancel(Index),
     CancelUnknown,
     Hold,
@@ -47,10 +64,13 @@ enum Twist {
 }
 
 fn pools() -> impl Strategy<Value = Pool> {
-    let device = vec(0..12_u32, 0..4);
-    let node = (vec(device, 0..5), 0..9_u32);
+    let memory = prop_oneof![1 => Just(0), 4 => 1..17_u64, 4 => Just(16_u64)];
+    let device = (vec(0..12_u32, 0..4), memory, 0..3_u8);
+    let cpu = prop::option::weighted(0.3, (0..9_u32).prop_map(|cores| Milli(cores * 1000)));
+    let ram = prop::option::weighted(0.3, (0..9_u64).prop_map(Bytes));
+    let node = (vec(device, 0..5), 0..9_u32, cpu, ram);
     let nodes = vec(node, 1..4);
-    let slots = prop::option::weighted(0.3, 1..6_u32);
+    let slots = prop::option::weighted(0.2, 1..6_u32);
     (nodes, slots, any::<u32>()).prop_map(|(nodes, slots, seed)| {
         // An odd factor makes all of these different, and neither small nor sorted.
         let mut count = 0_u32;
@@ -58,53 +78,99 @@ fn pools() -> impl Strategy<Value = Pool> {
             count += 1;
             count.wrapping_mul(2_654_435_761).wrapping_add(seed)
         };
-        let node = |(devices, cores): (Vec<Vec<u32>>, u32)| {
+        let mut made = vec![];
+        for (devices, cores, cpu, ram) in nodes {
             let mut names: Vec<CoreId> = (0..cores).map(|_| CoreId(fresh())).collect();
             names.reverse();
-            let device = |near: Vec<u32>| DeviceSpec {
+            let devices = devices.into_iter().map(|(near, memory, model)| DeviceSpec {
                 id: DeviceId(fresh()),
                 // Some are not cores of this node.
                 near_cores: near
                     .iter()
                     .map(|&core| names.get(core as usize).copied().unwrap_or(CoreId(core)))
                     .collect(),
-            };
-            NodeSpec {
-                devices: devices.into_iter().map(device).collect(),
+                memory: Bytes(memory * UNIT),
+                model,
+            });
+            made.push(NodeSpec {
+                devices: devices.collect(),
                 id: NodeId(fresh()),
                 cores: names,
-            }
-        };
-        Pool {
-            nodes: nodes.into_iter().map(node).collect(),
-            slots,
+                cpu,
+                ram,
+            });
         }
+        Pool { nodes: made, slots }
     })
 }
 
 fn settings() -> impl Strategy<Value = Settings> {
     let policy = prop_oneof![Just(Policy::Pack), Just(Policy::Spread)];
-    let most = prop::option::weighted(0.4, 1..4_u32);
-    (policy, most).prop_map(|(policy, max_per_device)| Settings {
+    let most = prop::option::weighted(0.3, 1..4_u32);
+    let ageing = prop::option::weighted(0.3, (0..20_u64).prop_map(Duration::from_secs));
+    (policy, most, ageing).prop_map(|(policy, max_per_device, ageing)| Settings {
         policy,
         max_per_device,
+        ageing,
     })
 }
 
 fn requests() -> impl Strategy<Value = Request> {
     let gpus = prop_oneof![
         2 => Just(GpuRequest::None),
-        6 => (1..10_u32).prop_map(|tenths| GpuRequest::Share(Milli(tenths * 100))),
-        6 => (1..4_u32).prop_map(GpuRequest::Whole),
+        4 => (1..10_u32).prop_map(|tenths| GpuRequest::Share(Milli(tenths * 100))),
+        6 => Just(GpuRequest::Share(Milli(0))),
+        5 => (1..4_u32).prop_map(GpuRequest::Whole),
         1 => prop_oneof![
             Just(GpuRequest::Whole(0)),
-            Just(GpuRequest::Share(Milli(0))),
             Just(GpuRequest::Share(Milli::ONE)),
             Just(GpuRequest::Whole(u32::MAX)),
         ],
     ];
-    let cores = prop_oneof![3 => Just(0), 2 => 1..4_u32, 1 => 0..10_u32];
-    (gpus, cores).prop_map(|(gpus, cores)| Request { gpus, cores })
+    let units = |units: u64| MemoryRequest::Bytes(Bytes(units * UNIT / 4));
+    let memory = prop_oneof![
+        3 => Just(MemoryRequest::Uncounted),
+        5 => (1..6_u64).prop_map(move |number| units(number * 4)),
+        3 => (0..18_u64).prop_map(move |number| units(number * 4)),
+        1 => (0..40_u64).prop_map(units),
+        2 => Just(MemoryRequest::Whole),
+    ];
+    let models = prop_oneof![9 => Just(Models::ANY), 1 => (0..8_u64).prop_map(Models)];
+    let device_memory = prop_oneof![19 => Just(0), 1 => 0..18_u64];
+    let cores = prop_oneof![6 => Just(0), 2 => 1..4_u32, 1 => 0..10_u32];
+    let cpu = prop_oneof![9 => Just(0), 1 => 0..5000_u32];
+    let ram = prop_oneof![9 => Just(0), 1 => 0..6_u64];
+    (gpus, memory, models, device_memory, cores, cpu, ram).prop_map(
+        |(gpus, memory, models, device_memory, cores, cpu, ram)| Request {
+            gpus,
+            memory,
+            models,
+            device_memory: Bytes(device_memory * UNIT),
+            cores,
+            cpu: Milli(cpu),
+            ram: Bytes(ram),
+        },
+    )
+}
+
+fn causes() -> impl Strategy<Value = Cause> {
+    prop_oneof![
+        6 => Just(Cause::Own),
+        2 => (0..18_u64).prop_map(|units| Cause::OutOfMemory { peak: Bytes(units * UNIT) }),
+        1 => Just(Cause::Collateral),
+    ]
+}
+
+fn outsides() -> impl Strategy<Value = Outside> {
+    let memory = prop_oneof![2 => Just(0), 2 => 0..8_u64, 1 => 0..20_u64];
+    let share = prop_oneof![3 => Just(0), 1 => 0..11_u32];
+    let whole = prop::bool::weighted(0.1);
+    (memory, share, 0..3_u32, whole).prop_map(|(memory, tenths, attempts, whole)| Outside {
+        memory: Bytes(memory * UNIT / 2),
+        share: Milli(tenths * 100),
+        attempts: if tenths > 0 { attempts } else { 0 },
+        whole,
+    })
 }
 
 fn outcomes() -> impl Strategy<Value = Outcome> {
@@ -127,22 +193,48 @@ fn plans() -> impl Strategy<Value = Plan> {
         1 => Just(Twist::AfterItself),
     ];
     let after = prop_oneof![3 => Just(vec![]), 1 => vec(any::<Index>(), 1..4)];
-    let limit = prop::option::of(any::<u8>());
-    let submit = (requests(), -1..2_i32, 0..3_u32, limit, after, twist).prop_map(
-        |(request, priority, retries, limit, after, twist)| Plan::Submit {
-            request,
-            priority,
-            retries,
-            limit,
-            after,
-            twist,
+    let seconds = || prop::option::of(0..90_u8);
+    let order = (prop_oneof![3 => Just(0), 1 => 0..3_u32], -1..2_i32);
+    let probe = || prop::bool::weighted(0.1);
+    let lengths = (seconds(), seconds());
+    let submit = (requests(), order, 0..3_u32, lengths, probe(), after, twist).prop_map(
+        |(request, (batch, priority), retries, (limit, expected), probe, after, twist)| {
+            Plan::Submit {
+                request,
+                batch,
+                priority,
+                retries,
+                limit,
+                expected,
+                probe,
+                after,
+                twist,
+            }
         },
     );
+    let revise = (any::<Index>(), requests(), seconds(), probe()).prop_map(
+        |(task, request, expected, probe)| Plan::Revise {
+            task,
+            request,
+            expected,
+            probe,
+        },
+    );
+    let index = any::<Index>;
     prop_oneof![
-        12 => submit,
-        10 => (any::<Index>(), outcomes()).prop_map(|(index, outcome)| Plan::End(index, outcome)),
-        1 => (any::<Index>(), 0..4_u32).prop_map(|(index, attempt)| Plan::EndWrongly(index, attempt)),
-        2 => any::<Index>().prop_map(Plan::Cancel),
+        16 => submit,
+        12 => (index(), outcomes(), causes()).prop_map(|(index, outcome, cause)| {
+            Plan::End(index, outcome, cause)
+        }),
+        1 => (index(), 0..4_u32).prop_map(|(index, attempt)| Plan::EndWrongly(index, attempt)),
+        3 => (index(), index(), 0..36_u64).prop_map(|(task, device, halves)| {
+            Plan::Observe(task, device, Bytes(halves * UNIT / 2))
+        }),
+        3 => (index(), outsides()).prop_map(|(device, outside)| Plan::Outside(device, outside)),
+        1 => index().prop_map(Plan::Drain),
+        2 => index().prop_map(Plan::Restore),
+        2 => revise,
+        2 => index().prop_map(Plan::Cancel),
         1 => Just(Plan::CancelUnknown),
         1 => Just(Plan::Hold),
         2 => Just(Plan::Unhold),
@@ -151,17 +243,26 @@ fn plans() -> impl Strategy<Value = Plan> {
 
 const UNKNOWN: TaskId = TaskId::new(RunId(9), 9);
 
+fn seconds(seconds: Option<u8>) -> Option<Duration> {
+    seconds.map(|seconds| Duration::from_secs(seconds.into()))
+}
+
 /// Makes an event of a plan, or nothing if there is no task it could be about.
-fn event(plan: &Plan, model: &Model, number: u32) -> Option<Event> {
+fn event(plan: &Plan, model: &Model, devices: &[DeviceId], number: u32) -> Option<Event> {
     let known = model.known();
     let running = model.running();
     let pick = |index: &Index| (!known.is_empty()).then(|| *index.get(&known));
+    let pick_device = |index: &Index| (!devices.is_empty()).then(|| *index.get(devices));
+    let pick_running = |index: &Index| (!running.is_empty()).then(|| *index.get(&running));
     Some(match plan {
         Plan::Submit {
             request,
+            batch,
             priority,
             retries,
             limit,
+            expected,
+            probe,
             after,
             twist,
         } => {
@@ -178,27 +279,61 @@ fn event(plan: &Plan, model: &Model, number: u32) -> Option<Event> {
             Event::Submit(Submission {
                 id,
                 request: request.clone(),
+                batch: *batch,
                 priority: Priority(*priority),
                 retries: *retries,
-                time_limit: limit.map(|seconds| Duration::from_secs(seconds.into())),
+                time_limit: seconds(*limit),
+                expected: seconds(*expected),
+                probe: *probe,
                 after,
             })
         }
-        Plan::End(index, outcome) => {
-            if running.is_empty() {
-                return None;
-            }
-            let &(task, attempt) = index.get(&running);
+        Plan::End(index, outcome, cause) => {
+            let (task, attempt) = pick_running(index)?;
             Event::Ended {
                 task,
                 attempt,
                 outcome: *outcome,
+                cause: *cause,
             }
         }
         Plan::EndWrongly(index, attempt) => Event::Ended {
             task: pick(index).unwrap_or(UNKNOWN),
             attempt: *attempt,
             outcome: Outcome::Succeeded,
+            cause: Cause::Own,
+        },
+        Plan::Observe(index, device, memory) => {
+            let (task, attempt) = pick_running(index)?;
+            let its_own = model.devices_of(task);
+            Event::Observed {
+                task,
+                attempt,
+                // Now and then one that it is not on.
+                device: if its_own.is_empty() {
+                    pick_device(device)?
+                } else {
+                    *device.get(&its_own)
+                },
+                memory: *memory,
+            }
+        }
+        Plan::Outside(device, outside) => Event::Outside {
+            device: pick_device(device)?,
+            held: *outside,
+        },
+        Plan::Drain(device) => Event::Drain(pick_device(device)?),
+        Plan::Restore(device) => Event::Restore(pick_device(device)?),
+        Plan::Revise {
+            task,
+            request,
+            expected,
+            probe,
+        } => Event::Revise {
+            task: pick(task)?,
+            request: request.clone(),
+            expected: seconds(*expected),
+            probe: *probe,
         },
         Plan::Cancel(index) => Event::Cancel(pick(index)?),
         Plan::CancelUnknown => Event::Cancel(UNKNOWN),
@@ -211,6 +346,8 @@ fn event(plan: &Plan, model: &Model, number: u32) -> Option<Event> {
 struct Pair {
     state: State,
     model: Model,
+    devices: Vec<DeviceId>,
+    drained: BTreeSet<DeviceId>,
     steps: u64,
     events: Vec<Event>,
     effects: Vec<Effect>,
@@ -218,8 +355,11 @@ struct Pair {
 
 impl Pair {
     fn new(pool: &Pool, settings: Settings) -> Self {
+        let devices = pool.nodes.iter().flat_map(|node| &node.devices);
         Self {
             state: State::new(pool, settings).unwrap(),
+            devices: devices.map(|device| device.id).collect(),
+            drained: BTreeSet::new(),
             model: Model::new(pool.clone(), settings),
             steps: 0,
             events: vec![],
@@ -229,15 +369,28 @@ impl Pair {
 
     fn step(&mut self, event: Event) {
         self.steps += 1;
-        let now = Now(Duration::from_secs(self.steps));
+        let now = Duration::from_secs(self.steps);
         let before = self.effects.len();
-        step(&mut self.state, event.clone(), now, &mut self.effects);
+        step(&mut self.state, event.clone(), Now(now), &mut self.effects);
         self.state.check();
-        let wanted = self.model.step(event.clone());
+        let wanted = self.model.step(event.clone(), now);
         assert_eq!(self.effects[before..], wanted[..], "after {event:?}");
+        assert_eq!(self.state.is_stuck(), self.model.is_stuck());
+        match event {
+            Event::Drain(device) => drop(self.drained.insert(device)),
+            Event::Restore(device) => drop(self.drained.remove(&device)),
+            _ => {}
+        }
         self.events.push(event);
+        for effect in &self.effects[before..] {
+            if let Effect::Start { placement, .. } = effect {
+                let mut granted = placement.devices.iter();
+                let drained = granted.any(|granted| self.drained.contains(&granted.device));
+                assert!(!drained, "a drained device was given out");
+            }
+        }
         for task in self.model.known() {
-            let explanation = explain(&self.state, task, now).expect("it is known");
+            let explanation = explain(&self.state, task, Now(now)).expect("it is known");
             assert!(explanation.to_string().starts_with(&task.to_string()));
         }
     }
@@ -245,11 +398,17 @@ impl Pair {
     /// Lets everything come to its end.
     fn drain(&mut self) {
         self.step(Event::Unhold);
+        for device in self.devices.clone() {
+            self.step(Event::Restore(device));
+            let held = Outside::default();
+            self.step(Event::Outside { device, held });
+        }
         while let Some(&(task, attempt)) = self.model.running().first() {
             self.step(Event::Ended {
                 task,
                 attempt,
                 outcome: Outcome::Succeeded,
+                cause: Cause::Own,
             });
         }
     }
@@ -267,7 +426,7 @@ fn cases(default: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(cases(400))]
+    #![proptest_config(cases(2000))]
 
     #[test]
     fn the_scheduler_does_what_the_model_does(
@@ -277,7 +436,7 @@ proptest! {
     ) {
         let mut pair = Pair::new(&pool, settings);
         for (plan, number) in plans.iter().zip(1..) {
-            if let Some(event) = event(plan, &pair.model, number) {
+            if let Some(event) = event(plan, &pair.model, &pair.devices, number) {
                 pair.step(event);
             }
         }

@@ -3,18 +3,32 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use packhorse_model::{Priority, parse_duration};
+use packhorse_model::{Milli, Priority, parse_duration};
 
 use super::error::{LineError, LineProblem};
-use super::options::Options;
+use super::options::{Options, is_name};
 use super::reader::is_blank;
 use crate::excerpt::quoted;
 use crate::nearest::nearest;
 
 /// Every option there is.
-pub(super) const KEYS: [&str; 7] = [
-    "gpus", "cores", "priority", "retries", "timeout", "name", "after",
+pub(super) const KEYS: [&str; 12] = [
+    "gpus",
+    "vram",
+    "signature",
+    "model",
+    "cores",
+    "cpu",
+    "ram",
+    "priority",
+    "retries",
+    "timeout",
+    "name",
+    "after",
 ];
+
+/// A signature is a key in the store and a column on the screen.
+const LONGEST_SIGNATURE: usize = 200;
 
 /// More than this many mistakes in one line are the same mistake again.
 const MOST_PROBLEMS: usize = 8;
@@ -184,6 +198,12 @@ impl Options {
         let quantity = |reason| LineProblem::Quantity { key, reason };
         match key {
             "gpus" => once(&mut self.gpus, key, || value.parse().map_err(quantity)),
+            "vram" => once(&mut self.vram, key, || value.parse().map_err(quantity)),
+            "ram" => once(&mut self.ram, key, || value.parse().map_err(quantity)),
+            "cpu" => once(&mut self.cpu, key, || cpu(value)),
+            "signature" => once(&mut self.signature, key, || signature(value)),
+            "model" if !self.models.is_empty() => Err(LineProblem::Twice { key }),
+            "model" => models(value).map(|models| self.models = models),
             "cores" => once(&mut self.cores, key, || number(key, value)),
             "retries" => once(&mut self.retries, key, || number(key, value)),
             "priority" => once(&mut self.priority, key, || number(key, value).map(Priority)),
@@ -253,9 +273,31 @@ fn number<T: Whole>(key: &'static str, value: &str) -> Result<T, LineProblem> {
     })
 }
 
+/// A share of the cores reads like a share of a GPU.
+fn cpu(value: &str) -> Result<Milli, LineProblem> {
+    value.parse().map_err(|_| LineProblem::Cpu {
+        value: quoted(value.as_bytes()),
+    })
+}
+
+fn signature(value: &str) -> Result<String, LineProblem> {
+    let printable = !value.chars().any(char::is_control);
+    if value.is_empty() || value.len() > LONGEST_SIGNATURE || !printable {
+        return Err(LineProblem::Signature);
+    }
+    Ok(value.to_owned())
+}
+
+fn models(value: &str) -> Result<Vec<String>, LineProblem> {
+    let models: Vec<String> = value.split(',').map(str::to_owned).collect();
+    if models.iter().any(String::is_empty) {
+        return Err(LineProblem::NoModel);
+    }
+    Ok(models)
+}
+
 fn name(value: &str) -> Result<String, LineProblem> {
-    let fits = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if value.is_empty() || !value.chars().all(fits) {
+    if !is_name(value) {
         let name = quoted(value.as_bytes());
         return Err(LineProblem::Name { name });
     }

@@ -1,20 +1,9 @@
-use std::fmt;
-use std::ops::Range;
-
 use packhorse_model::ParseQuantityError;
 
-use crate::excerpt::{Colour, Excerpt, Report};
+use crate::mistake::{Mistake, Problem};
 
 /// A line that cannot be used. The lines after it can.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineError(Box<Inner>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Inner {
-    line: u64,
-    problem: LineProblem,
-    excerpt: Excerpt,
-}
+pub type LineError = Mistake<LineProblem>;
 
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +64,18 @@ pub enum LineProblem {
         /// The largest that is accepted.
         max: i64,
     },
+    /// A value that is no number of cores.
+    #[error("`cpu`: `{value}` is not a number of cores, such as 4, 1.5 or 1/3")]
+    Cpu {
+        /// The value.
+        value: String,
+    },
+    /// A signature that is empty, or cannot be shown.
+    #[error("this cannot be a signature")]
+    Signature,
+    /// A list of models in which one is missing.
+    #[error("`model` is missing a name")]
+    NoModel,
     /// A value that cannot be a task's name.
     #[error("`{name}` cannot be the name of a task")]
     Name {
@@ -97,8 +98,7 @@ pub enum LineProblem {
     },
 }
 
-impl LineProblem {
-    /// What to do about it.
+impl Problem for LineProblem {
     fn hint(&self) -> String {
         let fixed = match self {
             Self::Nul => "remove it, or use --null if NUL bytes separate the commands",
@@ -112,7 +112,12 @@ impl LineProblem {
             Self::NoValue { .. } => "write the options like this: `gpus=0.5 retries=2`",
             Self::Twice { .. } => "keep one of them; a directive counts for the next command only",
             Self::Quantity { key: "timeout", .. } => "write it like this: `timeout=2h30m`",
+            Self::Quantity { key: "vram", .. } => "write it like this: `vram=9G`, or `vram=auto`",
+            Self::Quantity { key: "ram", .. } => "write it like this: `ram=16G`",
             Self::Quantity { .. } => "write it like this: `gpus=0.5`",
+            Self::Cpu { .. } => "write it like this: `cpu=1.5`",
+            Self::Signature => "write a word of at most 200 characters",
+            Self::NoModel => "write it like this: `model=A100` or `model=A100,H100`",
             Self::Number { key, .. } => return format!("write it like this: `{key}=2`"),
             Self::Name { .. } => "a name has letters, digits, `.`, `_` and `-`",
             Self::NameTaken { .. } => "choose another name, so that `after` is clear",
@@ -142,62 +147,14 @@ impl LineProblem {
             Self::NoValue { .. } => "no value",
             Self::UnknownKey { .. } => "unknown option",
             Self::Twice { .. } => "the second time",
-            Self::Quantity { .. } | Self::Number { .. } | Self::Name { .. } => "this value",
+            Self::Quantity { .. }
+            | Self::Number { .. }
+            | Self::Cpu { .. }
+            | Self::Signature
+            | Self::NoModel
+            | Self::Name { .. } => "this value",
             Self::UnknownName { .. } => "unknown name",
             Self::NameTaken { .. } => "taken",
         }
     }
 }
-
-impl LineError {
-    pub(super) fn new(line: u64, text: &[u8], marked: Range<usize>, problem: LineProblem) -> Self {
-        Self(Box::new(Inner {
-            line,
-            problem,
-            excerpt: Excerpt::new(text, marked),
-        }))
-    }
-
-    /// The line it is on, counted from 1.
-    pub fn line(&self) -> u64 {
-        self.0.line
-    }
-
-    /// The character of the line where it begins, counted from 1.
-    pub fn column(&self) -> u64 {
-        self.0.excerpt.column()
-    }
-
-    /// What is wrong.
-    pub fn problem(&self) -> &LineProblem {
-        &self.0.problem
-    }
-
-    /// What to do about it.
-    pub fn hint(&self) -> String {
-        self.0.problem.hint()
-    }
-
-    /// The whole message: what is wrong, the line of `source_name` with a mark
-    /// under the place, and what to do.
-    pub fn render(&self, source_name: &str, colour: Colour) -> String {
-        let report = Report {
-            title: &self.0.problem.to_string(),
-            label: self.0.problem.label(),
-            hint: Some(&self.hint()),
-            source_name,
-            line: self.0.line,
-        };
-        self.0.excerpt.render(&report, colour)
-    }
-}
-
-impl fmt::Display for LineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (line, column) = (self.line(), self.column());
-        write!(f, "line {line}, column {column}: {}", self.0.problem)?;
-        write!(f, "\nhint: {}", self.hint())
-    }
-}
-
-impl std::error::Error for LineError {}

@@ -10,8 +10,9 @@
 //!
 //! A backslash at the end of a line joins it to the next, as in a shell. A
 //! directive `#packhorse KEY=VALUE …` says what the next command needs:
-//! `gpus`, `cores`, `priority`, `retries`, `timeout`, a `name`, and the names
-//! of earlier tasks it comes `after`. A command whose directive is wrong is not
+//! `gpus`, their memory as `vram` and their `model`, `cores`, `cpu`, `ram`,
+//! `priority`, `retries`, `timeout`, the `signature` its memory is remembered
+//! by, a `name`, and the names of earlier tasks it comes `after`. A command whose directive is wrong is not
 //! handed out: half of what was asked for may be the wrong half.
 //!
 //! With [`Separator::Null`] every item is a command exactly as it is.
@@ -26,6 +27,7 @@ mod tests;
 
 pub use error::{LineError, LineProblem};
 pub use options::Options;
+pub(crate) use options::is_name;
 pub use reader::{Entry, Lines};
 
 /// What stands between two commands.

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use packhorse_model::{GpuRequest, Milli, Priority};
+use packhorse_model::{Bytes, GpuRequest, Milli, Priority};
 use proptest::prelude::*;
 
 use super::*;
-use crate::Colour;
+use crate::{Colour, Vram};
 
 mod model;
 
@@ -168,6 +168,7 @@ d
         time_limit: Some(Duration::from_hours(2)),
         name: Some("other".into()),
         after: vec!["prep".into()],
+        ..Options::default()
     };
     assert_eq!(found.len(), 4);
     assert_eq!(found[0].name.as_deref(), Some("prep"));
@@ -177,8 +178,46 @@ d
 }
 
 #[test]
+fn a_directive_says_what_the_memory_and_the_cores_should_be() {
+    let input = "\
+#packhorse vram=9G signature=resnet/50 ram=1.5G
+#packhorse cpu=1.5 model=A100,H100
+a
+#packhorse vram=auto
+b
+";
+    let found: Vec<Options> = read(Separator::Newline, &[input.as_bytes()])
+        .into_iter()
+        .map(|entry| entry.unwrap().options)
+        .collect();
+    let a = Options {
+        vram: Some(Vram::Bytes(Bytes(9 << 30))),
+        signature: Some("resnet/50".into()),
+        ram: Some(Bytes(3 << 29)),
+        cpu: Some(Milli(1500)),
+        models: vec!["A100".into(), "H100".into()],
+        ..Options::default()
+    };
+    assert_eq!(found[0], a);
+    assert_eq!(found[1].vram, Some(Vram::Auto));
+}
+
+#[test]
 fn wrong_directives_are_named_by_line_and_column() {
+    let too_long = format!("#packhorse signature={}\na", "x".repeat(201));
     for (input, column, wanted) in [
+        ("#packhorse vram=9\na", 17, "an amount of memory"),
+        ("#packhorse ram=much\na", 16, "an amount of memory"),
+        (
+            "#packhorse cpu=two\na",
+            16,
+            "`two` is not a number of cores",
+        ),
+        ("#packhorse signature=\na", 22, "cannot be a signature"),
+        (&too_long, 22, "cannot be a signature"),
+        ("#packhorse model=A100,,H100\na", 18, "missing a name"),
+        ("#packhorse model=a model=b\na", 20, "given twice"),
+        ("#packhorse vram=1G vram=2G\na", 20, "given twice"),
         ("#packhorse gpu=1\na", 12, "there is no option `gpu`"),
         ("#packhorse gpus=1.5\na", 17, "`gpus`: `1.5` is not"),
         (

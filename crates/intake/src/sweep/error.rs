@@ -1,8 +1,6 @@
-use std::fmt;
 use std::io;
-use std::ops::Range;
 
-use crate::excerpt::{Colour, Excerpt, Report};
+use crate::mistake::{Mistake, Problem};
 
 /// Why there is no such sweep.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -165,14 +163,7 @@ pub enum ParameterProblem {
 }
 
 /// A place in the template that cannot be filled in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TemplateError(Box<Inner>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Inner {
-    problem: TemplateProblem,
-    excerpt: Excerpt,
-}
+pub type TemplateError = Mistake<TemplateProblem>;
 
 /// What is wrong with a place in the template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -220,7 +211,7 @@ pub enum TemplateProblem {
     },
 }
 
-impl TemplateProblem {
+impl Problem for TemplateProblem {
     fn hint(&self) -> String {
         match self {
             Self::Unclosed | Self::Nested => "write {{ for a literal brace".to_owned(),
@@ -259,6 +250,10 @@ impl TemplateProblem {
             Self::Unknown { .. } => "no values for it",
         }
     }
+
+    fn place(_line: u64, column: u64) -> String {
+        format!("template, column {column}")
+    }
 }
 
 /// Whether a person would call a parameter so.
@@ -266,53 +261,6 @@ fn is_plain(name: &str) -> bool {
     name.chars()
         .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
 }
-
-impl TemplateError {
-    pub(super) fn new(template: &str, place: Range<usize>, problem: TemplateProblem) -> Self {
-        Self(Box::new(Inner {
-            problem,
-            excerpt: Excerpt::new(template.as_bytes(), place),
-        }))
-    }
-
-    /// The character of the template where it begins, counted from 1.
-    pub fn column(&self) -> u64 {
-        self.0.excerpt.column()
-    }
-
-    /// What is wrong.
-    pub fn problem(&self) -> &TemplateProblem {
-        &self.0.problem
-    }
-
-    /// What to do about it.
-    pub fn hint(&self) -> String {
-        self.0.problem.hint()
-    }
-
-    /// The whole message: what is wrong, the template with a mark under the
-    /// place, and what to do.
-    pub fn render(&self, source_name: &str, colour: Colour) -> String {
-        let report = Report {
-            title: &self.0.problem.to_string(),
-            label: self.0.problem.label(),
-            hint: Some(&self.hint()),
-            source_name,
-            line: 1,
-        };
-        self.0.excerpt.render(&report, colour)
-    }
-}
-
-impl fmt::Display for TemplateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (column, problem) = (self.column(), &self.0.problem);
-        write!(f, "template, column {column}: {problem}")?;
-        write!(f, "\nhint: {}", self.hint())
-    }
-}
-
-impl std::error::Error for TemplateError {}
 
 /// Why a sweep could not be written.
 #[derive(Debug, thiserror::Error)]

@@ -27,6 +27,7 @@ mod grid;
 mod logarithmic;
 mod parameter;
 mod permutation;
+pub(crate) mod pieces;
 mod range;
 mod template;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
 use super::error::{TemplateError, TemplateProblem};
+use super::pieces::{Piece, Unnamed, pieces};
 use crate::excerpt::quoted;
 
 /// A command with places for values, in the language of Python's `str.format`:
@@ -14,47 +15,11 @@ pub struct Template {
     pub(super) pieces: Vec<Piece>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
-    Literal(String),
-    Placeholder {
-        name: String,
-        /// From its `{` to its `}`.
-        place: Range<usize>,
-    },
-}
-
 impl Template {
     /// Reads a template.
     pub fn parse(source: &str) -> Result<Self, TemplateError> {
-        let mut pieces = Vec::new();
-        let mut literal = String::new();
-        let mut at = 0;
-        while let Some(found) = source[at..].find(['{', '}']) {
-            let brace = at + found;
-            literal.push_str(&source[at..brace]);
-            let rest = &source[brace..];
-            if rest.starts_with("{{") || rest.starts_with("}}") {
-                literal.push_str(&rest[..1]);
-                at = brace + 2;
-                continue;
-            }
-            let (name, end) = placeholder(rest).map_err(|(place, problem)| {
-                TemplateError::new(source, brace + place.start..brace + place.end, problem)
-            })?;
-            if !literal.is_empty() {
-                pieces.push(Piece::Literal(std::mem::take(&mut literal)));
-            }
-            at = brace + end;
-            pieces.push(Piece::Placeholder {
-                name: name.to_owned(),
-                place: brace..at,
-            });
-        }
-        literal.push_str(&source[at..]);
-        if !literal.is_empty() {
-            pieces.push(Piece::Literal(literal));
-        }
+        let pieces = pieces(source, Unnamed::Refused)
+            .map_err(|(place, problem)| TemplateError::new(1, source.as_bytes(), place, problem))?;
         Ok(Self {
             source: source.to_owned(),
             pieces,
@@ -87,38 +52,8 @@ impl Template {
             nearest: nearest.map(str::to_owned),
             dollar: self.source[..place.start].ends_with('$'),
         };
-        TemplateError::new(&self.source, place, problem)
+        TemplateError::new(1, self.source.as_bytes(), place, problem)
     }
-}
-
-/// The name in the placeholder that `text` begins with, and where it ends.
-fn placeholder(text: &str) -> Result<(&str, usize), (Range<usize>, TemplateProblem)> {
-    if text.starts_with('}') {
-        return Err((0..1, TemplateProblem::Single));
-    }
-    let Some(end) = text[1..].find(['{', '}']).map(|end| end + 1) else {
-        return Err((0..1, TemplateProblem::Unclosed));
-    };
-    let inside = &text[1..end];
-    let (name, rest) = match inside.find(['.', '[', '!', ':']) {
-        Some(special) => inside.split_at(special),
-        None => (inside, ""),
-    };
-    if text[end..].starts_with('{') {
-        return Err((0..1, TemplateProblem::Nested));
-    }
-    if name.bytes().all(|b| b.is_ascii_digit()) {
-        return Err((0..end + 1, TemplateProblem::Positional));
-    }
-    let special = 1 + name.len()..end;
-    let owned = quoted(name.as_bytes());
-    let problem = match rest.bytes().next() {
-        None => return Ok((name, end + 1)),
-        Some(b':') => TemplateProblem::Format { name: owned },
-        Some(b'!') => TemplateProblem::Conversion { name: owned },
-        Some(_) => TemplateProblem::Attribute { name: owned },
-    };
-    Err((special, problem))
 }
 
 #[cfg(test)]

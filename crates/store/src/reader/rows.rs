@@ -1,7 +1,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use packhorse_model::{Command, Outcome, Priority, RunId, TaskId};
+use packhorse_model::{Bytes, Command, Milli, Outcome, Priority, RunId, TaskId};
 use rusqlite::Row;
 
 use crate::{Overrides, RunUuid, UnixMicros, columns};
@@ -88,14 +88,14 @@ pub struct StoredTask {
     pub after: Vec<u32>,
     /// How it came out; `None` while it waits or runs.
     pub outcome: Option<Outcome>,
-    /// The number of its last attempt; 0 if it has had none.
+    /// The number of its last attempt; 0 if it has had none, or only a probe.
     pub attempts: u32,
 }
 
 /// An attempt as it is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// Which one, counted from 1.
+    /// Which one, counted from 1; 0 is a probe.
     pub attempt: u32,
     /// When it started; `None` if it could not be.
     pub started: Option<UnixMicros>,
@@ -107,6 +107,10 @@ pub struct Attempt {
     pub device: Option<String>,
     /// What there is to say beyond the outcome.
     pub message: Option<String>,
+    /// The most memory it was seen to hold of any of its GPUs.
+    pub peak: Option<Bytes>,
+    /// What was made of it, such as why it runs again and with what.
+    pub note: Option<String>,
 }
 
 /// A task with its last attempt.
@@ -185,6 +189,10 @@ impl StoredTask {
         let time_limit: Option<i64> = row.get(9)?;
         let after = row.get_ref(10)?.as_blob_or_null()?;
         let attempts: Option<u32> = row.get(12)?;
+        let vram: Option<i64> = row.get(13)?;
+        let cpu: Option<u32> = row.get(14)?;
+        let ram: Option<i64> = row.get(15)?;
+        let folder: Option<Vec<u8>> = row.get(18)?;
         Ok(Self {
             id: columns::task_id(row.get(0)?),
             outcome: columns::outcome(row.get(1)?, row.get(2)?),
@@ -196,6 +204,12 @@ impl StoredTask {
                 priority: priority.map(Priority),
                 retries: row.get(8)?,
                 time_limit: time_limit.map(columns::time_limit),
+                vram: vram.map(columns::vram),
+                cpu: cpu.map(Milli),
+                ram: ram.map(columns::bytes),
+                model: row.get(16)?,
+                signature: row.get(17)?,
+                folder: folder.map(columns::path),
             },
             after: after.map(columns::after).unwrap_or_default(),
             attempts: attempts.unwrap_or(0),
@@ -208,6 +222,7 @@ impl Attempt {
         let time = |name: &str| row.get::<_, Option<i64>>(name).map(|at| at.map(UnixMicros));
         let outcome: Option<i64> = row.get("outcome")?;
         let detail = row.get("detail")?;
+        let peak: Option<i64> = row.get("peak")?;
         Ok(Self {
             attempt: row.get("attempt")?,
             started: time("started")?,
@@ -215,6 +230,8 @@ impl Attempt {
             outcome: outcome.and_then(|code| columns::outcome(code, detail)),
             device: row.get("device")?,
             message: row.get("message")?,
+            peak: peak.map(columns::bytes),
+            note: row.get("note")?,
         })
     }
 }

@@ -5,6 +5,7 @@ use packhorse_model::{Outcome, RunId};
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, Statement, params};
 
+use super::peaks::Peaks;
 use crate::columns::{self, code};
 use crate::schema::TALLY;
 use crate::{End, NewRun, NewTask, Record, Start, Verdict};
@@ -44,21 +45,22 @@ impl<'db> Statements<'db> {
             commit: db.prepare("COMMIT")?,
             task: db.prepare(
                 "INSERT OR REPLACE INTO task (id, outcome, words, name, gpus, cores, priority, \
-                 retries, time_limit, after, command) \
-                 VALUES (?1, 2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                 retries, time_limit, after, command, vram, cpu, ram, model, signature, folder) \
+                 VALUES (?1, 2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
             )?,
             attempt: db.prepare(
                 "INSERT OR REPLACE INTO attempt (task, attempt, started, device, ended, outcome, \
-                 detail, message) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                 detail, message, peak, note) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             )?,
             start: db.prepare(
                 "INSERT OR REPLACE INTO attempt (task, attempt, started, device) \
                  VALUES (?1, ?2, ?3, ?4)",
             )?,
             ended: db.prepare(
-                "INSERT INTO attempt (task, attempt, ended, outcome, detail, message) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET ended = ?3, \
-                 outcome = ?4, detail = ?5, message = ?6",
+                "INSERT INTO attempt (task, attempt, ended, outcome, detail, message, peak, note) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO UPDATE SET ended = ?3, \
+                 outcome = ?4, detail = ?5, message = ?6, peak = ?7, note = ?8",
             )?,
             outcome: db.prepare("UPDATE task SET outcome = ?2, detail = ?3 WHERE id = ?1")?,
         })
@@ -75,6 +77,7 @@ impl<'db> Statements<'db> {
 
     fn apply(&mut self, records: &[Record]) -> Result<(), Refusal> {
         let mut starts = Starts::new();
+        let mut peaks = Peaks::new(self.db, self.run);
         for record in records {
             match record {
                 Record::NewRun(run) => self.new_run(run)?,
@@ -98,6 +101,13 @@ impl<'db> Statements<'db> {
                 }
                 Record::TaskFinished { task, outcome } => self.outcome(*task, *outcome)?,
                 Record::Reopened { tasks } => self.reopen(tasks)?,
+                Record::Peak(peak) => peaks.add(peak)?,
+                Record::Drained { device, reason, at } => {
+                    let sql = "INSERT OR IGNORE INTO drained (device, reason, at, run) \
+                               VALUES (?1, ?2, ?3, ?4)";
+                    self.db
+                        .execute(sql, params![device, reason, at.0, self.run.0])?;
+                }
                 Record::InputComplete => {
                     let sql = "UPDATE run SET input_complete = 1 WHERE id = ?1";
                     self.db.execute(sql, [self.run.0])?;
@@ -110,6 +120,7 @@ impl<'db> Statements<'db> {
                 }
             }
         }
+        peaks.trim()?;
         self.started(&mut starts)
     }
 
@@ -162,6 +173,13 @@ impl<'db> Statements<'db> {
         row.raw_bind_parameter(8, limit.map(columns::time_limit_millis))?;
         row.raw_bind_parameter(9, columns::after_bytes(&task.after))?;
         row.raw_bind_parameter(10, &*command)?;
+        row.raw_bind_parameter(11, own.and_then(|own| own.vram).map(columns::vram_column))?;
+        row.raw_bind_parameter(12, own.and_then(|own| own.cpu).map(|cpu| cpu.0))?;
+        row.raw_bind_parameter(13, own.and_then(|own| own.ram).map(columns::bytes_column))?;
+        row.raw_bind_parameter(14, own.and_then(|own| own.model.as_deref()))?;
+        row.raw_bind_parameter(15, own.and_then(|own| own.signature.as_deref()))?;
+        let folder = own.and_then(|own| own.folder.as_deref());
+        row.raw_bind_parameter(16, folder.map(|path| path.as_os_str().as_bytes()))?;
         row.raw_execute()?;
         Ok(())
     }
@@ -172,11 +190,20 @@ impl<'db> Statements<'db> {
         let key = columns::task_key(self.run, end.task);
         let code = columns::outcome_code(end.outcome);
         let (detail, message) = (end.outcome.detail(), end.message.as_deref());
+        let (peak, note) = (end.peak.map(columns::bytes_column), end.note.as_deref());
         let Some(start) = start else {
-            let row = &mut self.ended;
             bind(
-                row,
-                &[&key, &end.attempt, &end.at.0, &code, &detail, &message],
+                &mut self.ended,
+                &[
+                    &key,
+                    &end.attempt,
+                    &end.at.0,
+                    &code,
+                    &detail,
+                    &message,
+                    &peak,
+                    &note,
+                ],
             )?;
             return Ok(());
         };
@@ -193,6 +220,8 @@ impl<'db> Statements<'db> {
                 &code,
                 &detail,
                 &message,
+                &peak,
+                &note,
             ],
         )?;
         Ok(())

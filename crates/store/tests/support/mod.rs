@@ -67,6 +67,8 @@ pub fn ended(task: u32, attempt: u32, outcome: Outcome, verdict: Verdict) -> Rec
         at: UnixMicros(2_000_000 + i64::from(attempt)),
         outcome,
         message: None,
+        peak: None,
+        note: None,
         verdict,
     })
 }

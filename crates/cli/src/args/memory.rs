@@ -1,0 +1,159 @@
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{OutputArgs, PoolArgs, TaskArgs};
+
+/// Run the rows of a CSV file, by priority and GPU memory.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Columns: Directory, Executable, Filename, Epochs, Priority; and, if they are
+there, Memory, GPUs, Timeout, Retries, Name. A row runs
+`EXECUTABLE FILENAME --epochs=EPOCHS --id=NUMBER` in its directory; the lower
+its priority, the earlier. The file is not changed unless --consume is given.")]
+pub struct CsvArgs {
+    /// The file
+    #[arg(value_name = "FILE", required_unless_present = "csv")]
+    pub file: Option<PathBuf>,
+
+    /// The same, as the original has it
+    #[arg(long, value_name = "FILE", conflicts_with = "file", hide = true)]
+    pub csv: Option<PathBuf>,
+
+    /// How many rows make a batch; rows are sorted by priority within each
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub num: u32,
+
+    /// The row that names the columns, counted from 0, or None if there is none
+    #[arg(long, value_name = "ROW", default_value = "0")]
+    pub header: String,
+
+    /// The number of the first task's --id [default: where the last run stopped]
+    #[arg(long, value_name = "N")]
+    pub id: Option<u64>,
+
+    /// Take rows out of the file once they have succeeded
+    #[arg(long)]
+    pub consume: bool,
+
+    /// How many epochs a task of unknown shape is measured for first; 0: none
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub probe_epochs: u32,
+
+    /// The Python for rows whose executable is -1
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    pub python: String,
+
+    /// What each task needs.
+    #[command(flatten)]
+    pub task: TaskArgs,
+    /// Where tasks run.
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// What is shown.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Measure a command: peak GPU memory, utilisation and time.
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// The command
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+
+    /// What it is remembered by, instead of its shape
+    #[arg(long, value_name = "KEY")]
+    pub signature: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Where it runs.
+    #[command(flatten)]
+    pub pool: PoolArgs,
+}
+
+/// Show what was learned of commands, or forget it.
+#[derive(Debug, Args)]
+pub struct PeaksArgs {
+    /// Only what has this in its name
+    #[arg(value_name = "TEXT")]
+    pub text: Option<String>,
+
+    /// Forget what is shown
+    #[arg(long)]
+    pub forget: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Control NVIDIA's Multi-Process Service.
+#[derive(Debug, Args)]
+pub struct MpsArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: MpsVerb,
+}
+
+/// What to do with MPS.
+#[derive(Debug, Subcommand)]
+pub enum MpsVerb {
+    /// Start a control daemon for each GPU
+    Start(MpsGpus),
+    /// Show the daemons, their servers and clients
+    Status(MpsStatus),
+    /// End the daemons that were started here
+    Stop(MpsGpus),
+}
+
+/// Which GPUs.
+#[derive(Debug, Args)]
+pub struct MpsGpus {
+    /// The GPUs [default: all]
+    #[arg(long, value_name = "IDS", num_args = 1..)]
+    pub gpus: Vec<String>,
+}
+
+/// How to show it.
+#[derive(Debug, Args)]
+pub struct MpsStatus {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show what would run where and when.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Files with commands; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// How long a task takes of which nothing is known
+    #[arg(long, value_name = "TIME", value_parser = packhorse_model::parse_duration)]
+    pub assume: Option<std::time::Duration>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// What each task needs.
+    #[command(flatten)]
+    pub task: TaskArgs,
+    /// Where tasks run.
+    #[command(flatten)]
+    pub pool: PoolArgs,
+}
+
+/// Tell why a task waits.
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    /// Which task: 12.3, or 3 for the third task of the latest run
+    #[arg(value_name = "TASK")]
+    pub task: String,
+}

@@ -1,0 +1,184 @@
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use packhorse_gpu::mps::{Daemon, Ownership, ServerState, Status};
+use packhorse_gpu::{Config, Device, Driver, Vendor};
+use packhorse_model::Exit;
+use packhorse_store::Home;
+use serde_json::{Value, json};
+
+use super::table::table;
+use crate::args::{MpsArgs, MpsVerb};
+use crate::{complain, wording};
+
+/// How long clients have to leave when a daemon is ended.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// `packhorse mps`
+pub fn mps(args: &MpsArgs) -> anyhow::Result<Exit> {
+    let config = Config::from_env();
+    match &args.verb {
+        MpsVerb::Start(which) => start(&config, &gpus(&config, &which.gpus)?),
+        MpsVerb::Stop(which) => stop(&config, &gpus(&config, &which.gpus)?),
+        MpsVerb::Status(how) => status(&config, &gpus(&config, &[])?, how.json),
+    }
+}
+
+/// A GPU and the folder of its daemon.
+struct Gpu {
+    index: u32,
+    uuid: String,
+    folder: PathBuf,
+}
+
+/// The GPUs that are meant.
+fn gpus(config: &Config, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
+    let home = Home::locate()?;
+    let driver = Driver::detect(config)?;
+    if driver.vendor() == Some(Vendor::Amd) {
+        bail!("MPS is NVIDIA's, and these GPUs are AMD's");
+    }
+    let devices = driver.devices()?;
+    let wanted: Vec<&str> = wanted
+        .iter()
+        .flat_map(|ids| ids.split(','))
+        .filter(|id| !id.is_empty() && *id != "all")
+        .collect();
+    let is = |device: &Device, id: &str| {
+        device.index.to_string() == id || device.uuid.as_deref() == Some(id)
+    };
+    for id in &wanted {
+        if !devices.iter().any(|device| is(device, id)) {
+            bail!("there is no GPU {id}\nhint: `packhorse gpus` lists them");
+        }
+    }
+    let chosen = devices
+        .iter()
+        .filter(|device| wanted.is_empty() || wanted.iter().any(|id| is(device, id)));
+    let gpus: Vec<Gpu> = chosen
+        .filter_map(|device| {
+            let uuid = device.uuid.clone()?;
+            Some(Gpu {
+                index: device.index,
+                folder: home.path().join("mps").join(&uuid),
+                uuid,
+            })
+        })
+        .collect();
+    if gpus.is_empty() {
+        bail!("there is no NVIDIA GPU here");
+    }
+    Ok(gpus)
+}
+
+fn start(config: &Config, gpus: &[Gpu]) -> anyhow::Result<Exit> {
+    if let Some(theirs) = Daemon::theirs(config) {
+        complain(&format!(
+            "somebody else runs a daemon at {}: it is used, and none is started",
+            theirs.pipes().display()
+        ));
+        return Ok(Exit::Success);
+    }
+    for gpu in gpus {
+        let daemon = Daemon::start(config, &gpu.folder, &gpu.uuid)?;
+        complain(&format!("GPU {}: {}", gpu.index, process(daemon.pid())));
+    }
+    complain("hint: `packhorse run --mps` starts and ends them by itself");
+    Ok(Exit::Success)
+}
+
+fn stop(config: &Config, gpus: &[Gpu]) -> anyhow::Result<Exit> {
+    for gpu in gpus {
+        let daemon = Daemon::ours(config, &gpu.folder);
+        if daemon.is_running()? {
+            daemon.quit(FAREWELL)?;
+            complain(&format!("GPU {}: ended", gpu.index));
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn process(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "running".to_owned(), |pid| format!("process {pid}"))
+}
+
+fn status(config: &Config, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exit> {
+    let mut found: Vec<(String, Daemon, Status)> = Vec::new();
+    for gpu in gpus {
+        let daemon = Daemon::ours(config, &gpu.folder);
+        if daemon.is_running()? {
+            let status = daemon.status()?;
+            found.push((gpu.index.to_string(), daemon, status));
+        }
+    }
+    if let Some(daemon) = Daemon::theirs(config) {
+        let status = daemon.status()?;
+        found.push(("all".to_owned(), daemon, status));
+    }
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        let values: Vec<Value> = found.iter().map(as_value).collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&values)?)?;
+        return Ok(Exit::Success);
+    }
+    if found.is_empty() {
+        writeln!(out, "no MPS daemon is running")?;
+        return Ok(Exit::Success);
+    }
+    let mut shown = table(["GPU", "DAEMON", "OWNER", "THREADS", "SERVERS"], &[1, 3]);
+    for (gpu, daemon, status) in &found {
+        let servers: Vec<String> = status
+            .servers
+            .iter()
+            .map(|server| {
+                let clients = wording::count(server.clients.len() as u128, "client");
+                format!("{} {}, {clients}", server.pid, word(&server.state))
+            })
+            .collect();
+        shown.add_row([
+            gpu.clone(),
+            status
+                .pid
+                .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+            owner(daemon).to_owned(),
+            status
+                .threads
+                .map_or_else(|| "-".to_owned(), |threads| threads.to_string()),
+            if servers.is_empty() {
+                "none yet".to_owned()
+            } else {
+                servers.join("; ")
+            },
+        ]);
+    }
+    writeln!(out, "{shown}")?;
+    Ok(Exit::Success)
+}
+
+fn owner(daemon: &Daemon) -> &'static str {
+    match daemon.ownership() {
+        Ownership::Ours => "packhorse",
+        Ownership::Theirs => "somebody else",
+    }
+}
+
+fn word(state: &ServerState) -> String {
+    format!("{state:?}").to_lowercase()
+}
+
+fn as_value((gpu, daemon, status): &(String, Daemon, Status)) -> Value {
+    json!({
+        "gpu": gpu,
+        "owner": owner(daemon),
+        "pipes": daemon.pipes(),
+        "pid": status.pid,
+        "thread_percentage": status.threads.map(|threads| threads.0),
+        "servers": status.servers.iter().map(|server| json!({
+            "pid": server.pid,
+            "state": word(&server.state),
+            "clients": server.clients,
+        })).collect::<Vec<_>>(),
+    })
+}

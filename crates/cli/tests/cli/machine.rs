@@ -1,0 +1,53 @@
+//! A machine with GPUs that are pretended, behind the real NVML calls.
+
+use std::process::Command;
+
+use packhorse_fake_nvml::{FakeDevice, STATE_VARIABLE, State, fake_cuda_path, library_path};
+
+use crate::support::{Done, Running, World, finish};
+
+/// A machine with a pretended driver.
+pub struct Machine {
+    pub world: World,
+    pub state: State,
+}
+
+impl Machine {
+    /// With so many GPUs of NVIDIA's.
+    pub fn new(gpus: u32) -> Self {
+        let world = World::new();
+        let state = State::new(world.work().join("state"));
+        for index in 0..gpus {
+            state.device(&FakeDevice::new(index));
+        }
+        Self { world, state }
+    }
+
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.world.command(words);
+        command
+            .env("PACKHORSE_NVML_LIBRARY", library_path())
+            .env(STATE_VARIABLE, self.state.path())
+            .env("PACKHORSE_SYSFS", self.world.work().join("sys"));
+        command
+    }
+
+    pub fn packhorse(&self, words: &[&str]) -> Done {
+        finish(self.command(words))
+    }
+
+    /// Starts `packhorse` with pipes to talk to it.
+    pub fn start(&self, words: &[&str]) -> Running {
+        Running::start(self.command(words))
+    }
+}
+
+/// A task that takes so much memory, and holds it until the file is there.
+pub fn holding(peak: &str, gate: &str) -> String {
+    taking(&format!("--peak {peak} --hold-until-exists {gate}"))
+}
+
+/// A task that takes memory and ends.
+pub fn taking(options: &str) -> String {
+    format!("{} {options}", fake_cuda_path().display())
+}

@@ -1,0 +1,230 @@
+//! One device's account: who of ours is on it, and what others hold there.
+
+use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Request};
+
+use crate::cores::CoreSet;
+use crate::queue::Demand;
+use crate::tasks::Handle;
+use crate::time::{Ends, Moment};
+use crate::{DeviceSpec, Outside, Settings};
+
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceLedger {
+    pub(crate) id: DeviceId,
+    pub(crate) node: usize,
+    pub(crate) near: CoreSet,
+    /// How much memory it has; 0 if nobody knows.
+    pub(crate) capacity: Bytes,
+    pub(crate) model: u8,
+    pub(crate) drained: bool,
+    pub(crate) outside: Outside,
+    /// Our attempts on it, in no order that means anything.
+    pub(crate) tenants: Vec<Tenant>,
+    /// What those hold together.
+    pub(crate) load: Load,
+}
+
+/// An attempt on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tenant {
+    pub(crate) task: Handle,
+    pub(crate) share: Milli,
+    pub(crate) promised: Bytes,
+    /// What the driver shows that it holds.
+    pub(crate) observed: Bytes,
+    /// Whether it has the device to itself.
+    pub(crate) whole: bool,
+    pub(crate) ends: Ends,
+}
+
+/// What attempts hold of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) share: Milli,
+    pub(crate) memory: Bytes,
+    pub(crate) attempts: u32,
+    pub(crate) whole: bool,
+}
+
+/// Whether an attempt has its devices to itself.
+pub(crate) fn is_whole(request: &Request) -> bool {
+    matches!(request.gpus, GpuRequest::Whole(_)) || request.memory == MemoryRequest::Whole
+}
+
+impl Tenant {
+    /// How much memory it counts for.
+    pub(crate) fn memory(&self) -> Bytes {
+        self.promised.max(self.observed)
+    }
+}
+
+impl Load {
+    pub(crate) fn add(&mut self, tenant: &Tenant) {
+        self.share.0 += tenant.share.0;
+        // A driver may show anything.
+        self.memory.0 = self.memory.0.saturating_add(tenant.memory().0);
+        self.attempts += 1;
+        self.whole |= tenant.whole;
+    }
+
+    /// All of `tenants` together.
+    pub(crate) fn of<'a>(tenants: impl IntoIterator<Item = &'a Tenant>) -> Self {
+        let mut load = Self::default();
+        tenants.into_iter().for_each(|tenant| load.add(tenant));
+        load
+    }
+}
+
+impl DeviceLedger {
+    pub(crate) fn new(spec: &DeviceSpec, node: usize, near: CoreSet) -> Self {
+        Self {
+            id: spec.id,
+            node,
+            near,
+            capacity: spec.memory,
+            model: spec.model,
+            drained: false,
+            outside: Outside::default(),
+            tenants: Vec::new(),
+            load: Load::default(),
+        }
+    }
+
+    pub(crate) fn enter(&mut self, tenant: Tenant) {
+        self.load.add(&tenant);
+        self.tenants.push(tenant);
+    }
+
+    pub(crate) fn leave(&mut self, task: Handle) {
+        self.tenants.retain(|tenant| tenant.task != task);
+        self.load = Load::of(&self.tenants);
+    }
+
+    /// Takes note of what `task` holds. Whether that changes anything.
+    pub(crate) fn observe(&mut self, task: Handle, memory: Bytes) -> bool {
+        let Some(tenant) = self.tenants.iter_mut().find(|tenant| tenant.task == task) else {
+            return false;
+        };
+        tenant.observed = memory;
+        let before = self.load;
+        self.load = Load::of(&self.tenants);
+        self.load != before
+    }
+
+    /// What is promised of its memory.
+    pub(crate) fn promised(&self) -> Bytes {
+        Bytes(self.tenants.iter().map(|tenant| tenant.promised.0).sum())
+    }
+
+    /// What is taken of its memory, by us and by others.
+    pub(crate) fn taken(&self) -> Bytes {
+        Bytes(self.load.memory.0.saturating_add(self.outside.memory.0))
+    }
+
+    /// What is taken of its shares, by us and by others.
+    pub(crate) fn used(&self) -> Milli {
+        Milli(self.load.share.0.saturating_add(self.outside.share.0))
+    }
+
+    /// How full it is in thousandths: by its share or its memory, whichever is
+    /// fuller.
+    pub(crate) fn fullness(&self) -> u64 {
+        // Past this a device is more than full, whatever there is of it.
+        let taken = self.taken().0.min(u64::MAX / 1000) * 1000;
+        let memory = taken.checked_div(self.capacity.0).unwrap_or(0);
+        memory.max(self.used().0.into())
+    }
+
+    /// How many attempts are on it, others' included.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.load.attempts.saturating_add(self.outside.attempts)
+    }
+
+    /// How much memory one more attempt could be promised there now; nothing if
+    /// it could not be there at all.
+    pub(crate) fn headroom(&self, settings: Settings, request: &Request) -> Option<Bytes> {
+        if self.drained {
+            return None;
+        }
+        self.room(self.load, self.outside, settings, request)
+    }
+
+    /// The same if none of our attempts were there.
+    pub(crate) fn reach(&self, settings: Settings, request: &Request) -> Option<Bytes> {
+        if self.drained {
+            return None;
+        }
+        self.room(Load::default(), self.outside, settings, request)
+    }
+
+    /// The same if nobody's processes were there, and drained or not.
+    pub(crate) fn size(&self, settings: Settings, request: &Request) -> Option<Bytes> {
+        self.room(Load::default(), Outside::default(), settings, request)
+    }
+
+    /// The same beside this `load` of ours and this of `outside`.
+    pub(crate) fn room(
+        &self,
+        load: Load,
+        outside: Outside,
+        settings: Settings,
+        request: &Request,
+    ) -> Option<Bytes> {
+        let suits = request.models.contains(self.model) && self.capacity >= request.device_memory;
+        if !suits || load.whole || outside.whole {
+            return None;
+        }
+        let attempts = load.attempts.saturating_add(outside.attempts);
+        if settings.max_per_device.is_some_and(|most| attempts >= most) {
+            return None;
+        }
+        if is_whole(request) && (attempts > 0 || outside.share > Milli(0)) {
+            return None;
+        }
+        let used = u64::from(load.share.0) + u64::from(outside.share.0);
+        if used + u64::from(request.gpus.share().0) > u64::from(Milli::ONE.0) {
+            return None;
+        }
+        match request.memory {
+            MemoryRequest::Uncounted => Some(Bytes(u64::MAX)),
+            MemoryRequest::Whole => {
+                // A desktop's few windows do not count as company.
+                let company = u128::from(outside.memory.0) * 20 > u128::from(self.capacity.0);
+                (!company).then_some(Bytes(u64::MAX))
+            }
+            MemoryRequest::Bytes(_) => {
+                let taken = load.memory.0.saturating_add(outside.memory.0);
+                (self.capacity > Bytes(0)).then(|| Bytes(self.capacity.0.saturating_sub(taken)))
+            }
+        }
+    }
+
+    /// When there will be room for `demand`, if our attempts end when they
+    /// should.
+    pub(crate) fn ready(&self, settings: Settings, demand: &Demand, now: Moment) -> Moment {
+        let fits = |load| {
+            self.room(load, self.outside, settings, &demand.request)
+                .is_some_and(|room| room >= demand.memory())
+        };
+        let mut load = self.load;
+        let mut rest = self.tenants.iter().map(|tenant| tenant.ends.at(now)).min();
+        let mut when = now;
+        while !fits(load) {
+            // Those who end at the same moment go together.
+            let Some(next) = rest.filter(|&next| next != Moment::NEVER) else {
+                return Moment::NEVER;
+            };
+            when = next;
+            rest = None;
+            load = Load::default();
+            for tenant in &self.tenants {
+                let end = tenant.ends.at(now);
+                if end > when {
+                    load.add(tenant);
+                    rest = Some(rest.map_or(end, |rest| rest.min(end)));
+                }
+            }
+        }
+        when
+    }
+}

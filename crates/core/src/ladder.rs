@@ -1,0 +1,119 @@
+//! Whether a task gets another attempt, and what it is given then.
+//!
+//! ```text
+//!  failed by itself ─────▶ a retry, if one is left
+//!  another one's doing ──▶ again, without using up a retry; 16 times at most
+//!  out of memory ────────▶ half as much again, or a quarter more than was seen
+//!                          ─▶ its devices to itself ─▶ devices with more memory
+//!                          ─▶ over; no retry is used up on the way
+//! ```
+
+use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Outcome, Request};
+
+use crate::learn::round_up;
+use crate::refusal::impossible;
+use crate::state::{Running, State};
+use crate::{Again, Cause};
+
+/// More often than this, another one's doing is as good as its own.
+const MOST_COLLATERAL: u8 = 16;
+
+/// What comes after an attempt.
+pub(crate) enum Next {
+    /// The task is over.
+    Finish(Outcome),
+    /// It goes back in line.
+    Again(Again),
+    /// It goes back in line, and needs something else.
+    Otherwise(Again, Request),
+}
+
+/// What comes after `ended`.
+pub(crate) fn next(state: &State, ended: &Running, outcome: Outcome, cause: Cause) -> Next {
+    let record = state.tasks.get(ended.task);
+    if ended.attempt == 0 {
+        // The task itself has not run: whatever its probe did, it has not
+        // succeeded.
+        return if ended.stopping || outcome == Outcome::Interrupted {
+            Next::Finish(Outcome::Interrupted)
+        } else {
+            Next::Again(Again::Probed)
+        };
+    }
+    // An attempt's number has to stay a u32, however many were asked for.
+    if ended.stopping || outcome.is_success() || ended.attempt == u32::MAX {
+        return Next::Finish(outcome);
+    }
+    match cause {
+        Cause::Collateral if record.collateral < MOST_COLLATERAL => {
+            return Next::Again(Again::Collateral);
+        }
+        Cause::OutOfMemory { peak } if outcome.is_worth_retrying() => {
+            let request = &state.queue.demand(ended.class).request;
+            if request.gpus != GpuRequest::None {
+                return match more_memory(state, ended, request, peak) {
+                    Some((why, request)) => Next::Otherwise(why, request),
+                    None => Next::Finish(outcome),
+                };
+            }
+        }
+        Cause::Own | Cause::OutOfMemory { .. } | Cause::Collateral => {}
+    }
+    if outcome.is_worth_retrying() && record.retries > 0 {
+        Next::Again(Again::Retry)
+    } else {
+        Next::Finish(outcome)
+    }
+}
+
+/// The next rung for an attempt that ran out of memory; `None` at the top.
+fn more_memory(
+    state: &State,
+    ended: &Running,
+    request: &Request,
+    peak: Bytes,
+) -> Option<(Again, Request)> {
+    let possible = |request: Request| {
+        let refusal = impossible(&state.ledger, state.settings, &request);
+        refusal.is_none().then_some(request)
+    };
+    if let MemoryRequest::Bytes(promised) = request.memory {
+        let half_more = promised.0.saturating_add(promised.0 / 2);
+        let seen = peak.0.saturating_add(peak.0 / 4);
+        let memory = round_up(Bytes(half_more.max(seen)));
+        let more = Request {
+            memory: MemoryRequest::Bytes(memory),
+            ..request.clone()
+        };
+        let largest = state
+            .ledger
+            .devices
+            .iter()
+            .filter(|device| request.models.contains(device.model))
+            .map(|device| device.capacity)
+            .max();
+        // All of the largest is what being alone there gives.
+        if largest.is_some_and(|largest| memory < largest)
+            && let Some(request) = possible(more)
+        {
+            return Some((Again::MoreMemory { memory }, request));
+        }
+    }
+    if request.memory != MemoryRequest::Whole {
+        let alone = Request {
+            memory: MemoryRequest::Whole,
+            ..request.clone()
+        };
+        return possible(alone).map(|request| (Again::Alone, request));
+    }
+    let devices = ended.held.devices.iter();
+    let above = devices
+        .map(|&device| state.ledger.devices[device].capacity)
+        .min()
+        .filter(|&capacity| capacity > Bytes(0))?;
+    let larger = Request {
+        device_memory: Bytes(above.0.checked_add(1)?),
+        ..request.clone()
+    };
+    possible(larger).map(|request| (Again::LargerDevice { above }, request))
+}

@@ -1,0 +1,157 @@
+//! What to reserve for a task like those that were seen before.
+
+use std::time::Duration;
+
+use packhorse_model::Bytes;
+
+/// While fewer were seen, the largest counts instead of a quantile.
+const FEW: usize = 20;
+
+/// No margin is smaller: a driver rounds what it gives, and a context grows
+/// with what a library loads late.
+const LEAST_MARGIN: Bytes = Bytes(64 << 20);
+
+/// Reserved amounts are multiples of this, so that like tasks are alike.
+const STEP: Bytes = Bytes(64 << 20);
+
+/// The memory that one earlier attempt was seen to need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sample {
+    /// The most that was seen on one device.
+    pub peak: Bytes,
+    /// By how much more it may have been, between two looks.
+    pub error: Bytes,
+}
+
+/// How much memory to promise to a task whose like needed `samples`. `None` if
+/// there are none.
+///
+/// It is a high quantile (95 %; of fewer than 20 the largest), and a margin that
+/// shrinks as evidence grows: a tenth of it divided by the square root of their
+/// number, but never less than 64 MiB or the largest error of a sample. The sum
+/// is rounded up to 64 MiB.
+pub fn reservation(samples: &[Sample]) -> Option<Bytes> {
+    let peak = high(samples.iter().map(|sample| sample.peak.0))?;
+    let error = samples.iter().map(|sample| sample.error.0).max()?;
+    let margin = margin(peak, samples.len()).max(error).max(LEAST_MARGIN.0);
+    Some(round_up(Bytes(peak.saturating_add(margin))))
+}
+
+/// How long a task will take at most whose like took `durations`: the same
+/// quantile and margin, without a floor. `None` if there are none.
+pub fn expected(durations: &[Duration]) -> Option<Duration> {
+    let nanos = |&duration: &Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let high = high(durations.iter().map(nanos))?;
+    let nanos = high.saturating_add(margin(high, durations.len()));
+    Some(Duration::from_nanos(nanos))
+}
+
+/// The next multiple of 64 MiB.
+pub(crate) fn round_up(amount: Bytes) -> Bytes {
+    let steps = amount.0.div_ceil(STEP.0);
+    Bytes(steps.saturating_mul(STEP.0))
+}
+
+/// The 95 % quantile: as small as may be with no more than one in twenty above.
+fn high(values: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut values: Vec<u64> = values.collect();
+    let last = values.len().checked_sub(1)?;
+    values.sort_unstable();
+    let above = if values.len() < FEW {
+        0
+    } else {
+        values.len() / 20
+    };
+    Some(values[last - above])
+}
+
+/// A tenth of `amount`, divided by the square root of `count`. In whole numbers,
+/// so that every machine reserves the same.
+fn margin(amount: u64, count: usize) -> u64 {
+    // The root in thousandths.
+    let root = (count as u128 * 1_000_000).isqrt().max(1);
+    u64::try_from(u128::from(amount) * 100 / root).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn peaks(mebibytes: impl IntoIterator<Item = u64>) -> Vec<Sample> {
+        let sample = |peak| Sample {
+            peak: Bytes(peak * MIB),
+            error: Bytes(0),
+        };
+        mebibytes.into_iter().map(sample).collect()
+    }
+
+    fn reserved(samples: &[Sample]) -> u64 {
+        let Bytes(amount) = reservation(samples).unwrap();
+        assert_eq!(amount % (64 * MIB), 0);
+        amount / MIB
+    }
+
+    #[test]
+    fn nothing_seen_is_nothing_known() {
+        assert_eq!(reservation(&[]), None);
+        assert_eq!(expected(&[]), None);
+    }
+
+    #[test]
+    fn the_largest_of_few_counts() {
+        // A tenth of 8000 divided by the root of 4 is 400: 8400, rounded up.
+        assert_eq!(reserved(&peaks([5000, 8000, 1000, 2000])), 8448);
+    }
+
+    #[test]
+    fn of_many_one_in_twenty_may_need_more() {
+        let mut seen = vec![1000; 19];
+        seen.push(50_000);
+        assert_eq!(reserved(&peaks(seen.clone())), 1088);
+        seen.push(40_000);
+        assert!(
+            reserved(&peaks(seen)) > 40_000,
+            "two of twenty-one are more"
+        );
+    }
+
+    #[test]
+    fn the_margin_shrinks_as_evidence_grows_but_has_a_floor() {
+        let margin = |count: usize| reserved(&peaks(vec![40 * 1024; count])) - 40 * 1024;
+        assert_eq!(margin(1), 4096);
+        assert_eq!(margin(4), 2048);
+        assert_eq!(margin(16), 1024);
+        assert_eq!(margin(1_000_000), 64);
+    }
+
+    #[test]
+    fn what_sampling_may_have_missed_is_added() {
+        let mut samples = peaks([1000, 990]);
+        samples[1].error = Bytes(500 * MIB);
+        assert_eq!(reserved(&samples), 1536);
+    }
+
+    #[test]
+    fn the_largest_numbers_do_no_harm() {
+        let huge = Sample {
+            peak: Bytes(u64::MAX),
+            error: Bytes(u64::MAX),
+        };
+        assert_eq!(reservation(&[huge]), Some(Bytes(u64::MAX)));
+        assert!(expected(&[Duration::MAX]).is_some());
+    }
+
+    #[test]
+    fn durations_have_a_margin_too() {
+        let seconds = |seconds: &[u64]| -> Vec<Duration> {
+            seconds.iter().map(|&s| Duration::from_secs(s)).collect()
+        };
+        assert_eq!(
+            expected(&seconds(&[100, 60, 80, 20])),
+            Some(Duration::from_secs(105))
+        );
+        assert_eq!(expected(&seconds(&[100])), Some(Duration::from_secs(110)));
+    }
+}

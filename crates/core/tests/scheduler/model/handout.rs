@@ -1,0 +1,378 @@
+//! Who may start, and where.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use packhorse_core::{DeviceSpec, Effect, NodeSpec, Policy};
+use packhorse_model::{
+    Bytes, CoreId, DeviceId, GpuRequest, Granted, MemoryRequest, NodeId, Placement, Request, TaskId,
+};
+
+use super::rooms::{Tenant, lacking, lacking_beside, memory};
+use super::{Model, Place, Run};
+
+pub struct Reservation {
+    task: TaskId,
+    request: Request,
+    /// Also a part of what it is kept for: its bound.
+    bound: Option<u128>,
+    node: NodeId,
+    devices: Vec<DeviceId>,
+    until: Option<Duration>,
+}
+
+/// How long it takes at most in nanoseconds, with five significant bits.
+fn bound(limit: Option<Duration>, expected: Option<Duration>) -> Option<u128> {
+    let nanos = [limit, expected].into_iter().flatten().min()?.as_nanos();
+    let mut unit = 1;
+    while nanos / unit >= 32 {
+        unit *= 2;
+    }
+    Some(nanos.div_ceil(unit) * unit)
+}
+
+impl Model {
+    pub(super) fn hand_out(&mut self, effects: &mut Vec<Effect>) {
+        loop {
+            let line = self.line();
+            let holder = line.iter().copied().find(|&index| self.is_reachable(index));
+            self.drop_stale_reservation(holder);
+            if self.held || !self.has_slot() {
+                return;
+            }
+            let Some(holder) = holder else {
+                return;
+            };
+            if let Some(placement) = self.best_place(holder, false) {
+                self.start(holder, placement, effects);
+                continue;
+            }
+            if self.reservation.is_none() {
+                self.reserve(holder);
+            }
+            self.refresh_reservation();
+            for &index in line.iter().filter(|&&index| index != holder) {
+                if self.has_slot()
+                    && let Some(placement) = self.best_place(index, true)
+                {
+                    self.check_no_delay(index, &placement);
+                    self.start(index, placement, effects);
+                    self.refresh_reservation();
+                }
+            }
+            return;
+        }
+    }
+
+    fn line(&self) -> Vec<usize> {
+        let waits = |&index: &usize| matches!(self.tasks[index].place, Place::Waiting);
+        let mut line: Vec<usize> = (0..self.tasks.len()).filter(waits).collect();
+        line.sort_by_key(|&index| self.tasks[index].rank);
+        line
+    }
+
+    fn has_slot(&self) -> bool {
+        self.pool
+            .slots
+            .is_none_or(|slots| self.running().len() < slots as usize)
+    }
+
+    /// Whether it could start if nothing of ours were running.
+    fn is_reachable(&self, index: usize) -> bool {
+        let request = &self.tasks[index].submission.request;
+        self.pool.nodes.iter().any(|node| {
+            let devices = node.devices.iter();
+            let suitable = devices.filter(|device| self.fits_beside(device, &[], request));
+            suitable.count() >= request.gpus.devices() as usize
+                && lacking(node, request, &[]) == [0, 0, 0]
+        })
+    }
+
+    /// Whether anything that waits could start if nobody's processes were
+    /// running.
+    pub fn is_stuck(&mut self) -> bool {
+        let line = self.line();
+        let outside = std::mem::take(&mut self.outside);
+        let reachable = line.iter().any(|&index| self.is_reachable(index));
+        self.outside = outside;
+        self.running().is_empty() && !line.is_empty() && !reachable
+    }
+
+    fn bound(&self, index: usize) -> Option<u128> {
+        let submission = &self.tasks[index].submission;
+        bound(submission.time_limit, submission.expected)
+    }
+
+    fn start(&mut self, index: usize, placement: Placement, effects: &mut Vec<Effect>) {
+        let task = &mut self.tasks[index];
+        let attempt = if task.submission.probe {
+            0
+        } else {
+            task.attempts += 1;
+            task.attempts
+        };
+        task.submission.probe = false;
+        effects.push(Effect::Start {
+            task: task.submission.id,
+            attempt,
+            placement: placement.clone(),
+            time_limit: task.submission.time_limit,
+        });
+        task.place = Place::Running(Run {
+            attempt,
+            request: task.submission.request.clone(),
+            placement,
+            since: self.now,
+            limit: task.submission.time_limit,
+            expected: task.submission.expected,
+            observed: BTreeMap::new(),
+        });
+    }
+
+    // The reservation.
+
+    fn node(&self, id: NodeId) -> &NodeSpec {
+        let mut nodes = self.pool.nodes.iter();
+        nodes.find(|node| node.id == id).unwrap()
+    }
+
+    fn kept_devices(&self, kept: &Reservation) -> Vec<&DeviceSpec> {
+        let devices = self.node(kept.node).devices.iter();
+        devices
+            .filter(|device| kept.devices.contains(&device.id))
+            .collect()
+    }
+
+    fn drop_stale_reservation(&mut self, holder: Option<usize>) {
+        let holds = self.reservation.as_ref().is_some_and(|kept| {
+            let devices = self.kept_devices(kept);
+            holder.is_some_and(|holder| {
+                let submission = &self.tasks[holder].submission;
+                submission.id == kept.task
+                    && submission.request == kept.request
+                    && self.bound(holder) == kept.bound
+            }) && (devices.iter()).all(|device| self.fits_beside(device, &[], &kept.request))
+        });
+        if !holds {
+            self.reservation = None;
+        }
+    }
+
+    /// When it fits on `device`.
+    fn device_ready(&self, device: &DeviceSpec, request: &Request) -> Option<Duration> {
+        self.ready(self.tenants(device), |tenants| {
+            self.fits_beside(device, tenants, request)
+        })
+    }
+
+    fn node_ready(&self, node: &NodeSpec, request: &Request) -> Option<Duration> {
+        self.ready(self.guests(node), |guests| {
+            lacking(node, request, guests) == [0, 0, 0]
+        })
+    }
+
+    fn refresh_reservation(&mut self) {
+        let Some(kept) = &self.reservation else {
+            return;
+        };
+        let devices = self.kept_devices(kept).into_iter();
+        let ready = devices.map(|device| self.device_ready(device, &kept.request));
+        let ready = ready.chain([self.node_ready(self.node(kept.node), &kept.request)]);
+        // Nothing known is later than everything.
+        let ready: Option<Vec<Duration>> = ready.collect();
+        let ready = ready.and_then(|ready| ready.into_iter().max());
+        let until = [kept.until, ready].into_iter().flatten().min();
+        if let Some(kept) = &mut self.reservation {
+            kept.until = until;
+        }
+    }
+
+    fn reserve(&mut self, index: usize) {
+        let task = &self.tasks[index];
+        let request = &task.submission.request;
+        let wanted = request.gpus.devices() as usize;
+        let mut places = vec![];
+        for (order, node) in self.pool.nodes.iter().enumerate() {
+            let devices = node.devices.iter();
+            let suitable: Vec<&DeviceSpec> = devices
+                .filter(|device| wanted > 0 && self.fits_beside(device, &[], request))
+                .collect();
+            if suitable.len() >= wanted && lacking(node, request, &[]) == [0, 0, 0] {
+                places.push((order, node, suitable));
+            }
+        }
+        let all_known = places.iter().all(|(_, node, devices)| {
+            let mut devices = devices.iter();
+            self.node_ready(node, request).is_some()
+                && devices.all(|device| self.device_ready(device, request).is_some())
+        });
+        let mut choices = vec![];
+        for (order, node, mut devices) in places {
+            devices.sort_by_key(|device| {
+                let ready = self.device_ready(device, request).filter(|_| all_known);
+                (ready, self.fullness(device))
+            });
+            devices.truncate(wanted);
+            let ready = devices
+                .iter()
+                .map(|device| self.device_ready(device, request))
+                .chain([self.node_ready(node, request)])
+                .max()
+                .flatten()
+                .filter(|_| all_known);
+            let full: u64 = devices.iter().map(|device| self.fullness(device).0).sum();
+            let attempts: usize = devices.iter().map(|device| self.fullness(device).1).sum();
+            let lacking = lacking(node, request, &self.guests(node));
+            choices.push(((ready, full, attempts, lacking, order), node, devices));
+        }
+        choices.sort_by_key(|choice| choice.0);
+        let (_, node, devices) = choices.remove(0);
+        self.reservation = Some(Reservation {
+            task: task.submission.id,
+            request: request.clone(),
+            bound: self.bound(index),
+            node: node.id,
+            devices: devices.iter().map(|device| device.id).collect(),
+            until: None,
+        });
+    }
+
+    /// Whether it is over when the holder comes.
+    fn is_in_time(&self, kept: &Reservation, index: usize) -> bool {
+        match (kept.until, self.bound(index)) {
+            (Some(until), Some(bound)) => self.now.as_nanos() + bound <= until.as_nanos(),
+            _ => false,
+        }
+    }
+
+    /// One that starts on what is kept must not make the holder wait: it is over
+    /// in time, or whichever of those there have ended, if there is room for
+    /// the holder then there is room with it.
+    fn check_no_delay(&self, index: usize, placement: &Placement) {
+        let kept = self.reservation.as_ref().unwrap();
+        if kept.node != placement.node || self.is_in_time(kept, index) {
+            return;
+        }
+        let request = &self.tasks[index].submission.request;
+        for device in self.kept_devices(kept) {
+            let mut granted = placement.devices.iter();
+            let Some(granted) = granted.find(|granted| granted.device == device.id) else {
+                continue;
+            };
+            let newcomer = Tenant {
+                share: granted.share.0.into(),
+                memory: granted.memory.0,
+                whole: false,
+                amounts: [0; 3],
+                end: None,
+            };
+            let tenants = self.tenants(device);
+            for subset in 0..1_u32 << tenants.len().min(8) {
+                let mut rest = tenants.clone();
+                let mut number = 0;
+                rest.retain(|_| {
+                    number += 1;
+                    subset & (1 << (number - 1)) == 0
+                });
+                if self.fits_beside(device, &rest, &kept.request) {
+                    rest.push(newcomer.clone());
+                    let fits = self.fits_beside(device, &rest, &kept.request);
+                    assert!(fits, "{request:?} delays {:?}", kept.request);
+                }
+            }
+        }
+    }
+
+    // The place.
+
+    fn best_place(&self, index: usize, respectful: bool) -> Option<Placement> {
+        let request = &self.tasks[index].submission.request;
+        let kept = self.reservation.as_ref();
+        let kept = kept.filter(|kept| respectful && !self.is_in_time(kept, index));
+        let pack = self.settings.policy == Policy::Pack;
+        let mut choices = vec![];
+        for (order, node) in self.pool.nodes.iter().enumerate() {
+            let kept = kept.filter(|kept| kept.node == node.id);
+            let guests = self.guests(node);
+            let lacking = match kept {
+                Some(kept) => lacking_beside(node, request, &guests, &kept.request),
+                None => lacking(node, request, &guests),
+            };
+            if lacking != [0, 0, 0] {
+                continue;
+            }
+            let is_open = |device: &DeviceSpec| {
+                let reserved = kept.filter(|kept| kept.devices.contains(&device.id));
+                reserved.is_none_or(|kept| self.has_slack(device, &kept.request, request))
+            };
+            let mut fitting: Vec<&DeviceSpec> = node
+                .devices
+                .iter()
+                .filter(|device| self.fits_beside(device, &self.tenants(device), request))
+                .filter(|device| is_open(device))
+                .collect();
+            match request.gpus {
+                GpuRequest::None => {
+                    let busy: u64 = guests.iter().map(|guest| guest.amounts[1]).sum();
+                    let left = node.cpu.map_or(u64::MAX, |cpu| u64::from(cpu.0) - busy);
+                    let score = if pack {
+                        (self.free_cores(node).len() as u64, left)
+                    } else {
+                        (guests.len() as u64, 0)
+                    };
+                    choices.push((score, order, node, vec![]));
+                }
+                GpuRequest::Share(_) => {
+                    for device in fitting {
+                        let (full, attempts) = self.fullness(device);
+                        let score = if pack {
+                            (u64::MAX - full, device.memory.0)
+                        } else {
+                            (full, attempts as u64)
+                        };
+                        choices.push((score, order, node, vec![device]));
+                    }
+                }
+                GpuRequest::Whole(wanted) => {
+                    let many = fitting.len() as u64;
+                    if many >= u64::from(wanted) {
+                        fitting.truncate(wanted as usize);
+                        let score = if pack { many } else { u64::MAX - many };
+                        choices.push(((score, 0), order, node, fitting));
+                    }
+                }
+            }
+        }
+        // Stable: among equals the first of the pool's order stays first.
+        choices.sort_by_key(|choice| choice.0);
+        let (_, _, node, devices) = choices.into_iter().next()?;
+        Some(self.placement(request, node, &devices))
+    }
+
+    fn placement(&self, request: &Request, node: &NodeSpec, devices: &[&DeviceSpec]) -> Placement {
+        let is_near = |core: CoreId| {
+            devices
+                .iter()
+                .any(|device| device.near_cores.contains(&core))
+        };
+        let mut cores = self.free_cores(node);
+        cores.sort_by_key(|&core| Reverse(is_near(core)));
+        cores.truncate(request.cores as usize);
+        let place = |core: &CoreId| node.cores.iter().position(|other| other == core);
+        cores.sort_by_key(place);
+        let granted = |device: &&DeviceSpec| Granted {
+            device: device.id,
+            share: request.gpus.share(),
+            memory: match request.memory {
+                MemoryRequest::Whole => device.memory,
+                _ => Bytes(memory(request)),
+            },
+        };
+        Placement {
+            node: node.id,
+            devices: devices.iter().map(granted).collect(),
+            cores,
+        }
+    }
+}

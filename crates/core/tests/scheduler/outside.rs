@@ -1,0 +1,141 @@
+use packhorse_core::Outside;
+use packhorse_model::Milli;
+
+use crate::lab::{Lab, gib, task};
+
+#[test]
+fn what_strangers_hold_is_not_given_out() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.strangers(10, 10);
+    assert_eq!(
+        lab.submit(task(1).memory(15)),
+        "",
+        "it waits, and does not fail"
+    );
+    assert_eq!(lab.strangers(10, 9), "start 1 on 10 with 15.0 GiB");
+    assert_eq!(lab.strangers(10, 20), "", "nor is what runs disturbed");
+}
+
+#[test]
+fn one_that_only_strangers_keep_waiting_does_not_hold_up_the_others() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.strangers(10, 10);
+    lab.submit(task(1).memory(20));
+    assert_eq!(lab.submit(task(2).memory(9)), "start 2 on 10 with 9.0 GiB");
+    assert_eq!(lab.reserved(), [0; 0]);
+    assert_eq!(lab.strangers(10, 1), "");
+    assert_eq!(lab.reserved(), [10], "now it is worth while");
+    assert_eq!(lab.submit(task(3).memory(9)), "");
+    assert_eq!(lab.done(2), "succeeded 2/1, start 1 on 10 with 20.0 GiB");
+}
+
+#[test]
+fn a_reservation_that_strangers_spoil_moves() {
+    let mut lab = Lab::default().node(2).sizes(&[24, 24]).start();
+    lab.submit(task(1).memory(10));
+    lab.submit(task(2).memory(20));
+    lab.submit(task(3).memory(18));
+    assert_eq!(lab.reserved(), [10]);
+    lab.strangers(10, 7);
+    assert_eq!(lab.reserved(), [11]);
+    assert_eq!(lab.done(2), "succeeded 2/1, start 3 on 11 with 18.0 GiB");
+}
+
+#[test]
+fn alone_means_that_strangers_hold_no_more_than_a_twentieth() {
+    let mut lab = Lab::default().node(1).sizes(&[40]).start();
+    lab.strangers(10, 3);
+    assert_eq!(lab.submit(task(1).alone()), "");
+    assert_eq!(lab.strangers(10, 2), "start 1 on 10 with 40.0 GiB");
+}
+
+#[test]
+fn other_runs_share_and_attempts_count() {
+    let others = |share: u32, attempts: u32, whole: bool| Outside {
+        memory: gib(0),
+        share: Milli(share),
+        attempts,
+        whole,
+    };
+    let mut lab = Lab::default()
+        .node(1)
+        .sizes(&[24])
+        .max_per_device(3)
+        .start();
+    lab.outside(10, others(600, 1, false));
+    assert_eq!(lab.submit(task(1).share(500)), "");
+    assert_eq!(lab.outside(10, others(500, 1, false)), "start 1 on 10:0.5");
+    lab.outside(10, others(0, 2, false));
+    assert_eq!(lab.submit(task(2).share(100)), "", "three are there");
+    assert_eq!(lab.outside(10, others(0, 1, false)), "start 2 on 10:0.1");
+    lab.done(1);
+    lab.done(2);
+    assert_eq!(lab.submit(task(3)), "", "another run is there");
+    assert_eq!(lab.outside(10, others(0, 0, false)), "start 3 on 10");
+    lab.done(3);
+    lab.outside(10, others(0, 1, true));
+    assert_eq!(
+        lab.submit(task(4).memory(1)),
+        "",
+        "another run has it whole"
+    );
+    let load = lab.state.devices().next().unwrap();
+    assert!(load.outside.whole);
+}
+
+#[test]
+fn a_drained_device_gets_nothing_new() {
+    let mut lab = Lab::default().node(2).start();
+    lab.submit(task(1).share(500));
+    lab.drain(10);
+    assert!(lab.state.devices().next().unwrap().drained);
+    assert_eq!(lab.submit(task(2).share(500)), "start 2 on 11:0.5");
+    assert_eq!(lab.submit(task(3).whole(1)), "");
+    assert_eq!(lab.reserved(), [11]);
+    assert_eq!(
+        lab.done(1),
+        "succeeded 1/1",
+        "what ran there was left alone"
+    );
+    assert_eq!(lab.restore(10), "start 3 on 10");
+}
+
+#[test]
+fn what_needs_a_drained_device_waits_and_the_others_go_on() {
+    let mut lab = Lab::default().node(2).start();
+    lab.drain(11);
+    assert_eq!(lab.submit(task(1).whole(2)), "");
+    assert_eq!(lab.submit(task(2)), "start 2 on 10");
+    assert!(!lab.state.is_stuck(), "something runs");
+    lab.done(2);
+    assert!(lab.state.is_stuck());
+    assert_eq!(lab.restore(11), "start 1 on 10+11");
+    assert!(!lab.state.is_stuck());
+}
+
+#[test]
+fn strangers_alone_do_not_make_it_stuck() {
+    let mut lab = Lab::default().node(2).sizes(&[24, 24]).start();
+    lab.strangers(10, 24);
+    lab.drain(11);
+    lab.submit(task(1).memory(20));
+    assert!(!lab.state.is_stuck(), "they may go");
+    lab.drain(10);
+    assert!(lab.state.is_stuck());
+}
+
+#[test]
+fn the_next_one_that_could_start_has_the_reservation() {
+    let mut lab = Lab::default().node(3).models(&[0, 0, 1]).start();
+    lab.drain(12);
+    lab.submit(task(1).models(&[1]));
+    lab.submit(task(2).share(500));
+    assert_eq!(lab.submit(task(3).whole(2)), "");
+    assert_eq!(
+        lab.reserved(),
+        [10, 11],
+        "the first waits for what is drained"
+    );
+    assert_eq!(lab.submit(task(4).share(500)), "");
+    assert_eq!(lab.done(2), "succeeded 2/1, start 3 on 10+11");
+}

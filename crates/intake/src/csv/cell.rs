@@ -1,0 +1,157 @@
+//! The cells of one row, and what is wrong with them.
+
+use std::ops::Range;
+use std::str::FromStr;
+
+use packhorse_model::ParseQuantityError;
+
+use super::columns::{Column, Columns};
+use super::error::{CsvError, CsvProblem};
+use super::records::{Field, Record};
+use super::source::Source;
+use crate::excerpt::quoted;
+
+/// A row being read.
+pub(super) struct Cells<'a> {
+    pub record: &'a Record,
+    pub columns: &'a Columns,
+    pub source: &'a Source<'a>,
+    pub mistakes: &'a mut Vec<CsvError>,
+}
+
+impl<'a> Cells<'a> {
+    fn field(&self, column: Column) -> Option<&'a Field> {
+        self.record.fields.get(self.columns.place(column)?)
+    }
+
+    /// Where a column's cell is, or should have been.
+    fn place(&self, column: Column) -> Range<usize> {
+        let end = self.record.place.end;
+        self.field(column).map_or(end..end, |f| f.place.clone())
+    }
+
+    /// Notes that something is wrong with a column's cell.
+    pub fn wrong(&mut self, column: Column, problem: CsvProblem) {
+        let mistake = self.source.mistake(self.place(column), problem);
+        self.mistakes.push(mistake);
+    }
+
+    /// What a cell says that may be empty.
+    pub fn optional(&mut self, column: Column) -> Option<&'a [u8]> {
+        let text = self.field(column)?.text.as_slice();
+        if text.contains(&0) {
+            self.wrong(
+                column,
+                CsvProblem::Nul {
+                    column: column.name(),
+                },
+            );
+            return None;
+        }
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// What a cell says that may not.
+    pub fn needed(&mut self, column: Column) -> Option<&'a [u8]> {
+        if self.field(column).is_none_or(|field| field.text.is_empty()) {
+            self.wrong(
+                column,
+                CsvProblem::Empty {
+                    column: column.name(),
+                },
+            );
+            return None;
+        }
+        self.optional(column)
+    }
+
+    /// A whole number in a cell.
+    pub fn number(&mut self, column: Column, text: &[u8], min: i64, max: i64) -> Option<i64> {
+        let number = whole(text).filter(|number| (min..=max).contains(number));
+        if number.is_none() {
+            let problem = CsvProblem::Number {
+                column: column.name(),
+                value: quoted(text),
+                min,
+                max,
+            };
+            self.wrong(column, problem);
+        }
+        number
+    }
+
+    /// An amount in a cell that may be empty.
+    pub fn quantity<T: FromStr<Err = ParseQuantityError>>(&mut self, column: Column) -> Option<T> {
+        self.parsed(column, str::parse)
+    }
+
+    /// Something else in a cell that may be empty.
+    pub fn parsed<T>(
+        &mut self,
+        column: Column,
+        parse: impl FnOnce(&str) -> Result<T, ParseQuantityError>,
+    ) -> Option<T> {
+        let text = self.optional(column)?;
+        match parse(&String::from_utf8_lossy(text)) {
+            Ok(value) => Some(value),
+            Err(reason) => {
+                let problem = CsvProblem::Quantity {
+                    column: column.name(),
+                    reason,
+                };
+                self.wrong(column, problem);
+                None
+            }
+        }
+    }
+
+    /// Notes a field for which there is no column.
+    pub fn check_width(&mut self) {
+        let mut beyond = self.record.fields.iter().skip(self.columns.width);
+        let Some(field) = beyond.find(|field| !field.text.is_empty()) else {
+            return;
+        };
+        let problem = CsvProblem::TooMany {
+            fields: self.record.fields.len(),
+            columns: self.columns.width,
+        };
+        let mistake = self.source.mistake(field.place.clone(), problem);
+        self.mistakes.push(mistake);
+    }
+}
+
+/// A whole number, also as a spreadsheet writes it: `10.0`.
+fn whole(text: &[u8]) -> Option<i64> {
+    let text = str::from_utf8(text).ok()?;
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if !fraction.bytes().all(|digit| digit == b'0') {
+        return None;
+    }
+    whole.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_may_look_like_those_of_a_spreadsheet() {
+        for (text, wanted) in [
+            ("10", Some(10)),
+            ("10.0", Some(10)),
+            ("10.", Some(10)),
+            ("+3", Some(3)),
+            ("-3.00", Some(-3)),
+            ("007", Some(7)),
+            ("10.5", None),
+            ("1e2", None),
+            (".0", None),
+            ("", None),
+            ("1 000", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(whole(text.as_bytes()), wanted, "{text}");
+        }
+        assert_eq!(whole(b"1\xff"), None);
+    }
+}

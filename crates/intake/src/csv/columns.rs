@@ -1,0 +1,144 @@
+//! Which column is which.
+
+use super::error::CsvProblem;
+use super::records::Record;
+use super::source::Source;
+use crate::excerpt::quoted;
+use crate::nearest::nearest;
+
+/// What a column says, in the order they come in without a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Directory,
+    Executable,
+    Filename,
+    Epochs,
+    Priority,
+    Memory,
+    Gpus,
+    Timeout,
+    Retries,
+    Name,
+}
+
+impl Column {
+    pub const ALL: [Self; 10] = [
+        Self::Directory,
+        Self::Executable,
+        Self::Filename,
+        Self::Epochs,
+        Self::Priority,
+        Self::Memory,
+        Self::Gpus,
+        Self::Timeout,
+        Self::Retries,
+        Self::Name,
+    ];
+
+    /// How many there must be; the others may be missing.
+    pub const NEEDED: usize = 5;
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Directory => "Directory",
+            Self::Executable => "Executable",
+            Self::Filename => "Filename",
+            Self::Epochs => "Epochs",
+            Self::Priority => "Priority",
+            Self::Memory => "Memory",
+            Self::Gpus => "GPUs",
+            Self::Timeout => "Timeout",
+            Self::Retries => "Retries",
+            Self::Name => "Name",
+        }
+    }
+
+    /// The column that is called so.
+    fn called(text: &[u8]) -> Option<Self> {
+        let is_called = |column: &Self| column.name().as_bytes().eq_ignore_ascii_case(text);
+        Self::ALL.into_iter().find(is_called)
+    }
+}
+
+/// Where each column is.
+#[derive(Debug)]
+pub(super) struct Columns {
+    at: [Option<usize>; Column::ALL.len()],
+    /// How many there are, known or not.
+    pub width: usize,
+}
+
+impl Columns {
+    /// In their usual order.
+    pub fn usual() -> Self {
+        Self {
+            at: std::array::from_fn(|index| (index < Column::NEEDED).then_some(index)),
+            width: Column::NEEDED,
+        }
+    }
+
+    /// As the header names them. What is wrong with it goes to `mistakes`.
+    pub fn named(
+        header: &Record,
+        source: &Source<'_>,
+        mistakes: &mut Vec<super::CsvError>,
+    ) -> Self {
+        let mut columns = Self {
+            at: [None; Column::ALL.len()],
+            width: header.fields.len(),
+        };
+        let mut unknown = Vec::new();
+        for (index, field) in header.fields.iter().enumerate() {
+            let Some(column) = Column::called(&field.text) else {
+                // Spreadsheets leave columns without anything in them.
+                if !field.text.is_empty() {
+                    unknown.push(field);
+                }
+                continue;
+            };
+            let place = &mut columns.at[column as usize];
+            if place.is_some() {
+                let column = column.name();
+                let problem = CsvProblem::ColumnTwice { column };
+                mistakes.push(source.mistake(field.place.clone(), problem));
+            } else {
+                *place = Some(index);
+            }
+        }
+
+        let is_missing = |column: &Column| columns.at[*column as usize].is_none();
+        let missing = Column::ALL.into_iter().filter(is_missing);
+        let missing: Vec<&str> = missing.map(Column::name).collect();
+        let needed = Column::ALL[..Column::NEEDED].iter().copied();
+        let needed: Vec<&str> = needed.filter(is_missing).map(Column::name).collect();
+        let typed =
+            |field: &super::records::Field| String::from_utf8_lossy(&field.text).into_owned();
+        if !needed.is_empty() {
+            let whole = &header.fields[0].text;
+            let problem = CsvProblem::Missing {
+                separator: [';', '\t', '|']
+                    .into_iter()
+                    .find(|&c| header.fields.len() == 1 && whole.contains(&(c as u8))),
+                is_header: columns.at.iter().any(Option::is_some),
+                columns: needed,
+            };
+            mistakes.push(source.mistake(header.place.clone(), problem));
+        }
+        // A header with none of the names is no header: its cells are no names.
+        if columns.at.iter().any(Option::is_some) {
+            for field in unknown {
+                let problem = CsvProblem::UnknownColumn {
+                    name: quoted(&field.text),
+                    nearest: nearest(&typed(field), missing.iter().copied()),
+                };
+                mistakes.push(source.mistake(field.place.clone(), problem));
+            }
+        }
+        columns
+    }
+
+    /// Where a column is.
+    pub fn place(&self, column: Column) -> Option<usize> {
+        self.at[column as usize]
+    }
+}

@@ -1,0 +1,135 @@
+//! A line is several commands: which of them matter, and where they run.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::program::{base_name, skip_openers, variable};
+use crate::shell;
+
+/// A command of `bash -c "bash -c …"` beyond this depth is not looked into.
+const DEEPEST: usize = 4;
+
+/// Commands that need no GPU, and come before, behind or around those that do.
+const LIGHT: &[&str] = &[
+    ".", ":", "[", "cat", "cd", "cp", "date", "done", "echo", "esac", "exit", "export", "false",
+    "fi", "for", "grep", "head", "hostname", "ln", "mkdir", "module", "mv", "popd", "printf",
+    "pushd", "pwd", "rm", "rsync", "set", "sleep", "sort", "source", "tail", "tee", "test",
+    "touch", "trap", "true", "ts", "ulimit", "umask", "unset", "wait", "wc", "}",
+];
+
+/// Shells, whose `-c` is a line of its own.
+const SHELLS: &[&str] = &["bash", "dash", "ksh", "sh", "zsh"];
+
+/// The commands of a line and the folder they run in.
+pub(super) struct Work {
+    pub folder: PathBuf,
+    /// Each as its words. Never empty if the line is not.
+    pub commands: Vec<Vec<String>>,
+}
+
+impl Work {
+    pub fn of_line(line: &[u8], folder: &Path) -> Self {
+        Self::of(shell::commands(line), folder)
+    }
+
+    pub fn of_words(words: &[Vec<u8>], folder: &Path) -> Self {
+        Self::of(vec![words.to_vec()], folder)
+    }
+
+    fn of(commands: Vec<Vec<Vec<u8>>>, folder: &Path) -> Self {
+        let mut work = Self {
+            folder: normal(folder),
+            commands: Vec::new(),
+        };
+        let texts: Vec<Vec<String>> = commands
+            .into_iter()
+            .map(|words| words.iter().map(|word| text(word)).collect())
+            .collect();
+        work.add(texts.clone(), 0);
+        if work.commands.is_empty() {
+            work.commands = texts;
+        }
+        work
+    }
+
+    fn add(&mut self, commands: Vec<Vec<String>>, depth: usize) {
+        for words in commands {
+            let start = skip_openers(&words);
+            let Some(program) = words.get(start) else {
+                continue;
+            };
+            let arguments = &words[start + 1..];
+            let name = base_name(program);
+            let activates = matches!(name, "conda" | "mamba" | "micromamba")
+                && arguments.first().is_some_and(|word| word == "activate");
+            if name == "cd" || name == "pushd" {
+                self.enter(arguments);
+            }
+            if LIGHT.binary_search(&name).is_ok() || activates {
+                continue;
+            }
+            let inner = inner_line(name, arguments).filter(|_| depth < DEEPEST);
+            let Some(line) = inner else {
+                self.commands.push(words);
+                continue;
+            };
+            // What was set for the shell is set for what it runs.
+            let set: Vec<String> = words[..start]
+                .iter()
+                .filter(|word| variable(word).is_some())
+                .cloned()
+                .collect();
+            let inner = shell::commands(line.as_bytes()).into_iter().map(|inner| {
+                let inner = inner.iter().map(|word| text(word));
+                set.iter().cloned().chain(inner).collect()
+            });
+            self.add(inner.collect(), depth + 1);
+        }
+    }
+
+    fn enter(&mut self, arguments: &[String]) {
+        if let Some(folder) = arguments.iter().find(|word| !word.starts_with('-')) {
+            self.folder = normal(&self.folder.join(folder));
+        }
+    }
+}
+
+/// What `bash -lc LINE` runs.
+fn inner_line<'a>(program: &str, arguments: &'a [String]) -> Option<&'a String> {
+    SHELLS.binary_search(&program).ok()?;
+    let options = arguments.iter().take_while(|word| word.starts_with('-'));
+    let at = options
+        .clone()
+        .position(|word| !word.starts_with("--") && word.ends_with('c'))?;
+    arguments.get(at + 1)
+}
+
+/// The path without `.` and `..`, as far as the text tells.
+fn normal(path: &Path) -> PathBuf {
+    let mut found = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                found.pop();
+            }
+            other => found.push(other),
+        }
+    }
+    found
+}
+
+fn text(word: &[u8]) -> String {
+    String::from_utf8_lossy(word).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_of_the_tables_is_found_in_them() {
+        for table in [LIGHT, SHELLS] {
+            assert!(table.is_sorted(), "{table:?}");
+        }
+    }
+}

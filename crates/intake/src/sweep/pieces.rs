@@ -1,0 +1,95 @@
+//! The text of a template, taken apart at its braces.
+
+use std::ops::Range;
+
+use super::error::TemplateProblem;
+use crate::excerpt::quoted;
+
+/// What a template is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Literal(String),
+    Placeholder {
+        name: String,
+        /// From its `{` to its `}`.
+        place: Range<usize>,
+    },
+}
+
+/// Whether `{}` is a placeholder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unnamed {
+    Allowed,
+    Refused,
+}
+
+/// The pieces of a template, or what is wrong and where.
+pub(crate) fn pieces(
+    source: &str,
+    unnamed: Unnamed,
+) -> Result<Vec<Piece>, (Range<usize>, TemplateProblem)> {
+    let mut pieces = Vec::new();
+    let mut literal = String::new();
+    let mut at = 0;
+    while let Some(found) = source[at..].find(['{', '}']) {
+        let brace = at + found;
+        literal.push_str(&source[at..brace]);
+        let rest = &source[brace..];
+        if rest.starts_with("{{") || rest.starts_with("}}") {
+            literal.push_str(&rest[..1]);
+            at = brace + 2;
+            continue;
+        }
+        let (name, end) = placeholder(rest, unnamed)
+            .map_err(|(place, problem)| (brace + place.start..brace + place.end, problem))?;
+        if !literal.is_empty() {
+            pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+        }
+        at = brace + end;
+        pieces.push(Piece::Placeholder {
+            name: name.to_owned(),
+            place: brace..at,
+        });
+    }
+    literal.push_str(&source[at..]);
+    if !literal.is_empty() {
+        pieces.push(Piece::Literal(literal));
+    }
+    Ok(pieces)
+}
+
+/// The name in the placeholder that `text` begins with, and where it ends.
+fn placeholder(
+    text: &str,
+    unnamed: Unnamed,
+) -> Result<(&str, usize), (Range<usize>, TemplateProblem)> {
+    if text.starts_with('}') {
+        return Err((0..1, TemplateProblem::Single));
+    }
+    let Some(end) = text[1..].find(['{', '}']).map(|end| end + 1) else {
+        return Err((0..1, TemplateProblem::Unclosed));
+    };
+    let inside = &text[1..end];
+    let (name, rest) = match inside.find(['.', '[', '!', ':']) {
+        Some(special) => inside.split_at(special),
+        None => (inside, ""),
+    };
+    if text[end..].starts_with('{') {
+        return Err((0..1, TemplateProblem::Nested));
+    }
+    if inside.is_empty() && unnamed == Unnamed::Allowed {
+        return Ok((name, end + 1));
+    }
+    if name.bytes().all(|b| b.is_ascii_digit()) {
+        return Err((0..end + 1, TemplateProblem::Positional));
+    }
+    let special = 1 + name.len()..end;
+    let owned = quoted(name.as_bytes());
+    let problem = match rest.bytes().next() {
+        None => return Ok((name, end + 1)),
+        Some(b':') => TemplateProblem::Format { name: owned },
+        Some(b'!') => TemplateProblem::Conversion { name: owned },
+        Some(_) => TemplateProblem::Attribute { name: owned },
+    };
+    Err((special, problem))
+}

@@ -1,0 +1,122 @@
+//! Questions from other processes of the same person, such as `packhorse why`.
+//!
+//! A run listens on a datagram socket in its own folder: one datagram asks, one
+//! answers. There is no connection that somebody could leave open, and nothing
+//! here ever waits.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fs_err::File;
+use packhorse_core as core;
+use packhorse_model::TaskId;
+
+use crate::run::Run;
+
+/// The socket's name in the run's folder.
+const NAME: &str = "ask";
+/// No question is longer.
+const LONGEST: usize = 256;
+/// No answer is longer.
+const LONGEST_ANSWER: usize = 64 * 1024;
+/// How long an answer may take: a run answers between two events.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The ear of a run.
+pub(crate) struct Ear {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+impl Ear {
+    /// Listens in the folder of a run.
+    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(NAME);
+        // Left by a process that was killed; the run's lock is ours.
+        let _ = fs_err::remove_file(&path);
+        let socket = within(folder, |short| UnixDatagram::bind(short))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, path })
+    }
+
+    /// The next question that has arrived, and who asks.
+    fn hear(&self) -> Option<(String, SocketAddr)> {
+        let mut buffer = [0; LONGEST];
+        let (length, from) = self.socket.recv_from(&mut buffer).ok()?;
+        Some((
+            String::from_utf8_lossy(&buffer[..length]).into_owned(),
+            from,
+        ))
+    }
+}
+
+impl AsFd for Ear {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        let _ = fs_err::remove_file(&self.path);
+    }
+}
+
+/// Does something with the path of the socket in `folder`. A socket's path must
+/// be shorter than 108 bytes, so it goes by way of a descriptor.
+fn within<T>(folder: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    use std::os::fd::AsRawFd as _;
+    let folder = File::open(folder)?;
+    act(Path::new(&format!(
+        "/proc/self/fd/{}/{NAME}",
+        folder.file().as_raw_fd()
+    )))
+}
+
+/// Asks the run whose folder this is why a task is where it is.
+pub fn ask_why(folder: &Path, task: TaskId) -> io::Result<String> {
+    // A name of our own, for the answer to come to. It needs no file.
+    let name = format!("packhorse-why-{}", std::process::id());
+    let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    within(folder, |path| {
+        socket.send_to(format!("why {}", task.number).as_bytes(), path)
+    })?;
+    let mut answer = vec![0; LONGEST_ANSWER];
+    let length = socket.recv(&mut answer)?;
+    answer.truncate(length);
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+impl Run<'_> {
+    /// Answers what was asked.
+    pub(crate) fn answer(&mut self) {
+        while let Some((question, from)) = self.ear.as_ref().and_then(Ear::hear) {
+            let number = question.strip_prefix("why ").and_then(|n| n.parse().ok());
+            let answer = match number {
+                Some(number) => self.why(TaskId::new(self.id, number)),
+                None => continue,
+            };
+            if let Some(ear) = &self.ear {
+                // Whoever asked may have gone.
+                let _ = ear.socket.send_to_addr(answer.as_bytes(), &from);
+            }
+        }
+    }
+
+    fn why(&self, task: TaskId) -> String {
+        let name = |device| self.devices.label(device);
+        match core::explain(&self.state, task, self.now()) {
+            Some(explanation) => explanation.words(&name).to_string(),
+            None if task.number > self.backlog.fed => format!(
+                "task {task} waits in line, with more than {} others in front of it",
+                self.state.counts().waiting
+            ),
+            None => format!("run {} does not wait for task {task}", self.id),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What a task needs, by what tasks like it were seen to need.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use packhorse_core::{self as core, Submission};
+use packhorse_intake::signature::signature;
+use packhorse_model::{Bytes, Command, MemoryRequest, Request};
+use packhorse_store::Sample;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::run::{Known, Run};
+use crate::{Appetite, RunError};
+
+/// What was learned of the commands of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    shapes: FxHashMap<Arc<str>, Shape>,
+}
+
+/// All that is known of commands of one shape.
+#[derive(Debug, Default)]
+struct Shape {
+    /// What was seen on the models of this run's pool.
+    samples: Vec<Sample>,
+    /// Tasks that wait to know what they need.
+    waiting: FxHashSet<u32>,
+}
+
+/// What a task needs, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Need {
+    memory: Option<Bytes>,
+    expected: Option<Duration>,
+}
+
+impl Shape {
+    fn need(&self) -> Need {
+        let peaks: Vec<core::Sample> = self
+            .samples
+            .iter()
+            .map(|sample| core::Sample {
+                peak: sample.peak,
+                error: sample.error,
+            })
+            .collect();
+        let durations: Vec<Duration> = self
+            .samples
+            .iter()
+            .filter_map(|sample| sample.duration)
+            .collect();
+        Need {
+            memory: core::reservation(&peaks),
+            expected: core::expected(&durations),
+        }
+    }
+}
+
+/// How a task's memory is come by, kept until it is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Wants {
+    /// What it is remembered by.
+    pub(crate) signature: Arc<str>,
+    /// What it needs besides memory.
+    request: Request,
+    /// How it is measured.
+    probe: Option<Arc<Command>>,
+}
+
+impl Wants {
+    pub(crate) fn probe(&self) -> Option<&Arc<Command>> {
+        self.probe.as_ref()
+    }
+}
+
+impl Run<'_> {
+    /// Works out what a task needs of memory, and lays it into `submission`.
+    pub(crate) fn settle_needs(
+        &mut self,
+        submission: &mut Submission,
+        known: &mut Known,
+    ) -> Result<(), RunError> {
+        if known.appetite == Appetite::Uncounted || submission.request.gpus.devices() == 0 {
+            return Ok(());
+        }
+        self.count_memory();
+        let signature = known.signature.take().unwrap_or_else(|| {
+            let folder = known.folder.as_deref().unwrap_or(&self.folder);
+            signature(&known.command, folder).into()
+        });
+        let request = submission.request.clone();
+        let need = self.need(&signature)?;
+        submission.expected = need.expected;
+        match known.appetite {
+            Appetite::Uncounted => {}
+            Appetite::Measured => submission.request.memory = MemoryRequest::Whole,
+            Appetite::Given(bytes) => submission.request.memory = MemoryRequest::Bytes(bytes),
+            Appetite::Learned => {
+                submission.request.memory = self.memory(need);
+                submission.probe = need.memory.is_none() && known.probe.is_some();
+                let shape = self.needs.shapes.entry(Arc::clone(&signature));
+                shape.or_default().waiting.insert(submission.id.number);
+            }
+        }
+        known.wants = Some(Box::new(Wants {
+            signature,
+            request,
+            probe: known.probe.take(),
+        }));
+        Ok(())
+    }
+
+    fn need(&mut self, signature: &Arc<str>) -> Result<Need, RunError> {
+        if let Some(shape) = self.needs.shapes.get(signature) {
+            return Ok(shape.need());
+        }
+        let mut models = self.reader()?.samples(signature)?;
+        models.retain(|model, _| self.devices.has_model(model));
+        let shape = Shape {
+            samples: models.into_values().flatten().collect(),
+            waiting: FxHashSet::default(),
+        };
+        let need = shape.need();
+        self.needs.shapes.insert(Arc::clone(signature), shape);
+        Ok(need)
+    }
+
+    /// Takes note of what an attempt was seen to need, and lets those who wait
+    /// to know have it.
+    pub(crate) fn learn(&mut self, signature: &Arc<str>, sample: Sample) {
+        let Some(shape) = self.needs.shapes.get_mut(signature) else {
+            return;
+        };
+        let before = shape.need();
+        shape.samples.push(sample);
+        let need = shape.need();
+        if need == before {
+            return;
+        }
+        let waiting: Vec<u32> = shape.waiting.iter().copied().collect();
+        let memory = self.memory(need);
+        for number in waiting {
+            let Some(wants) = self
+                .tasks
+                .get(&number)
+                .and_then(|known| known.wants.as_ref())
+            else {
+                continue;
+            };
+            let mut request = wants.request.clone();
+            request.memory = memory;
+            self.step(core::Event::Revise {
+                task: packhorse_model::TaskId::new(self.id, number),
+                request,
+                expected: need.expected,
+                probe: false,
+            });
+        }
+    }
+
+    /// One of which nothing is known has its devices to itself, and so has one that
+    /// would not fit into any device with its margin.
+    fn memory(&self, need: Need) -> MemoryRequest {
+        match need.memory {
+            Some(bytes) if bytes < self.devices.largest() => MemoryRequest::Bytes(bytes),
+            _ => MemoryRequest::Whole,
+        }
+    }
+
+    /// A task does not wait to know any more.
+    pub(crate) fn forget_wish(&mut self, number: u32) {
+        if let Some(wants) = self
+            .tasks
+            .get(&number)
+            .and_then(|known| known.wants.as_ref())
+            && let Some(shape) = self.needs.shapes.get_mut(&wants.signature)
+        {
+            shape.waiting.remove(&number);
+        }
+    }
+}

@@ -1,0 +1,571 @@
+//! Looking at the devices while tasks run on them, and while tasks wait for
+//! somebody else to leave them.
+
+use std::time::{Duration, Instant};
+
+use packhorse_core::{self as core, Outside};
+use packhorse_gpu::{Health, Report, Sample, Watch};
+use packhorse_hands::{Ended, Stop, ancestry};
+use packhorse_model::{Bytes, DeviceId, Placement, TaskId};
+use packhorse_store::{Record, UnixMicros};
+use rustc_hash::FxHashMap;
+
+use super::Pending;
+use super::book::{Account, Owner, account};
+use super::pace::Pace;
+use super::track::{CRUMB, Track};
+use crate::Ignored;
+use crate::devices::device_id;
+use crate::run::{Run, WATCH, system};
+
+/// How long a driver may take to answer before its devices count as lost.
+const SILENCE: Duration = Duration::from_secs(15);
+/// How long the first look at the devices is waited for.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
+/// How long memory may stay after its task, before somebody is told.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// What is seen of the devices.
+pub(crate) struct Watching {
+    watch: Watch,
+    pace: Pace,
+    /// Whether samples are taken while tasks run.
+    counting: bool,
+    /// The attempts whose memory is followed, by the number of their task.
+    pub(crate) tracks: FxHashMap<u32, Track>,
+    units: Vec<Seen>,
+    /// Whose processes are whose, as far as it was worked out; by process id.
+    owners: FxHashMap<u32, Owner>,
+    /// Ends that wait for a look at the devices.
+    pub(crate) pending: Vec<Pending>,
+    /// When the last sample was asked for.
+    asked: Option<Instant>,
+}
+
+/// One device, or group, as it was last seen.
+#[derive(Debug, Default)]
+struct Seen {
+    /// What each of its devices is taken by.
+    accounts: Vec<Account>,
+    free: Option<Bytes>,
+    /// When it was last looked at.
+    sampled: Option<Instant>,
+    drained: bool,
+    /// Memory that should be gone, how much was taken before, and since when.
+    lingering: Option<Lingering>,
+}
+
+#[derive(Debug)]
+struct Lingering {
+    task: TaskId,
+    since: Instant,
+    held: Bytes,
+    /// What others held when the task was last seen.
+    before: Bytes,
+}
+
+impl Watching {
+    pub(crate) fn new(watch: Watch, units: usize) -> Self {
+        Self {
+            watch,
+            pace: Pace::default(),
+            counting: false,
+            tracks: FxHashMap::default(),
+            units: (0..units).map(|_| Seen::default()).collect(),
+            owners: FxHashMap::default(),
+            pending: Vec::new(),
+            asked: None,
+        }
+    }
+
+    /// Asks for a sample now.
+    pub(crate) fn look(&mut self) {
+        self.pace.hurry();
+    }
+
+    /// Whether the device was found to be broken.
+    pub(crate) fn is_drained(&self, device: DeviceId) -> bool {
+        let seen = self.units.get(device.0 as usize);
+        seen.is_some_and(|seen| seen.drained)
+    }
+
+    /// Whether all of these were looked at since then, or will not be.
+    pub(crate) fn has_seen(&self, devices: &[DeviceId], since: Instant) -> bool {
+        devices.iter().all(|device| {
+            let seen = self.units.get(device.0 as usize);
+            seen.is_none_or(|seen| seen.drained || seen.sampled >= Some(since))
+        })
+    }
+}
+
+impl Run<'_> {
+    /// Listens to what is seen of the devices from now on.
+    pub(crate) fn watch_devices(&mut self) -> Result<(), crate::RunError> {
+        let Some(driver) = self.settings.sharing.driver.take() else {
+            return Ok(());
+        };
+        let units = &self.settings.places.devices;
+        match Watch::start(driver, units) {
+            Ok(watch) => {
+                use std::os::fd::AsFd as _;
+                self.hands
+                    .watch(watch.as_fd(), WATCH)
+                    .map_err(system("watch the devices"))?;
+                self.watching = Some(Watching::new(watch, units.len()));
+            }
+            Err(error) => self.warn(None, format!("the GPUs cannot be watched: {error}")),
+        }
+        Ok(())
+    }
+
+    /// From now on memory counts: some task asked for an amount of it.
+    pub(crate) fn count_memory(&mut self) {
+        if let Some(watching) = &mut self.watching
+            && !watching.counting
+        {
+            watching.counting = true;
+            watching.pace.asked();
+            watching.asked = Some(Instant::now());
+            watching.watch.ask();
+            self.await_first_look();
+        }
+    }
+
+    /// Waits until every device was looked at once, but not for ever: before that
+    /// nobody knows what strangers hold.
+    fn await_first_look(&mut self) {
+        let deadline = Instant::now() + FIRST_LOOK;
+        while let Some(watching) = &self.watching
+            && !watching
+                .units
+                .iter()
+                .all(|seen| seen.sampled.is_some() || seen.drained)
+        {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return self.warn(None, "the GPUs take long to look at".to_owned());
+            }
+            let mut poll = [rustix::event::PollFd::new(
+                &watching.watch,
+                rustix::event::PollFlags::IN,
+            )];
+            let timeout = rustix::event::Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            // If it was interrupted, it is tried again.
+            let _ = rustix::event::poll(&mut poll, Some(&timeout));
+            self.devices_seen();
+        }
+    }
+
+    /// Follows an attempt's memory, if anybody counts it.
+    pub(crate) fn track(&mut self, task: TaskId, attempt: u32, placement: &Placement) {
+        if let Some(watching) = &mut self.watching
+            && watching.counting
+            && !placement.devices.is_empty()
+        {
+            let track = Track::new(attempt, placement, Instant::now());
+            watching.tracks.insert(task.number, track);
+            watching.look();
+        }
+    }
+
+    /// Takes a sample if one is due; when the next one will be.
+    pub(crate) fn look_around(&mut self) -> Option<Instant> {
+        let waits = self.state.counts().waiting > 0;
+        let watching = self.watching.as_mut()?;
+        let others = self.neighbours.told.iter().any(|told| told.memory.0 > 0);
+        let lingers = watching.units.iter().any(|seen| seen.lingering.is_some());
+        let needed = !watching.pending.is_empty()
+            || watching.counting
+                && (!watching.tracks.is_empty()
+                    || (waits && others)
+                    || lingers
+                    || watching.asked.is_none());
+        if !needed {
+            return None;
+        }
+        let now = Instant::now();
+        let mut due = watching.pace.due(now);
+        if due <= now {
+            watching.pace.asked();
+            watching.watch.ask();
+            watching.asked = Some(now);
+            due = now + watching.pace.interval();
+        }
+        let silent = (0..watching.units.len()).find(|&index| {
+            let since = watching.watch.unanswered_since(index);
+            !watching.units[index].drained && since.is_some_and(|since| since + SILENCE <= now)
+        });
+        if let Some(index) = silent {
+            let reason = format!("the driver has not answered for {} s", SILENCE.as_secs());
+            self.drain(index, &reason);
+        }
+        Some(due)
+    }
+
+    /// What the watch has found.
+    pub(crate) fn devices_seen(&mut self) {
+        let Some(watching) = &mut self.watching else {
+            return;
+        };
+        for report in watching.watch.fetch() {
+            match report {
+                Report::Sample(sample) => self.sampled(&sample),
+                Report::Xid { unit, xid } => {
+                    if let Some(reason) = xid.hardware() {
+                        self.drain(unit, &format!("{xid}: {reason}"));
+                    }
+                }
+            }
+        }
+        self.judge_pending();
+    }
+
+    /// Takes note of how a device or group is.
+    fn sampled(&mut self, sample: &Sample) {
+        let grew = match lost(sample) {
+            Some(reason) => {
+                self.drain(sample.unit, &reason);
+                false
+            }
+            None => self.count(sample),
+        };
+        if let Some(watching) = &mut self.watching {
+            let ages = watching.tracks.values().map(|track| track.since.elapsed());
+            let youngest = ages.min();
+            watching.pace.sampled(sample.at, grew, youngest);
+            // Process ids are used again.
+            watching.owners.clear();
+            if let Some(seen) = watching.units.get_mut(sample.unit) {
+                seen.sampled = Some(sample.at);
+            }
+        }
+    }
+
+    /// Works out who holds what; whether anything of ours grew.
+    fn count(&mut self, sample: &Sample) -> bool {
+        let Some(mut watching) = self.watching.take() else {
+            return false;
+        };
+        let (index, at) = (sample.unit, sample.at);
+        let device = device_id(index);
+        let promised: u64 = watching
+            .tracks
+            .values()
+            .flat_map(|track| &track.places)
+            .filter(|place| place.device == device)
+            .map(|place| place.promised.0)
+            .sum();
+        let accounts: Vec<Account> = sample
+            .members
+            .iter()
+            .map(|member| {
+                account(member, Bytes(promised), |pid| {
+                    *watching
+                        .owners
+                        .entry(pid)
+                        .or_insert_with(|| self.owner(pid))
+                })
+            })
+            .collect();
+        let memory = sample.members.iter().filter_map(|member| member.memory);
+        let seen = &mut watching.units[index];
+        seen.free = memory.map(|memory| memory.free).min();
+        seen.accounts = accounts;
+        self.watching = Some(watching);
+        let busy = sample
+            .members
+            .iter()
+            .filter_map(|member| member.utilisation);
+        let busy = busy.max().map(|percent| percent.0);
+        let grew = self.tell_observed(device, index, at, busy);
+        self.tell_outside(index);
+        self.mind_lingering(index, at);
+        grew
+    }
+
+    fn owner(&self, pid: u32) -> Owner {
+        if let Some(task) = self.hands.owner_of(pid) {
+            return Owner::Ours(task);
+        }
+        if self.settings.sharing.ignored.iter().any(|who| is(who, pid)) {
+            return Owner::Ignored;
+        }
+        let run = ancestry(pid).find(|pid| self.neighbours.is_run(*pid));
+        run.map_or(Owner::Stranger, Owner::Run)
+    }
+
+    /// Tells the core what our attempts were seen to hold on a device.
+    fn tell_observed(
+        &mut self,
+        device: DeviceId,
+        index: usize,
+        at: Instant,
+        busy: Option<u8>,
+    ) -> bool {
+        let Some(watching) = &mut self.watching else {
+            return false;
+        };
+        let mut grew = false;
+        let mut news = Vec::new();
+        let free = watching.units[index].free;
+        for (&number, track) in &mut watching.tracks {
+            // One that has ended stays as it was last seen alive.
+            if watching.pending.iter().any(|pending| pending.is_of(number)) {
+                continue;
+            }
+            let Some(place) = track.place(device).filter(|_| track.since <= at) else {
+                continue;
+            };
+            let (before, promised) = (place.observed, place.promised);
+            let task = TaskId::new(self.id, number);
+            // Of a group, the device on which it holds most.
+            let accounts = watching.units[index].accounts.iter();
+            let held = accounts.flat_map(|account| &account.ours);
+            let held = held
+                .filter(|(whose, _)| *whose == task)
+                .map(|(_, held)| *held);
+            let held = held.max().unwrap_or_default();
+            grew |= track.sample(device, held, free);
+            track.look(at, busy);
+            let matters = held.0.max(before.0) > promised.0;
+            if matters && held.0.abs_diff(before.0) > CRUMB {
+                news.push((task, track.attempt, held));
+            }
+        }
+        for (task, attempt, memory) in news {
+            let attempt = self.core_attempt(task, attempt);
+            self.step(core::Event::Observed {
+                task,
+                attempt,
+                device,
+                memory,
+            });
+        }
+        grew
+    }
+
+    /// Tells the core what others hold on a device, if that has changed.
+    pub(crate) fn tell_outside(&mut self, index: usize) {
+        if let Some(event) = self.outside_event(index) {
+            self.step(event);
+        }
+    }
+
+    /// What the core is to be told of what others hold on a device, if that has
+    /// changed.
+    pub(crate) fn outside_event(&mut self, index: usize) -> Option<core::Event> {
+        let held = Outside {
+            memory: self.memory_outside(index),
+            ..self.neighbours.held(index)
+        };
+        let told = self.neighbours.told.get_mut(index)?;
+        let crumbs = held.memory.0.abs_diff(told.memory.0) <= CRUMB
+            && (held.memory.0 == 0) == (told.memory.0 == 0);
+        let but_for_memory = Outside {
+            memory: held.memory,
+            ..*told
+        };
+        if crumbs && held == but_for_memory {
+            return None;
+        }
+        *told = held;
+        let device = device_id(index);
+        Some(core::Event::Outside { device, held })
+    }
+
+    /// The memory of a device that others hold, or may still take.
+    fn memory_outside(&self, index: usize) -> Bytes {
+        let Some(seen) = self.watching.as_ref().and_then(|all| all.units.get(index)) else {
+            // Nobody can look, so what other runs were promised is all we know.
+            let keys = 0..self.devices.keys(index).len();
+            let promised = keys.map(|member| self.neighbours.growth(index, member, &[]));
+            return Bytes(promised.max().unwrap_or(0));
+        };
+        let members = seen.accounts.iter().enumerate();
+        let memory = members.map(|(member, account)| {
+            let runs: u64 = account.runs.iter().map(|(_, held)| held.0).sum();
+            // What other runs may still take of what they were promised.
+            let growth = self.neighbours.growth(index, member, &account.runs);
+            account
+                .strangers
+                .0
+                .saturating_add(runs)
+                .saturating_add(growth)
+        });
+        let memory = memory.max().unwrap_or(0);
+        let lingering = seen.lingering.as_ref();
+        let lingering = lingering.map_or(0, |left| left.before.0.saturating_add(left.held.0));
+        Bytes(memory.max(lingering))
+    }
+
+    /// An attempt is over: its memory is others' until the driver shows it gone.
+    pub(crate) fn untrack(&mut self, ended: &Ended) -> Option<Track> {
+        let task = ended.task;
+        let watching = self.watching.as_mut()?;
+        let track = watching.tracks.remove(&task.number)?;
+        let mut touched = Vec::new();
+        for place in &track.places {
+            let index = place.device.0 as usize;
+            let Some(seen) = watching.units.get_mut(index) else {
+                continue;
+            };
+            if place.observed.0 > CRUMB && !seen.drained {
+                // What is still there of an earlier one comes on top.
+                let earlier = seen.lingering.take();
+                let (held, before) = earlier.map_or_else(
+                    || (0, self.neighbours.told[index].memory),
+                    |earlier| (earlier.held.0, earlier.before),
+                );
+                seen.lingering = Some(Lingering {
+                    task,
+                    since: Instant::now(),
+                    held: Bytes(place.observed.0 + held),
+                    before,
+                });
+                touched.push(index);
+            }
+        }
+        watching.look();
+        for index in touched {
+            self.tell_outside(index);
+        }
+        Some(track)
+    }
+
+    /// Sees whether memory that should be gone is.
+    fn mind_lingering(&mut self, index: usize, at: Instant) {
+        let Some(watching) = &mut self.watching else {
+            return;
+        };
+        let seen = &mut watching.units[index];
+        let Some(lingering) = &seen.lingering else {
+            return;
+        };
+        if at <= lingering.since {
+            return;
+        }
+        let now_held: u64 = seen
+            .accounts
+            .iter()
+            .map(|account| account.strangers.0)
+            .max()
+            .unwrap_or(0);
+        let gone = now_held <= lingering.before.0 + CRUMB;
+        let patience_over = lingering.since.elapsed() >= LINGER;
+        if !gone && !patience_over {
+            watching.pace.hurry();
+            return;
+        }
+        let (task, held) = (lingering.task, now_held);
+        seen.lingering = None;
+        self.tell_outside(index);
+        if !gone {
+            let label = self.devices.label(device_id(index));
+            let message = format!(
+                "{label} still holds {} that its processes have left; it counts as others' memory",
+                Bytes(held)
+            );
+            self.warn(Some(task), message);
+        }
+    }
+
+    /// Takes a device out: nothing more starts there, and what runs there is run
+    /// again elsewhere.
+    pub(crate) fn drain(&mut self, index: usize, reason: &str) {
+        let Some(seen) = self
+            .watching
+            .as_mut()
+            .and_then(|watching| watching.units.get_mut(index))
+        else {
+            return;
+        };
+        if std::mem::replace(&mut seen.drained, true) {
+            return;
+        }
+        seen.lingering = None;
+        let device = device_id(index);
+        for key in self.devices.keys(index) {
+            self.store.send(Record::Drained {
+                device: key.into(),
+                reason: reason.into(),
+                at: UnixMicros::now(),
+            });
+        }
+        let label = self.devices.label(device);
+        let id = self.devices.labels()[index].clone();
+        self.warn(
+            None,
+            format!(
+                "{label} is taken out: {reason}; what ran there runs again elsewhere\n\
+                 hint: `packhorse gpus --restore {id}` puts it back"
+            ),
+        );
+        self.step(core::Event::Drain(device));
+        let on_it: Vec<TaskId> = self
+            .state
+            .running()
+            .into_iter()
+            .filter(|running| {
+                running
+                    .placement
+                    .devices
+                    .iter()
+                    .any(|of| of.device == device)
+            })
+            .map(|running| running.task)
+            .collect();
+        for task in on_it {
+            if let Some(known) = self.tasks.get_mut(&task.number) {
+                known.uprooted = true;
+            }
+            self.hands.stop(task, Stop::Terminate);
+        }
+    }
+
+    /// A device that an earlier run found broken stays out.
+    pub(crate) fn leave_out(&mut self, index: usize, reason: &str) {
+        if let Some(watching) = &mut self.watching
+            && let Some(seen) = watching.units.get_mut(index)
+        {
+            seen.drained = true;
+        }
+        let device = device_id(index);
+        let (label, id) = (self.devices.label(device), &self.devices.labels()[index]);
+        let message = format!(
+            "{label} was taken out by an earlier run and is not used: {reason}\n\
+             hint: `packhorse gpus --restore {id}` puts it back"
+        );
+        self.warn(None, message);
+        self.step(core::Event::Drain(device));
+    }
+}
+
+fn lost(sample: &Sample) -> Option<String> {
+    sample
+        .members
+        .iter()
+        .find_map(|member| match &member.health {
+            Health::Ok => None,
+            Health::Lost(reason) => Some(reason.clone()),
+        })
+}
+
+fn is(who: &Ignored, pid: u32) -> bool {
+    match who {
+        Ignored::Process(process) => *process == pid,
+        Ignored::User(uid) => {
+            use std::os::unix::fs::MetadataExt as _;
+            fs_err::metadata(format!("/proc/{pid}")).is_ok_and(|of| of.uid() == *uid)
+        }
+        Ignored::Program(name) => {
+            let read = |what| fs_err::read_to_string(format!("/proc/{pid}/{what}"));
+            let command = read("cmdline").unwrap_or_default();
+            let program = command.split('\0').next().unwrap_or_default();
+            let base = program.rsplit('/').next().unwrap_or_default();
+            base == name || read("comm").is_ok_and(|comm| comm.trim_end() == name)
+        }
+    }
+}

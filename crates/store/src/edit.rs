@@ -1,0 +1,65 @@
+//! Small changes that belong to no run, each made at once and by itself.
+
+use rusqlite::{Connection, params};
+
+use crate::{Error, Home, database};
+
+/// What to forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forget<'a> {
+    /// Every peak of every command.
+    All,
+    /// The peaks of commands of this shape.
+    Signature(&'a str),
+}
+
+impl Home {
+    /// Forgets peaks. Returns how many samples are gone.
+    pub fn forget(&self, what: Forget<'_>) -> Result<usize, Error> {
+        self.edit_if_there(|db| match what {
+            Forget::All => db.execute("DELETE FROM sample", []),
+            Forget::Signature(signature) => {
+                db.execute("DELETE FROM sample WHERE signature = ?1", [signature])
+            }
+        })
+    }
+
+    /// Puts a GPU back that was taken out. Returns whether it was out.
+    pub fn restore(&self, device: &str) -> Result<bool, Error> {
+        let sql = "DELETE FROM drained WHERE device = ?1";
+        let gone = self.edit_if_there(|db| db.execute(sql, [device]))?;
+        Ok(gone > 0)
+    }
+
+    /// Takes `count` numbers from the counter of this name and returns the
+    /// first of them. It counts from 1, and gives no number twice, to whichever
+    /// process.
+    pub fn next_ids(&self, name: &str, count: u32) -> Result<u64, Error> {
+        let sql = "INSERT INTO counter (name, next) VALUES (?1, 1 + ?2) \
+                   ON CONFLICT DO UPDATE SET next = next + ?2 RETURNING next - ?2";
+        let first = self.edit(|db| db.query_one(sql, params![name, count], |row| row.get(0)))?;
+        Ok(i64::cast_unsigned(first))
+    }
+
+    /// A change that has nothing to do without a database, and makes none.
+    fn edit_if_there(
+        &self,
+        change: impl FnOnce(&Connection) -> rusqlite::Result<usize>,
+    ) -> Result<usize, Error> {
+        if self.db().exists() {
+            self.edit(change)
+        } else {
+            Ok(0)
+        }
+    }
+
+    fn edit<T>(&self, change: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
+        let db = database::open(self)?;
+        let done = change(&db).map_err(|source| Error::Sqlite {
+            path: self.db(),
+            source,
+        })?;
+        database::close(db, self)?;
+        Ok(done)
+    }
+}
