@@ -162,6 +162,15 @@ impl DeviceLedger {
         self.room(Load::default(), Outside::default(), settings, request)
     }
 
+    /// Whether strangers hold more of it than a desktop's few windows do.
+    pub(crate) fn has_company(&self) -> bool {
+        self.is_company(self.outside)
+    }
+
+    fn is_company(&self, outside: Outside) -> bool {
+        u128::from(outside.memory.0) * 20 > u128::from(self.capacity.0)
+    }
+
     /// The same beside this `load` of ours and this of `outside`.
     pub(crate) fn room(
         &self,
@@ -187,11 +196,7 @@ impl DeviceLedger {
         }
         match request.memory {
             MemoryRequest::Uncounted => Some(Bytes(u64::MAX)),
-            MemoryRequest::Whole => {
-                // A desktop's few windows do not count as company.
-                let company = u128::from(outside.memory.0) * 20 > u128::from(self.capacity.0);
-                (!company).then_some(Bytes(u64::MAX))
-            }
+            MemoryRequest::Whole => (!self.is_company(outside)).then_some(Bytes(u64::MAX)),
             MemoryRequest::Bytes(_) => {
                 let taken = load.memory.0.saturating_add(outside.memory.0);
                 (self.capacity > Bytes(0)).then(|| Bytes(self.capacity.0.saturating_sub(taken)))

@@ -51,10 +51,13 @@ pub(crate) fn next(state: &State, ended: &Running, outcome: Outcome, cause: Caus
         Cause::OutOfMemory { peak } if outcome.is_worth_retrying() => {
             let request = &state.queue.demand(ended.class).request;
             if request.gpus != GpuRequest::None {
-                return match more_memory(state, ended, request, peak) {
-                    Some((why, request)) => Next::Otherwise(why, request),
-                    None => Next::Finish(outcome),
-                };
+                if let Some((why, request)) = more_memory(state, ended, request, peak) {
+                    return Next::Otherwise(why, request);
+                }
+                // One that never asked for memory may still have its retries.
+                if request.memory != MemoryRequest::Uncounted {
+                    return Next::Finish(outcome);
+                }
             }
         }
         Cause::Own | Cause::OutOfMemory { .. } | Cause::Collateral => {}
@@ -99,7 +102,14 @@ fn more_memory(
             return Some((Again::MoreMemory { memory }, request));
         }
     }
-    if request.memory != MemoryRequest::Whole {
+    // One with whole devices was alone there, unless strangers were not few.
+    let was_alone = matches!(request.gpus, GpuRequest::Whole(_))
+        && !ended
+            .held
+            .devices
+            .iter()
+            .any(|&device| state.ledger.devices[device].has_company());
+    if request.memory != MemoryRequest::Whole && !was_alone {
         let alone = Request {
             memory: MemoryRequest::Whole,
             ..request.clone()
@@ -112,6 +122,7 @@ fn more_memory(
         .min()
         .filter(|&capacity| capacity > Bytes(0))?;
     let larger = Request {
+        memory: MemoryRequest::Whole,
         device_memory: Bytes(above.0.checked_add(1)?),
         ..request.clone()
     };

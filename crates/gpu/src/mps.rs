@@ -48,6 +48,15 @@ pub use status::{Server, ServerState, Status};
 /// The variable by which CUDA finds the daemon.
 pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
+/// The variables that a client is told by: see [`Client::environment`].
+pub const CLIENT_VARIABLES: [&str; 3] = [PIPE_VARIABLE, THREADS_VARIABLE, MEMORY_VARIABLE];
+
+/// The variable that limits the threads of a client.
+const THREADS_VARIABLE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+
+/// The variable that limits the memory of a client.
+const MEMORY_VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
+
 /// The variable that marks the daemon, its servers and our commands to it.
 pub const SERVICE_VARIABLE: &str = "PACKHORSE_SERVICE";
 

@@ -66,13 +66,24 @@ fn amounts_on_the_ladder_are_multiples_of_64_mib() {
 
 #[test]
 fn what_did_not_count_memory_is_alone_next() {
-    for first in [task(1).share(500), task(1).whole(1)] {
-        let mut lab = Lab::default().node(1).sizes(&[24]).start();
-        lab.submit(first);
-        let again = lab.out_of_memory(1, 3);
-        assert!(again.starts_with("alone 1#2, start 1#2 on 10"), "{again}");
-        assert_eq!(lab.out_of_memory(1, 24), "failed 1/2");
-    }
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.submit(task(1).share(500));
+    let again = lab.out_of_memory(1, 3);
+    assert!(again.starts_with("alone 1#2, start 1#2 on 10"), "{again}");
+    assert_eq!(lab.out_of_memory(1, 24), "failed 1/2");
+}
+
+#[test]
+fn what_had_a_whole_device_was_alone_and_has_its_retries() {
+    let mut lab = Lab::default().node(2).sizes(&[24, 80]).start();
+    lab.submit(task(1).whole(1).retries(1));
+    let again = lab.out_of_memory(1, 24);
+    assert!(again.contains("start 1#2 on 11"), "{again}");
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.submit(task(1).whole(1).retries(1));
+    let again = lab.out_of_memory(1, 24);
+    assert!(again.starts_with("retry 1#2, start 1#2 on 10"), "{again}");
+    assert_eq!(lab.out_of_memory(1, 24), "failed 1/2");
 }
 
 #[test]

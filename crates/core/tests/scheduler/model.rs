@@ -318,10 +318,15 @@ impl Model {
             Some(Again::Collateral)
         } else if let (Some(peak), true) = (out_of_memory, outcome.is_worth_retrying()) {
             let next = self.next_rung(&request, &placement, peak.0);
-            next.map(|(why, request)| {
+            if let Some((why, request)) = next {
                 self.tasks[index].submission.request = request;
-                why
-            })
+                Some(why)
+            } else if request.memory == MemoryRequest::Uncounted && task.retries > 0 {
+                self.tasks[index].retries -= 1;
+                Some(Again::Retry)
+            } else {
+                None
+            }
         } else if outcome.is_worth_retrying() && task.retries > 0 {
             self.tasks[index].retries -= 1;
             Some(Again::Retry)
@@ -369,7 +374,20 @@ impl Model {
             }
         }
         next.memory = MemoryRequest::Whole;
-        if request.memory != MemoryRequest::Whole {
+        let company = |granted: &packhorse_model::Granted| {
+            let memory = devices()
+                .find(|device| device.id == granted.device)
+                .unwrap()
+                .memory;
+            let held = self
+                .outside
+                .get(&granted.device)
+                .map_or(0, |held| held.memory.0);
+            u128::from(held) * 20 > u128::from(memory.0)
+        };
+        let was_alone =
+            matches!(request.gpus, GpuRequest::Whole(_)) && !placement.devices.iter().any(company);
+        if request.memory != MemoryRequest::Whole && !was_alone {
             return self
                 .impossible(&next)
                 .is_none()

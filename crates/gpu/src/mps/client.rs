@@ -3,7 +3,7 @@ use std::path::Path;
 
 use packhorse_model::Bytes;
 
-use super::PIPE_VARIABLE;
+use super::{MEMORY_VARIABLE, PIPE_VARIABLE, THREADS_VARIABLE};
 use crate::Percent;
 
 /// What a program that computes through a daemon is told.
@@ -28,7 +28,7 @@ impl Client<'_> {
         if let Some(Percent(threads)) = self.threads {
             // Of none at all nothing would ever be computed.
             let threads = threads.clamp(1, 100).to_string();
-            variables.push(("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", threads.into()));
+            variables.push((THREADS_VARIABLE, threads.into()));
         }
         if !self.memory.is_empty() {
             let limits: Vec<String> = (0..)
@@ -36,7 +36,7 @@ impl Client<'_> {
                 .map(|(ordinal, bytes): (u32, _)| format!("{ordinal}={}M", mebibytes(*bytes)))
                 .collect();
             let limits = limits.join(",");
-            variables.push(("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", limits.into()));
+            variables.push((MEMORY_VARIABLE, limits.into()));
         }
         variables
     }
