@@ -16,6 +16,22 @@ pub fn can_draw() -> bool {
         && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
+/// Whether the locale has more than ASCII.
+pub fn has_unicode() -> bool {
+    let set = |name| {
+        std::env::var(name)
+            .ok()
+            .filter(|value: &String| !value.is_empty())
+    };
+    let locale = set("LC_ALL")
+        .or_else(|| set("LC_CTYPE"))
+        .or_else(|| set("LANG"));
+    locale.is_some_and(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
 /// The colours in use: none if `NO_COLOR` is set or standard output is no
 /// terminal.
 #[derive(Clone, Copy)]

@@ -24,6 +24,20 @@ const THREAD_CAPS: [&str; 4] = [
 impl Places {
     /// A scheduler for them.
     pub(crate) fn scheduler(&self) -> Result<State, PoolError> {
+        State::new(&self.pool(), self.rules())
+    }
+
+    /// How tasks are placed there.
+    pub fn rules(&self) -> core::Settings {
+        core::Settings {
+            policy: self.policy,
+            max_per_device: self.max_per_device,
+            ageing: self.ageing,
+        }
+    }
+
+    /// The same as the scheduler sees it.
+    pub fn pool(&self) -> Pool {
         let devices = self.devices.iter().zip(0..);
         let models = models(&self.about);
         let model = |about: &About| models.iter().position(|model| *model == about.model);
@@ -48,16 +62,10 @@ impl Places {
             ram: self.ram,
             cores: self.cores.clone(),
         };
-        let pool = Pool {
+        Pool {
             nodes: vec![node],
             slots: self.slots,
-        };
-        let settings = core::Settings {
-            policy: self.policy,
-            max_per_device: self.max_per_device,
-            ageing: self.ageing,
-        };
-        State::new(&pool, settings)
+        }
     }
 }
 
@@ -199,11 +207,6 @@ impl Devices {
     /// Whether there is a device of this model.
     pub(crate) fn has_model(&self, model: &str) -> bool {
         self.about.iter().any(|about| &*about.model == model)
-    }
-
-    /// The models whose names contain one of these, separated by commas.
-    pub(crate) fn models_named(&self, names: &str) -> Models {
-        models_named(&self.about, names)
     }
 
     /// The model of a device.

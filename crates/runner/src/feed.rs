@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::backlog::FETCHED;
 use crate::input::{Progress, Reading};
 use crate::run::{INPUT, Run, system, weight};
-use crate::wishes::is_plain;
+use crate::wishes::{is_plain, lay_over};
 use crate::{Beginning, Event, Generator, Input, RunError};
 
 /// Input is not read while more than this waits to be written.
@@ -296,7 +296,12 @@ impl Run<'_> {
             let mut submission = self.settings.defaults.submission(id);
             let mut known = self.settings.defaults.known(Arc::new(task.command), 0);
             let overrides = task.overrides.as_deref().cloned().unwrap_or_default();
-            self.lay_over(&overrides, &mut submission, &mut known);
+            lay_over(
+                &self.settings.places,
+                &overrides,
+                &mut submission,
+                &mut known,
+            );
             self.submit_after(submission, known, &task.after)?;
         }
         self.step(core::Event::Unhold);
@@ -455,7 +460,12 @@ impl Run<'_> {
                 continue;
             };
             let overrides = task.overrides.as_deref().cloned().unwrap_or_default();
-            self.lay_over(&overrides, &mut submission, &mut known);
+            lay_over(
+                &self.settings.places,
+                &overrides,
+                &mut submission,
+                &mut known,
+            );
             self.submit_after(submission, known, &task.after)?;
         }
         if together {

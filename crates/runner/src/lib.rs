@@ -24,6 +24,7 @@ mod backlog;
 mod devices;
 mod event;
 mod feed;
+mod foresight;
 mod input;
 mod memory;
 mod mps;
@@ -37,8 +38,10 @@ pub use ask::ask_why;
 pub use devices::{models, models_named, refusal};
 pub use event::{Event, Finished, Line, Phase, Reporter, Summary};
 pub use feed::host;
+pub use foresight::submissions;
 pub use input::{Generator, Input, Source};
 pub use memory::{Seen, Signs, SignsError};
+pub use mps::{KEPT, mps_folder};
 pub use run::run;
 pub use settings::{
     About, Appetite, Beginning, Defaults, Ignored, Measure, Mps, Parameters, Places, RunError,

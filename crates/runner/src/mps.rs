@@ -15,6 +15,7 @@ use packhorse_gpu::mps::{CLIENT_VARIABLES, Client, Daemon, Ownership, is_collate
 use packhorse_gpu::{Config, Percent};
 use packhorse_hands::{self as hands, Ended, ancestry};
 use packhorse_model::{DeviceId, Granted, Placement};
+use packhorse_store::Home;
 use rustc_hash::FxHashMap;
 use rustix::fs::{FlockOperation, flock};
 
@@ -25,11 +26,20 @@ use crate::run::Run;
 /// How long clients have to leave when a daemon is ended.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// The folder of a device's daemon. Its name is short, because the sockets in it
+/// must have names of less than 108 bytes, folder and all.
+pub fn mps_folder(home: &Home, uuid: &str) -> PathBuf {
+    let short: String = uuid.chars().take(12).collect();
+    home.path().join("mps").join(short)
+}
+
+/// The file in the folder of a daemon that was started by hand: no run ends it.
+pub const KEPT: &str = "kept";
+
 /// The daemons of a run.
 pub(crate) struct Service {
     config: Config,
-    /// Where daemons of ours have their folders.
-    folder: PathBuf,
+    home: Home,
     threads: Option<u8>,
     /// The one that somebody else runs.
     theirs: Option<Daemon>,
@@ -44,11 +54,14 @@ struct Shared {
     /// Locked by every run that uses it, for as long as it does: whoever can have
     /// it alone is the last one. The kernel lets go of it when a run dies.
     lock: File,
+    /// It was started by hand.
+    kept: bool,
 }
 
 impl Shared {
     fn start(service: &Service, uuid: &str) -> Result<Self, String> {
-        let folder = service.folder.join(uuid);
+        let folder = mps_folder(&service.home, uuid);
+        let kept = folder.join(KEPT).exists();
         let lock = fs_err::create_dir_all(&folder)
             .and_then(|()| File::create(folder.join("lock")))
             .map_err(|error| error.to_string())?;
@@ -56,23 +69,23 @@ impl Shared {
         flock(lock.file(), FlockOperation::LockShared).map_err(|error| error.to_string())?;
         let daemon = Daemon::start(&service.config, &folder, uuid);
         let daemon = daemon.map_err(|error| error.to_string())?;
-        Ok(Self { daemon, lock })
+        Ok(Self { daemon, lock, kept })
     }
 
-    /// Whether no other run uses it; from then on none can join it until this is
+    /// Whether nobody else uses it or wants it; from then on none can join it until this is
     /// dropped.
     fn is_ours_alone(&self) -> bool {
-        flock(self.lock.file(), FlockOperation::NonBlockingLockExclusive).is_ok()
+        !self.kept && flock(self.lock.file(), FlockOperation::NonBlockingLockExclusive).is_ok()
     }
 }
 
 impl Service {
-    fn new(mps: Mps, folder: PathBuf) -> Self {
+    fn new(mps: Mps, home: Home) -> Self {
         let config = Config::from_env();
         Self {
             theirs: Daemon::theirs(&config),
             config,
-            folder,
+            home,
             threads: mps.threads,
             ours: FxHashMap::default(),
             without: Vec::new(),
@@ -113,8 +126,8 @@ impl Run<'_> {
         let Some(mps) = self.settings.sharing.mps else {
             return;
         };
-        let folder = self.settings.home.path().join("mps");
-        let service = Rc::new(RefCell::new(Service::new(mps, folder)));
+        let home = self.settings.home.clone();
+        let service = Rc::new(RefCell::new(Service::new(mps, home)));
         let released = Rc::clone(&service);
         // A client that is killed while it computes takes its server with it.
         self.hands
@@ -228,12 +241,17 @@ impl Run<'_> {
 
     /// Whether the MPS server of one of these devices died under an attempt.
     pub(crate) fn server_died(&self, ended: &Ended) -> Option<String> {
-        self.service.as_ref()?;
+        let service = self.service.as_ref()?;
         if self.settings.output == hands::Output::Inherit {
             return None;
         }
         let written = tail(&self.log_of(ended))?;
-        is_collateral(&String::from_utf8_lossy(&written))
-            .then(|| "its MPS server died under it".to_owned())
+        if !is_collateral(&String::from_utf8_lossy(&written)) {
+            return None;
+        }
+        // If the daemon went as well, the next task starts another.
+        let gone = |shared: &Shared| !shared.daemon.is_running().unwrap_or(true);
+        service.borrow_mut().ours.retain(|_, shared| !gone(shared));
+        Some("its MPS server died under it".to_owned())
     }
 }

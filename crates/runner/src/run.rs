@@ -496,6 +496,10 @@ impl<'r> Run<'r> {
                 why,
                 left,
             } => {
+                if !matches!(why, Again::Retry | Again::Collateral | Again::Probed) {
+                    // Whatever it asked for before, from now on it asks for memory.
+                    self.count_memory();
+                }
                 let note = of(task).and_then(|(_, judgement)| again(why, judgement));
                 let place = of(task).map_or(0, |(ended, judgement)| {
                     self.record_end(ended, judgement, note.as_deref(), Verdict::Again)
@@ -687,11 +691,14 @@ impl<'r> Run<'r> {
 
     fn end(mut self) -> Result<Summary, RunError> {
         if self.phase == Phase::Running && self.left() > 0 {
-            let left = self.left();
+            let left = match self.left() {
+                1 => "a task waits".to_owned(),
+                many => format!("{many} tasks wait"),
+            };
             self.warn(
                 None,
                 format!(
-                    "{left} tasks wait for GPUs that were taken out, and nothing else can be done\n\
+                    "{left} for GPUs that were taken out, and nothing else can be done\n\
                      hint: put the GPUs back with `packhorse gpus --restore ID`, then `packhorse resume {}`",
                     self.id
                 ),

@@ -8,8 +8,9 @@ use packhorse_intake::lines::Options;
 use packhorse_model::{Command, GpuRequest, Milli, Outcome, TaskId};
 use packhorse_store::{NewTask, Overrides, Record, StoredTask, TimeLimit, Vram};
 
+use crate::devices::models_named;
 use crate::run::{Known, Run};
-use crate::{Appetite, RunError};
+use crate::{Appetite, Places, RunError};
 
 /// Whether the task has no wishes of its own.
 pub(crate) fn is_plain(task: &StoredTask) -> bool {
@@ -67,7 +68,8 @@ impl Run<'_> {
         }
         let command = Arc::new(task.command);
         let mut known = self.settings.defaults.known(command, task.attempts);
-        self.lay_over(&task.overrides, &mut submission, &mut known);
+        let places = &self.settings.places;
+        lay_over(places, &task.overrides, &mut submission, &mut known);
         self.submit_after(submission, known, &task.after)
     }
 
@@ -118,62 +120,62 @@ impl Run<'_> {
         });
         self.finished(task, outcome, None, None, place);
     }
+}
 
-    /// Lays a task's wishes over the run's defaults.
-    pub(crate) fn lay_over(
-        &self,
-        overrides: &Overrides,
-        submission: &mut Submission,
-        known: &mut Known,
-    ) {
-        if let Some(vram) = overrides.vram {
-            known.appetite = match vram {
-                Vram::Auto => Appetite::Learned,
-                Vram::Bytes(bytes) => Appetite::Given(bytes),
-            };
-            // Memory alone decides how many share a device, unless somebody said
-            // more.
-            if submission.request.gpus == GpuRequest::Whole(1) && overrides.gpus.is_none() {
-                submission.request.gpus = GpuRequest::Share(Milli(0));
-            }
+/// Lays a task's wishes over the run's defaults.
+pub(crate) fn lay_over(
+    places: &Places,
+    overrides: &Overrides,
+    submission: &mut Submission,
+    known: &mut Known,
+) {
+    if let Some(vram) = overrides.vram {
+        known.appetite = match vram {
+            Vram::Auto => Appetite::Learned,
+            Vram::Bytes(bytes) => Appetite::Given(bytes),
+        };
+        // Memory alone decides how many share a device, unless somebody said
+        // more.
+        if submission.request.gpus == GpuRequest::Whole(1) && overrides.gpus.is_none() {
+            submission.request.gpus = GpuRequest::Share(Milli(0));
         }
-        if let Some(signature) = &overrides.signature {
-            known.signature = Some(signature.as_ref().into());
-        }
-        if let Some(folder) = &overrides.folder {
-            known.folder = Some(folder.as_path().into());
-        }
-        if let Some(model) = &overrides.model {
-            submission.request.models = self.devices.models_named(model);
-        }
-        if let Some(cpu) = overrides.cpu {
-            submission.request.cpu = cpu;
-        }
-        if let Some(ram) = overrides.ram {
-            submission.request.ram = ram;
-        }
-        if let Some(gpus) = overrides.gpus {
-            submission.request.gpus = gpus;
-        }
-        if let Some(cores) = overrides.cores {
-            submission.request.cores = cores;
-        }
-        if let Some(priority) = overrides.priority {
-            submission.priority = priority;
-        }
-        if let Some(retries) = overrides.retries {
-            submission.retries = retries;
-            known.retries = retries;
-        }
-        match overrides.time_limit {
-            Some(TimeLimit::Never) => submission.time_limit = None,
-            Some(TimeLimit::After(limit)) => submission.time_limit = Some(limit),
-            None => {}
-        }
-        // With GPUs for a limit, nothing would limit tasks that need none.
-        let request = &mut submission.request;
-        if request.gpus == GpuRequest::None && self.settings.places.slots.is_none() {
-            request.cores = request.cores.max(1);
-        }
+    }
+    if let Some(signature) = &overrides.signature {
+        known.signature = Some(signature.as_ref().into());
+    }
+    if let Some(folder) = &overrides.folder {
+        known.folder = Some(folder.as_path().into());
+    }
+    if let Some(model) = &overrides.model {
+        submission.request.models = models_named(&places.about, model);
+    }
+    if let Some(cpu) = overrides.cpu {
+        submission.request.cpu = cpu;
+    }
+    if let Some(ram) = overrides.ram {
+        submission.request.ram = ram;
+    }
+    if let Some(gpus) = overrides.gpus {
+        submission.request.gpus = gpus;
+    }
+    if let Some(cores) = overrides.cores {
+        submission.request.cores = cores;
+    }
+    if let Some(priority) = overrides.priority {
+        submission.priority = priority;
+    }
+    if let Some(retries) = overrides.retries {
+        submission.retries = retries;
+        known.retries = retries;
+    }
+    match overrides.time_limit {
+        Some(TimeLimit::Never) => submission.time_limit = None,
+        Some(TimeLimit::After(limit)) => submission.time_limit = Some(limit),
+        None => {}
+    }
+    // With GPUs for a limit, nothing would limit tasks that need none.
+    let request = &mut submission.request;
+    if request.gpus == GpuRequest::None && places.slots.is_none() {
+        request.cores = request.cores.max(1);
     }
 }

@@ -2,6 +2,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use packhorse_model::Bytes;
 
 use super::{OutputArgs, PoolArgs, TaskArgs};
 
@@ -14,7 +15,7 @@ there, Memory, GPUs, Timeout, Retries, Name. A row runs
 its priority, the earlier. The file is not changed unless --consume is given.")]
 pub struct CsvArgs {
     /// The file
-    #[arg(value_name = "FILE", required_unless_present = "csv")]
+    #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
 
     /// The same, as the original has it
@@ -129,10 +130,18 @@ pub struct MpsStatus {
 
 /// Show what would run where and when.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+A single number after --gpus is how many GPUs to plan for, whether there are so
+many or not; a list of ids means those. How long tasks take is known from
+earlier ones of the same shape (see `packhorse peaks`).")]
 pub struct PlanArgs {
     /// Files with commands; `-` is standard input
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
+
+    /// The memory of GPUs that are only imagined, where there is none to ask
+    #[arg(long, value_name = "SIZE")]
+    pub gpu_memory: Option<Bytes>,
 
     /// How long a task takes of which nothing is known
     #[arg(long, value_name = "TIME", value_parser = packhorse_model::parse_duration)]

@@ -36,6 +36,7 @@ pub struct Cli {
 impl Cli {
     /// Reads the words of a command line.
     pub fn read(words: &[OsString]) -> Result<Self, clap::Error> {
+        let words = &complete_mps(words);
         let shielded: Vec<OsString>;
         let words = if words.get(1).is_some_and(|verb| verb == "sweep") {
             shielded = words.iter().map(shield).collect();
@@ -50,6 +51,20 @@ impl Cli {
         }
         Ok(cli)
     }
+}
+
+/// `--mps` may have a value, as in the original, and may have none: a word behind
+/// it that is no answer to a question is not meant for it.
+fn complete_mps(words: &[OsString]) -> Vec<OsString> {
+    let mut words = words.to_vec();
+    let end = words.iter().position(|word| word == "--");
+    for at in 0..end.unwrap_or(words.len()) {
+        let answer = words.get(at + 1).and_then(|word| word.to_str());
+        if words[at] == "--mps" && answer.is_none_or(|word| pool::parse_bool(word).is_err()) {
+            words[at] = "--mps=true".into();
+        }
+    }
+    words
 }
 
 /// Stands before a value that begins with a minus sign, so that it is not taken
@@ -90,10 +105,11 @@ pub enum Verb {
     /// days. Blank lines and lines that start with # are skipped, a \ at the end
     /// of a line continues it. A comment such as
     ///
-    ///   #packhorse gpus=0.5 cores=2 priority=-1 retries=2 timeout=2h name=b after=a
+    ///   #packhorse gpus=0.5 vram=9G priority=-1 retries=2 timeout=2h name=b after=a
     ///
-    /// sets any of these for the next command: lower priorities go first, and
-    /// `after` names earlier commands that must have succeeded.
+    /// sets any of these for the next command, and cores, cpu, ram, model and
+    /// signature: lower priorities go first, and `after` names earlier commands
+    /// that must have succeeded.
     #[command(verbatim_doc_comment)]
     Run(RunArgs),
     /// Make a command for each combination of parameters
@@ -101,6 +117,8 @@ pub enum Verb {
     /// The commands are printed one a line, ready for `packhorse run`; with --run
     /// they are run right away.
     Sweep(SweepArgs),
+    /// Show what would run where and when, without running it
+    Plan(PlanArgs),
     /// Run the rows of a CSV file, by priority and GPU memory
     Csv(CsvArgs),
     /// Measure a command: peak GPU memory, utilisation and time

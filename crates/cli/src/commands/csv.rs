@@ -15,6 +15,8 @@ use packhorse_store::{Home, NewTask};
 
 use super::Order;
 use super::launch::{output, reporter};
+use super::pool;
+use super::run::give_back_files;
 use crate::args::CsvArgs;
 use crate::saved::{Saved, SavedCsv, SavedRows};
 use crate::{complain, terminal, wording};
@@ -24,7 +26,11 @@ const COUNTER: &str = "csv";
 
 /// `packhorse csv`
 pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
-    let path = args.file.or(args.csv).context("no file was given")?;
+    let mut files: Vec<PathBuf> = args.file.or(args.csv).into_iter().collect();
+    give_back_files(&mut args.pool.gpus, &mut files);
+    let path = files.into_iter().next().context(
+        "no file was given\nhint: `packhorse csv tasks.csv`, with the file before --gpus",
+    )?;
     let header: Header = args.header.parse()?;
     let num = NonZeroU32::new(args.num).context("a batch has at least one row")?;
     let bytes = fs_err::read(&path)?;
@@ -40,8 +46,13 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     // Tasks are packed by memory unless somebody says how.
-    if args.task.vram.is_none() && args.task.gpus_per_task.is_none() && args.pool.slots.is_none() {
-        args.task.vram = Some(Vram::Auto);
+    let said = args.task.vram.is_some() || args.task.gpus_per_task.is_some();
+    if !said && args.pool.slots.is_none() {
+        if pool::has_driver() {
+            args.task.vram = Some(Vram::Auto);
+        } else {
+            complain("warning: there is no GPU driver to ask, so each task has a GPU to itself");
+        }
     }
     if args.pool.mps.is_none() && args.pool.slots.is_none() {
         args.pool.mps = Some(has_mps());
@@ -58,16 +69,15 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
                 .collect(),
         }),
     };
-    let tasks = tasks(&rows, num, args.id)?;
-    let requests: Vec<_> = Vec::new();
-    let input = Input::Made(tasks);
+    // Ids are taken only when nothing can be wrong any more.
     let mut order = Order::new(
         &args.pool,
         &args.task,
         output(&args.output),
-        input,
-        &requests,
+        Input::None,
+        &[],
     )?;
+    order.input = Input::Made(tasks(&rows, num, args.id)?);
     saved_csv.apply(&mut order.defaults);
     let mut saved = Saved::new(&args.pool, &args.task, None);
     saved.csv = Some(saved_csv.clone());

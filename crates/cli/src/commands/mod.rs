@@ -10,6 +10,7 @@ mod logs;
 mod ls;
 mod mps;
 mod peaks;
+mod plan;
 mod pool;
 mod probe;
 mod run;
@@ -30,6 +31,7 @@ pub fn obey(verb: Verb) -> anyhow::Result<Exit> {
     match verb {
         Verb::Run(args) => run::run(args),
         Verb::Sweep(args) => sweep::sweep(args),
+        Verb::Plan(args) => plan::plan(args),
         Verb::Csv(args) => csv::csv(args),
         Verb::Probe(args) => probe::probe(args),
         Verb::Peaks(args) => peaks::peaks(&args),

@@ -6,6 +6,7 @@ use anyhow::bail;
 use packhorse_gpu::mps::{Daemon, Ownership, ServerState, Status};
 use packhorse_gpu::{Config, Device, Driver, Vendor};
 use packhorse_model::Exit;
+use packhorse_runner::{KEPT, mps_folder};
 use packhorse_store::Home;
 use serde_json::{Value, json};
 
@@ -62,7 +63,7 @@ fn gpus(config: &Config, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
             let uuid = device.uuid.clone()?;
             Some(Gpu {
                 index: device.index,
-                folder: home.path().join("mps").join(&uuid),
+                folder: mps_folder(&home, &uuid),
                 uuid,
             })
         })
@@ -83,15 +84,20 @@ fn start(config: &Config, gpus: &[Gpu]) -> anyhow::Result<Exit> {
     }
     for gpu in gpus {
         let daemon = Daemon::start(config, &gpu.folder, &gpu.uuid)?;
+        // Runs use it, and leave it alone.
+        fs_err::write(gpu.folder.join(KEPT), "")?;
         complain(&format!("GPU {}: {}", gpu.index, process(daemon.pid())));
     }
-    complain("hint: `packhorse run --mps` starts and ends them by itself");
+    complain(
+        "hint: they stay until `packhorse mps stop`; `packhorse run --mps` would start and end its own",
+    );
     Ok(Exit::Success)
 }
 
 fn stop(config: &Config, gpus: &[Gpu]) -> anyhow::Result<Exit> {
     for gpu in gpus {
         let daemon = Daemon::ours(config, &gpu.folder);
+        let _ = fs_err::remove_file(gpu.folder.join(KEPT));
         if daemon.is_running()? {
             daemon.quit(FAREWELL)?;
             complain(&format!("GPU {}: ended", gpu.index));

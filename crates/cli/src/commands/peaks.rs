@@ -23,6 +23,10 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
     }
     let mut out = std::io::stdout().lock();
     if found.is_empty() && !args.json {
+        if let Some(text) = &args.text {
+            complain(&format!("nothing was learned of `{text}`"));
+            return Ok(Exit::Success);
+        }
         complain(
             "nothing was learned yet\n\
              hint: `packhorse run --vram auto` learns as it goes, `packhorse probe` measures one command",

@@ -28,7 +28,42 @@ pub struct Found {
 
 /// Where tasks run, and what each needs. Asks the driver if there is one.
 pub fn find(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<Found> {
-    let config = Config::from_env();
+    find_by(pool, task, &Config::from_env())
+}
+
+/// Whether there is a driver that knows GPUs.
+pub fn has_driver() -> bool {
+    let driver = Driver::detect(&Config::from_env());
+    driver.is_ok_and(|driver| matches!(driver.inventory(), Inventory::Devices(_)))
+}
+
+/// The same on a machine without a driver.
+pub fn find_imagined(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<Found> {
+    let nowhere = Config {
+        nvml_library: Some("none".into()),
+        sysfs: "/nonexistent".into(),
+        ..Config::default()
+    };
+    find_by(pool, task, &nowhere)
+}
+
+/// Has tasks ask for this much memory.
+pub fn ask_for_memory(task: &TaskArgs, defaults: &mut Defaults) {
+    defaults.appetite = appetite(task.vram);
+    if task.vram.is_some() && task.gpus_per_task.is_none() {
+        defaults.request.gpus = GpuRequest::Share(Milli(0));
+    }
+}
+
+fn appetite(vram: Option<Vram>) -> Appetite {
+    match vram {
+        None => Appetite::Uncounted,
+        Some(Vram::Bytes(bytes)) => Appetite::Given(bytes),
+        Some(Vram::Auto) => Appetite::Learned,
+    }
+}
+
+fn find_by(pool: &PoolArgs, task: &TaskArgs, config: &Config) -> anyhow::Result<Found> {
     let chosen = match pool.slots {
         Some(_) => Chosen::default(),
         None if task.gpus_per_task == Some(GpuRequest::None) => {
@@ -37,7 +72,7 @@ pub fn find(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<Found> {
                  hint: say how many run at a time with --slots N"
             );
         }
-        None => choose(&pool.gpus, &config)?,
+        None => choose(&pool.gpus, config)?,
     };
     let gpus = match (task.gpus_per_task, pool.slots) {
         // Memory alone decides how many share a device.
@@ -52,6 +87,9 @@ pub fn find(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<Found> {
     if task.vram.is_some() {
         chosen.check_memory()?;
     }
+    if task.probe.is_some() && task.vram != Some(Vram::Auto) {
+        bail!("--probe measures what is not known, so it needs --vram auto");
+    }
     let defaults = Defaults {
         request: Request {
             gpus,
@@ -64,11 +102,7 @@ pub fn find(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<Found> {
             ram: task.ram.unwrap_or_default(),
             ..Request::default()
         },
-        appetite: match task.vram {
-            None => Appetite::Uncounted,
-            Some(Vram::Bytes(bytes)) => Appetite::Given(bytes),
-            Some(Vram::Auto) => Appetite::Learned,
-        },
+        appetite: appetite(task.vram),
         signature: task.signature.as_deref().map(Arc::from),
         probe: task
             .probe
@@ -248,7 +282,8 @@ fn signs() -> anyhow::Result<Signs> {
 }
 
 fn signs_file() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os("PACKHORSE_OOM_TEXTS") {
+    let set = std::env::var_os("PACKHORSE_OOM_TEXTS").filter(|value| !value.is_empty());
+    if let Some(path) = set {
         return Some(path.into());
     }
     let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);

@@ -89,12 +89,11 @@ fn show(reporter: &Measuring, took: Duration) -> anyhow::Result<()> {
         writeln!(out, "utilisation   {mean} % in the mean, {most} % at most")?;
     }
     writeln!(out, "time          {}", wording::duration(took))?;
-    let remembered = reporter
-        .finished
-        .as_ref()
-        .is_some_and(|finished| finished.outcome.is_success());
-    if !remembered {
-        complain("it did not succeed, so this is not remembered");
+    let finished = reporter.finished.as_ref();
+    if finished.is_some_and(|finished| finished.outcome.is_success()) {
+        complain("hint: `packhorse peaks` shows what it is remembered as");
+    } else {
+        complain("it did not succeed: it may need more than this");
     }
     Ok(())
 }

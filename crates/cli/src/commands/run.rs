@@ -19,7 +19,7 @@ use crate::{complain, terminal, wording};
 
 /// `packhorse run`
 pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
-    give_back_files(&mut args);
+    give_back_files(&mut args.pool.gpus, &mut args.files);
     let defaults = Request {
         gpus: args.task.gpus_per_task.unwrap_or_default(),
         cores: args.task.cores.unwrap_or(0),
@@ -28,6 +28,12 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
     let mut requests = Vec::new();
     let mut saved = Saved::new(&args.pool, &args.task, None);
     saved.null = args.null;
+    if !args.command.is_empty() && args.task.probe.is_some() {
+        bail!(
+            "--probe is for commands from files or standard input\n\
+             hint: `packhorse probe -- COMMAND` measures one command"
+        );
+    }
     let input = if args.command.is_empty() {
         let separator = if args.null {
             Separator::Null
@@ -58,20 +64,19 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
 }
 
 /// `--gpus 0,1 commands.txt`: what follows the ids and is none is a file.
-fn give_back_files(args: &mut RunArgs) {
-    let ids = args.pool.gpus.iter().skip(1);
+pub fn give_back_files(gpus: &mut Vec<String>, files: &mut Vec<PathBuf>) {
+    let ids = gpus.iter().skip(1);
     if let Some(first) = ids
         .into_iter()
         .position(|value| !looks_like_gpu_list(value))
     {
-        let files = args.pool.gpus.split_off(first + 1);
-        args.files
-            .splice(0..0, files.into_iter().map(PathBuf::from));
+        let named = gpus.split_off(first + 1);
+        files.splice(0..0, named.into_iter().map(PathBuf::from));
     }
 }
 
 /// Opens everything before anything starts.
-fn open(files: &[PathBuf]) -> anyhow::Result<VecDeque<Source>> {
+pub fn open(files: &[PathBuf]) -> anyhow::Result<VecDeque<Source>> {
     let mut sources = VecDeque::new();
     let stdin = [PathBuf::from("-")];
     let files = if files.is_empty() { &stdin } else { files };

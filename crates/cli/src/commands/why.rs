@@ -15,13 +15,19 @@ pub fn why(args: &WhyArgs) -> anyhow::Result<Exit> {
     let id = find::task(&reader, &args.task)?;
     let run = find::run(&reader, Some(&id.run.to_string()))?;
     let mut out = std::io::stdout().lock();
-    if let Some((task, _)) = reader.task(id)?
-        && let Some(outcome) = task.outcome
-    {
+    let task = reader.task(id)?.map(|(task, _)| task);
+    let running = home.is_running(run.id)?;
+    if task.is_none() && !running {
+        anyhow::bail!(
+            "there is no task {id}\nhint: `packhorse show {}` lists the tasks",
+            id.run
+        );
+    }
+    if let Some(outcome) = task.and_then(|task| task.outcome) {
         writeln!(out, "task {id} is over: {outcome}")?;
         return Ok(Exit::Success);
     }
-    if home.is_running(run.id)? {
+    if running {
         let answer = ask_why(&home.run_dir(id.run), id)
             .with_context(|| format!("run {} does not answer", run.id))?;
         writeln!(out, "{answer}")?;

@@ -1,5 +1,5 @@
 use std::io::Write as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use packhorse_model::Outcome;
 use packhorse_runner::{Event, Finished, Line, Phase, Reporter};
@@ -15,6 +15,18 @@ pub struct Plain {
     tally: Tally,
     lines: Lines,
     quiet: bool,
+    idle: Idle,
+}
+
+/// How long nothing may run before somebody is told why.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Whether nothing runs although something could.
+#[derive(Clone, Copy)]
+enum Idle {
+    No,
+    Since(Instant),
+    Told,
 }
 
 impl Plain {
@@ -25,6 +37,7 @@ impl Plain {
             tally: Tally::new(Instant::now()),
             lines: Lines::default(),
             quiet,
+            idle: Idle::No,
         }
     }
 }
@@ -64,8 +77,36 @@ impl Reporter for Plain {
         }
     }
 
-    fn show(&mut self, now: Instant, _line: &dyn Line) -> Option<Instant> {
-        self.sink.flush_now_and_then(now)
+    fn show(&mut self, now: Instant, line: &dyn Line) -> Option<Instant> {
+        let told = self.mind_idleness(now, line);
+        let flushed = self.sink.flush_now_and_then(now);
+        [told, flushed].into_iter().flatten().min()
+    }
+}
+
+impl Plain {
+    /// If nothing runs for a while and somebody waits, says why, once.
+    fn mind_idleness(&mut self, now: Instant, line: &dyn Line) -> Option<Instant> {
+        let over = u128::from(self.tally.succeeded + self.tally.failed);
+        if self.tally.running > 0 || over >= self.tally.known {
+            self.idle = Idle::No;
+            return None;
+        }
+        match self.idle {
+            Idle::Told => None,
+            Idle::No => {
+                self.idle = Idle::Since(now);
+                Some(now + PATIENCE)
+            }
+            Idle::Since(since) if now < since + PATIENCE => Some(since + PATIENCE),
+            Idle::Since(_) => {
+                self.idle = Idle::Told;
+                if let Some(why) = line.why() {
+                    self.sink.line(format!("nothing runs: {why}"));
+                }
+                None
+            }
+        }
     }
 }
 

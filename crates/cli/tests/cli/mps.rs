@@ -114,7 +114,7 @@ fn a_task_is_told_its_daemon_its_threads_and_its_memory() {
     let shared = Shared::new(2);
     shared.write("tasks", SEEN);
     let uuid = FakeDevice::new(1).uuid;
-    let pipes = shared.machine.world.home().join("mps").join(&uuid);
+    let pipes = shared.machine.world.home().join("mps").join("GPU-00000001");
     let pipes = pipes.join("pipe").display().to_string();
     for (options, wanted) in [
         (&["--vram", "9G"][..], format!("{uuid}|{pipes}||0=9216M")),
@@ -391,7 +391,7 @@ fn daemons_are_started_shown_and_stopped_by_hand() {
     let pid = daemon["pid"].to_string();
     assert!(is_alive(&pid), "{status}");
     let pipes = daemon["pipes"].as_str().unwrap();
-    assert!(pipes.contains(&FakeDevice::new(1).uuid), "{status}");
+    assert!(pipes.contains("GPU-00000001"), "{status}");
 
     let table = shared.packhorse(&["mps", "status"]).stdout;
     let row = table.lines().nth(1).unwrap();
@@ -513,6 +513,8 @@ fn a_run_that_ends_leaves_the_daemon_to_another_run() {
     let done = first.finish();
     assert_eq!(done.code, 0, "{done:?}");
     assert!(!answer.contains("Cannot find"), "{answer}");
+    // It goes with the last of them.
+    assert_eq!(shared.status(), serde_json::json!([]));
 }
 
 /// What a program answers to a line.

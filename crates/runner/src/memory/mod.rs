@@ -25,6 +25,6 @@ pub use oom::{Signs, SignsError};
 pub use track::Seen;
 
 pub(crate) use judge::{Judgement, Pending};
-pub(crate) use needs::{Needs, Wants};
+pub(crate) use needs::{Needs, Wants, foresee};
 pub(crate) use oom::tail;
 pub(crate) use watching::Watching;

@@ -1,16 +1,18 @@
 //! What a task needs, by what tasks like it were seen to need.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_core::{self as core, Submission};
 use packhorse_intake::signature::signature;
 use packhorse_model::{Bytes, Command, MemoryRequest, Request};
-use packhorse_store::Sample;
+use packhorse_store::{Reader, Sample};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::run::{Known, Run};
-use crate::{Appetite, RunError};
+use crate::{Appetite, Places, RunError};
 
 /// What was learned of the commands of a run.
 #[derive(Debug, Default)]
@@ -34,18 +36,17 @@ struct Need {
     expected: Option<Duration>,
 }
 
-impl Shape {
-    fn need(&self) -> Need {
-        let peaks: Vec<core::Sample> = self
-            .samples
+impl Need {
+    /// What `samples` say.
+    fn of(samples: &[Sample]) -> Self {
+        let peaks: Vec<core::Sample> = samples
             .iter()
             .map(|sample| core::Sample {
                 peak: sample.peak,
                 error: sample.error,
             })
             .collect();
-        let durations: Vec<Duration> = self
-            .samples
+        let durations: Vec<Duration> = samples
             .iter()
             .filter_map(|sample| sample.duration)
             .collect();
@@ -53,6 +54,21 @@ impl Shape {
             memory: core::reservation(&peaks),
             expected: core::expected(&durations),
         }
+    }
+
+    /// One of which nothing is known has its devices to itself, and so has one
+    /// that would not fit into any device with its margin.
+    fn request(self, largest: Bytes) -> MemoryRequest {
+        match self.memory {
+            Some(bytes) if bytes < largest => MemoryRequest::Bytes(bytes),
+            _ => MemoryRequest::Whole,
+        }
+    }
+}
+
+impl Shape {
+    fn need(&self) -> Need {
+        Need::of(&self.samples)
     }
 }
 
@@ -71,6 +87,41 @@ impl Wants {
     pub(crate) fn probe(&self) -> Option<&Arc<Command>> {
         self.probe.as_ref()
     }
+}
+
+/// What a task will need and how long it will take, as far as the store can tell:
+/// for a plan.
+pub(crate) fn foresee(
+    places: &Places,
+    reader: Option<&Reader>,
+    folder: &Path,
+    submission: &mut Submission,
+    known: &Known,
+) -> Result<(), RunError> {
+    let signature = match &known.signature {
+        Some(signature) => signature.to_string(),
+        None => signature(&known.command, folder),
+    };
+    let samples = match reader {
+        Some(reader) => reader.samples(&signature)?,
+        None => BTreeMap::new(),
+    };
+    let here = |model: &str| places.about.iter().any(|about| &*about.model == model);
+    let samples: Vec<Sample> = samples
+        .into_iter()
+        .filter(|(model, _)| here(model))
+        .flat_map(|(_, samples)| samples)
+        .collect();
+    let need = Need::of(&samples);
+    submission.expected = need.expected;
+    let largest = places.about.iter().map(|about| about.memory).max();
+    match known.appetite {
+        Appetite::Uncounted => {}
+        Appetite::Measured => submission.request.memory = MemoryRequest::Whole,
+        Appetite::Given(bytes) => submission.request.memory = MemoryRequest::Bytes(bytes),
+        Appetite::Learned => submission.request.memory = need.request(largest.unwrap_or_default()),
+    }
+    Ok(())
 }
 
 impl Run<'_> {
@@ -96,7 +147,7 @@ impl Run<'_> {
             Appetite::Measured => submission.request.memory = MemoryRequest::Whole,
             Appetite::Given(bytes) => submission.request.memory = MemoryRequest::Bytes(bytes),
             Appetite::Learned => {
-                submission.request.memory = self.memory(need);
+                submission.request.memory = need.request(self.devices.largest());
                 submission.probe = need.memory.is_none() && known.probe.is_some();
                 let shape = self.needs.shapes.entry(Arc::clone(&signature));
                 shape.or_default().waiting.insert(submission.id.number);
@@ -138,7 +189,7 @@ impl Run<'_> {
             return;
         }
         let waiting: Vec<u32> = shape.waiting.iter().copied().collect();
-        let memory = self.memory(need);
+        let memory = need.request(self.devices.largest());
         for number in waiting {
             let Some(wants) = self
                 .tasks
@@ -155,15 +206,6 @@ impl Run<'_> {
                 expected: need.expected,
                 probe: false,
             });
-        }
-    }
-
-    /// One of which nothing is known has its devices to itself, and so has one that
-    /// would not fit into any device with its margin.
-    fn memory(&self, need: Need) -> MemoryRequest {
-        match need.memory {
-            Some(bytes) if bytes < self.devices.largest() => MemoryRequest::Bytes(bytes),
-            _ => MemoryRequest::Whole,
         }
     }
 

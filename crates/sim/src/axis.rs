@@ -1,0 +1,161 @@
+//! A scale of time, as wide as a terminal is.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+/// Distances between ticks that people can count with, in seconds.
+const STEPS: [u64; 24] = [
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    MINUTE,
+    2 * MINUTE,
+    5 * MINUTE,
+    10 * MINUTE,
+    15 * MINUTE,
+    30 * MINUTE,
+    HOUR,
+    2 * HOUR,
+    3 * HOUR,
+    6 * HOUR,
+    12 * HOUR,
+    DAY,
+    2 * DAY,
+    7 * DAY,
+    14 * DAY,
+    30 * DAY,
+    90 * DAY,
+    360 * DAY,
+];
+
+/// A tick and its label need so many columns.
+const ROOM: usize = 9;
+
+/// What the numbers on it mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Time,
+    /// A second stands for a round.
+    Rounds,
+}
+
+/// `columns` columns that stand for the time up to `end`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Axis {
+    pub(crate) end: Duration,
+    pub(crate) columns: usize,
+    pub(crate) unit: Unit,
+}
+
+/// A time in one or two units, such as `1h30m`.
+pub(crate) fn short(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let two = |large: u64, of: &str, small: u64, unit: u64, under: &str| {
+        let rest = small / unit;
+        if rest == 0 {
+            format!("{large}{of}")
+        } else {
+            format!("{large}{of}{rest}{under}")
+        }
+    };
+    if seconds >= DAY {
+        two(seconds / DAY, "d", seconds % DAY, HOUR, "h")
+    } else if seconds >= HOUR {
+        two(seconds / HOUR, "h", seconds % HOUR, MINUTE, "m")
+    } else if seconds >= MINUTE {
+        two(seconds / MINUTE, "m", seconds % MINUTE, 1, "s")
+    } else if seconds >= 10 || time.subsec_millis() == 0 {
+        format!("{seconds}s")
+    } else {
+        let tenths = time.as_millis() / 100;
+        format!("{}.{}s", tenths / 10, tenths % 10)
+    }
+}
+
+impl Axis {
+    /// The column that `time` is in; past the last one if it is the end.
+    pub(crate) fn column(&self, time: Duration) -> usize {
+        let end = self.end.as_nanos();
+        if end == 0 {
+            return 0;
+        }
+        let columns = self.columns as u128;
+        let column = (time.as_nanos().saturating_mul(columns) / end).min(columns);
+        usize::try_from(column).unwrap_or(self.columns)
+    }
+
+    /// The line of labels, each at its tick.
+    pub(crate) fn labels(&self) -> String {
+        let most = (self.columns / ROOM).max(1) as u64;
+        let end = self.end.as_secs();
+        let enough = |&step: &u64| end / step < most;
+        let step = STEPS.into_iter().find(enough).unwrap_or(360 * DAY);
+        let mut line = String::new();
+        let mut used = 0;
+        for tick in 0..most {
+            let time = Duration::from_secs(tick * step);
+            let column = self.column(time);
+            if time > self.end || column >= self.columns || (tick > 0 && column <= used) {
+                break;
+            }
+            let label = match self.unit {
+                _ if tick == 0 => "0".to_owned(),
+                Unit::Time => short(time),
+                Unit::Rounds => time.as_secs().to_string(),
+            };
+            let _ = write!(line, "{:gap$}{label}", "", gap = column - used);
+            used = column + label.len();
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axis(seconds: u64, columns: usize) -> Axis {
+        Axis {
+            end: Duration::from_secs(seconds),
+            columns,
+            unit: Unit::Time,
+        }
+    }
+
+    #[test]
+    fn times_are_short() {
+        let shown = |millis: u64| short(Duration::from_millis(millis));
+        assert_eq!(shown(0), "0s");
+        assert_eq!(shown(1_500), "1.5s");
+        assert_eq!(shown(12_700), "12s");
+        assert_eq!(shown(90_000), "1m30s");
+        assert_eq!(shown(3_600_000), "1h");
+        assert_eq!(shown(9_000_000), "2h30m");
+        assert_eq!(shown(100 * 3_600_000), "4d4h");
+    }
+
+    #[test]
+    fn labels_stand_at_their_ticks() {
+        assert_eq!(axis(3600, 40).labels(), "0                   30m");
+        assert_eq!(axis(40, 40).labels(), "0              15s            30s");
+        assert_eq!(axis(0, 40).labels(), "0");
+        assert_eq!(axis(100, 3).labels(), "0");
+    }
+
+    #[test]
+    fn columns_cover_the_time_and_no_more() {
+        let axis = axis(10, 20);
+        let column = |seconds| axis.column(Duration::from_secs(seconds));
+        assert_eq!(
+            [column(0), column(5), column(10), column(99)],
+            [0, 10, 20, 20]
+        );
+    }
+}

@@ -1,0 +1,160 @@
+use packhorse_core::{DeviceSpec, NodeSpec, Pool, Settings};
+use packhorse_model::{Bytes, GpuRequest, Milli, NodeId, Request};
+
+use super::*;
+use crate::plan::Job;
+use crate::truth::plain;
+
+fn pool(gpus: u32) -> Pool {
+    let device = |id| DeviceSpec {
+        id: DeviceId(id),
+        near_cores: vec![],
+        memory: Bytes(24 << 30),
+        model: 0,
+    };
+    Pool {
+        nodes: vec![NodeSpec {
+            id: NodeId(0),
+            devices: (0..gpus).map(device).collect(),
+            cores: vec![],
+            cpu: None,
+            ram: None,
+        }],
+        slots: None,
+    }
+}
+
+fn job(number: u32, gpus: GpuRequest, minutes: Option<u64>) -> Job {
+    let request = Request {
+        gpus,
+        ..Request::default()
+    };
+    Job {
+        submission: plain(number, request),
+        lasts: minutes.map(Duration::from_mins),
+    }
+}
+
+fn chart(gpus: u32, jobs: Vec<Job>, width: usize, glyphs: Glyphs) -> String {
+    let plan = Plan::new(&pool(gpus), Settings::default(), &[], jobs).unwrap();
+    let gantt = Gantt {
+        plan: &plan,
+        width,
+        glyphs,
+        names: Names {
+            device: &|device| format!("GPU {}", device.0),
+            task: &|task| match task.number {
+                7 => "\x1b[31mnäme 名前 that is far too long".to_owned(),
+                number => number.to_string(),
+            },
+        },
+    };
+    gantt.to_string()
+}
+
+fn mixed() -> Vec<Job> {
+    vec![
+        job(1, GpuRequest::Share(Milli(500)), Some(60)),
+        job(2, GpuRequest::Share(Milli(500)), Some(90)),
+        job(3, GpuRequest::Whole(1), Some(120)),
+        job(4, GpuRequest::Whole(2), None),
+        job(5, GpuRequest::None, Some(45)),
+        job(7, GpuRequest::Share(Milli(500)), Some(30)),
+    ]
+}
+
+#[test]
+fn tasks_that_share_a_gpu_have_rows_of_their_own() {
+    insta::assert_snapshot!(chart(2, mixed(), 60, Glyphs::Unicode), @r"
+            0             1h             2h             3h
+    GPU 0   ┣1━━━━━━━━━━━┫               ┣4┅┅┅┅┅┅┅┅┅┅┅┅┫┣[31mnä┫
+            ┣2━━━━━━━━━━━━━━━━━━━┫
+    GPU 1   ┣3━━━━━━━━━━━━━━━━━━━━━━━━━━┫┣4┅┅┅┅┅┅┅┅┅┅┅┅┫
+    no GPU  ┣5━━━━━━━━┫
+    how long 1 of 6 will take is not known (┅┅┅): 1h each is assumed, the median of the others
+    expected end: in 3h30m
+    ");
+}
+
+#[test]
+fn the_same_without_unicode() {
+    insta::assert_snapshot!(chart(2, mixed(), 60, Glyphs::Ascii), @r"
+            0             1h             2h             3h
+    GPU 0   [1===========]               [4~~~~~~~~~~~~][[31mnä]
+            [2===================]
+    GPU 1   [3==========================][4~~~~~~~~~~~~]
+    no GPU  [5========]
+    how long 1 of 6 will take is not known (~~~): 1h each is assumed, the median of the others
+    expected end: in 3h30m
+    ");
+}
+
+fn many() -> Vec<Job> {
+    let tenth = GpuRequest::Share(Milli(100));
+    (1..=55)
+        .map(|number| job(number, tenth, Some(10)))
+        .collect()
+}
+
+#[test]
+fn many_tasks_are_shown_by_how_many_run_at_once() {
+    insta::assert_snapshot!(chart(2, many(), 40, Glyphs::Unicode), @r"
+           0               15m
+    GPU 0  █████████████████████████████████
+    GPU 1  ██████████████████████▄▄▄▄▄▄▄▄▄▄▄
+    the higher a column, the more tasks run there at once; at most 10
+    expected end: in 30m
+    ");
+    insta::assert_snapshot!(chart(2, many(), 40, Glyphs::Ascii), @r"
+           0               15m
+    GPU 0  @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+    GPU 1  @@@@@@@@@@@@@@@@@@@@@@===========
+    the denser a column, the more tasks run there at once; at most 10
+    expected end: in 30m
+    ");
+}
+
+#[test]
+fn nothing_known_is_told_in_rounds() {
+    let jobs = (1..=3).map(|number| job(number, GpuRequest::Whole(1), None));
+    insta::assert_snapshot!(chart(2, jobs.collect(), 40, Glyphs::Unicode), @r"
+           0               1
+    GPU 0  ┣1┅┅┅┅┅┅┅┅┅┅┅┅┅┫┣3┅┅┅┅┅┅┅┅┅┅┅┅┅┅┫
+    GPU 1  ┣2┅┅┅┅┅┅┅┅┅┅┅┅┅┫
+    how long they will take is not known (┅┅┅): all are assumed to be equally long, which makes a round
+    expected end: after 2 rounds
+    ");
+}
+
+#[test]
+fn nothing_to_do_is_no_trouble() {
+    insta::assert_snapshot!(chart(2, vec![], 40, Glyphs::Unicode), @r"
+           0
+    GPU 0
+    GPU 1
+    nothing would run
+    ");
+}
+
+#[test]
+fn what_could_not_run_is_named() {
+    let jobs = (1..=7).map(|number| job(number, GpuRequest::Whole(3), None));
+    insta::assert_snapshot!(chart(1, jobs.collect(), 40, Glyphs::Ascii), @r"
+           0
+    GPU 0
+    how long they will take is not known (~~~): all are assumed to be equally long, which makes a round
+    would be refused: 1, 2, 3, 4, 5 and 2 more
+    nothing would run
+    ");
+}
+
+#[test]
+fn no_line_is_wider_than_asked_for() {
+    for width in [24, 33, 60, 61, 80, 200] {
+        let text = chart(3, mixed(), width, Glyphs::Unicode);
+        let lines = text.lines().filter(|line| line.starts_with("GPU"));
+        for line in lines {
+            assert!(line.width() <= width, "{width}: {line}");
+        }
+    }
+}
