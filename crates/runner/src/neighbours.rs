@@ -208,11 +208,13 @@ impl Run<'_> {
     /// something that others could take as well.
     pub(crate) fn decide(&mut self, event: core::Event, effects: &mut Vec<Effect>) {
         let now = self.now();
-        let may_take = self.state.counts().waiting > 0
-            || matches!(
-                event,
-                core::Event::Submit(_) | core::Event::Ended { .. } | core::Event::Unhold
-            );
+        let may_take = match event {
+            core::Event::Unhold => true,
+            // Nothing is handed out meanwhile.
+            _ if self.state.is_held() => false,
+            core::Event::Submit(_) | core::Event::Ended { .. } => true,
+            _ => self.state.counts().waiting > 0,
+        };
         if !may_take || self.neighbours.all_is_ours() {
             return core::step(&mut self.state, event, now, effects);
         }
