@@ -64,6 +64,7 @@ mod device;
 mod dispatch;
 mod event;
 mod explain;
+mod fragmentation;
 mod ladder;
 mod learn;
 mod ledger;

@@ -3,7 +3,10 @@
 use std::cmp::Reverse;
 
 use packhorse_model::{Bytes, GpuRequest};
+use rustc_hash::FxHashSet;
 
+use crate::device::DeviceLedger;
+use crate::fragmentation::{Mix, Outlook, are_alike, likeness};
 use crate::ledger::{Ledger, count};
 use crate::queue::Demand;
 use crate::reserve::Reservation;
@@ -17,15 +20,21 @@ pub(crate) struct Spot {
     pub(crate) devices: Vec<usize>,
 }
 
-/// How good a place is: the least is best, and of equals the first in the
-/// pool's order.
-type Score = [u64; 2];
+/// A place where it fits.
+struct Candidate {
+    spot: Spot,
+    /// What decides between places that cost the same: the least is best, and of
+    /// equals the first in the pool's order.
+    ties: [u64; 2],
+}
 
 /// The pool as one sees it who looks for a place.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) settings: Settings,
+    /// Who comes here.
+    pub(crate) mix: &'a Mix,
     /// What has to be left to another.
     pub(crate) kept: Option<&'a Reservation>,
     pub(crate) now: Moment,
@@ -39,16 +48,40 @@ impl View<'_> {
         demand: &Demand,
         nodes: impl IntoIterator<Item = usize>,
     ) -> Option<Spot> {
-        let fitting = nodes
-            .into_iter()
-            .filter(|&node| self.has_amounts(node, demand));
-        let spots = fitting.filter_map(|node| match demand.request.gpus {
-            GpuRequest::None => Some(self.node(node)),
-            GpuRequest::Share(_) => self.device(node, demand),
-            GpuRequest::Whole(wanted) => self.group(node, demand, wanted),
-        });
-        let (_, spot) = spots.min_by_key(|&(score, _)| score)?;
-        Some(spot)
+        let mut met = FxHashSet::default();
+        let mut candidates = Vec::new();
+        for node in nodes {
+            if !self.has_amounts(node, demand) {
+                continue;
+            }
+            let before = candidates.len();
+            self.add_candidates(node, demand, &mut candidates);
+            if candidates.len() > before && !self.is_worth_a_look(node, &mut met) {
+                candidates.truncate(before);
+            }
+        }
+        // On a busy pool there is seldom a choice.
+        if let [_] | [] = candidates[..] {
+            return Some(candidates.pop()?.spot);
+        }
+        let mut outlook: Option<Outlook> = None;
+        let best = candidates.into_iter().min_by_key(|candidate| {
+            let cost = match self.settings.policy {
+                Policy::Pack => {
+                    let node = candidate.spot.node;
+                    let known = outlook.take().filter(|outlook| outlook.node == node);
+                    let known = known.unwrap_or_else(|| {
+                        Outlook::new(self.mix, self.ledger, self.settings, node)
+                    });
+                    let cost = known.cost(&demand.request, &candidate.spot.devices);
+                    outlook = Some(known);
+                    cost
+                }
+                Policy::Spread => 0,
+            };
+            (cost, candidate.ties)
+        })?;
+        Some(best.spot)
     }
 
     /// How much memory of each of its devices one with the shape of `demand`
@@ -63,6 +96,13 @@ impl View<'_> {
             GpuRequest::Share(_) | GpuRequest::Whole(1) => rooms.max(),
             GpuRequest::Whole(wanted) => nth_largest(rooms, wanted),
         }
+    }
+
+    /// Of nodes that are alike, the first is as good as any; `met` are those
+    /// that were looked at.
+    fn is_worth_a_look(&self, node: usize, met: &mut FxHashSet<u64>) -> bool {
+        let is_kept = self.kept.is_some_and(|kept| kept.spot.node == node);
+        self.settings.policy == Policy::Spread || is_kept || met.insert(likeness(self.ledger, node))
     }
 
     fn has_amounts(&self, node: usize, demand: &Demand) -> bool {
@@ -106,44 +146,54 @@ impl View<'_> {
         rooms.filter_map(move |(index, room)| (room >= needed).then_some(index))
     }
 
-    fn node(&self, node: usize) -> (Score, Spot) {
-        let ledger = &self.ledger.nodes[node];
-        let score = match self.settings.policy {
-            Policy::Pack => [ledger.free.cores, ledger.free.cpu],
-            Policy::Spread => [ledger.guests.len() as u64, 0],
+    /// Adds the places on `node`, which has the amounts that it takes.
+    fn add_candidates(&self, node: usize, demand: &Demand, candidates: &mut Vec<Candidate>) {
+        let mut add = |devices: Vec<usize>, ties: [u64; 2]| {
+            let spot = Spot { node, devices };
+            candidates.push(Candidate { spot, ties });
         };
-        let devices = Vec::new();
-        (score, Spot { node, devices })
-    }
-
-    fn device(&self, node: usize, demand: &Demand) -> Option<(Score, Spot)> {
-        let scored = self.fitting(node, demand).map(|index| {
-            let device = &self.ledger.devices[index];
-            let score = match self.settings.policy {
-                // Of equally full ones the smaller: large ones are for those
-                // who need them.
-                Policy::Pack => [u64::MAX - device.fullness(), device.capacity.0],
-                Policy::Spread => [device.fullness(), device.attempts().into()],
-            };
-            (score, index)
-        });
-        let (score, device) = scored.min()?;
-        let devices = vec![device];
-        Some((score, Spot { node, devices }))
-    }
-
-    fn group(&self, node: usize, demand: &Demand, wanted: u32) -> Option<(Score, Spot)> {
-        let mut devices: Vec<usize> = self.fitting(node, demand).collect();
-        let many = devices.len() as u64;
-        if many < u64::from(wanted) {
-            return None;
+        let policy = self.settings.policy;
+        match demand.request.gpus {
+            GpuRequest::None => {
+                let ledger = &self.ledger.nodes[node];
+                let ties = match policy {
+                    Policy::Pack => [ledger.free.cores, ledger.free.cpu],
+                    Policy::Spread => [ledger.guests.len() as u64, 0],
+                };
+                add(Vec::new(), ties);
+            }
+            GpuRequest::Share(_) => {
+                let mut met: Vec<&DeviceLedger> = Vec::new();
+                for index in self.fitting(node, demand) {
+                    let device = &self.ledger.devices[index];
+                    // Of devices that are alike, the first is as good as any.
+                    if met.iter().any(|other| are_alike(other, device)) {
+                        continue;
+                    }
+                    met.push(device);
+                    let ties = match policy {
+                        // Of equally full ones the smaller: large ones are for
+                        // those who need them.
+                        Policy::Pack => [u64::MAX - device.fullness(), device.capacity.0],
+                        Policy::Spread => [device.fullness(), device.attempts().into()],
+                    };
+                    add(vec![index], ties);
+                }
+            }
+            GpuRequest::Whole(wanted) => {
+                let mut devices: Vec<usize> = self.fitting(node, demand).collect();
+                let many = devices.len() as u64;
+                if many < u64::from(wanted) {
+                    return;
+                }
+                devices.truncate(wanted as usize);
+                let ties = match policy {
+                    Policy::Pack => [many, 0],
+                    Policy::Spread => [u64::MAX - many, 0],
+                };
+                add(devices, ties);
+            }
         }
-        devices.truncate(wanted as usize);
-        let score = match self.settings.policy {
-            Policy::Pack => [many, 0],
-            Policy::Spread => [u64::MAX - many, 0],
-        };
-        Some((score, Spot { node, devices }))
     }
 }
 

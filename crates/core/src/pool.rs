@@ -47,9 +47,10 @@ pub struct DeviceSpec {
 /// Which of several places that fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// The fullest device that fits, so that whole devices stay free for those
-    /// who need them; for whole devices the node with the fewest free ones
-    /// that suffices; without a device the node with the fewest free cores.
+    /// Where the least becomes useless for tasks like those seen so far: what is
+    /// left of a device may be too little for any of them, and whole devices
+    /// are for nothing on a node that has no cores left. Of places that are
+    /// about as good, the fullest node, and there the fullest device.
     #[default]
     Pack,
     /// The device with the least share given out, then with the fewest

@@ -2,6 +2,7 @@ use packhorse_model::{Bytes, DeviceId, Milli, NodeId, Placement, TaskId};
 
 use crate::deps::Deps;
 use crate::dispatch::Stale;
+use crate::fragmentation::Mix;
 use crate::ledger::{Held, Ledger};
 use crate::past::Past;
 use crate::place::View;
@@ -16,6 +17,8 @@ use crate::{Now, Outside, Pool, PoolError, Settings, reach};
 pub struct State {
     pub(crate) settings: Settings,
     pub(crate) ledger: Ledger,
+    /// What those need who come here.
+    pub(crate) mix: Mix,
     pub(crate) tasks: Tasks,
     pub(crate) queue: Queue,
     pub(crate) deps: Deps,
@@ -108,9 +111,11 @@ impl State {
     /// A scheduler for `pool`, with nothing to do yet.
     pub fn new(pool: &Pool, settings: Settings) -> Result<Self, PoolError> {
         pool.validate(&settings)?;
+        let ledger = Ledger::new(pool);
         Ok(Self {
             settings,
-            ledger: Ledger::new(pool),
+            mix: Mix::new(&ledger),
+            ledger,
             tasks: Tasks::default(),
             queue: Queue::default(),
             deps: Deps::default(),
@@ -211,6 +216,7 @@ impl State {
         View {
             ledger: &self.ledger,
             settings: self.settings,
+            mix: &self.mix,
             kept,
             now: Moment::new(self.now),
         }

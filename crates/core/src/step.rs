@@ -81,6 +81,7 @@ fn on_submit(state: &mut State, submission: Submission, effects: &mut Vec<Effect
     }
     let limit = Length::new(submission.time_limit);
     let expected = Length::new(submission.expected);
+    state.mix.see(&submission.request);
     let class = class(state, submission.request, limit, expected);
     let handle = state.tasks.insert(Record {
         id: task,
@@ -114,6 +115,12 @@ fn on_submit(state: &mut State, submission: Submission, effects: &mut Vec<Effect
 fn class(state: &mut State, request: Request, limit: Length, expected: Length) -> ClassId {
     let bound = Bound::new(limit, expected);
     state.queue.class(Demand { request, bound })
+}
+
+/// A task whose class was `before` needs `request` after all.
+fn learn(state: &mut State, before: ClassId, request: &Request) {
+    state.mix.forget(&state.queue.demand(before).request);
+    state.mix.see(request);
 }
 
 fn acceptable(state: &State, submission: &Submission) -> Result<(), Refusal> {
@@ -181,6 +188,7 @@ fn on_ended(
         Next::Otherwise(why, request) => {
             let record = state.tasks.get(ended.task);
             let (limit, expected) = (record.limit, record.expected);
+            learn(state, record.class, &request);
             let class = class(state, request, limit, expected);
             state.tasks.get_mut(ended.task).class = class;
             why
@@ -247,6 +255,7 @@ fn on_revise(
         return;
     }
     let expected = Length::new(expected);
+    learn(state, before, &request);
     let class = class(state, request, limit, expected);
     let record = state.tasks.get_mut(handle);
     record.class = class;

@@ -1,10 +1,11 @@
 //! The scheduler again, slow and obvious: one list of tasks in the order of
 //! submission, and everything else counted anew whenever it is needed.
 //!
-//! Here is what happens to tasks; `rooms` is about devices and machines, and
-//! `handout` about who may start where.
+//! Here is what happens to tasks; `rooms` is about devices and machines,
+//! `handout` about who may start where, and `outlook` about which place is best.
 
 mod handout;
+mod outlook;
 mod rooms;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,6 +24,7 @@ pub struct Model {
     reservation: Option<handout::Reservation>,
     outside: BTreeMap<DeviceId, Outside>,
     drained: BTreeSet<DeviceId>,
+    mix: outlook::Mix,
     now: Duration,
 }
 
@@ -66,6 +68,7 @@ impl Model {
             reservation: None,
             outside: BTreeMap::new(),
             drained: BTreeSet::new(),
+            mix: outlook::Mix::default(),
             now: Duration::ZERO,
         }
     }
@@ -163,6 +166,9 @@ impl Model {
         } else {
             None
         };
+        if end.is_none() {
+            self.mix.see(&submission.request);
+        }
         let priority = i128::from(submission.priority.0);
         let rank = match self.settings.ageing {
             None => priority,
@@ -319,6 +325,8 @@ impl Model {
         } else if let (Some(peak), true) = (out_of_memory, outcome.is_worth_retrying()) {
             let next = self.next_rung(&request, &placement, peak.0);
             if let Some((why, request)) = next {
+                self.mix.forget(&self.tasks[index].submission.request);
+                self.mix.see(&request);
                 self.tasks[index].submission.request = request;
                 Some(why)
             } else if request.memory == MemoryRequest::Uncounted && task.retries > 0 {
@@ -423,6 +431,8 @@ impl Model {
             Place::Finished(_) => {}
             Place::Running(run) if run.attempt > 0 => {}
             _ => {
+                self.mix.forget(&task.submission.request);
+                self.mix.see(&request);
                 task.submission.request = request;
                 task.submission.expected = expected;
                 task.submission.probe = probe;

@@ -1,3 +1,4 @@
+use packhorse_core::Outside;
 use packhorse_model::Milli;
 
 use crate::lab::{Lab, task};
@@ -10,6 +11,60 @@ fn pack_takes_the_fullest_device_that_fits() {
     assert_eq!(lab.submit(task(3).share(200)), "start 3 on 11:0.2");
     assert_eq!(lab.submit(task(4).share(200)), "start 4 on 10:0.2");
     assert_eq!(lab.submit(task(5)), "start 5 on 12");
+}
+
+#[test]
+fn pack_leaves_what_others_can_use() {
+    let mut lab = Lab::default().node(2).start();
+    let others = |share| Outside {
+        share: Milli(share),
+        ..Outside::default()
+    };
+    lab.outside(10, others(400));
+    lab.outside(11, others(100));
+    lab.submit(task(1).no_gpu());
+    lab.submit(task(2).share(600).after(&[1]));
+    // On 10, which is fuller, it would leave too little for the other.
+    assert_eq!(lab.submit(task(3).share(300)), "start 3 on 11:0.3");
+    assert_eq!(lab.done(1), "succeeded 1/1, start 2 on 10:0.6");
+}
+
+#[test]
+fn pack_spares_the_cores_that_devices_need() {
+    let mut lab = Lab::default().node(2).host(8000, 64);
+    lab = lab.node(1).host(8000, 64);
+    let mut lab = lab.start();
+    lab.submit(task(1).no_gpu());
+    lab.submit(task(2).cpu(4000).after(&[1]));
+    assert_eq!(
+        lab.submit(task(3).no_gpu().cpu(4000)),
+        "start 3 at node 2",
+        "the other has two devices to feed"
+    );
+}
+
+#[test]
+fn pack_fills_a_device_before_the_next_when_all_are_alike() {
+    let mut lab = Lab::default().node(2).sizes(&[24, 24]).start();
+    for (number, device) in [(1, 10), (2, 10), (3, 11), (4, 11)] {
+        let started = format!("start {number} on {device} with 9.0 GiB");
+        assert_eq!(lab.submit(task(number).memory(9)), started);
+    }
+}
+
+#[test]
+fn needs_that_are_known_better_replace_what_was_seen() {
+    let mut lab = Lab::default().node(2).start();
+    let others = |share| Outside {
+        share: Milli(share),
+        ..Outside::default()
+    };
+    lab.outside(10, others(400));
+    lab.outside(11, others(100));
+    lab.submit(task(1).no_gpu());
+    lab.submit(task(2).share(600).after(&[1]));
+    lab.revise(task(2).share(100));
+    assert_eq!(lab.submit(task(3).share(300)), "start 3 on 10:0.3");
 }
 
 #[test]

@@ -317,9 +317,10 @@ impl Model {
                     let busy: u64 = guests.iter().map(|guest| guest.amounts[1]).sum();
                     let left = node.cpu.map_or(u64::MAX, |cpu| u64::from(cpu.0) - busy);
                     let score = if pack {
-                        (self.free_cores(node).len() as u64, left)
+                        let cost = self.cost(node, request, &[]);
+                        (cost, self.free_cores(node).len() as u64, left)
                     } else {
-                        (guests.len() as u64, 0)
+                        (0, guests.len() as u64, 0)
                     };
                     choices.push((score, order, node, vec![]));
                 }
@@ -327,9 +328,10 @@ impl Model {
                     for device in fitting {
                         let (full, attempts) = self.fullness(device);
                         let score = if pack {
-                            (u64::MAX - full, device.memory.0)
+                            let cost = self.cost(node, request, &[device]);
+                            (cost, u64::MAX - full, device.memory.0)
                         } else {
-                            (full, attempts as u64)
+                            (0, full, attempts as u64)
                         };
                         choices.push((score, order, node, vec![device]));
                     }
@@ -338,8 +340,12 @@ impl Model {
                     let many = fitting.len() as u64;
                     if many >= u64::from(wanted) {
                         fitting.truncate(wanted as usize);
-                        let score = if pack { many } else { u64::MAX - many };
-                        choices.push(((score, 0), order, node, fitting));
+                        let score = if pack {
+                            (self.cost(node, request, &fitting), many, 0)
+                        } else {
+                            (0, u64::MAX - many, 0)
+                        };
+                        choices.push((score, order, node, fitting));
                     }
                 }
             }

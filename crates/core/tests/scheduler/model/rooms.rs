@@ -27,11 +27,11 @@ pub fn memory(request: &Request) -> u64 {
     }
 }
 
-fn is_whole(request: &Request) -> bool {
+pub fn is_whole(request: &Request) -> bool {
     matches!(request.gpus, GpuRequest::Whole(_)) || request.memory == MemoryRequest::Whole
 }
 
-fn amounts(request: &Request) -> [u64; 3] {
+pub fn amounts(request: &Request) -> [u64; 3] {
     let cores = u64::from(request.cores);
     [
         cores,

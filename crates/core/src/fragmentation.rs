@@ -1,0 +1,448 @@
+//! What a place costs those who will come.
+//!
+//! A free device is worth what it can still be used for. Half a device is worth
+//! nothing to whoever needs a whole one, and a whole one is worth nothing on a
+//! machine whose cores are all busy. So each place is judged by how much of the
+//! free room around it becomes useless for tasks like those seen so far, the
+//! [`Mix`]; that is called fragmentation. Everything here is in thousandths of
+//! a device, and in whole numbers.
+//!
+//! - The room of a device is what is neither given out nor held by others, by
+//!   its share or its memory, whichever is less.
+//! - `one` is what tasks of one kind could fill of the devices of a node: of a
+//!   device with room for two such tasks and a half, two. It is nothing if the
+//!   node lacks devices, cores or main memory for a single one.
+//! - `many` is the same, but no more than the node's cores and main memory
+//!   suffice for.
+//! - The use of a node is the sum of both over all kinds, each as often as it was
+//!   seen. `one` alone is too hopeful: eight free devices beside cores for one
+//!   task are not all of use. `many` alone is too gloomy: tasks of other kinds
+//!   will come as well.
+//! - A place costs the use that is lost, less what is taken; and, a little, what
+//!   is left of the node. The latter is best fit: it decides between places that
+//!   fragment about as much, so that what is empty stays so.
+//!
+//! To put a task where fragmentation grows least is the idea of Weng et al.
+//! (ATC '23).
+
+use std::hash::{Hash, Hasher};
+
+use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
+use rustc_hash::FxHasher;
+
+use crate::Settings;
+use crate::device::{DeviceLedger, Load, is_whole};
+use crate::ledger::{Amounts, Ledger, NodeLedger};
+
+/// So many kinds of tasks are told apart. Of more, the most frequent remain.
+const KINDS: usize = 64;
+
+/// What an empty node costs more than a full one, for its devices and again for
+/// its cores, in thousandths of a device.
+const FIT: i128 = 16;
+
+const ALL: u64 = Milli::ONE.0 as u64;
+
+/// Which kinds of tasks were seen, and how often.
+///
+/// Each task counts once, by what is known of its needs now. There is room for
+/// a few kinds; a new one takes the place, and the count, of the rarest. So those
+/// that come again and again are never pushed out for long, and of many that are
+/// equally rare some are there, which will do as well.
+#[derive(Clone, Debug)]
+pub(crate) struct Mix {
+    kinds: Vec<Kind>,
+    seen: u64,
+    /// The most cores of a node.
+    cores: u64,
+    /// The most that one may be kept busy, where that is counted.
+    cpu: u64,
+    /// The most devices of one.
+    devices: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Kind {
+    request: Request,
+    seen: u64,
+}
+
+impl Mix {
+    pub(crate) fn new(ledger: &Ledger) -> Self {
+        let counted = |size: u64| if size == u64::MAX { 0 } else { size };
+        let largest = |of: fn(&NodeLedger) -> u64| {
+            let sizes = ledger.nodes.iter().map(|node| counted(of(node)));
+            sizes.max().unwrap_or(0)
+        };
+        Self {
+            kinds: Vec::new(),
+            seen: 0,
+            cores: largest(|node| node.size.cores),
+            cpu: largest(|node| node.size.cpu),
+            devices: largest(|node| node.devices.len() as u64),
+        }
+    }
+
+    fn find(&self, request: &Request) -> Option<usize> {
+        self.kinds.iter().position(|kind| kind.request == *request)
+    }
+
+    /// There is one more task that needs this.
+    pub(crate) fn see(&mut self, request: &Request) {
+        self.seen += 1;
+        let place = self.find(request).or_else(|| {
+            if self.kinds.len() < KINDS {
+                return None;
+            }
+            let places = 0..self.kinds.len();
+            let rarest = places.min_by_key(|&place| self.kinds[place].seen)?;
+            self.kinds[rarest].request = request.clone();
+            Some(rarest)
+        });
+        if let Some(place) = place {
+            self.kinds[place].seen += 1;
+        } else {
+            let request = request.clone();
+            self.kinds.push(Kind { request, seen: 1 });
+        }
+    }
+
+    /// A task that was seen needs something else after all.
+    pub(crate) fn forget(&mut self, request: &Request) {
+        let Some(place) = self.find(request) else {
+            return;
+        };
+        self.seen -= 1;
+        self.kinds[place].seen -= 1;
+        if self.kinds[place].seen == 0 {
+            self.kinds.remove(place);
+        }
+    }
+}
+
+/// How much of a device is left beside this `load` of ours.
+fn room(device: &DeviceLedger, load: Load) -> u64 {
+    if load.whole || device.outside.whole {
+        return 0;
+    }
+    let share = u64::from(load.share.0) + u64::from(device.outside.share.0);
+    let taken = load.memory.0.saturating_add(device.outside.memory.0);
+    // Past this a device is more than full, whatever there is of it.
+    let memory = taken.min(u64::MAX / ALL) * ALL;
+    let memory = memory.checked_div(device.capacity.0).unwrap_or(0);
+    ALL.saturating_sub(share.max(memory))
+}
+
+fn memory(request: &Request) -> Bytes {
+    match request.memory {
+        MemoryRequest::Bytes(memory) => memory,
+        MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(0),
+    }
+}
+
+/// How much of each of its devices `request` takes, if they are like this one.
+fn size(device: &DeviceLedger, request: &Request) -> u64 {
+    if is_whole(request) {
+        return ALL;
+    }
+    let share = u64::from(request.gpus.share().0);
+    match memory(request).0 {
+        0 => share,
+        memory => {
+            let memory = memory.saturating_mul(ALL).checked_div(device.capacity.0);
+            share.max(memory.unwrap_or(0))
+        }
+    }
+}
+
+/// What it would be with one more attempt for `request`.
+fn joined(device: &DeviceLedger, request: &Request) -> Load {
+    let promised = match request.memory {
+        MemoryRequest::Whole => device.capacity,
+        _ => memory(request),
+    };
+    Load {
+        share: Milli(device.load.share.0 + request.gpus.share().0),
+        memory: Bytes(device.load.memory.0.saturating_add(promised.0)),
+        attempts: device.load.attempts + 1,
+        whole: device.load.whole || is_whole(request),
+    }
+}
+
+/// Whether nothing that matters here tells them apart.
+pub(crate) fn are_alike(one: &DeviceLedger, other: &DeviceLedger) -> bool {
+    one.load == other.load
+        && one.capacity == other.capacity
+        && one.model == other.model
+        && one.drained == other.drained
+        && one.outside == other.outside
+}
+
+/// A number that nodes have in common where every place costs the same.
+pub(crate) fn likeness(ledger: &Ledger, node: usize) -> u64 {
+    let mut hasher = FxHasher::default();
+    let Amounts { cores, cpu, ram } = ledger.nodes[node].free;
+    let size = ledger.nodes[node].size;
+    let uncounted = (size.cpu == u64::MAX, size.ram == u64::MAX);
+    (cores, cpu, ram, uncounted).hash(&mut hasher);
+    for (_, device) in ledger.devices_of(node) {
+        let load = device.load;
+        (load.share, load.memory, load.attempts, load.whole).hash(&mut hasher);
+        (device.capacity, device.model, device.drained).hash(&mut hasher);
+        device.outside.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// A node, and of what use it is to those who will come.
+pub(crate) struct Outlook<'a> {
+    /// Its place in the pool's order.
+    pub(crate) node: usize,
+    own: &'a NodeLedger,
+    mix: &'a Mix,
+    ledger: &'a Ledger,
+    settings: Settings,
+    /// Its devices, those that are alike together.
+    sorts: Vec<Sort<'a>>,
+    /// The room of all its devices.
+    room: u64,
+    /// In the order of the kinds.
+    uses: Vec<Use>,
+}
+
+/// Devices that are alike.
+struct Sort<'a> {
+    state: Standing<'a>,
+    count: u64,
+}
+
+/// A device with a load of ours, which may not be the one that it has.
+struct Standing<'a> {
+    device: &'a DeviceLedger,
+    load: Load,
+    room: u64,
+}
+
+impl<'a> Standing<'a> {
+    fn new(device: &'a DeviceLedger, load: Load) -> Self {
+        let room = room(device, load);
+        Self { device, load, room }
+    }
+
+    /// How much tasks of one kind could fill of it; nothing if not even one
+    /// fits.
+    fn fill(&self, settings: Settings, kind: &Kind) -> Option<u64> {
+        let (device, load, request) = (self.device, self.load, &kind.request);
+        let fits = device.room(load, device.outside, settings, request)? >= memory(request);
+        if device.drained || !fits {
+            return None;
+        }
+        let places = settings.max_per_device.map_or(u64::MAX, |most| {
+            let attempts = load.attempts.saturating_add(device.outside.attempts);
+            most.saturating_sub(attempts).into()
+        });
+        let size = size(device, request).max(1);
+        // One fits, whatever rounding says.
+        let tasks = (self.room / size).clamp(1, places.max(1));
+        Some(tasks.saturating_mul(size).min(self.room))
+    }
+}
+
+/// What tasks of one kind could use of a node's devices.
+#[derive(Clone, Copy, Default)]
+struct Use {
+    /// How many devices one of them fits on.
+    devices: u64,
+    /// What they could fill of those.
+    fill: u64,
+    /// How much one task takes of its devices together.
+    size: u64,
+    /// What one task needs of the node.
+    needs: Amounts,
+    /// `one` and `many` as things stand.
+    value: u64,
+}
+
+impl Use {
+    /// `one` and `many` together.
+    fn value(self, kind: &Kind, free: Amounts) -> u64 {
+        let wanted = u64::from(kind.request.gpus.devices());
+        if wanted == 0 || self.devices < wanted || !self.needs.is_within(free) {
+            return 0;
+        }
+        // Devices that are left over from the last group are of no use.
+        let one = match wanted {
+            1 => self.fill,
+            _ => self.fill / self.devices * (self.devices / wanted * wanted),
+        };
+        let suffices = |free: u64, need: u64| {
+            let most = free.saturating_mul(self.size).checked_div(need);
+            most.unwrap_or(u64::MAX)
+        };
+        let many = one
+            .min(suffices(free.cores, self.needs.cores))
+            .min(suffices(free.cpu, self.needs.cpu))
+            .min(suffices(free.ram, self.needs.ram));
+        one + many
+    }
+}
+
+impl<'a> Outlook<'a> {
+    pub(crate) fn new(mix: &'a Mix, ledger: &'a Ledger, settings: Settings, node: usize) -> Self {
+        let mut sorts: Vec<Sort> = Vec::new();
+        for (_, device) in ledger.devices_of(node) {
+            let alike = |sort: &&mut Sort| are_alike(sort.state.device, device);
+            if let Some(sort) = sorts.iter_mut().find(alike) {
+                sort.count += 1;
+            } else {
+                let state = Standing::new(device, device.load);
+                sorts.push(Sort { state, count: 1 });
+            }
+        }
+        let room = sorts.iter().map(|sort| sort.count * sort.state.room).sum();
+        let mut outlook = Self {
+            node,
+            own: &ledger.nodes[node],
+            mix,
+            ledger,
+            settings,
+            sorts,
+            room,
+            uses: Vec::new(),
+        };
+        let uses = mix.kinds.iter().map(|kind| outlook.of(kind));
+        outlook.uses = uses.collect();
+        outlook
+    }
+
+    fn of(&self, kind: &Kind) -> Use {
+        let wanted = u64::from(kind.request.gpus.devices());
+        let needs = self.own.needs(&kind.request);
+        let mut found = Use {
+            needs,
+            ..Use::default()
+        };
+        if wanted == 0 || !needs.is_within(self.own.free) {
+            return found;
+        }
+        for sort in &self.sorts {
+            if let Some(fill) = sort.state.fill(self.settings, kind) {
+                if found.devices == 0 {
+                    let size = size(sort.state.device, &kind.request);
+                    found.size = size.saturating_mul(wanted);
+                }
+                found.devices += sort.count;
+                found.fill += sort.count * fill;
+            }
+        }
+        found.value = found.value(kind, self.own.free);
+        found
+    }
+
+    /// What it costs if `request` takes these devices of the node.
+    pub(crate) fn cost(&self, request: &Request, devices: &[usize]) -> i128 {
+        let free = self.own.free.beyond(self.own.needs(request));
+        let changes = devices.iter().map(|&device| {
+            let device = &self.ledger.devices[device];
+            let after = Standing::new(device, joined(device, request));
+            (Standing::new(device, device.load), after)
+        });
+        let changes: Vec<(Standing, Standing)> = changes.collect();
+        let taken = changes.iter();
+        let taken = taken.map(|(before, after)| before.room.saturating_sub(after.room));
+        let taken: u64 = taken.sum();
+        let mut lost = 0;
+        for (kind, &before) in self.mix.kinds.iter().zip(&self.uses) {
+            // What nobody could use before, nobody can now.
+            if before.value == 0 {
+                continue;
+            }
+            let mut left = before;
+            for (before, after) in &changes {
+                if let Some(fill) = before.fill(self.settings, kind) {
+                    left.devices -= 1;
+                    left.fill -= fill;
+                }
+                if let Some(fill) = after.fill(self.settings, kind) {
+                    left.devices += 1;
+                    left.fill += fill;
+                }
+            }
+            let left = left.value(kind, free);
+            lost += i128::from(kind.seen) * (i128::from(before.value) - i128::from(left));
+        }
+        let all = 2 * i128::from(self.mix.seen);
+        let left = self.room.saturating_sub(taken);
+        lost - all * i128::from(taken) + self.emptiness(all, free, left)
+    }
+
+    /// The more is left, the more it costs, of `all`.
+    fn emptiness(&self, all: i128, free: Amounts, room: u64) -> i128 {
+        let part = |left: u64, largest: u64| {
+            let left = left.min(largest);
+            (all * FIT * i128::from(left)).checked_div(largest.into())
+        };
+        // Where some count how busy their cores are, one that does not is as
+        // empty as can be.
+        let cores = part(free.cpu, self.mix.cpu).or_else(|| part(free.cores, self.mix.cores));
+        let devices = part(room, self.mix.devices.saturating_mul(ALL));
+        cores.unwrap_or(0) + devices.unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packhorse_model::GpuRequest;
+
+    use super::*;
+    use crate::{NodeSpec, Pool};
+
+    fn mix() -> Mix {
+        let node = NodeSpec {
+            id: packhorse_model::NodeId(0),
+            devices: vec![],
+            cores: vec![],
+            cpu: None,
+            ram: None,
+        };
+        Mix::new(&Ledger::new(&Pool {
+            nodes: vec![node],
+            slots: None,
+        }))
+    }
+
+    fn share(milli: u32) -> Request {
+        Request {
+            gpus: GpuRequest::Share(Milli(milli)),
+            ..Request::default()
+        }
+    }
+
+    #[test]
+    fn what_is_frequent_outlasts_any_number_of_rare_kinds() {
+        let mut mix = mix();
+        for round in 0..900 {
+            mix.see(&share(999));
+            mix.see(&share(round));
+        }
+        assert_eq!(mix.kinds.len(), KINDS);
+        let often = mix.find(&share(999)).map(|place| mix.kinds[place].seen);
+        assert_eq!(often, Some(900));
+        assert!(mix.find(&share(899)).is_some(), "the last one is known");
+        assert!(mix.find(&share(1)).is_none());
+        let sum: u64 = mix.kinds.iter().map(|kind| kind.seen).sum();
+        assert_eq!((sum, mix.seen), (1800, 1800));
+    }
+
+    #[test]
+    fn forgotten_kinds_make_room() {
+        let mut mix = mix();
+        mix.see(&share(1));
+        mix.see(&share(1));
+        mix.forget(&share(1));
+        mix.forget(&share(2));
+        assert_eq!((mix.kinds.len(), mix.seen), (1, 1));
+        mix.forget(&share(1));
+        assert_eq!((mix.kinds.len(), mix.seen), (0, 0));
+    }
+}
