@@ -28,13 +28,29 @@ pub struct Sample {
 ///
 /// It is a high quantile (95 %; of fewer than 20 the largest), and a margin that
 /// shrinks as evidence grows: a tenth of it divided by the square root of their
-/// number, but never less than 64 MiB or the largest error of a sample. The sum
+/// number, but never less than 64 MiB or what sampling may have missed. The sum
 /// is rounded up to 64 MiB.
 pub fn reservation(samples: &[Sample]) -> Option<Bytes> {
     let peak = high(samples.iter().map(|sample| sample.peak.0))?;
-    let error = samples.iter().map(|sample| sample.error.0).max()?;
-    let margin = margin(peak, samples.len()).max(error).max(LEAST_MARGIN.0);
+    let margin = margin(peak, samples.len())
+        .max(error(samples, peak))
+        .max(LEAST_MARGIN.0);
     Some(round_up(Bytes(peak.saturating_add(margin))))
+}
+
+/// How much more than `peak` may have gone unseen. Of those that came near it,
+/// the one that was looked at best counts; and the more of them agree, the less
+/// can all have missed.
+fn error(samples: &[Sample], peak: u64) -> u64 {
+    let near = |sample: &&Sample| sample.peak.0 >= peak - peak / 20;
+    let best = samples
+        .iter()
+        .filter(near)
+        .map(|sample| sample.error.0)
+        .min();
+    let count = samples.iter().filter(near).count() as u128;
+    let root = (count * 1_000_000).isqrt().max(1);
+    u64::try_from(u128::from(best.unwrap_or(0)) * 1000 / root).unwrap_or(u64::MAX)
 }
 
 /// How long a task will take at most whose like took `durations`: the same
@@ -128,9 +144,14 @@ mod tests {
 
     #[test]
     fn what_sampling_may_have_missed_is_added() {
-        let mut samples = peaks([1000, 990]);
-        samples[1].error = Bytes(500 * MIB);
+        let mut samples = peaks([1000]);
+        samples[0].error = Bytes(500 * MIB);
         assert_eq!(reserved(&samples), 1536);
+        // Four that agree have hardly all missed it.
+        assert_eq!(reserved(&samples.repeat(4)), 1280);
+        // And one that was looked at well settles it.
+        samples.extend(peaks([990]));
+        assert_eq!(reserved(&samples), 1088);
     }
 
     #[test]

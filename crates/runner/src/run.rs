@@ -273,6 +273,9 @@ impl<'r> Run<'r> {
     fn leave(mut self) {
         self.step(core::Event::Hold);
         self.hands.stop_all(Stop::Terminate);
+        for ended in self.take_pending() {
+            self.attempt_ended(&ended, &Judgement::default());
+        }
         let mut happenings = Vec::new();
         while !self.hands.is_idle() && self.hands.wait(&mut happenings).is_ok() {
             for happening in happenings.drain(..) {
@@ -601,7 +604,10 @@ impl<'r> Run<'r> {
             device: given.joined.clone(),
         };
         match started {
-            hands::Start::Running => self.attempt_started(record, told),
+            hands::Start::Running => {
+                self.attempt_started(record, told);
+                self.mind_drained(task);
+            }
             hands::Start::Later => {
                 if let Some(known) = self.tasks.get_mut(&task.number) {
                     known.later = Some((record, told));

@@ -156,6 +156,9 @@ fn tasks(rows: &[Row], num: NonZeroU32, first: Option<u64>) -> anyhow::Result<Ve
         Some(first) => first,
         None => Home::locate()?.next_ids(COUNTER, count)?,
     };
+    if first.checked_add(u64::from(count)).is_none() {
+        bail!("ids from {first} on would be too large for {count} rows");
+    }
     let places = places(rows, num);
     let made = rows
         .iter()

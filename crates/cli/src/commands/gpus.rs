@@ -56,14 +56,15 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
 
 /// Puts a GPU back.
 fn restore(home: &Home, devices: &[Device], id: &str) -> anyhow::Result<Exit> {
-    let device = devices
-        .iter()
-        .find(|device| device.index.to_string() == id || device.uuid.as_deref() == Some(id));
-    let mut keys = vec![id];
-    keys.extend(device.and_then(|device| device.uuid.as_deref()));
     let mut found = false;
-    for key in keys {
-        found |= home.restore(key)?;
+    for id in id.split('+') {
+        let device = devices
+            .iter()
+            .find(|device| device.index.to_string() == id || device.uuid.as_deref() == Some(id));
+        let keys = device.map_or_else(Vec::new, keys);
+        for key in keys.iter().copied().chain([id]) {
+            found |= home.restore(key)?;
+        }
     }
     if !found {
         anyhow::bail!("GPU {id} was not taken out\nhint: `packhorse gpus` shows which ones were");
@@ -76,12 +77,18 @@ fn restore(home: &Home, devices: &[Device], id: &str) -> anyhow::Result<Exit> {
 
 /// Why a device is not used, if an earlier run found something wrong with it.
 fn taken_out(device: &Device, drained: &[Drained]) -> Option<String> {
-    let key = device
-        .uuid
-        .clone()
-        .unwrap_or_else(|| device.index.to_string());
-    let found = drained.iter().find(|drained| drained.device == key)?;
+    let index = device.index.to_string();
+    let keys = keys(device);
+    let is = |drained: &&Drained| drained.device == index || keys.contains(&&*drained.device);
+    let found = drained.iter().find(is)?;
     Some(found.reason.clone())
+}
+
+/// What runs know a device by: its UUID, and those of its instances.
+fn keys(device: &Device) -> Vec<&str> {
+    let instances = device.instances().iter().map(|instance| &instance.uuid);
+    let all = device.uuid.iter().chain(instances);
+    all.map(String::as_str).collect()
 }
 
 /// What runs hold of a device.

@@ -605,3 +605,113 @@ fn mps_takes_no_file_for_its_answer() {
     let done = machine.packhorse(&["run", "--mps", "false", "tasks"]);
     assert_eq!(done.code, 0, "{done:?}");
 }
+
+#[test]
+fn one_that_strangers_left_no_room_runs_again_when_they_are_gone() {
+    let machine = Machine::new(1);
+    let task = taking("--peak 9G --steps 2 --step-gate step");
+    machine.world.write("tasks", &task);
+    let mut running = machine.start(&["run", "--vram", "9G", "tasks"]);
+    running.wait_for("1.1 started");
+    // They come while it is half-way.
+    let stranger = machine.state.stranger(0, 18 * GIB);
+    machine.world.write("step.2", "");
+    let line = running.wait_for("1.1 attempt 1");
+    assert!(line.contains("because others hold"), "{line}");
+    assert!(line.contains("no retry is used up"), "{line}");
+    machine.state.stranger_leaves(0, stranger);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("it runs again with"), "{done:?}");
+}
+
+#[test]
+fn a_task_that_comes_after_a_pause_finds_strangers_that_came_meanwhile() {
+    let machine = Machine::new(1);
+    let mut running = machine.start(&["run", "--vram", "9G"]);
+    running.send(taking("--peak 1G\n"));
+    running.wait_for("1.1 succeeded");
+    // As long as the last look at the GPU counts.
+    let pause = std::time::Instant::now();
+    while pause.elapsed() < std::time::Duration::from_millis(2600) {
+        machine.packhorse(&["ls"]);
+    }
+    let stranger = machine.state.stranger(0, 20 * GIB);
+    running.send(taking("--peak 9G\n"));
+    running.end_input();
+    running.wait_for("nothing runs: 1.2 waits");
+    machine.state.stranger_leaves(0, stranger);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("attempt"), "{done:?}");
+}
+
+#[test]
+fn what_ran_before_anybody_counted_memory_counts_too() {
+    let machine = Machine::new(1);
+    let plain = holding("20G", "gate");
+    let mut running = machine.start(&["run", "-g", "0.5"]);
+    running.send(format!("{plain}\n"));
+    running.wait_for("1.1 started");
+    // Until it has its memory.
+    while !machine.packhorse(&["gpus"]).stdout.contains("20.0 GiB") {}
+    let counted = taking("--peak 9G");
+    running.send(format!("#packhorse vram=9G gpus=0.2\n{counted}\n"));
+    running.end_input();
+    loop {
+        let why = machine.packhorse(&["why", "1.2"]).stdout;
+        if why.contains("waits") {
+            assert!(why.contains("9.0 GiB"), "{why}");
+            break;
+        }
+        assert!(!why.contains("over"), "{why}");
+    }
+    machine.world.write("gate", "");
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("attempt"), "{done:?}");
+}
+
+#[test]
+fn only_the_broken_gpu_of_a_group_is_taken_out() {
+    let machine = Machine::new(2);
+    let task = holding("1G", "gate");
+    machine.world.write("tasks", &task);
+    let mut running = machine.start(&["run", "--gpus", "0+1", "--vram", "2G", "tasks"]);
+    running.wait_for("1.1 started");
+    machine.state.lose(0);
+    let line = running.wait_for("is taken out");
+    assert!(line.contains("GPU 0+1"), "{line}");
+    let done = running.finish();
+    assert_eq!(done.code, 1, "{done:?}");
+    machine.state.find_again(0);
+    let gpus = machine.packhorse(&["gpus", "--json"]);
+    let gpus: serde_json::Value = serde_json::from_str(&gpus.stdout).unwrap();
+    assert!(gpus[0]["taken_out"].is_string(), "{gpus}");
+    assert!(gpus[1]["taken_out"].is_null(), "{gpus}");
+    let done = machine.packhorse(&["gpus", "--restore", "0+1"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn the_ladder_is_not_undone_by_what_others_teach() {
+    let machine = Machine::new(1);
+    // All of one shape: most take little, one takes much, and says so late.
+    let small = taking("--peak 1G --hold 150ms");
+    let large = taking("--peak 14G --hold 150ms");
+    let mut tasks = String::new();
+    for number in 0..12 {
+        let task = if number == 4 { &large } else { &small };
+        tasks += &format!("#packhorse signature=one vram=auto\n{task}\n");
+    }
+    machine.world.write("tasks", tasks);
+    let done = machine.packhorse(&["run", "--json", "tasks"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let attempts = done
+        .events()
+        .into_iter()
+        .filter(|event| event["event"] == "finished" && event["task"] == "1.5")
+        .map(|event| event["attempts"].as_u64().unwrap())
+        .next();
+    assert!(attempts.is_some_and(|attempts| attempts <= 4), "{done:?}");
+}

@@ -11,7 +11,7 @@ use packhorse_store::{Peak, Record, Sample, UnixMicros, Whence};
 
 use super::track::{Seen, Track};
 use crate::run::Run;
-use crate::{Event, Phase};
+use crate::{Appetite, Event, Phase};
 
 /// How long an end waits for a look at the devices.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -61,6 +61,32 @@ impl Run<'_> {
                 });
             }
             _ => self.judge(ended),
+        }
+    }
+
+    /// The ends that wait for a look at the devices, which there will not be.
+    pub(crate) fn take_pending(&mut self) -> Vec<Ended> {
+        let pending = self
+            .watching
+            .as_mut()
+            .map(|all| std::mem::take(&mut all.pending));
+        let pending = pending.unwrap_or_default().into_iter();
+        pending.map(|pending| pending.ended).collect()
+    }
+
+    /// Ends an attempt again whose device was taken out while it was started.
+    pub(crate) fn mind_drained(&mut self, task: TaskId) {
+        let (Some(watching), Some(known)) = (&self.watching, self.tasks.get_mut(&task.number))
+        else {
+            return;
+        };
+        if known
+            .devices
+            .iter()
+            .any(|&device| watching.is_drained(device))
+        {
+            known.uprooted = true;
+            self.hands.stop(task, hands::Stop::Terminate);
         }
     }
 
@@ -129,6 +155,10 @@ impl Run<'_> {
             judgement.cause = Some(cause);
             judgement.note = Some(note);
         }
+        if matches!(judgement.cause, Some(Cause::OutOfMemory { .. })) {
+            // From here on the ladder says what it gets.
+            self.forget_wish(ended.task.number);
+        }
         self.teach(ended, devices, &judgement, seen);
         judgement
     }
@@ -140,7 +170,7 @@ impl Run<'_> {
         devices: &[DeviceId],
         uprooted: bool,
     ) -> Option<(Cause, String)> {
-        if uprooted {
+        if uprooted && !ended.outcome.is_success() {
             return Some((
                 Cause::Collateral,
                 "its GPU was taken out while it ran".to_owned(),
@@ -197,6 +227,13 @@ impl Run<'_> {
             );
             return Some((Cause::Collateral, note));
         }
+        if within && let Some((device, held)) = self.crowded(devices) {
+            let note = format!(
+                "out of GPU memory ({sign}), because others hold {held} on {}",
+                self.devices.label(device)
+            );
+            return Some((Cause::Collateral, note));
+        }
         let mut note = format!("out of GPU memory ({sign})");
         if let Some(track) = track {
             let promised = track.places.iter().map(|place| place.promised).max();
@@ -219,6 +256,20 @@ impl Run<'_> {
         })
     }
 
+    /// One of these devices on which others hold more than our promises leave, and
+    /// how much.
+    fn crowded(&self, devices: &[DeviceId]) -> Option<(DeviceId, Bytes)> {
+        let loads = self.state.devices();
+        let mut loads = loads.filter(|load| devices.contains(&load.device));
+        loads.find_map(|load| {
+            let told = self.neighbours.told.get(load.device.0 as usize)?;
+            let left = load.memory.0.saturating_sub(load.promised.0);
+            // A desktop's few windows are no crowd.
+            let crowd = told.memory.0 > left.max(load.memory.0 / 20);
+            crowd.then_some((load.device, told.memory))
+        })
+    }
+
     /// Remembers what an attempt was seen to need.
     fn teach(
         &mut self,
@@ -236,7 +287,9 @@ impl Run<'_> {
         let out_of_memory = matches!(judgement.cause, Some(Cause::OutOfMemory { .. }));
         let whence = match ended.outcome {
             _ if out_of_memory => Whence::OutOfMemory,
-            Outcome::Succeeded if ended.attempt == 0 => Whence::Probe,
+            Outcome::Succeeded if ended.attempt == 0 || known.appetite == Appetite::Measured => {
+                Whence::Probe
+            }
             Outcome::Succeeded => Whence::Run,
             // It may have ended before it needed most.
             _ => return,
@@ -252,10 +305,6 @@ impl Run<'_> {
         let Some(model) = devices.first().map(|&device| self.devices.model(device)) else {
             return;
         };
-        if out_of_memory {
-            // From here on the ladder says what it gets.
-            self.forget_wish(ended.task.number);
-        }
         self.store.send(Record::Peak(Box::new(Peak {
             task: ended.task.number,
             attempt: ended.attempt,

@@ -1,6 +1,6 @@
 //! What a task needs, by what tasks like it were seen to need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::run::{Known, Run};
 use crate::{Appetite, Places, RunError};
 
+/// How many samples of a shape count: the newest.
+const KEPT: usize = 64;
+
 /// What was learned of the commands of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
@@ -23,14 +26,16 @@ pub(crate) struct Needs {
 /// All that is known of commands of one shape.
 #[derive(Debug, Default)]
 struct Shape {
-    /// What was seen on the models of this run's pool.
-    samples: Vec<Sample>,
+    /// What was seen on the models of this run's pool, the newest last.
+    samples: VecDeque<Sample>,
+    /// What they say.
+    need: Need,
     /// Tasks that wait to know what they need.
     waiting: FxHashSet<u32>,
 }
 
 /// What a task needs, as far as it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Need {
     memory: Option<Bytes>,
     expected: Option<Duration>,
@@ -38,21 +43,22 @@ struct Need {
 
 impl Need {
     /// What `samples` say.
-    fn of(samples: &[Sample]) -> Self {
+    fn of<'a>(samples: impl IntoIterator<Item = &'a Sample> + Clone) -> Self {
         let peaks: Vec<core::Sample> = samples
-            .iter()
+            .clone()
+            .into_iter()
             .map(|sample| core::Sample {
                 peak: sample.peak,
                 error: sample.error,
             })
             .collect();
         let durations: Vec<Duration> = samples
-            .iter()
+            .into_iter()
             .filter_map(|sample| sample.duration)
             .collect();
         Need {
             memory: core::reservation(&peaks),
-            expected: core::expected(&durations),
+            expected: core::expected(&durations).map(coarse),
         }
     }
 
@@ -66,9 +72,33 @@ impl Need {
     }
 }
 
+/// Rounded up by an eighth at most, so that it does not change with every task
+/// that ends.
+fn coarse(time: Duration) -> Duration {
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let unit = (nanos.checked_ilog2().unwrap_or(0)).saturating_sub(3);
+    Duration::from_nanos(nanos.div_ceil(1 << unit).saturating_mul(1 << unit))
+}
+
 impl Shape {
-    fn need(&self) -> Need {
-        Need::of(&self.samples)
+    fn new(samples: impl IntoIterator<Item = Sample>) -> Self {
+        let mut samples: Vec<Sample> = samples.into_iter().collect();
+        samples.sort_by_key(|sample| sample.at);
+        let samples = VecDeque::from(samples);
+        Self {
+            need: Need::of(&samples),
+            samples,
+            waiting: FxHashSet::default(),
+        }
+    }
+
+    /// Takes note of one more; as many are kept as the store keeps.
+    fn add(&mut self, sample: Sample) {
+        self.samples.push_back(sample);
+        if self.samples.len() > KEPT {
+            self.samples.pop_front();
+        }
+        self.need = Need::of(&self.samples);
     }
 }
 
@@ -163,15 +193,12 @@ impl Run<'_> {
 
     fn need(&mut self, signature: &Arc<str>) -> Result<Need, RunError> {
         if let Some(shape) = self.needs.shapes.get(signature) {
-            return Ok(shape.need());
+            return Ok(shape.need);
         }
         let mut models = self.reader()?.samples(signature)?;
         models.retain(|model, _| self.devices.has_model(model));
-        let shape = Shape {
-            samples: models.into_values().flatten().collect(),
-            waiting: FxHashSet::default(),
-        };
-        let need = shape.need();
+        let shape = Shape::new(models.into_values().flatten());
+        let need = shape.need;
         self.needs.shapes.insert(Arc::clone(signature), shape);
         Ok(need)
     }
@@ -182,14 +209,19 @@ impl Run<'_> {
         let Some(shape) = self.needs.shapes.get_mut(signature) else {
             return;
         };
-        let before = shape.need();
-        shape.samples.push(sample);
-        let need = shape.need();
-        if need == before {
+        let before = shape.need;
+        shape.add(sample);
+        let need = shape.need;
+        if need == before || shape.waiting.is_empty() {
             return;
         }
         let waiting: Vec<u32> = shape.waiting.iter().copied().collect();
         let memory = need.request(self.devices.largest());
+        // All of them at once, before the first one starts.
+        let together = !self.state.is_held();
+        if together {
+            self.step(core::Event::Hold);
+        }
         for number in waiting {
             let Some(wants) = self
                 .tasks
@@ -206,6 +238,9 @@ impl Run<'_> {
                 expected: need.expected,
                 probe: false,
             });
+        }
+        if together {
+            self.step(core::Event::Unhold);
         }
     }
 

@@ -22,6 +22,8 @@ use crate::run::{Run, WATCH, system};
 const SILENCE: Duration = Duration::from_secs(15);
 /// How long the first look at the devices is waited for.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
+/// An older look is no ground to place a task on.
+const FRESH: Duration = Duration::from_millis(2500);
 /// How long memory may stay after its task, before somebody is told.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -89,6 +91,18 @@ impl Watching {
         seen.is_some_and(|seen| seen.drained)
     }
 
+    /// Whether what is known of the devices is of this moment, or nearly so.
+    fn is_fresh(&self) -> bool {
+        let mut units = self.units.iter().filter(|seen| !seen.drained);
+        units.all(|seen| seen.sampled.is_some_and(|at| at.elapsed() <= FRESH))
+    }
+
+    /// Whether every device was looked at since then, or will not be.
+    fn has_seen_all(&self, since: Instant) -> bool {
+        let mut units = self.units.iter();
+        units.all(|seen| seen.drained || seen.sampled >= Some(since))
+    }
+
     /// Whether all of these were looked at since then, or will not be.
     pub(crate) fn has_seen(&self, devices: &[DeviceId], since: Instant) -> bool {
         devices.iter().all(|device| {
@@ -118,30 +132,54 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// From now on memory counts: some task asked for an amount of it.
+    /// From now on memory counts: some task asks for an amount of it. What others
+    /// hold must be known before it is placed, and not be an old story.
     pub(crate) fn count_memory(&mut self) {
-        if let Some(watching) = &mut self.watching
-            && !watching.counting
-        {
+        let Some(watching) = &mut self.watching else {
+            return;
+        };
+        if !watching.counting {
             watching.counting = true;
-            watching.pace.asked();
-            watching.asked = Some(Instant::now());
-            watching.watch.ask();
-            self.await_first_look();
+            self.track_running();
+        } else if watching.is_fresh() {
+            return;
+        }
+        self.await_look();
+    }
+
+    /// Follows those that started before anybody counted.
+    fn track_running(&mut self) {
+        let now = Instant::now();
+        for running in self.state.running() {
+            if running.placement.devices.is_empty() {
+                continue;
+            }
+            let before = self.tasks.get(&running.task.number);
+            let before = before.map_or(0, |known| known.before);
+            let attempt = match running.attempt {
+                0 => 0,
+                attempt => attempt + before,
+            };
+            if let Some(watching) = &mut self.watching {
+                let track = Track::new(attempt, &running.placement, now);
+                watching.tracks.insert(running.task.number, track);
+            }
         }
     }
 
-    /// Waits until every device was looked at once, but not for ever: before that
-    /// nobody knows what strangers hold.
-    fn await_first_look(&mut self) {
-        let deadline = Instant::now() + FIRST_LOOK;
+    /// Looks at every device now, and waits for that, but not for ever.
+    fn await_look(&mut self) {
+        let Some(watching) = &mut self.watching else {
+            return;
+        };
+        let since = Instant::now();
+        watching.pace.asked();
+        watching.asked = Some(since);
+        watching.watch.ask();
         while let Some(watching) = &self.watching
-            && !watching
-                .units
-                .iter()
-                .all(|seen| seen.sampled.is_some() || seen.drained)
+            && !watching.has_seen_all(since)
         {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = FIRST_LOOK.saturating_sub(since.elapsed());
             if left.is_zero() {
                 return self.warn(None, "the GPUs take long to look at".to_owned());
             }
@@ -175,7 +213,9 @@ impl Run<'_> {
     pub(crate) fn look_around(&mut self) -> Option<Instant> {
         let waits = self.state.counts().waiting > 0;
         let watching = self.watching.as_mut()?;
-        let others = self.neighbours.told.iter().any(|told| told.memory.0 > 0);
+        let told = self.neighbours.told.iter().zip(&watching.units);
+        let mut told = told.filter(|(_, seen)| !seen.drained);
+        let others = told.any(|(told, _)| told.memory.0 > 0);
         let lingers = watching.units.iter().any(|seen| seen.lingering.is_some());
         let needed = !watching.pending.is_empty()
             || watching.counting
@@ -200,7 +240,7 @@ impl Run<'_> {
         });
         if let Some(index) = silent {
             let reason = format!("the driver has not answered for {} s", SILENCE.as_secs());
-            self.drain(index, &reason);
+            self.drain(index, &reason, &[]);
         }
         Some(due)
     }
@@ -215,7 +255,7 @@ impl Run<'_> {
                 Report::Sample(sample) => self.sampled(&sample),
                 Report::Xid { unit, xid } => {
                     if let Some(reason) = xid.hardware() {
-                        self.drain(unit, &format!("{xid}: {reason}"));
+                        self.drain(unit, &format!("{xid}: {reason}"), &[]);
                     }
                 }
             }
@@ -226,8 +266,8 @@ impl Run<'_> {
     /// Takes note of how a device or group is.
     fn sampled(&mut self, sample: &Sample) {
         let grew = match lost(sample) {
-            Some(reason) => {
-                self.drain(sample.unit, &reason);
+            Some((members, reason)) => {
+                self.drain(sample.unit, &reason, &members);
                 false
             }
             None => self.count(sample),
@@ -235,7 +275,8 @@ impl Run<'_> {
         if let Some(watching) = &mut self.watching {
             let ages = watching.tracks.values().map(|track| track.since.elapsed());
             let youngest = ages.min();
-            watching.pace.sampled(sample.at, grew, youngest);
+            let lingers = watching.units.iter().any(|seen| seen.lingering.is_some());
+            watching.pace.sampled(sample.at, grew || lingers, youngest);
             // Process ids are used again.
             watching.owners.clear();
             if let Some(seen) = watching.units.get_mut(sample.unit) {
@@ -456,7 +497,6 @@ impl Run<'_> {
         let gone = now_held <= lingering.before.0 + CRUMB;
         let patience_over = lingering.since.elapsed() >= LINGER;
         if !gone && !patience_over {
-            watching.pace.hurry();
             return;
         }
         let (task, held) = (lingering.task, now_held);
@@ -474,7 +514,8 @@ impl Run<'_> {
 
     /// Takes a device out: nothing more starts there, and what runs there is run
     /// again elsewhere.
-    pub(crate) fn drain(&mut self, index: usize, reason: &str) {
+    /// `members` are those of a group that are to blame; if none is named, all.
+    pub(crate) fn drain(&mut self, index: usize, reason: &str, members: &[usize]) {
         let Some(seen) = self
             .watching
             .as_mut()
@@ -487,7 +528,11 @@ impl Run<'_> {
         }
         seen.lingering = None;
         let device = device_id(index);
-        for key in self.devices.keys(index) {
+        let blamed = |member: usize| members.is_empty() || members.contains(&member);
+        for (member, key) in self.devices.keys(index).into_iter().enumerate() {
+            if !blamed(member) {
+                continue;
+            }
             self.store.send(Record::Drained {
                 device: key.into(),
                 reason: reason.into(),
@@ -543,14 +588,20 @@ impl Run<'_> {
     }
 }
 
-fn lost(sample: &Sample) -> Option<String> {
-    sample
-        .members
-        .iter()
-        .find_map(|member| match &member.health {
+/// The members that do not work, and why the first of them does not.
+fn lost(sample: &Sample) -> Option<(Vec<usize>, String)> {
+    let members = sample.members.iter().enumerate();
+    let lost: Vec<(usize, &String)> = members
+        .filter_map(|(member, reading)| match &reading.health {
             Health::Ok => None,
-            Health::Lost(reason) => Some(reason.clone()),
+            Health::Lost(reason) => Some((member, reason)),
         })
+        .collect();
+    let (_, reason) = lost.first()?;
+    Some((
+        lost.iter().map(|(member, _)| *member).collect(),
+        (*reason).clone(),
+    ))
 }
 
 fn is(who: &Ignored, pid: u32) -> bool {
