@@ -14,6 +14,7 @@ mod gate;
 mod idle;
 mod machine;
 mod million;
+mod packing;
 mod process;
 mod report;
 mod run;

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 use super::report::{Section, document};
 use super::stage::{Effort, Stage};
-use super::{cold, gap, idle, million, spawn, sweep, waiting};
+use super::{cold, gap, idle, million, packing, spawn, sweep, waiting};
 use crate::folders::workspace;
 
 #[derive(clap::Args)]
@@ -42,6 +42,8 @@ enum Name {
     Idle,
     /// A grid of a million commands: time, memory
     Sweep,
+    /// A trace and a crowd of tasks: how full GPUs get, time of a placement
+    Packing,
 }
 
 impl Name {
@@ -54,6 +56,7 @@ impl Name {
             Self::Waiting => waiting::measure(stage),
             Self::Idle => idle::measure(stage),
             Self::Sweep => sweep::measure(stage),
+            Self::Packing => packing::measure(stage),
         }
     }
 }

@@ -41,7 +41,7 @@ pub fn measure(stage: &Stage) -> Result<Section> {
         "peak memory",
     ]);
     let mut targets = Vec::new();
-    for (tasks, rounds) in [(2_000, 41), (10_000, 9)] {
+    for (tasks, rounds) in [(2_000, 21), (10_000, 7)] {
         for (slots, least_ratio) in [(2, 0.93), (8, 0.90)] {
             let load = Load {
                 tasks,

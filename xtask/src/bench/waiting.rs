@@ -49,7 +49,7 @@ pub fn measure(_: &Stage) -> Result<Section> {
 }
 
 /// The number in `NAME=NUMBER`, the last there is.
-fn figure(text: &str, name: &str) -> Result<f64> {
+pub fn figure(text: &str, name: &str) -> Result<f64> {
     let words = text.split_whitespace();
     let mut values = words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     let value = values.next_back();

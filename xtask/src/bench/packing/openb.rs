@@ -1,0 +1,95 @@
+//! A production trace, replayed with each policy.
+
+use std::env;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use super::example::Figures;
+use crate::bench::report::{Table, Target};
+use crate::bench::stage::Stage;
+use crate::folders::workspace;
+
+/// Where the trace is, if it is not beside the workspace.
+const FOLDER: &str = "PACKHORSE_OPENB";
+
+const SEEDS: usize = 10;
+
+/// A workload, and what the paper's best fit and its own policy (FGD) reach,
+/// when 100 % and 130 % have been asked for.
+const PAPER: [(&str, [f64; 2], [f64; 2]); 4] = [
+    ("default", [92.86, 93.08], [95.23, 95.39]),
+    ("cpu050", [93.56, 93.79], [95.00, 95.21]),
+    ("gpushare40", [91.44, 91.69], [93.96, 94.15]),
+    ("multigpu20", [93.73, 93.93], [95.53, 95.65]),
+];
+
+/// How far below the paper's best we may be.
+const SLACK: f64 = 0.3;
+
+const MOST_NANOSECONDS: f64 = 1e6;
+
+fn folder() -> Result<PathBuf> {
+    let beside = || workspace().join("../shared/data/openb");
+    let folder = env::var_os(FOLDER).map_or_else(beside, PathBuf::from);
+    if !folder.is_dir() {
+        bail!(
+            "the trace is not in {}\nhint: {FOLDER} names the folder with the lists of Alibaba's \
+             cluster-trace-gpu-v2023",
+            folder.display()
+        );
+    }
+    Ok(folder)
+}
+
+pub fn measure(stage: &Stage) -> Result<(Table, Vec<Target>)> {
+    let folder = folder()?;
+    let path = |file: &str| folder.join(file).display().to_string();
+    let seeds = stage.rounds(SEEDS).to_string();
+    let mut table = Table::new([
+        "workload",
+        "spread",
+        "best fit (paper)",
+        "FGD (paper)",
+        "pack",
+        "a placement",
+    ]);
+    let mut targets = Vec::new();
+    let mut slowest = 0_f64;
+    for (workload, best_fit, fgd) in PAPER {
+        let nodes = path("openb_node_list_gpu_node.csv");
+        let tasks = path(&format!("openb_pod_list_{workload}.csv"));
+        let arguments = ["openb", &nodes, &tasks, &seeds];
+        let figures = Figures::of("packhorse-sim", "packing", &arguments)?;
+        let both = |policy: &str| -> Result<[f64; 2]> {
+            Ok([
+                figures.get(&format!("{policy}_100"))?,
+                figures.get(&format!("{policy}_130"))?,
+            ])
+        };
+        let (pack, spread) = (both("pack")?, both("spread")?);
+        let nanoseconds = figures.get("pack_placement_ns")?;
+        slowest = slowest.max(nanoseconds);
+        let shown = |[at, past]: [f64; 2]| format!("{at:.2} / {past:.2}");
+        table.row([
+            workload.into(),
+            shown(spread),
+            shown(best_fit),
+            shown(fgd),
+            shown(pack),
+            format!("{:.2} ms", nanoseconds / 1e6),
+        ]);
+        let lead = (pack[0] - fgd[0]).min(pack[1] - fgd[1]);
+        targets.push(Target::new(
+            format!("{workload}: at least FGD less {SLACK} points"),
+            format!("{lead:+.2}"),
+            lead >= -SLACK,
+        ));
+    }
+    targets.push(Target::new(
+        "6,212 GPUs: a placement in less than 1 ms",
+        format!("{:.2} ms", slowest / 1e6),
+        slowest < MOST_NANOSECONDS,
+    ));
+    Ok((table, targets))
+}

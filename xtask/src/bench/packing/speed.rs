@@ -1,0 +1,37 @@
+//! How long deciding takes.
+
+use anyhow::Result;
+
+use super::example::Figures;
+use crate::bench::report::{Table, Target};
+
+const MOST_PLACEMENT: f64 = 10_000.0;
+const MOST_EVENT: f64 = 20_000.0;
+
+pub fn measure() -> Result<(Table, Vec<Target>)> {
+    let eight = Figures::of("packhorse-sim", "packing", &["eight"])?.get("placement_ns")?;
+    let million = Figures::of("packhorse-core", "million", &["memory"])?.get("event_ns")?;
+    let microseconds = |nanoseconds: f64| format!("{:.2} µs", nanoseconds / 1e3);
+    let mut table = Table::new(["what", "time"]);
+    table.row([
+        "a placement on 8 GPUs, 20 kinds of tasks by share and memory".into(),
+        microseconds(eight),
+    ]);
+    table.row([
+        "an event on 1,024 GPUs, a million tasks with memory requests waiting".into(),
+        microseconds(million),
+    ]);
+    let targets = vec![
+        Target::new(
+            "8 GPUs: a placement in less than 10 µs",
+            microseconds(eight),
+            eight < MOST_PLACEMENT,
+        ),
+        Target::new(
+            "a million waiting on 1,024 GPUs: an event in less than 20 µs",
+            microseconds(million),
+            million < MOST_EVENT,
+        ),
+    ];
+    Ok((table, targets))
+}
