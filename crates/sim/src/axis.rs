@@ -102,7 +102,7 @@ impl Axis {
         for tick in 0..most {
             let time = Duration::from_secs(tick * step);
             let column = self.column(time);
-            if time > self.end || column >= self.columns || (tick > 0 && column <= used) {
+            if time > self.end || column >= self.columns {
                 break;
             }
             let label = match self.unit {

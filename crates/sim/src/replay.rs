@@ -151,6 +151,16 @@ mod tests {
     }
 
     #[test]
+    fn one_that_fails_keeps_nothing_from_those_behind_it() {
+        let tasks = "head\n1,1,1,1,500\n2,1,1,2,1000\n";
+        let trace = Trace::parse("head\na,9000,99,2,M\n", tasks).unwrap();
+        for seed in 0..10 {
+            let replay = replay(&trace, Settings::default(), seed, &[1000]).unwrap();
+            assert_eq!(replay.marks[0].given, 2000, "seed {seed}");
+        }
+    }
+
+    #[test]
     fn tasks_without_gpus_alone_reach_no_mark() {
         let trace = Trace::parse("head\na,9,9,1,M\n", "head\n1,1,1,0,0\n").unwrap();
         let replay = replay(&trace, Settings::default(), 1, &[100]).unwrap();

@@ -107,7 +107,7 @@ impl FromStr for Ageing {
 /// Which GPU a task gets when several would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Placing {
-    /// The fullest that has room: whole GPUs stay free
+    /// Where the least room becomes useless for others: whole GPUs stay free
     Pack,
     /// The least loaded
     Spread,

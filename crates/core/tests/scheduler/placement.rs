@@ -53,6 +53,29 @@ fn pack_fills_a_device_before_the_next_when_all_are_alike() {
 }
 
 #[test]
+fn a_node_that_is_kept_does_not_stand_for_one_like_it() {
+    let mut lab = Lab::default().node(2).models(&[0, 1]);
+    lab = lab.node(2).models(&[0, 1]);
+    let mut lab = lab.start();
+    let others = Outside {
+        share: Milli(500),
+        ..Outside::default()
+    };
+    lab.outside(10, others);
+    lab.outside(20, others);
+    lab.submit(task(1).share(600).models(&[1]));
+    lab.submit(task(2).share(600).models(&[1]));
+    lab.submit(task(3).share(500).after(&[1]));
+    assert_eq!(
+        lab.submit(task(4).models(&[1])),
+        "",
+        "it has to wait for 11"
+    );
+    // The best place is on a device like 11, which is kept: on 21.
+    assert_eq!(lab.submit(task(5).share(100)), "start 5 on 21:0.1");
+}
+
+#[test]
 fn needs_that_are_known_better_replace_what_was_seen() {
     let mut lab = Lab::default().node(2).start();
     let others = |share| Outside {

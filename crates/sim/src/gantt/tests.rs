@@ -115,6 +115,17 @@ fn many_tasks_are_shown_by_how_many_run_at_once() {
 }
 
 #[test]
+fn bars_too_narrow_to_tell_apart_are_not_drawn() {
+    let jobs = (1..=40).map(|number| job(number, GpuRequest::Whole(1), Some(10)));
+    insta::assert_snapshot!(chart(1, jobs.collect(), 30, Glyphs::Ascii), @r"
+           0                   6h
+    GPU 0  @@@@@@@@@@@@@@@@@@@@@@@
+    the denser a column, the more tasks run there at once; at most 1
+    expected end: in 6h40m
+    ");
+}
+
+#[test]
 fn nothing_known_is_told_in_rounds() {
     let jobs = (1..=3).map(|number| job(number, GpuRequest::Whole(1), None));
     insta::assert_snapshot!(chart(2, jobs.collect(), 40, Glyphs::Unicode), @r"

@@ -126,6 +126,20 @@ fn victim_of_a_neighbour_is_collateral() {
 }
 
 #[test]
+fn what_ends_makes_room_for_what_grows_at_the_same_moment() {
+    let mut world = world(&[24]);
+    world.submit(seconds(0), work(1, 16, 10, 16));
+    let mut late = work(2, 8, 20, 16);
+    late.truth = Truth::growing(seconds(20), Bytes(16 * GB), 1, seconds(0));
+    late.truth.memory[0].after = seconds(10);
+    world.submit(seconds(0), late);
+    assert_eq!(
+        attempts(&world.run()),
+        [(1, 1, 0, 10, 16), (2, 1, 0, 20, 8)]
+    );
+}
+
+#[test]
 fn strangers_make_tasks_wait_and_are_really_there() {
     let mut world = world(&[24]);
     let stranger = |memory: u64| Event::Outside {
