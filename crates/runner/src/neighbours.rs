@@ -280,15 +280,17 @@ impl Run<'_> {
         if self.neighbours.leases.is_none() {
             return;
         }
-        let held: Vec<Portion> = self
+        let published = &self.neighbours.published;
+        let is_as_told = self
             .state
             .devices()
-            .map(|load| Portion::of(&load))
-            .collect();
-        if held == self.neighbours.published {
+            .zip(published)
+            .all(|(load, published)| Portion::of(&load) == *published);
+        if is_as_told {
             return;
         }
-        self.neighbours.published = held;
+        let held = self.state.devices().map(|load| Portion::of(&load));
+        self.neighbours.published = held.collect();
         let lease = self.neighbours.lease();
         let Some(leases) = &mut self.neighbours.leases else {
             return;
