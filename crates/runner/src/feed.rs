@@ -12,8 +12,9 @@ use rustc_hash::FxHashMap;
 
 use crate::backlog::FETCHED;
 use crate::input::{Progress, Reading};
-use crate::run::{INPUT, Run, system, weight};
-use crate::wishes::{is_plain, lay_over};
+use crate::known::weight;
+use crate::run::{INPUT, Run, system};
+use crate::wishes::is_plain;
 use crate::{Beginning, Event, Generator, Input, RunError};
 
 /// Input is not read while more than this waits to be written.
@@ -292,17 +293,7 @@ impl Run<'_> {
         self.store.send(Record::Tasks(tasks.clone()));
         self.step(core::Event::Hold);
         for task in tasks {
-            let id = TaskId::new(self.id, task.number);
-            let mut submission = self.settings.defaults.submission(id);
-            let mut known = self.settings.defaults.known(Arc::new(task.command), 0);
-            let overrides = task.overrides.as_deref().cloned().unwrap_or_default();
-            lay_over(
-                &self.settings.places,
-                &overrides,
-                &mut submission,
-                &mut known,
-            );
-            self.submit_after(submission, known, &task.after)?;
+            self.submit_new(task)?;
         }
         self.step(core::Event::Unhold);
         Ok(())
@@ -450,23 +441,16 @@ impl Run<'_> {
             self.step(core::Event::Hold);
         }
         for (number, command, wishes) in soon {
+            if let Some(task) = wishes {
+                self.submit_new(task)?;
+                continue;
+            }
             let id = TaskId::new(self.id, number);
-            let mut submission = self.settings.defaults.submission(id);
+            let submission = self.settings.defaults.submission(id);
             let bytes = weight(&command);
             let mut known = self.settings.defaults.known(Arc::new(command), 0);
-            let Some(task) = wishes else {
-                known.queued = Some(bytes);
-                self.submit(submission, known)?;
-                continue;
-            };
-            let overrides = task.overrides.as_deref().cloned().unwrap_or_default();
-            lay_over(
-                &self.settings.places,
-                &overrides,
-                &mut submission,
-                &mut known,
-            );
-            self.submit_after(submission, known, &task.after)?;
+            known.queued = Some(bytes);
+            self.submit(submission, known)?;
         }
         if together {
             self.step(core::Event::Unhold);

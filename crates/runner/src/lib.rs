@@ -20,12 +20,14 @@
 //! It never prints.
 
 mod ask;
+mod attempts;
 mod backlog;
 mod devices;
 mod event;
 mod feed;
 mod foresight;
 mod input;
+mod known;
 mod memory;
 mod mps;
 mod neighbours;

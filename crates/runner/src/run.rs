@@ -1,15 +1,13 @@
 use std::cell::RefCell;
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packhorse_core::{self as core, Effect, Now, Refusal, State, Submission};
-use packhorse_core::{Again, Cause};
-use packhorse_hands::{self as hands, Ended, Hands, Happening, Job, Signal, Stop};
-use packhorse_model::{Command, DeviceId, Exit, Outcome, Placement, RunId, TaskId};
-use packhorse_store::{End, Reader, Record, Start, UnixMicros, Verdict, Writer};
+use packhorse_core::{self as core, Effect, Now, State, Submission};
+use packhorse_hands::{self as hands, Ended, Hands, Happening, Signal, Stop};
+use packhorse_model::{Exit, RunId, TaskId};
+use packhorse_store::{Reader, Record, UnixMicros, Writer};
 use rustc_hash::FxHashMap;
 
 use crate::Line;
@@ -17,14 +15,12 @@ use crate::ask::Ear;
 use crate::backlog::Backlog;
 use crate::devices::Devices;
 use crate::feed::Feed;
-use crate::memory::{Judgement, Needs, Wants, Watching};
+use crate::known::Known;
+use crate::memory::{Judgement, Needs, Watching};
 use crate::mps::Service;
 use crate::neighbours::Neighbours;
 use crate::told::Told;
-use crate::{
-    Appetite, Beginning, Defaults, Event, Finished, Input, Parameters, Phase, Reporter, RunError,
-    Settings, Summary,
-};
+use crate::{Beginning, Event, Input, Phase, Reporter, RunError, Settings, Summary};
 
 /// How long a repeated SIGTERM or SIGHUP is taken for the same one.
 const ONE_WISH: Duration = Duration::from_secs(1);
@@ -85,60 +81,14 @@ pub(crate) struct Run<'r> {
     signal: Option<Signal>,
     /// When the phase last changed.
     stepped: Instant,
-    succeeded: u64,
-    failed: u64,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
     pub(crate) interrupted: u64,
     effects: Vec<Effect>,
     /// Whether the store's bell is listened to.
     bell: bool,
     /// The store's trouble that was told last.
     trouble: Option<String>,
-}
-
-/// A task that the core has.
-pub(crate) struct Known {
-    pub(crate) command: Arc<Command>,
-    /// Attempts of earlier sessions.
-    pub(crate) before: u32,
-    pub(crate) retries: u32,
-    /// The bytes it takes in the backlog, while it is one of the plain tasks that
-    /// wait there.
-    pub(crate) queued: Option<usize>,
-    /// What to write and tell when an attempt starts that could not yet.
-    later: Option<(Start, Event)>,
-    /// How much GPU memory it asks for.
-    pub(crate) appetite: Appetite,
-    /// What it is remembered by, if somebody said.
-    pub(crate) signature: Option<Arc<str>>,
-    /// How it is measured, if nothing is known of it.
-    pub(crate) probe: Option<Arc<Command>>,
-    /// The folder it runs in, if it is not ours.
-    pub(crate) folder: Option<Arc<Path>>,
-    /// How its memory is come by, if it is counted.
-    pub(crate) wants: Option<Box<Wants>>,
-    /// The devices that its attempt runs on.
-    pub(crate) devices: Vec<DeviceId>,
-    /// Its attempt is ended because of its device, not because of itself.
-    pub(crate) uprooted: bool,
-}
-
-impl Known {
-    pub(crate) fn new(command: Arc<Command>, before: u32, retries: u32) -> Self {
-        Self {
-            command,
-            before,
-            retries,
-            queued: None,
-            later: None,
-            appetite: Appetite::Uncounted,
-            signature: None,
-            probe: None,
-            folder: None,
-            wants: None,
-            devices: Vec::new(),
-            uprooted: false,
-        }
-    }
 }
 
 impl<'r> Run<'r> {
@@ -311,7 +261,7 @@ impl<'r> Run<'r> {
         self.tasks.len() as u64 + self.backlog.stored()
     }
 
-    fn show(&mut self) {
+    pub(crate) fn show(&mut self) {
         let line = Waiting {
             state: &self.state,
             devices: &self.devices,
@@ -456,243 +406,13 @@ impl<'r> Run<'r> {
         self.step_with(event, None);
     }
 
-    fn step_with(&mut self, event: core::Event, ended: Option<(&Ended, &Judgement)>) {
+    pub(crate) fn step_with(&mut self, event: core::Event, ended: Option<(&Ended, &Judgement)>) {
         let mut effects = std::mem::take(&mut self.effects);
         self.decide(event, &mut effects);
         for effect in effects.drain(..) {
             self.carry_out(effect, ended);
         }
         self.effects = effects;
-    }
-
-    /// Which attempt the core takes one for: it counts those of this session.
-    pub(crate) fn core_attempt(&self, task: TaskId, attempt: u32) -> u32 {
-        let before = self.tasks.get(&task.number).map_or(0, |task| task.before);
-        attempt.saturating_sub(before)
-    }
-
-    pub(crate) fn attempt_ended(&mut self, ended: &Ended, judgement: &Judgement) {
-        let event = core::Event::Ended {
-            task: ended.task,
-            attempt: self.core_attempt(ended.task, ended.attempt),
-            outcome: ended.outcome,
-            cause: judgement.cause.unwrap_or(Cause::Own),
-        };
-        self.step_with(event, Some((ended, judgement)));
-    }
-
-    fn carry_out(&mut self, effect: Effect, ended: Option<(&Ended, &Judgement)>) {
-        // The end that caused the step, if the effect is about the same task.
-        let of = |task: TaskId| ended.filter(|(ended, _)| ended.task == task);
-        match effect {
-            Effect::Start {
-                task,
-                attempt,
-                placement,
-                time_limit,
-            } => self.start_attempt(task, attempt, &placement, time_limit),
-            Effect::Stop { task, .. } => self.hands.stop(task, Stop::Terminate),
-            Effect::Retrying {
-                task,
-                outcome,
-                next_attempt,
-                why,
-                left,
-            } => {
-                if !matches!(why, Again::Retry | Again::Collateral | Again::Probed) {
-                    // Whatever it asked for before, from now on it asks for memory.
-                    self.count_memory();
-                }
-                let note = of(task).and_then(|(_, judgement)| again(why, judgement));
-                let place = of(task).map_or(0, |(ended, judgement)| {
-                    self.record_end(ended, judgement, note.as_deref(), Verdict::Again)
-                });
-                let attempt =
-                    of(task).map_or(next_attempt.saturating_sub(1), |(ended, _)| ended.attempt);
-                self.told.tell_after(
-                    place,
-                    Event::Retrying {
-                        task,
-                        attempt,
-                        outcome,
-                        note,
-                        left,
-                    },
-                );
-            }
-            Effect::Finished { task, outcome, .. } => {
-                let place = match of(task) {
-                    Some((ended, judgement)) => {
-                        let note = judgement.note.as_deref();
-                        self.record_end(ended, judgement, note, Verdict::Final)
-                    }
-                    None => self.store.send(Record::TaskFinished {
-                        task: task.number,
-                        outcome,
-                    }),
-                };
-                let of = of(task);
-                let note = of.and_then(|(_, judgement)| judgement.note.clone());
-                self.finished(task, outcome, of.map(|(ended, _)| ended), note, place);
-            }
-            Effect::Refused { task, reason } => self.refuse(task, &reason),
-        }
-    }
-
-    fn start_attempt(
-        &mut self,
-        task: TaskId,
-        attempt: u32,
-        placement: &Placement,
-        time_limit: Option<Duration>,
-    ) {
-        let Some(known) = self.tasks.get_mut(&task.number) else {
-            return;
-        };
-        if let Some(bytes) = known.queued.take() {
-            self.backlog.exit(bytes);
-        }
-        // A probe is attempt 0 in every session.
-        let attempt = match attempt {
-            0 => 0,
-            attempt => attempt + known.before,
-        };
-        let probe = known.wants.as_ref().and_then(|wants| wants.probe());
-        let command = match probe.filter(|_| attempt == 0) {
-            Some(probe) => Arc::clone(probe),
-            None => Arc::clone(&known.command),
-        };
-        let folder = known.folder.clone();
-        known.devices = placement
-            .devices
-            .iter()
-            .map(|granted| granted.device)
-            .collect();
-        self.track(task, attempt, placement);
-        let given = self.devices.given(placement);
-        let told = Event::Started {
-            task,
-            attempt,
-            command: Arc::clone(&command),
-            devices: Arc::clone(&given.labels),
-            at: Instant::now(),
-        };
-        if self.settings.output == hands::Output::Inherit {
-            // What it writes goes where we write: we say first what it is.
-            self.reporter.event(&told);
-            self.show();
-        }
-        let mut environment = Vec::with_capacity(8);
-        self.devices.variables(&given, placement, &mut environment);
-        if let Some(Parameters(tell)) = &self.settings.parameters {
-            environment.push(("PACKHORSE_PARAMS", tell(task.number)));
-        }
-        self.serve(placement, &mut environment);
-        let started = self.hands.start(Job {
-            task,
-            attempt,
-            command: &command,
-            folder: folder.as_deref(),
-            environment: &environment,
-            cores: &placement.cores,
-            time_limit,
-        });
-        let record = Start {
-            task: task.number,
-            attempt,
-            at: UnixMicros::now(),
-            device: given.joined.clone(),
-        };
-        match started {
-            hands::Start::Running => {
-                self.attempt_started(record, told);
-                self.mind_drained(task);
-            }
-            hands::Start::Later => {
-                if let Some(known) = self.tasks.get_mut(&task.number) {
-                    known.later = Some((record, told));
-                }
-            }
-            hands::Start::Failed => {}
-        }
-    }
-
-    fn attempt_started(&mut self, record: Start, told: Event) {
-        let place = self.store.send(Record::Started(record));
-        if self.settings.output != hands::Output::Inherit {
-            self.told.tell_after(place, told);
-        }
-    }
-
-    fn record_end(
-        &mut self,
-        ended: &Ended,
-        judgement: &Judgement,
-        note: Option<&str>,
-        verdict: Verdict,
-    ) -> u64 {
-        self.store.send(Record::AttemptEnded(End {
-            task: ended.task.number,
-            attempt: ended.attempt,
-            at: UnixMicros::now(),
-            outcome: ended.outcome,
-            message: ended.message.as_deref().map(Into::into),
-            peak: judgement.peak,
-            note: note.map(Into::into),
-            verdict,
-        }))
-    }
-
-    fn refuse(&mut self, task: TaskId, reason: &Refusal) {
-        let before = self.tasks.get(&task.number).map_or(0, |known| known.before);
-        self.feed.decided.insert(task.number, Outcome::NotStarted);
-        let ended = Ended {
-            task,
-            attempt: before + 1,
-            outcome: Outcome::NotStarted,
-            message: Some(reason.to_string()),
-            took: Duration::ZERO,
-        };
-        let place = self.record_end(&ended, &Judgement::default(), None, Verdict::Final);
-        self.finished(task, Outcome::NotStarted, Some(&ended), None, place);
-    }
-
-    pub(crate) fn finished(
-        &mut self,
-        task: TaskId,
-        outcome: Outcome,
-        ended: Option<&Ended>,
-        note: Option<String>,
-        place: u64,
-    ) {
-        self.forget_wish(task.number);
-        match outcome {
-            Outcome::Succeeded => self.succeeded += 1,
-            Outcome::Interrupted => self.interrupted += 1,
-            _ => self.failed += 1,
-        }
-        let Some(known) = self.tasks.remove(&task.number) else {
-            return;
-        };
-        if let Some(bytes) = known.queued {
-            self.backlog.exit(bytes);
-        }
-        let started = ended.is_some_and(|ended| ended.outcome != Outcome::NotStarted);
-        let log = ended
-            .filter(|_| started && self.settings.output != hands::Output::Inherit)
-            .map(|ended| self.log_of(ended));
-        self.told.tell_after(
-            place,
-            Event::Finished(Finished {
-                task,
-                attempts: ended.map_or(0, |ended| ended.attempt),
-                outcome,
-                command: known.command,
-                message: note.or_else(|| ended.and_then(|ended| ended.message.clone())),
-                took: ended.map_or(Duration::ZERO, |ended| ended.took),
-                log,
-            }),
-        );
     }
 
     fn end(mut self) -> Result<Summary, RunError> {
@@ -747,24 +467,6 @@ impl<'r> Run<'r> {
     }
 }
 
-/// Why a task is in line again, in words; nothing if that is a plain retry.
-fn again(why: Again, judgement: &Judgement) -> Option<String> {
-    let what = judgement.note.as_deref().unwrap_or("it did not succeed");
-    Some(match why {
-        Again::Retry => return judgement.note.clone(),
-        Again::Collateral => format!("{what}; it runs again, and no retry is used up"),
-        Again::MoreMemory { memory } => format!("{what}; it runs again with {memory}"),
-        Again::Alone => format!("{what}; it runs again with a GPU to itself"),
-        Again::LargerDevice { above } => {
-            format!("{what}; it runs again on a GPU with more than {above}")
-        }
-        Again::Probed => match judgement.peak {
-            Some(peak) => format!("measured: {peak} of GPU memory"),
-            None => "it ended before its memory could be measured".to_owned(),
-        },
-    })
-}
-
 /// Who waits, and why.
 struct Waiting<'a> {
     state: &'a State,
@@ -790,42 +492,6 @@ impl Line for Nobody {
     }
 }
 
-pub(crate) fn weight(command: &Command) -> usize {
-    match command {
-        Command::Line(line) => line.len(),
-        Command::Words(words) => words.iter().map(|word| word.len() + 24).sum(),
-    }
-}
-
 pub(crate) fn system(doing: &'static str) -> impl FnOnce(std::io::Error) -> RunError {
     move |source| RunError::System { doing, source }
-}
-
-impl Defaults {
-    /// What the core needs to know of a task that asks for nothing itself.
-    pub(crate) fn submission(&self, id: TaskId) -> Submission {
-        Submission {
-            id,
-            request: self.request.clone(),
-            // Tasks are counted from 1.
-            batch: self.batch.map_or(0, |size| (id.number.max(1) - 1) / size),
-            priority: self.priority,
-            retries: self.retries,
-            time_limit: self.time_limit,
-            expected: None,
-            probe: false,
-            after: Vec::new(),
-        }
-    }
-
-    /// What the loop needs to know of such a task.
-    pub(crate) fn known(&self, command: Arc<Command>, before: u32) -> Known {
-        let probe = self.probe.as_ref().and_then(|probe| probe.of(&command));
-        Known {
-            appetite: self.appetite.clone(),
-            signature: self.signature.clone(),
-            probe: probe.map(Arc::new),
-            ..Known::new(command, before, self.retries)
-        }
-    }
 }

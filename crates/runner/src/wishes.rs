@@ -9,7 +9,8 @@ use packhorse_model::{Command, GpuRequest, Milli, Outcome, TaskId};
 use packhorse_store::{NewTask, Overrides, Record, StoredTask, TimeLimit, Vram};
 
 use crate::devices::models_named;
-use crate::run::{Known, Run};
+use crate::known::Known;
+use crate::run::Run;
 use crate::{Appetite, Places, RunError};
 
 /// Whether the task has no wishes of its own.
@@ -58,6 +59,17 @@ impl Run<'_> {
         }
         task.overrides = Some(Box::new(wishes));
         task
+    }
+
+    /// Gives the core a task that has just come, with what it asks for itself.
+    pub(crate) fn submit_new(&mut self, task: NewTask) -> Result<(), RunError> {
+        let id = TaskId::new(self.id, task.number);
+        let mut submission = self.settings.defaults.submission(id);
+        let mut known = self.settings.defaults.known(Arc::new(task.command), 0);
+        let overrides = task.overrides.as_deref().cloned().unwrap_or_default();
+        let places = &self.settings.places;
+        lay_over(places, &overrides, &mut submission, &mut known);
+        self.submit_after(submission, known, &task.after)
     }
 
     /// Gives the core a task of an earlier moment or session.

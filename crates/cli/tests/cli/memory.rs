@@ -2,7 +2,6 @@
 //! calls, against a pretended driver.
 
 use packhorse_fake_nvml::fake_cuda_path;
-use rustix::process::Signal;
 
 use crate::machine::{Machine, holding, taking};
 
@@ -292,139 +291,6 @@ fn a_gpu_is_free_only_when_the_driver_shows_the_memory_gone() {
 }
 
 #[test]
-fn tasks_on_a_gpu_that_is_lost_run_again_elsewhere() {
-    for by_xid in [false, true] {
-        let machine = Machine::new(2);
-        let task = holding("1G", "gate");
-        machine.world.write("tasks", format!("{task}\n").repeat(2));
-        let mut running = machine.start(&["run", "--vram", "20G", "tasks"]);
-        running.wait_for("1.2 started");
-        if by_xid {
-            machine.state.xid(1, 79);
-        } else {
-            machine.state.lose(1);
-        }
-        running.wait_for("GPU 1 is taken out");
-        running.wait_for("no retry is used up");
-        machine.world.write("gate", "");
-        let done = running.finish();
-        assert_eq!(done.code, 0, "{done:?}");
-        // It stays out until somebody puts it back.
-        machine.state.find_again(1);
-        let gpus = machine.packhorse(&["gpus"]).stdout;
-        assert!(gpus.contains("taken out"), "{gpus}");
-        let done = machine.packhorse(&["run", "--gpus", "0,1", "--", "true"]);
-        assert!(done.stdout.contains("GPU 1 was taken out"), "{done:?}");
-        let done = machine.packhorse(&["gpus", "--restore", "1"]);
-        assert_eq!(done.code, 0, "{done:?}");
-        let gpus = machine.packhorse(&["gpus"]).stdout;
-        assert!(!gpus.contains("taken out"), "{gpus}");
-    }
-}
-
-#[test]
-fn a_program_that_fails_by_itself_takes_no_gpu_out() {
-    let machine = Machine::new(1);
-    machine.world.write("tasks", "exit 3");
-    let mut running = machine.start(&["run", "tasks"]);
-    running.wait_for("run 1 started");
-    machine.state.xid(0, 31);
-    let done = running.finish();
-    assert_eq!(done.code, 1, "{done:?}");
-    assert!(!done.stdout.contains("taken out"), "{done:?}");
-}
-
-#[test]
-fn when_every_gpu_is_lost_the_rest_is_kept_for_later() {
-    let machine = Machine::new(1);
-    let task = holding("1G", "gate");
-    machine.world.write("tasks", &task);
-    let mut running = machine.start(&["run", "--vram", "2G", "tasks"]);
-    running.wait_for("1.1 started");
-    machine.state.lose(0);
-    let done = running.finish();
-    assert_eq!(done.code, 1, "{done:?}");
-    assert!(done.stdout.contains("packhorse resume 1"), "{done:?}");
-    machine.state.find_again(0);
-    machine.packhorse(&["gpus", "--restore", "0"]);
-    machine.world.write("gate", "");
-    let done = machine.packhorse(&["resume", "1"]);
-    assert_eq!(done.code, 0, "{done:?}");
-}
-
-#[test]
-fn two_runs_never_promise_the_same_memory() {
-    let machine = Machine::new(1);
-    let task = holding("1G", "gate");
-    machine.world.write("tasks", &task);
-    let mut first = machine.start(&["run", "--vram", "15G", "tasks"]);
-    first.wait_for("1.1 started");
-    let gpus = machine.packhorse(&["gpus"]).stdout;
-    assert!(gpus.contains("15.0 GiB"), "{gpus}");
-    let mut second = machine.start(&["run", "--vram", "15G", "tasks"]);
-    second.wait_for("run 2 started");
-    // A third one that fits beside the first does start.
-    machine.world.write("small", taking("--peak 1G"));
-    let done = machine.packhorse(&["run", "--vram", "5G", "small"]);
-    assert_eq!(done.code, 0, "{done:?}");
-    let why = machine.packhorse(&["why", "2.1"]).stdout;
-    assert!(why.contains("waits"), "{why}");
-    machine.world.write("gate", "");
-    let first = first.finish();
-    assert_eq!(first.code, 0, "{first:?}");
-    let second = second.finish();
-    assert_eq!(second.code, 0, "{second:?}");
-}
-
-#[test]
-fn a_run_that_was_killed_holds_nothing_any_more() {
-    let machine = Machine::new(1);
-    let gate = machine.world.gate("gate");
-    machine.world.write("tasks", "read x < gate");
-    let mut first = machine.start(&["run", "tasks"]);
-    first.wait_for("1.1 started");
-    let mut second = machine.start(&["run", "--", "true"]);
-    second.wait_for("run 2 started");
-    let why = machine.packhorse(&["why", "2.1"]).stdout;
-    assert!(why.contains("waits"), "{why}");
-    first.signal(Signal::KILL);
-    let second = second.finish();
-    assert_eq!(second.code, 0, "{second:?}");
-    gate.pass(1);
-}
-
-#[test]
-fn without_leases_runs_do_not_wait_for_each_other() {
-    let machine = Machine::new(1);
-    let gate = machine.world.gate("gate");
-    machine.world.write("tasks", "read x < gate");
-    let mut first = machine.start(&["run", "tasks"]);
-    first.wait_for("1.1 started");
-    let done = machine.packhorse(&["run", "--no-leases", "--", "true"]);
-    assert_eq!(done.code, 0, "{done:?}");
-    gate.pass(1);
-    assert_eq!(first.finish().code, 0);
-}
-
-#[test]
-fn leases_need_no_driver() {
-    let world = crate::support::World::new();
-    let gate = world.gate("gate");
-    world.write("tasks", "read x < gate");
-    let mut first = world.start(["run", "--gpus", "7", "tasks"]);
-    first.wait_for("1.1 started");
-    let done = world.packhorse(["run", "--gpus", "8", "--", "true"]);
-    assert_eq!(done.code, 0, "{done:?}");
-    let mut second = world.start(["run", "--gpus", "7", "--", "true"]);
-    second.wait_for("run 3 started");
-    let why = world.packhorse(["why", "3.1"]).stdout;
-    assert!(why.contains("GPU 7"), "{why}");
-    gate.pass(1);
-    assert_eq!(first.finish().code, 0);
-    assert_eq!(second.finish().code, 0);
-}
-
-#[test]
 fn vram_needs_a_driver_that_knows_the_memory() {
     let world = crate::support::World::new();
     let done = world.packhorse(["run", "--gpus", "0", "--vram", "9G", "--", "true"]);
@@ -457,21 +323,6 @@ fn why_tells_of_tasks_that_run_or_are_over_too() {
     assert_eq!(running.finish().code, 0);
     let why = machine.packhorse(&["why", "1"]).stdout;
     assert!(why.contains("over: succeeded"), "{why}");
-}
-
-#[test]
-fn a_gpu_that_stops_answering_is_taken_out() {
-    let machine = Machine::new(2);
-    let task = holding("1G", "gate");
-    machine.world.write("tasks", format!("{task}\n").repeat(2));
-    let mut running = machine.start(&["run", "--vram", "20G", "tasks"]);
-    running.wait_for("1.2 started");
-    machine.state.hang(1);
-    running.wait_for("GPU 1 is taken out: the driver has not answered");
-    machine.world.write("gate", "");
-    let done = running.finish();
-    assert_eq!(done.code, 0, "{done:?}");
-    machine.state.answer(1);
 }
 
 #[test]
@@ -540,60 +391,6 @@ fn one_that_asked_for_no_memory_and_ran_out_waits_for_strangers_and_then_runs() 
     machine.state.stranger_leaves(0, stranger);
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
-}
-
-#[test]
-fn a_plan_shows_what_would_run_where_and_when() {
-    let machine = Machine::new(2);
-    let task = taking("--peak 9G --hold 300ms");
-    machine.world.write("tasks", format!("{task}\n").repeat(6));
-    let plan = |words: &[&str]| {
-        let done = machine.packhorse(&[&["plan", "tasks", "--json"], words].concat());
-        assert_eq!(done.code, 0, "{done:?}");
-        serde_json::from_str::<serde_json::Value>(&done.stdout).unwrap()
-    };
-    // Nothing is known of them: each has a GPU to itself, for nobody knows how long.
-    let unknown = plan(&["--vram", "auto"]);
-    assert!(unknown["expected_end_seconds"].is_null(), "{unknown}");
-    assert_eq!(unknown["durations_unknown"], 6);
-    let done = machine.packhorse(&["run", "--vram", "auto", "tasks"]);
-    assert_eq!(done.code, 0, "{done:?}");
-    let rounds = |plan: &serde_json::Value| {
-        let starts = plan["tasks"].as_array().unwrap().iter();
-        let mut starts: Vec<f64> = starts
-            .map(|task| task["start_seconds"].as_f64().unwrap())
-            .collect();
-        starts.dedup();
-        starts.len()
-    };
-    let known = plan(&["--vram", "auto"]);
-    assert!(
-        known["expected_end_seconds"].as_f64() > Some(0.5),
-        "{known}"
-    );
-    assert_eq!(rounds(&known), 2);
-    // With more GPUs than there are.
-    assert_eq!(rounds(&plan(&["--vram", "auto", "--gpus", "3"])), 1);
-    let chart = machine.packhorse(&["plan", "tasks", "--vram", "auto"]);
-    assert!(chart.stdout.contains("GPU 1"), "{chart:?}");
-    assert!(chart.stdout.contains("expected end: in "), "{chart:?}");
-    // Nothing was run.
-    assert!(!machine.packhorse(&["ls"]).stdout.contains("plan"));
-}
-
-#[test]
-fn a_plan_needs_no_driver() {
-    let world = crate::support::World::new();
-    world.write("tasks", "train\ntrain\ntrain\n");
-    let done = world.packhorse(["plan", "tasks", "--gpus", "2"]);
-    assert_eq!(done.code, 0, "{done:?}");
-    assert!(done.stdout.contains("after 2 rounds"), "{done:?}");
-    let words = ["plan", "tasks", "--gpus", "2", "--vram", "15G"];
-    let done = world.packhorse(words);
-    assert_eq!(done.code, 2, "{done:?}");
-    assert!(done.stderr.contains("--gpu-memory"), "{done:?}");
-    let done = world.packhorse(words.into_iter().chain(["--gpu-memory", "24G"]));
-    assert!(done.stdout.contains("after 2 rounds"), "{done:?}");
 }
 
 #[test]
@@ -670,27 +467,6 @@ fn what_ran_before_anybody_counted_memory_counts_too() {
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
     assert!(!done.stdout.contains("attempt"), "{done:?}");
-}
-
-#[test]
-fn only_the_broken_gpu_of_a_group_is_taken_out() {
-    let machine = Machine::new(2);
-    let task = holding("1G", "gate");
-    machine.world.write("tasks", &task);
-    let mut running = machine.start(&["run", "--gpus", "0+1", "--vram", "2G", "tasks"]);
-    running.wait_for("1.1 started");
-    machine.state.lose(0);
-    let line = running.wait_for("is taken out");
-    assert!(line.contains("GPU 0+1"), "{line}");
-    let done = running.finish();
-    assert_eq!(done.code, 1, "{done:?}");
-    machine.state.find_again(0);
-    let gpus = machine.packhorse(&["gpus", "--json"]);
-    let gpus: serde_json::Value = serde_json::from_str(&gpus.stdout).unwrap();
-    assert!(gpus[0]["taken_out"].is_string(), "{gpus}");
-    assert!(gpus[1]["taken_out"].is_null(), "{gpus}");
-    let done = machine.packhorse(&["gpus", "--restore", "0+1"]);
-    assert_eq!(done.code, 0, "{done:?}");
 }
 
 #[test]

@@ -11,7 +11,8 @@ use packhorse_model::{Bytes, Command, MemoryRequest, Request};
 use packhorse_store::{Reader, Sample};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::run::{Known, Run};
+use crate::known::Known;
+use crate::run::Run;
 use crate::{Appetite, Places, RunError};
 
 /// How many samples of a shape count: the newest.

@@ -505,7 +505,8 @@ impl Run<'_> {
         if !gone {
             let label = self.devices.label(device_id(index));
             let message = format!(
-                "{label} still holds {} that its processes have left; it counts as others' memory",
+                "{label} still holds {} that its processes have left; it counts as others' memory\n\
+                 hint: `packhorse gpus` shows who is on it",
                 Bytes(held)
             );
             self.warn(Some(task), message);
