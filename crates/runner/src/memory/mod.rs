@@ -14,6 +14,7 @@
 //! knows.
 
 mod book;
+mod health;
 mod judge;
 mod needs;
 mod oom;

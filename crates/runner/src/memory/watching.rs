@@ -4,14 +4,14 @@
 use std::time::{Duration, Instant};
 
 use packhorse_core::{self as core, Outside};
-use packhorse_gpu::{Health, Report, Sample, Watch};
-use packhorse_hands::{Ended, Stop, ancestry};
+use packhorse_gpu::{Report, Sample, Watch};
+use packhorse_hands::{Ended, ancestry};
 use packhorse_model::{Bytes, DeviceId, Placement, TaskId};
-use packhorse_store::{Record, UnixMicros};
 use rustc_hash::FxHashMap;
 
 use super::Pending;
 use super::book::{Account, Owner, account};
+use super::health::lost;
 use super::pace::Pace;
 use super::track::{CRUMB, Track};
 use crate::Ignored;
@@ -35,7 +35,7 @@ pub(crate) struct Watching {
     counting: bool,
     /// The attempts whose memory is followed, by the number of their task.
     pub(crate) tracks: FxHashMap<u32, Track>,
-    units: Vec<Seen>,
+    pub(super) units: Vec<Seen>,
     /// Whose processes are whose, as far as it was worked out; by process id.
     owners: FxHashMap<u32, Owner>,
     /// Ends that wait for a look at the devices.
@@ -46,19 +46,19 @@ pub(crate) struct Watching {
 
 /// One device, or group, as it was last seen.
 #[derive(Debug, Default)]
-struct Seen {
+pub(super) struct Seen {
     /// What each of its devices is taken by.
     accounts: Vec<Account>,
     free: Option<Bytes>,
     /// When it was last looked at.
     sampled: Option<Instant>,
-    drained: bool,
+    pub(super) drained: bool,
     /// Memory that should be gone, how much was taken before, and since when.
-    lingering: Option<Lingering>,
+    pub(super) lingering: Option<Lingering>,
 }
 
 #[derive(Debug)]
-struct Lingering {
+pub(super) struct Lingering {
     task: TaskId,
     since: Instant,
     held: Bytes,
@@ -512,97 +512,6 @@ impl Run<'_> {
             self.warn(Some(task), message);
         }
     }
-
-    /// Takes a device out: nothing more starts there, and what runs there is run
-    /// again elsewhere.
-    /// `members` are those of a group that are to blame; if none is named, all.
-    pub(crate) fn drain(&mut self, index: usize, reason: &str, members: &[usize]) {
-        let Some(seen) = self
-            .watching
-            .as_mut()
-            .and_then(|watching| watching.units.get_mut(index))
-        else {
-            return;
-        };
-        if std::mem::replace(&mut seen.drained, true) {
-            return;
-        }
-        seen.lingering = None;
-        let device = device_id(index);
-        let blamed = |member: usize| members.is_empty() || members.contains(&member);
-        for (member, key) in self.devices.keys(index).into_iter().enumerate() {
-            if !blamed(member) {
-                continue;
-            }
-            self.store.send(Record::Drained {
-                device: key.into(),
-                reason: reason.into(),
-                at: UnixMicros::now(),
-            });
-        }
-        let label = self.devices.label(device);
-        let id = self.devices.labels()[index].clone();
-        self.warn(
-            None,
-            format!(
-                "{label} is taken out: {reason}; what ran there runs again elsewhere\n\
-                 hint: `packhorse gpus --restore {id}` puts it back"
-            ),
-        );
-        self.step(core::Event::Drain(device));
-        let on_it: Vec<TaskId> = self
-            .state
-            .running()
-            .into_iter()
-            .filter(|running| {
-                running
-                    .placement
-                    .devices
-                    .iter()
-                    .any(|of| of.device == device)
-            })
-            .map(|running| running.task)
-            .collect();
-        for task in on_it {
-            if let Some(known) = self.tasks.get_mut(&task.number) {
-                known.uprooted = true;
-            }
-            self.hands.stop(task, Stop::Terminate);
-        }
-    }
-
-    /// A device that an earlier run found broken stays out.
-    pub(crate) fn leave_out(&mut self, index: usize, reason: &str) {
-        if let Some(watching) = &mut self.watching
-            && let Some(seen) = watching.units.get_mut(index)
-        {
-            seen.drained = true;
-        }
-        let device = device_id(index);
-        let (label, id) = (self.devices.label(device), &self.devices.labels()[index]);
-        let message = format!(
-            "{label} was taken out by an earlier run and is not used: {reason}\n\
-             hint: `packhorse gpus --restore {id}` puts it back"
-        );
-        self.warn(None, message);
-        self.step(core::Event::Drain(device));
-    }
-}
-
-/// The members that do not work, and why the first of them does not.
-fn lost(sample: &Sample) -> Option<(Vec<usize>, String)> {
-    let members = sample.members.iter().enumerate();
-    let lost: Vec<(usize, &String)> = members
-        .filter_map(|(member, reading)| match &reading.health {
-            Health::Ok => None,
-            Health::Lost(reason) => Some((member, reason)),
-        })
-        .collect();
-    let (_, reason) = lost.first()?;
-    Some((
-        lost.iter().map(|(member, _)| *member).collect(),
-        (*reason).clone(),
-    ))
 }
 
 fn is(who: &Ignored, pid: u32) -> bool {
