@@ -226,9 +226,7 @@ impl Run<'_> {
             self.backlog.exit(bytes);
         }
         let started = ended.is_some_and(|ended| ended.outcome != Outcome::NotStarted);
-        let log = ended
-            .filter(|_| started && self.settings.output != hands::Output::Inherit)
-            .map(|ended| self.log_of(ended));
+        let logged = started && self.settings.output != hands::Output::Inherit;
         self.told.tell_after(
             place,
             Event::Finished(Finished {
@@ -238,7 +236,7 @@ impl Run<'_> {
                 command: known.command,
                 message: note.or_else(|| ended.and_then(|ended| ended.message.clone())),
                 took: ended.map_or(Duration::ZERO, |ended| ended.took),
-                log,
+                logs: logged.then(|| Arc::clone(&self.logs)),
             }),
         );
     }

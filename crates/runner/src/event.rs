@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -112,8 +112,16 @@ pub struct Finished {
     pub message: Option<String>,
     /// How long the last attempt took.
     pub took: Duration,
+    /// The folder of the logs, if the last attempt may have written one.
+    pub logs: Option<Arc<Path>>,
+}
+
+impl Finished {
     /// Where the last attempt's output would be, if it wrote any.
-    pub log: Option<PathBuf>,
+    pub fn log(&self) -> Option<PathBuf> {
+        let logs = self.logs.as_ref()?;
+        Some(packhorse_hands::log_path(logs, self.task, self.attempts))
+    }
 }
 
 /// How far a run has been stopped. Each outranks those before it.
@@ -162,6 +170,8 @@ pub struct Summary {
     pub rejected: u64,
     /// From start to end.
     pub took: Duration,
+    /// Whether all of it is in the store.
+    pub stored: bool,
     /// What to tell the caller.
     pub exit: Exit,
 }

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use packhorse_core::{self as core, Submission};
 use packhorse_intake::Colour;
@@ -19,6 +20,9 @@ use crate::{Beginning, Event, Generator, Input, RunError};
 
 /// Input is not read while more than this waits to be written.
 const MOST_UNWRITTEN: usize = 4 << 20;
+/// How long somebody who wants to end waits for the rest of the input to be kept.
+/// Whoever writes faster than we read would have us read for ever.
+const KEEPING: Duration = Duration::from_secs(1);
 
 /// Where tasks come from, and how far it has come.
 pub(crate) struct Feed {
@@ -473,9 +477,17 @@ impl Run<'_> {
     /// What can be had of the input without waiting goes to the store, so that a
     /// later session finds it there.
     pub(crate) fn keep_rest_of_input(&mut self) -> Result<(), RunError> {
+        let end = Instant::now() + KEEPING;
         while let Origin::Reading(reading) = &self.feed.origin
             && reading.is_ready()
         {
+            if Instant::now() >= end {
+                self.warn(
+                    None,
+                    "more commands are coming in than can be kept; the rest is left".to_owned(),
+                );
+                break;
+            }
             while self.store.backlog().bytes > MOST_UNWRITTEN && self.store.trouble().is_none() {
                 self.wait_for_store();
             }

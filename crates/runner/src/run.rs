@@ -1,7 +1,8 @@
 use std::cell::RefCell;
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use packhorse_core::{self as core, Effect, Now, State, Submission};
@@ -25,6 +26,9 @@ use crate::{Beginning, Event, Input, Phase, Reporter, RunError, Settings, Summar
 /// How long a repeated SIGTERM or SIGHUP is taken for the same one.
 const ONE_WISH: Duration = Duration::from_secs(1);
 
+/// How long the last results may take to be written before somebody is told.
+const SLOW_END: Duration = Duration::from_secs(1);
+
 /// Watched descriptors.
 pub(crate) const STORE: u32 = 0;
 pub(crate) const INPUT: u32 = 1;
@@ -40,7 +44,7 @@ pub fn run(
 ) -> Result<Summary, RunError> {
     let mut run = Run::start(settings, input, reporter)?;
     match run.go_on() {
-        Ok(()) => run.end(),
+        Ok(()) => Ok(run.end()),
         Err(error) => {
             // Nothing is left running without us.
             run.leave();
@@ -68,6 +72,8 @@ pub(crate) struct Run<'r> {
     pub(crate) needs: Needs,
     /// The folder we run in.
     pub(crate) folder: PathBuf,
+    /// The folder of the logs.
+    pub(crate) logs: Arc<Path>,
     /// Other runs on this machine.
     pub(crate) neighbours: Neighbours,
     /// The daemons that tasks share devices through.
@@ -145,6 +151,7 @@ impl<'r> Run<'r> {
             watching: None,
             needs: Needs::default(),
             folder: std::env::current_dir().unwrap_or_default(),
+            logs: settings.home.log_dir(id).into(),
             neighbours: Neighbours::default(),
             service: None,
             ear: None,
@@ -415,7 +422,7 @@ impl<'r> Run<'r> {
         self.effects = effects;
     }
 
-    fn end(mut self) -> Result<Summary, RunError> {
+    fn end(mut self) -> Summary {
         if self.phase == Phase::Running && self.left() > 0 {
             let left = match self.left() {
                 1 => "a task waits".to_owned(),
@@ -449,6 +456,28 @@ impl<'r> Run<'r> {
             at: UnixMicros::now(),
             exit: exit.code(),
         });
+        if !self.store.ends_within(SLOW_END) {
+            let trouble = self.store.trouble();
+            let why = trouble.map_or_else(String::new, |trouble| format!(": {trouble}"));
+            self.told.release(u64::MAX, self.reporter);
+            self.reporter.event(&Event::Warning {
+                task: None,
+                message: format!("the last results are not written yet{why}; waiting for that"),
+            });
+            self.reporter.show(Instant::now(), &Nobody);
+        }
+        let written = self.store.finish();
+        self.told.release(u64::MAX, self.reporter);
+        if let Err(error) = &written {
+            self.reporter.event(&Event::Warning {
+                task: None,
+                message: format!(
+                    "{error}\nhint: what was told here has happened all the same; \
+                     `packhorse show {}` may know less of it",
+                    self.id
+                ),
+            });
+        }
         let summary = Summary {
             run: self.id,
             succeeded: self.succeeded,
@@ -456,14 +485,15 @@ impl<'r> Run<'r> {
             left,
             rejected: self.feed.rejected,
             took: self.started.elapsed(),
-            exit,
+            stored: written.is_ok(),
+            exit: match exit {
+                Exit::Success if written.is_err() => Exit::TasksFailed,
+                exit => exit,
+            },
         };
-        let written = self.store.finish();
-        self.told.release(u64::MAX, self.reporter);
         self.reporter.event(&Event::RunEnded(summary.clone()));
         self.reporter.show(Instant::now(), &Nobody);
-        written?;
-        Ok(summary)
+        summary
     }
 }
 

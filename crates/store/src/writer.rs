@@ -22,9 +22,10 @@ mod thread;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use packhorse_model::RunId;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{Error, Home, Record};
 use queue::Queue;
@@ -61,7 +62,11 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .stack_size(512 << 10)
-            .spawn(move || thread::write(&theirs, &home, run))?;
+            .spawn(move || {
+                let written = thread::write(&theirs, &home, run);
+                theirs.set_over();
+                written
+            })?;
         Ok(Self {
             run,
             queue,
@@ -95,6 +100,25 @@ impl Writer {
     /// What keeps the records from being written at this moment.
     pub fn trouble(&self) -> Option<String> {
         self.queue.trouble()
+    }
+
+    /// Begins to write what is left, and says whether that is done in so much
+    /// time. Nothing may be sent any more.
+    pub fn ends_within(&self, time: Duration) -> bool {
+        self.queue.stop();
+        let end = Instant::now() + time;
+        while !self.queue.is_over() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let left = Timespec::try_from(left).ok();
+            let mut bell = [PollFd::new(self, PollFlags::IN)];
+            let _ = poll(&mut bell, left.as_ref());
+            let mut counter = [0; 8];
+            let _ = rustix::io::read(self, &mut counter);
+        }
+        true
     }
 
     /// Writes what is left and closes the database. The error tells how many

@@ -148,7 +148,7 @@ fn object(event: &Event) -> Option<(&'static str, Value)> {
                 "detail": finished.outcome.detail(),
                 "message": finished.message,
                 "seconds": finished.took.as_secs_f64(),
-                "log": finished.log,
+                "log": finished.log(),
             }),
         ),
         Event::Warning { task, message } => (
@@ -166,6 +166,7 @@ fn object(event: &Event) -> Option<(&'static str, Value)> {
                 "succeeded": summary.succeeded,
                 "failed": summary.failed,
                 "left": u64::try_from(summary.left).unwrap_or(u64::MAX),
+                "stored": summary.stored,
                 "rejected": summary.rejected,
                 "seconds": summary.took.as_secs_f64(),
                 "exit": summary.exit.code(),

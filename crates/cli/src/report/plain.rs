@@ -275,11 +275,11 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
         parts.join(", "),
         wording::duration(summary.took)
     ));
-    if summary.failed > 0 {
+    if summary.failed > 0 && summary.stored {
         let logged = tally
             .failures
             .iter()
-            .find(|failure| failure.log.as_ref().is_some_and(|log| log.exists()));
+            .find(|failure| failure.log().is_some_and(|log| log.exists()));
         let logs = logged.map_or_else(String::new, |failure| {
             format!(
                 "`packhorse logs {}` shows what a task wrote, ",
@@ -290,7 +290,7 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
             "hint: {logs}`packhorse retry {run}` runs the failed ones again"
         ));
     }
-    if summary.left > 0 {
+    if summary.left > 0 && summary.stored {
         lines.push(format!("hint: `packhorse resume {run}` runs the rest"));
     }
     lines

@@ -275,3 +275,26 @@ fn whoever_ignores_the_ends_of_children_does_not_keep_us_from_seeing_them() {
     let done = finish(world.program("env", words));
     assert_eq!(done.code, 0, "{done:?}");
 }
+
+#[test]
+fn somebody_who_never_stops_writing_cannot_keep_a_run_from_ending() {
+    use std::io::Write as _;
+    let world = World::new();
+    let fifo = world.fifo("commands");
+    let mut running = world.start(["run", "--slots", "1", "commands"]);
+    let writer = std::thread::spawn(move || {
+        let mut pipe = fs_err::OpenOptions::new().write(true).open(fifo).unwrap();
+        // So much that it is never empty, however slow we are.
+        rustix::pipe::fcntl_setpipe_size(pipe.file(), 1 << 20).unwrap();
+        let lines = "sleep 1000\n".repeat(10_000);
+        // Until nobody reads any more.
+        while pipe.write_all(lines.as_bytes()).is_ok() {}
+    });
+    running.wait_for("1.1 started");
+    running.signal(Signal::INT);
+    running.wait_for("stopping");
+    running.signal(Signal::INT);
+    let done = running.finish();
+    writer.join().unwrap();
+    assert!(done.stdout.contains("the rest is left"), "{}", done.stdout);
+}

@@ -196,8 +196,7 @@ impl Run<'_> {
 
     /// Where an attempt's output is, if it wrote any.
     pub(crate) fn log_of(&self, ended: &Ended) -> PathBuf {
-        let folder = self.settings.home.log_dir(ended.task.run);
-        hands::log_path(&folder, ended.task, ended.attempt)
+        hands::log_path(&self.logs, ended.task, ended.attempt)
     }
 
     fn out_of_memory(&self, ended: &Ended, devices: &[DeviceId]) -> Option<(Cause, String)> {

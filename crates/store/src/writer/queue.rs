@@ -1,5 +1,5 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -21,6 +21,8 @@ pub(super) struct Queue {
     opening: Condvar,
     committed: AtomicU64,
     bell: OwnedFd,
+    /// The thread has written its last.
+    over: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -80,6 +82,7 @@ impl Queue {
             opening: Condvar::new(),
             committed: AtomicU64::new(0),
             bell,
+            over: AtomicBool::new(false),
         }
     }
 
@@ -109,6 +112,16 @@ impl Queue {
     pub(super) fn stop(&self) {
         self.lock().stopping = true;
         self.work.notify_one();
+    }
+
+    /// Tells that the thread has written its last.
+    pub(super) fn set_over(&self) {
+        self.over.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
     pub(super) fn committed(&self) -> u64 {
