@@ -99,8 +99,12 @@ impl Attempt {
 
     /// Signals the whole group.
     pub(crate) fn signal(&self, signal: Signal) {
-        // A group that is gone is what we want.
-        let _ = rustix::process::kill_process_group(self.leader, signal);
+        // A group that is gone is what we want. But a leader that was not waited
+        // for and has none has only just been started.
+        let sent = rustix::process::kill_process_group(self.leader, signal);
+        if sent == Err(rustix::io::Errno::SRCH) && self.status.is_none() {
+            let _ = rustix::process::kill_process(self.leader, signal);
+        }
         if signal == Signal::TERM {
             // One that is stopped would not see it.
             let _ = rustix::process::kill_process_group(self.leader, Signal::CONT);

@@ -26,6 +26,7 @@
 //! and must reap them too. One mechanism does for both, and saves three system
 //! calls an attempt.
 
+mod arguments;
 mod attempt;
 mod deferred;
 mod family;

@@ -2,23 +2,25 @@
 //! cores, and what there is to say when it cannot be started.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
+use std::fmt::{Display, Write as _};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use packhorse_model::{Command, CoreId};
+use packhorse_model::{Command, CoreId, Outcome};
 use rustix::process::Pid;
 use rustix::thread::CpuSet;
 
+use crate::arguments::Words;
 use crate::attempt::Attempt;
 use crate::family::{MARK_ATTEMPT, MARK_TASK};
 use crate::pipes::Pipes;
-use crate::spawn::spawn;
+use crate::spawn::{Cradle, Pace};
 use crate::supervisor::{Slot, TOKEN_STDERR, TOKEN_STDOUT};
 use crate::words::plain_words;
-use crate::{Hands, Job, Output};
+use crate::{Ended, Hands, Happening, Job, Output};
 
 /// Why an attempt was not started.
 pub(crate) enum Failure {
@@ -61,28 +63,11 @@ impl Hands {
     }
 
     fn spawn_leader(&mut self, job: Job<'_>) -> Result<(usize, Pid), Failure> {
-        let program = self.prepare(&job)?;
         let slot = self
             .take_slot_making_room()
             .map_err(|error| Failure::new("make pipes for its output", &error))?;
-        self.environment.clear();
-        self.environment
-            .add(MARK_TASK, OsStr::new(&job.task.to_string()));
-        self.environment
-            .add(MARK_ATTEMPT, OsStr::new(&job.attempt.to_string()));
-        for (name, value) in job.environment {
-            self.environment.add(name, OsStr::new(value));
-        }
-        pin(job.cores);
-        let result = self.execute(slot, &program, &job);
-        if !job.cores.is_empty() {
-            let _ = rustix::thread::sched_setaffinity(None, &self.affinity);
-        }
-        match result {
-            Ok(pid) => {
-                self.files.restore_for(pid);
-                Ok((slot, pid))
-            }
+        match self.launch(slot, &job) {
+            Ok(pid) => Ok((slot, pid)),
             Err(failure) => {
                 self.free.insert(slot);
                 Err(failure)
@@ -90,16 +75,71 @@ impl Hands {
         }
     }
 
+    fn launch(&mut self, slot: usize, job: &Job<'_>) -> Result<Pid, Failure> {
+        let mut words = std::mem::take(&mut self.slots[slot].cradle.words);
+        let program = self.prepare(job, &mut words);
+        let cradle = &mut self.slots[slot].cradle;
+        cradle.words = words;
+        cradle.program = program?;
+        cradle.folder = folder_of(job)?;
+        cradle.cores.clear();
+        cradle.cores.extend_from_slice(job.cores);
+        cradle.environment.clear();
+        let mut text = String::new();
+        for (mark, value) in [
+            (MARK_TASK, &job.task as &dyn Display),
+            (MARK_ATTEMPT, &job.attempt),
+        ] {
+            text.clear();
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{value}");
+            cradle.environment.add(mark, OsStr::new(&text));
+        }
+        for (name, value) in job.environment {
+            cradle.environment.add(name, OsStr::new(value));
+        }
+        self.execute(slot, Pace::GoOn)
+    }
+
+    /// Starts an attempt once more whose first process did not come to its program:
+    /// it was taken away or changed since we last started it. This time we wait
+    /// for what comes of it.
+    pub(crate) fn start_again(&mut self, slot: usize, happenings: &mut Vec<Happening>) {
+        match self.execute(slot, Pace::Wait) {
+            Ok(leader) => {
+                self.leaders.insert(leader, slot);
+                if let Some(attempt) = &mut self.slots[slot].attempt {
+                    attempt.leader = leader;
+                }
+            }
+            Err(Failure::Later(message) | Failure::Final(message)) => {
+                let Some(attempt) = self.slots[slot].attempt.take() else {
+                    return;
+                };
+                self.by_task.remove(&attempt.task);
+                self.free.insert(slot);
+                happenings.push(Happening::Ended(Ended {
+                    task: attempt.task,
+                    attempt: attempt.number,
+                    outcome: Outcome::NotStarted,
+                    message: Some(message),
+                    took: Duration::ZERO,
+                }));
+                self.start_deferred(happenings);
+            }
+        }
+    }
+
     /// Lays out the words to execute, and says which program.
-    fn prepare(&mut self, job: &Job<'_>) -> Result<Vec<u8>, String> {
-        self.words.clear();
+    fn prepare(&self, job: &Job<'_>, laid: &mut Words) -> Result<Vec<u8>, String> {
+        laid.clear();
         match job.command {
             Command::Words(words) => {
                 if words.iter().any(|word| word.contains(&0)) {
                     return Err("the command has a NUL byte in it".to_owned());
                 }
                 for word in words {
-                    self.words.add(word);
+                    laid.add(word);
                 }
                 words
                     .first()
@@ -112,16 +152,16 @@ impl Hands {
                 }
                 if let Some(words) = plain_words(line) {
                     for word in &words {
-                        self.words.add(word);
+                        laid.add(word);
                     }
                     return Ok(words[0].to_owned());
                 }
-                self.words.add(b"sh");
+                laid.add(b"sh");
                 if line.len() < LONGEST_WORD {
-                    self.words.add(b"-c");
-                    self.words.add(line);
+                    laid.add(b"-c");
+                    laid.add(line);
                 } else {
-                    self.words.add(self.script(job, line)?.as_encoded_bytes());
+                    laid.add(self.script(job, line)?.as_encoded_bytes());
                 }
                 Ok(b"/bin/sh".to_vec())
             }
@@ -140,47 +180,60 @@ impl Hands {
         Ok(path.into_os_string())
     }
 
-    fn execute(&mut self, slot: usize, program: &[u8], job: &Job<'_>) -> Result<Pid, Failure> {
+    /// Starts what is laid out in the slot. A program that could be started before
+    /// is not waited for, if `pace` says so.
+    fn execute(&mut self, slot: usize, pace: Pace) -> Result<Pid, Failure> {
         use rustix::io::Errno;
-        let name = String::from_utf8_lossy(program).into_owned();
+        let program = self.slots[slot].cradle.program.clone();
+        let name = || String::from_utf8_lossy(&program).into_owned();
         let slash = program.contains(&b'/');
-        let folder = folder_of(job)?;
-        let folder = folder.as_deref();
+        let pace = match pace {
+            Pace::GoOn if self.programs.is_proven(&program) => Pace::GoOn,
+            _ => Pace::Wait,
+        };
         for fresh in [false, true] {
-            let Some(file) = self.programs.find(program) else {
+            let Some(file) = self.programs.find(&program) else {
                 break;
             };
-            let error = match self.spawn(slot, &file, folder) {
-                Ok(pid) => return Ok(pid),
+            let error = match self.spawn(slot, file.clone(), pace) {
+                Ok(pid) => {
+                    self.programs.prove(&program);
+                    return Ok(pid);
+                }
                 Err(error) => error,
             };
             match Errno::from_io_error(&error) {
                 // It may have moved since we looked.
-                Some(Errno::NOENT) if !fresh && !slash => self.programs.forget(program),
+                Some(Errno::NOENT) if !fresh && !slash => self.programs.forget(&program),
                 Some(Errno::NOENT) => {
-                    let here = job.folder.unwrap_or(Path::new(""));
-                    if here.join(OsStr::from_bytes(file.as_bytes())).exists() {
-                        let message = format!("cannot start {name}: its interpreter is missing");
+                    self.programs.forget(&program);
+                    let folder = self.slots[slot].cradle.folder.as_deref();
+                    let here = folder.map_or(&b""[..], CStr::to_bytes);
+                    let file =
+                        Path::new(OsStr::from_bytes(here)).join(OsStr::from_bytes(file.as_bytes()));
+                    if file.exists() {
+                        let message =
+                            format!("cannot start {}: its interpreter is missing", name());
                         return Err(message.into());
                     }
                     break;
                 }
                 // A script without `#!`: a shell would run it, so we do.
                 Some(Errno::NOEXEC) => {
-                    self.words.replace_first(&[b"sh", file.as_bytes()]);
-                    let result = self.spawn(slot, c"/bin/sh", folder);
-                    return result.map_err(|error| Failure::new(&format!("start {name}"), &error));
+                    self.programs.forget(&program);
+                    let words = &mut self.slots[slot].cradle.words;
+                    words.replace_first(&[b"sh", file.as_bytes()]);
+                    let result = self.spawn(slot, c"/bin/sh".to_owned(), Pace::Wait);
+                    return result
+                        .map_err(|error| Failure::new(&format!("start {}", name()), &error));
                 }
                 Some(Errno::TOOBIG) => {
-                    let length = match job.command {
-                        Command::Line(line) => line.len(),
-                        Command::Words(words) => words.iter().map(|word| word.len() + 1).sum(),
-                    };
+                    let length = self.slots[slot].cradle.words.length();
                     let message =
                         format!("its {length} bytes of arguments are more than the kernel takes");
                     return Err(message.into());
                 }
-                _ => return Err(Failure::new(&format!("start {name}"), &error)),
+                _ => return Err(Failure::new(&format!("start {}", name()), &error)),
             }
         }
         let what = if slash {
@@ -188,22 +241,26 @@ impl Hands {
         } else {
             "command not found"
         };
-        Err(format!("{what}: {name}").into())
+        Err(format!("{what}: {}", name()).into())
     }
 
-    fn spawn(&mut self, slot: usize, file: &CStr, folder: Option<&CStr>) -> io::Result<Pid> {
-        let stdio = match &self.slots[slot].pipes {
+    fn spawn(&mut self, slot: usize, file: CString, pace: Pace) -> io::Result<Pid> {
+        let Slot { cradle, pipes, .. } = &mut self.slots[slot];
+        let stdio = match pipes {
             Some(pipes) => &pipes.stdio,
             None => &self.inherit,
         };
-        spawn(
-            file,
-            folder,
-            &mut self.words,
-            &mut self.environment,
-            stdio,
-            &mut self.nursery,
-        )
+        pin(&cradle.cores);
+        // SAFETY: a slot's cradle is boxed, and neither it nor the pipes are
+        // touched until its attempt's leader was waited for: see `Slot`.
+        let result = unsafe { cradle.spawn(file, stdio, pace) };
+        if !cradle.cores.is_empty() {
+            let _ = rustix::thread::sched_setaffinity(None, &self.affinity);
+        }
+        if let Ok(pid) = result {
+            self.files.restore_for(pid);
+        }
+        result
     }
 
     /// Many tasks at once need more descriptors than a process may open by
@@ -222,7 +279,11 @@ impl Hands {
         let slot = if let Some(&slot) = self.free.first() {
             slot
         } else {
-            self.slots.push(Slot::default());
+            self.slots.push(Slot {
+                attempt: None,
+                pipes: None,
+                cradle: Cradle::new(self.environment.clone(), self.signals.original()),
+            });
             let slot = self.slots.len() - 1;
             self.free.insert(slot);
             slot

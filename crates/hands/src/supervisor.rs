@@ -13,13 +13,14 @@ use rustix::event::epoll;
 use rustix::process::{Pid, Signal as UnixSignal, WaitOptions, WaitStatus};
 use rustix::thread::CpuSet;
 
+use crate::arguments::Environment;
 use crate::attempt::{Attempt, Cause};
 use crate::deferred::Deferred;
 use crate::family::{self, Family, HOME_MARK, MARK_ATTEMPT, MARK_TASK};
 use crate::files::Files;
 use crate::pipes::Pipes;
 use crate::signals::{Arrived, Signals};
-use crate::spawn::{Environment, Nursery, Stdio, Words};
+use crate::spawn::{Cradle, Stdio};
 use crate::words::Programs;
 use crate::{Stop, Stream};
 
@@ -115,12 +116,11 @@ pub struct Hands {
     pub(crate) settings: Settings,
     pub(crate) epoll: OwnedFd,
     events: Vec<epoll::Event>,
-    signals: Signals,
+    pub(crate) signals: Signals,
     family: Family,
+    /// What all children find in theirs.
     pub(crate) environment: Environment,
-    pub(crate) nursery: Nursery,
     pub(crate) programs: Programs,
-    pub(crate) words: Words,
     pub(crate) inherit: Stdio,
     pub(crate) dev_null: OwnedFd,
     pub(crate) slots: Vec<Slot>,
@@ -160,10 +160,15 @@ fn say_farewell(farewell: &mut Option<Farewell>, attempt: &Attempt) {
     }
 }
 
-#[derive(Default)]
+/// What an attempt has while it runs, and leaves to the next one.
+///
+/// Its first process uses the cradle and the list of descriptors in `pipes` until
+/// it executes its program. So they stay as they are while there is an attempt
+/// whose leader has not been waited for.
 pub(crate) struct Slot {
     pub(crate) attempt: Option<Attempt>,
     pub(crate) pipes: Option<Pipes>,
+    pub(crate) cradle: Box<Cradle>,
 }
 
 /// How long stragglers have between SIGTERM and SIGKILL.
@@ -217,7 +222,6 @@ impl Hands {
         family.children(&mut before);
         Ok(Self {
             before,
-            nursery: Nursery::new(signals.original()),
             inherit: Stdio::new(&[(dev_null.as_fd(), 0)]),
             family,
             affinity: rustix::thread::sched_getaffinity(None)?,
@@ -227,7 +231,6 @@ impl Hands {
             signals,
             environment,
             programs: Programs::from_env(),
-            words: Words::default(),
             dev_null,
             slots: Vec::new(),
             free: BTreeSet::new(),
@@ -322,6 +325,9 @@ impl Hands {
             self.abandoned = true;
             self.leaders.remove(&attempt.leader);
             self.slots[slot].pipes = None;
+            // It may hang on the way to its program: the cradle is its own from now on.
+            let fresh = Cradle::new(self.environment.clone(), self.signals.original());
+            std::mem::forget(std::mem::replace(&mut self.slots[slot].cradle, fresh));
             self.ready.push(Happening::Ended(Ended {
                 task,
                 attempt: attempt.number,
@@ -486,7 +492,7 @@ impl Hands {
         turns: usize,
         happenings: &mut Vec<Happening>,
     ) {
-        let Slot { attempt, pipes } = &mut self.slots[slot];
+        let Slot { attempt, pipes, .. } = &mut self.slots[slot];
         let (Some(attempt), Some(reader)) = (attempt, pipes.as_mut()) else {
             // Nobody's output: whoever writes it gets a pipe without an end.
             *pipes = None;
@@ -522,7 +528,7 @@ impl Hands {
         let mut leaders_died = false;
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
             if let Some(slot) = self.leaders.remove(&pid) {
-                self.leader_died(slot, status);
+                self.leader_died(slot, status, happenings);
                 leaders_died = true;
             } else {
                 orphan_died = true;
@@ -533,8 +539,14 @@ impl Hands {
         }
     }
 
-    fn leader_died(&mut self, slot: usize, status: WaitStatus) {
-        if let Some(attempt) = self.slots[slot].attempt.as_mut() {
+    fn leader_died(&mut self, slot: usize, status: WaitStatus, happenings: &mut Vec<Happening>) {
+        let Slot {
+            attempt, cradle, ..
+        } = &mut self.slots[slot];
+        let asked = attempt.as_ref().is_some_and(|it| it.stopped.is_some());
+        if cradle.error().is_some() && !asked {
+            self.start_again(slot, happenings);
+        } else if let Some(attempt) = attempt {
             attempt.status = Some(status);
             attempt.deadline = None;
             self.ending.push(slot);
@@ -554,7 +566,7 @@ impl Hands {
     /// Finishes the attempt if nothing of it is left; else ends what is.
     fn settle(&mut self, slot: usize, orphans: &[Pid], happenings: &mut Vec<Happening>) -> bool {
         let only = self.by_task.len() == 1;
-        let Slot { attempt, pipes } = &mut self.slots[slot];
+        let Slot { attempt, pipes, .. } = &mut self.slots[slot];
         let Some(attempt) = attempt else {
             return true;
         };
@@ -625,6 +637,17 @@ impl Hands {
         }));
         if !self.deferred.is_empty() {
             self.start_deferred(happenings);
+        }
+    }
+}
+
+impl Drop for Hands {
+    fn drop(&mut self) {
+        for slot in self.slots.drain(..) {
+            if slot.attempt.is_some_and(|attempt| attempt.status.is_none()) {
+                // Its process may be on the way to its program.
+                std::mem::forget((slot.cradle, slot.pipes));
+            }
         }
     }
 }

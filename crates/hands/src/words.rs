@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Bytes that mean something to a POSIX shell, wherever they stand.
 const SPECIAL: &[u8] = b"|&;<>()$`\\\"'*?[]#~!{}\n\r\0";
@@ -87,10 +87,15 @@ pub(crate) fn plain_words(line: &[u8]) -> Option<Vec<&[u8]>> {
     Some(words)
 }
 
+/// How many programs are remembered to have been started.
+const PROVEN: usize = 1024;
+
 /// Finds programs on the `PATH`, and remembers where they were.
 pub(crate) struct Programs {
     path: Vec<PathBuf>,
     found: FxHashMap<Vec<u8>, CString>,
+    /// Those that could be executed.
+    proven: FxHashSet<Vec<u8>>,
 }
 
 impl Programs {
@@ -101,6 +106,19 @@ impl Programs {
         Self {
             path: std::env::split_paths(&path).collect(),
             found: FxHashMap::default(),
+            proven: FxHashSet::default(),
+        }
+    }
+
+    /// Whether it could be executed the last time.
+    pub(crate) fn is_proven(&self, name: &[u8]) -> bool {
+        self.proven.contains(name)
+    }
+
+    /// It can be executed.
+    pub(crate) fn prove(&mut self, name: &[u8]) {
+        if self.proven.len() < PROVEN && !self.is_proven(name) {
+            self.proven.insert(name.to_owned());
         }
     }
 
@@ -118,6 +136,7 @@ impl Programs {
 
     /// Forgets where `name` was: it is not there any more.
     pub(crate) fn forget(&mut self, name: &[u8]) {
+        self.proven.remove(name);
         self.found.remove(name);
     }
 

@@ -12,13 +12,13 @@
 //! one from overtaking them.
 
 /// How many plain tasks wait in the core before others stay in the store.
-const MOST: usize = 1024;
+const MOST: usize = 4096;
 /// How many bytes of their commands wait in the core before others stay in the store.
 const MOST_BYTES: usize = 4 << 20;
 /// More are fetched when fewer than this wait in the core.
-const FEW: usize = 256;
+const FEW: usize = 1024;
 /// How many are fetched at once.
-pub(crate) const FETCHED: u32 = 512;
+pub(crate) const FETCHED: u32 = 2048;
 
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {

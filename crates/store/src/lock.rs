@@ -1,13 +1,25 @@
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
+
 use fs_err::File;
 use fs_err::OpenOptions;
 use packhorse_model::RunId;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::Pid;
 
 use crate::{Error, Home};
 
+/// How long a lock may outlive its owner.
+const REMNANT: Duration = Duration::from_secs(2);
+/// How often it is tried meanwhile.
+const AGAIN: Duration = Duration::from_millis(1);
+
 /// The right to work on a run. The kernel takes it back when the process ends,
-/// however it ends, and children do not inherit it.
+/// however it ends. A child has it too until it executes its program, and nobody
+/// can go on with a run while one is on the way there: so whoever asks waits for
+/// that if the owner, whose number is in the file, is dead.
 #[derive(Debug)]
 pub struct RunLock {
     run: RunId,
@@ -15,6 +27,13 @@ pub struct RunLock {
 }
 
 impl RunLock {
+    /// Writes down who has it.
+    fn new(run: RunId, mut file: File) -> Result<Self, Error> {
+        file.set_len(0)?;
+        file.write_all(owner(rustix::process::getpid()).as_bytes())?;
+        Ok(Self { run, _file: file })
+    }
+
     /// The run it is for.
     pub const fn run(&self) -> RunId {
         self.run
@@ -29,9 +48,9 @@ impl Home {
         // for microseconds. If it can be shared, nobody is at work: try again.
         for _ in 0..10_000 {
             if try_lock(&file, FlockOperation::NonBlockingLockExclusive)? {
-                return Ok(RunLock { run, _file: file });
+                return RunLock::new(run, file);
             }
-            if !try_lock(&file, FlockOperation::NonBlockingLockShared)? {
+            if is_held(&file)? {
                 break;
             }
             flock(&file, FlockOperation::Unlock).map_err(std::io::Error::from)?;
@@ -43,7 +62,7 @@ impl Home {
     /// Whether a process is at work on the run.
     pub fn is_running(&self, run: RunId) -> Result<bool, Error> {
         match self.lock_file(run, false) {
-            Ok(file) => Ok(!try_lock(&file, FlockOperation::NonBlockingLockShared)?),
+            Ok(file) => is_held(&file),
             Err(Error::NoSuchRun { .. }) => Ok(false),
             Err(other) => Err(other),
         }
@@ -59,7 +78,7 @@ impl Home {
             .open(self.run_dir(run).join("lock"))?;
         // Waits at most for somebody who asks `is_running` of a new folder.
         flock(&file, FlockOperation::LockExclusive).map_err(std::io::Error::from)?;
-        Ok(RunLock { run, _file: file })
+        RunLock::new(run, file)
     }
 
     fn lock_file(&self, run: RunId, create: bool) -> Result<File, Error> {
@@ -78,6 +97,43 @@ impl Home {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// How a process on this machine is named in the file.
+fn owner(pid: Pid) -> String {
+    let host = rustix::system::uname();
+    format!(
+        "{} {}",
+        pid.as_raw_nonzero(),
+        host.nodename().to_string_lossy()
+    )
+}
+
+/// Whether the lock is held by a process at work. If not, it is shared now.
+fn is_held(file: &File) -> Result<bool, Error> {
+    let since = Instant::now();
+    while !try_lock(file, FlockOperation::NonBlockingLockShared)? {
+        if since.elapsed() > REMNANT || !has_dead_owner(file) {
+            return Ok(true);
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a lock that can be waited for, but not for a while, tells nobody when it is free"
+        )]
+        std::thread::sleep(AGAIN);
+    }
+    Ok(false)
+}
+
+/// Whether the process that took the lock was one of this machine, and is gone.
+fn has_dead_owner(file: &File) -> bool {
+    let mut text = [0; 512];
+    let length = file.file().read_at(&mut text, 0).unwrap_or(0);
+    let text = String::from_utf8_lossy(&text[..length]);
+    let pid = text.split(' ').next().and_then(|pid| pid.parse().ok());
+    pid.and_then(Pid::from_raw).is_some_and(|pid| {
+        text == owner(pid) && rustix::process::test_kill_process(pid) == Err(Errno::SRCH)
+    })
 }
 
 fn try_lock(file: &File, operation: FlockOperation) -> Result<bool, Error> {

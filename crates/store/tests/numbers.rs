@@ -212,3 +212,36 @@ fn a_database_that_is_not_one_is_named_in_the_error() {
         .finish()
         .expect("nothing was sent, so nothing is lost");
 }
+
+#[test]
+fn a_child_of_a_dead_run_that_has_not_come_to_its_program_is_waited_for() {
+    let stable = stable();
+    let (run, lock) = stable.home.new_run().unwrap();
+    drop(lock);
+    let path = stable.home.run_dir(run).join("lock");
+    // The child shares the lock of a process that is dead: the kernel gives no
+    // number that high.
+    let owner = fs_err::read_to_string(&path).unwrap();
+    let (_, host) = owner.split_once(' ').unwrap();
+    fs_err::write(&path, format!("{} {host}", i32::MAX)).unwrap();
+    let child = fs_err::File::open(&path).unwrap();
+    child.file().lock().unwrap();
+    std::thread::scope(|scope| {
+        let taken = scope.spawn(|| stable.home.lock_run(run));
+        while !taken.is_finished() && !is_waited_for(&path) {
+            std::thread::yield_now();
+        }
+        assert!(!taken.is_finished(), "it was given up");
+        child.file().unlock().unwrap();
+        assert_eq!(taken.join().unwrap().unwrap().run(), run);
+    });
+}
+
+/// Whether somebody else has the file open, and so has looked at its lock.
+fn is_waited_for(path: &std::path::Path) -> bool {
+    let links = fs_err::read_dir("/proc/self/fd").into_iter().flatten();
+    let open = links
+        .flatten()
+        .filter(|link| fs_err::read_link(link.path()).is_ok_and(|to| to == path));
+    open.count() > 1
+}
