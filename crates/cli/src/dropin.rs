@@ -10,7 +10,7 @@ use packhorse_hands::Output;
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::{Order as Sequence, Parameter, Sweep, SweepError, Template};
 use packhorse_model::Exit;
-use packhorse_runner::{Defaults, Input, Places, Sharing, Source};
+use packhorse_runner::{Input, Source};
 
 use crate::args::{Mode, PoolArgs, TaskArgs, occurrences};
 use crate::commands::{Order, parameters, print, random_seed};
@@ -70,10 +70,6 @@ pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
         [one] => one.split(',').map(str::to_owned).collect(),
         several => several.to_vec(),
     };
-    let places = Places {
-        devices: ids.iter().map(|id| unit(id)).collect(),
-        ..Places::default()
-    };
     let file = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0)
         .map_err(|error| anyhow::anyhow!("standard input is closed: {error}"))?;
     let source = Source {
@@ -87,24 +83,16 @@ pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
     };
     let task = TaskArgs::default();
     let pool = PoolArgs {
-        gpus: ids.iter().map(|id| id.replace(',', "+")).collect(),
+        gpus: ids,
+        as_written: true,
         ..PoolArgs::default()
     };
-    let order = Order {
-        places,
-        defaults: Defaults::default(),
-        // The original knows of nobody else.
-        sharing: Sharing::default(),
-        grace: task.grace,
-        output: Output::Inherit,
-        input,
-        parameters: None,
-    };
+    let order = Order::new(&pool, &task, Output::Inherit, input)?;
     order.launch(&Saved::new(&pool, &task, None), &mut Legacy::new())
 }
 
 /// What a command is given for one id, exactly as it was written.
-fn unit(id: &str) -> Unit {
+pub fn unit(id: &str) -> Unit {
     Unit {
         label: id.to_owned(),
         visible: id.to_owned(),

@@ -21,8 +21,14 @@ use crate::args::{Ageing, Placing, PoolArgs, TaskArgs};
 /// each with a default: an old run can be resumed by a new program.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of its own"
+)]
 pub struct Saved {
     gpus: Vec<String>,
+    /// The ids are handed out as they stand.
+    as_written: bool,
     slots: Option<u32>,
     max_per_gpu: Option<u32>,
     spread: bool,
@@ -141,6 +147,7 @@ impl Saved {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
             gpus: pool.gpus.clone(),
+            as_written: pool.as_written,
             slots: pool.slots,
             max_per_gpu: pool.max_per_gpu,
             spread: pool.place == Some(Placing::Spread),
@@ -180,8 +187,28 @@ impl Saved {
         serde_json::to_string(self).unwrap_or_default()
     }
 
+    /// Whether tasks ran on GPUs, and now run in slots.
+    fn leaves_gpus(&self, now: &PoolArgs) -> bool {
+        self.slots.is_none() && now.slots.is_some()
+    }
+
+    /// How much GPU memory each task asked for, in words, if that counts no longer.
+    pub fn vram_left_aside(&self, now: &PoolArgs) -> Option<String> {
+        let vram = self.vram.as_deref().filter(|_| self.leaves_gpus(now))?;
+        Some(match vram.parse() {
+            Ok(Vram::Bytes(bytes)) => format!("--vram {bytes}"),
+            _ => format!("--vram {vram}"),
+        })
+    }
+
     /// Where tasks ran, with what is asked for now in its place.
     pub fn pool(&self, now: PoolArgs) -> PoolArgs {
+        if self.leaves_gpus(&now) {
+            return PoolArgs {
+                ageing: now.ageing.or(self.ageing()),
+                ..now
+            };
+        }
         let elsewhere = !now.gpus.is_empty() || now.slots.is_some();
         PoolArgs {
             gpus: if elsewhere {
@@ -189,6 +216,7 @@ impl Saved {
             } else {
                 self.gpus.clone()
             },
+            as_written: !elsewhere && self.as_written,
             slots: if elsewhere { now.slots } else { self.slots },
             max_per_gpu: now.max_per_gpu.or(self.max_per_gpu),
             ignore_process: if now.ignore_process.is_empty() {
@@ -199,10 +227,7 @@ impl Saved {
             no_leases: now.no_leases || self.no_leases,
             mps: now.mps.or(self.mps),
             thread_percentage: now.thread_percentage.or(self.thread_percentage),
-            ageing: now.ageing.or(self.ageing_ms.map(|millis| match millis {
-                0 => Ageing::Off,
-                millis => Ageing::After(Duration::from_millis(millis)),
-            })),
+            ageing: now.ageing.or(self.ageing()),
             place: now.place.or(Some(if self.spread {
                 Placing::Spread
             } else {
@@ -211,8 +236,30 @@ impl Saved {
         }
     }
 
-    /// What each task needed.
-    pub fn task(&self) -> anyhow::Result<TaskArgs> {
+    fn ageing(&self) -> Option<Ageing> {
+        self.ageing_ms.map(|millis| match millis {
+            0 => Ageing::Off,
+            millis => Ageing::After(Duration::from_millis(millis)),
+        })
+    }
+
+    /// What each task needs where it runs now. What was said of GPUs means nothing
+    /// in slots, nor does `-g 0` on GPUs.
+    pub fn task(&self, now: &PoolArgs) -> anyhow::Result<TaskArgs> {
+        let mut task = self.task_then()?;
+        if self.leaves_gpus(now) {
+            task.gpus_per_task = None;
+            task.vram = None;
+            task.probe = None;
+            task.gpu_model = None;
+        } else if now.slots.is_none() && task.gpus_per_task == Some(GpuRequest::None) {
+            task.gpus_per_task = None;
+        }
+        Ok(task)
+    }
+
+    /// What each task needed where it ran.
+    fn task_then(&self) -> anyhow::Result<TaskArgs> {
         let gpus: Option<GpuRequest> = self
             .gpus_per_task
             .as_deref()

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use packhorse_core::{
-    Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Pool, PoolError, Settings, State, Submission,
-    step,
+    Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Pool, PoolError, Probe, Settings, State,
+    Submission, step,
 };
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId, Outcome, Priority, Request,
@@ -104,7 +104,7 @@ fn submission(scene: Scene, number: u32) -> Submission {
         retries: 1,
         time_limit: (scene == Scene::Shares).then_some(Duration::from_hours(1)),
         expected: (scene == Scene::Lasting).then_some(hours),
-        probe: false,
+        probe: Probe::None,
         after: vec![],
     }
 }

@@ -4,6 +4,7 @@
 use packhorse_model::{Bytes, MemoryRequest, Milli};
 use rustc_hash::FxHashSet;
 
+use crate::Probe;
 use crate::device::{Load, is_whole};
 use crate::ledger::Amounts;
 use crate::reach;
@@ -39,8 +40,14 @@ impl State {
                 "{id} has finished and is still there"
             );
             match record.status {
-                Status::Waiting => waiting += 1,
-                Status::Blocked => assert!(self.deps.is_blocked(handle), "{id} waits for nobody"),
+                Status::Waiting => {
+                    assert_ne!(record.probe, Probe::Awaited, "{id} is not measured");
+                    waiting += 1;
+                }
+                Status::Blocked => assert!(
+                    self.deps.is_blocked(handle) || record.probe == Probe::Awaited,
+                    "{id} waits for nobody"
+                ),
                 Status::Running(place) => {
                     assert!(running.insert(place), "{id} runs in another's place");
                     let held = &self.running[place as usize];

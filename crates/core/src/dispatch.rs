@@ -18,7 +18,7 @@ use crate::reserve::Reservation;
 use crate::state::{Running, State};
 use crate::tasks::{Handle, Status};
 use crate::time::{Ends, Moment};
-use crate::{Effect, reach};
+use crate::{Effect, Probe, reach};
 
 /// What has changed since the last time that things were handed out.
 #[derive(Clone, Debug, Default)]
@@ -249,13 +249,13 @@ fn start(state: &mut State, task: Handle, spot: Spot, effects: &mut Vec<Effect>)
     let ends = Ends::new(Moment::new(state.now), record.limit, record.expected);
     let request = &state.queue.demand(record.class).request;
     let held = state.ledger.take(spot, request, task, ends);
-    let attempt = if record.probe {
+    let attempt = if record.probe == Probe::First {
         0
     } else {
         record.attempts += 1;
         record.attempts
     };
-    record.probe = false;
+    record.probe = Probe::None;
     record.status = Status::Running(count(state.running.len()));
     effects.push(Effect::Start {
         task: record.id,

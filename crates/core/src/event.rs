@@ -37,12 +37,25 @@ pub struct Submission {
     /// How long an attempt will take at most, as far as was learned. It may
     /// take longer.
     pub expected: Option<Duration>,
-    /// Whether it is measured first: its first start is attempt 0, with the same
-    /// request, and whatever comes of that, it goes back in line.
-    pub probe: bool,
+    /// Whether it is measured first.
+    pub probe: Probe,
     /// The tasks that must have succeeded before it may start. Each must have
     /// been submitted before.
     pub after: Vec<TaskId>,
+}
+
+/// Whether a task is measured before it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Probe {
+    /// No, or not any more.
+    #[default]
+    None,
+    /// Its next start is attempt 0, with the same request, and whatever comes of
+    /// that, it goes back in line.
+    First,
+    /// Another one like it is. It does not come into line before a revision says
+    /// what it needs.
+    Awaited,
 }
 
 impl From<&Task> for Submission {
@@ -55,7 +68,7 @@ impl From<&Task> for Submission {
             retries: task.retries,
             time_limit: task.time_limit,
             expected: None,
-            probe: false,
+            probe: Probe::None,
             after: task.after.clone(),
         }
     }
@@ -112,8 +125,8 @@ pub enum Event {
         request: Request,
         /// How long an attempt will take at most.
         expected: Option<Duration>,
-        /// Whether its next start is a probe.
-        probe: bool,
+        /// Whether it is measured first.
+        probe: Probe,
     },
     /// A task is not wanted any more. One that does not run finishes as
     /// interrupted; one that runs is stopped, gets no further attempt, and
@@ -148,6 +161,9 @@ pub enum Cause {
 pub struct Outside {
     /// Memory.
     pub memory: Bytes,
+    /// How much of that other runs hold or were promised. It decides nothing, and
+    /// is for telling.
+    pub runs: Bytes,
     /// The share that other runs were given.
     pub share: Milli,
     /// How many attempts of other runs are on it.

@@ -13,7 +13,7 @@ use crate::reserve;
 use crate::state::{Running, State};
 use crate::tasks::{Handle, Record, Status};
 use crate::time::Moment;
-use crate::{Now, Outside, RunningTask};
+use crate::{Now, Outside, Probe, RunningTask};
 
 /// What can be said about a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,11 +25,13 @@ pub enum Explanation {
         /// For how long.
         lasting: Duration,
     },
-    /// It is not in line yet: these tasks have to succeed first.
+    /// It is not in line yet: these tasks have to succeed first, or another one
+    /// like it has to be measured.
     Blocked {
         /// The task.
         task: TaskId,
-        /// What it comes after and has not finished.
+        /// What it comes after and has not finished; nobody, if it waits for a
+        /// measurement alone.
         on: Vec<Pending>,
     },
     /// It is in line.
@@ -196,7 +198,7 @@ pub fn explain(state: &State, task: TaskId, now: Now) -> Option<Explanation> {
             let reservation = state.reservation.as_ref();
             Explanation::Waiting(Waiting {
                 task,
-                attempt: if record.probe {
+                attempt: if record.probe == Probe::First {
                     0
                 } else {
                     record.attempts.saturating_add(1)

@@ -32,7 +32,9 @@
 //! There is no clock, file, thread or random number here; time is passed in.
 //!
 //! ```
-//! use packhorse_core::{DeviceSpec, Event, NodeSpec, Now, Pool, Settings, State, Submission, step};
+//! use packhorse_core::{
+//!     DeviceSpec, Event, NodeSpec, Now, Pool, Probe, Settings, State, Submission, step,
+//! };
 //! use packhorse_model::{Bytes, DeviceId, NodeId, Priority, Request, RunId, TaskId};
 //!
 //! let gpu = DeviceSpec { id: DeviceId(40), near_cores: vec![], memory: Bytes(0), model: 0 };
@@ -49,7 +51,7 @@
 //!     retries: 0,
 //!     time_limit: None,
 //!     expected: None,
-//!     probe: false,
+//!     probe: Probe::None,
 //!     after: vec![],
 //! };
 //! step(&mut state, Event::Submit(task), Now::default(), &mut effects);
@@ -84,7 +86,7 @@ mod tasks;
 mod time;
 mod words;
 
-pub use event::{Again, Cause, Effect, Event, Now, Outside, Submission};
+pub use event::{Again, Cause, Effect, Event, Now, Outside, Probe, Submission};
 pub use explain::{
     Explanation, Holder, Missing, Pending, Reason, Reserved, Short, Waiting, explain,
 };

@@ -15,7 +15,7 @@ use crate::refusal::impossible;
 use crate::state::State;
 use crate::tasks::{Handle, Record, Status};
 use crate::time::{Bound, Length};
-use crate::{Again, Cause, Effect, Event, Now, Refusal, Submission};
+use crate::{Again, Cause, Effect, Event, Now, Probe, Refusal, Submission};
 
 /// Takes note of `event`, which happened at `now`, and appends what is to be
 /// done about it to `effects`.
@@ -202,7 +202,11 @@ fn on_ended(
     }
     effects.push(Effect::Retrying {
         task: record.id,
-        next_attempt: if record.probe { 0 } else { record.attempts + 1 },
+        next_attempt: if record.probe == Probe::First {
+            0
+        } else {
+            record.attempts + 1
+        },
         outcome,
         why,
         left: record.retries,
@@ -238,7 +242,7 @@ fn on_revise(
     task: TaskId,
     request: Request,
     expected: Option<Duration>,
-    probe: bool,
+    probe: Probe,
 ) {
     let Some(handle) = state.tasks.find(task) else {
         return;
@@ -261,9 +265,13 @@ fn on_revise(
     record.class = class;
     record.expected = expected;
     record.probe = probe;
-    if status == Status::Waiting && class != before {
-        state.queue.remove(before, order);
-        enqueue(state, handle);
+    match status {
+        Status::Waiting if class != before || probe == Probe::Awaited => {
+            state.queue.remove(before, order);
+            enqueue(state, handle);
+        }
+        Status::Blocked if !state.deps.is_blocked(handle) => enqueue(state, handle),
+        _ => {}
     }
 }
 
@@ -294,8 +302,13 @@ fn on_cancel(state: &mut State, task: TaskId, effects: &mut Vec<Effect>) {
     }
 }
 
+/// Puts a task in line, unless it waits to know what it needs.
 fn enqueue(state: &mut State, task: Handle) {
     let record = state.tasks.get_mut(task);
+    if record.probe == Probe::Awaited {
+        record.status = Status::Blocked;
+        return;
+    }
     record.status = Status::Waiting;
     state.queue.insert(record.class, record.order, task);
     if !record.fresh {

@@ -3,6 +3,7 @@
 use packhorse_model::TaskId;
 use rustc_hash::FxHashMap;
 
+use crate::Probe;
 use crate::order::Order;
 use crate::queue::ClassId;
 use crate::time::Length;
@@ -28,8 +29,8 @@ pub(crate) struct Record {
     pub(crate) status: Status,
     /// How often another one's doing ended an attempt of it.
     pub(crate) collateral: u8,
-    /// Whether its next start is a probe.
-    pub(crate) probe: bool,
+    /// Whether its next start is a probe, or it waits for another one's.
+    pub(crate) probe: Probe,
     /// Whether it came into line since the last time things were handed out.
     pub(crate) fresh: bool,
 }
@@ -37,7 +38,7 @@ pub(crate) struct Record {
 /// What a task is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// A task it comes after has not finished.
+    /// A task it comes after has not finished, or a probe that it waits for.
     Blocked,
     /// It is in the queue.
     Waiting,

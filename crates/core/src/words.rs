@@ -57,6 +57,9 @@ impl Display for Words<'_> {
                 }
                 Ok(())
             }
+            Explanation::Blocked { task, on } if on.is_empty() => {
+                write!(f, "{task} waits until one like it has been measured")
+            }
             Explanation::Blocked { task, on } => {
                 let on: Vec<String> = on
                     .iter()
@@ -227,14 +230,21 @@ impl Words<'_> {
         let mut texts = Vec::new();
         if held.whole {
             texts.push(format!("another run holds {name}"));
+            return texts;
+        }
+        if missing.free.is_some() {
+            // Memory is all that is lacking.
+            if held.runs > Bytes(0) {
+                texts.push(format!("other runs hold {} of {name}", held.runs));
+            }
         } else if held.attempts > 0 || held.share > Milli(0) {
             let names = [name.clone()];
             let what = Share(held.share, &names);
             texts.push(format!("other runs hold {what}"));
         }
-        if held.memory > Bytes(0) && missing.memory != MemoryRequest::Uncounted && !held.whole {
-            let memory = held.memory;
-            texts.push(format!("processes of others hold {memory} of {name}"));
+        let strangers = Bytes(held.memory.0.saturating_sub(held.runs.0));
+        if strangers > Bytes(0) && missing.memory != MemoryRequest::Uncounted {
+            texts.push(format!("processes of others hold {strangers} of {name}"));
         }
         texts
     }

@@ -14,6 +14,10 @@ pub const SYSFS_VARIABLE: &str = "PACKHORSE_SYSFS";
 /// place of the one that is found on the `PATH`.
 pub const MPS_CONTROL_VARIABLE: &str = "PACKHORSE_MPS_CONTROL";
 
+/// The environment variable that says how long a driver may take to answer before
+/// it is given up. It is for a program's own reader of lengths of time.
+pub const DRIVER_PATIENCE_VARIABLE: &str = "PACKHORSE_DRIVER_PATIENCE";
+
 /// Where to look for GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -23,6 +27,9 @@ pub struct Config {
     pub sysfs: PathBuf,
     /// What to read as `/proc`.
     pub proc: PathBuf,
+    /// How long the driver may take to answer before it is given up. A machine
+    /// with many GPUs that does not keep its driver awake takes seconds.
+    pub driver_patience: Duration,
     /// The program that controls MPS: a path, or a name to be found on the
     /// `PATH`.
     pub mps_control: PathBuf,
@@ -40,6 +47,7 @@ impl Default for Config {
             nvml_library: None,
             sysfs: PathBuf::from("/sys"),
             proc: PathBuf::from("/proc"),
+            driver_patience: Duration::from_secs(20),
             mps_control: PathBuf::from("nvidia-cuda-mps-control"),
             mps_pipes: PathBuf::from("/tmp/nvidia-mps"),
             mps_patience: Duration::from_secs(20),
@@ -62,6 +70,7 @@ impl Config {
             nvml_library: path(NVML_LIBRARY_VARIABLE),
             sysfs: path(SYSFS_VARIABLE).unwrap_or(usual.sysfs),
             proc: usual.proc,
+            driver_patience: usual.driver_patience,
             mps_control: path(MPS_CONTROL_VARIABLE).unwrap_or(usual.mps_control),
             mps_pipes: path(mps::PIPE_VARIABLE).unwrap_or(usual.mps_pipes),
             mps_patience: usual.mps_patience,

@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Telemetry that could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +18,16 @@ pub enum GpuError {
     /// The driver is there but does not work.
     #[error(transparent)]
     Broken(#[from] BrokenDriver),
+    /// The driver is there but does not answer.
+    #[error(
+        "the GPU driver has not answered for {after:?}: it, or one of its GPUs, hangs\n\
+         hint: look for its last words with `dmesg`; PACKHORSE_DRIVER_PATIENCE=5m waits longer, \
+         and `packhorse run --gpus 0,1` goes on without it"
+    )]
+    Silent {
+        /// How long it was waited for.
+        after: Duration,
+    },
 }
 
 /// A driver that is installed and does not work.

@@ -12,6 +12,9 @@
 //!     └─▶ while a run lasts: memory, processes, health and Xids of each unit
 //! ```
 //!
+//! [`ask`] puts questions to a driver that may never answer: to be used for all of
+//! them before there is a [`Watch`].
+//!
 //! [`mps`] controls the daemons with which several programs compute on one GPU
 //! at the same time.
 //!
@@ -32,19 +35,24 @@ mod driver;
 mod error;
 pub mod mps;
 mod nvidia;
+mod patience;
 mod people;
+mod quiet;
 mod select;
 mod watch;
 mod xid;
 
 pub use amd::Amd;
-pub use config::{Config, MPS_CONTROL_VARIABLE, NVML_LIBRARY_VARIABLE, SYSFS_VARIABLE};
+pub use config::{
+    Config, DRIVER_PATIENCE_VARIABLE, MPS_CONTROL_VARIABLE, NVML_LIBRARY_VARIABLE, SYSFS_VARIABLE,
+};
 pub use device::{
     Celsius, Device, Health, Memory, MigInstance, Milliwatts, Percent, Process, Vendor,
 };
 pub use driver::{Driver, Inventory};
 pub use error::{BrokenDriver, GpuError};
 pub use nvidia::Nvidia;
+pub use patience::ask;
 pub use select::{Member, SelectError, Selection, Unit, looks_like_gpu_list, resolve, visibility};
 pub use watch::{Held, Reading, Report, Sample, Watch};
 pub use xid::Xid;

@@ -5,6 +5,7 @@ mod reading;
 mod sampling;
 mod xids;
 
+use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
 use nvml_wrapper::Nvml;
@@ -18,6 +19,19 @@ pub(crate) use xids::watch_xids;
 
 /// The name under which the driver installs NVML.
 const LIBRARY: &str = "libnvidia-ml.so.1";
+/// The same for the system's loader.
+const LIBRARY_C: &CStr = c"libnvidia-ml.so.1";
+
+/// Whether there is an NVML library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// There is none, or none is wanted.
+    Absent,
+    /// There is something that cannot be loaded.
+    Unusable,
+    /// There is one, so that there may be a driver that hangs.
+    There,
+}
 
 /// NVIDIA's driver.
 #[derive(Debug)]
@@ -29,6 +43,35 @@ pub struct Nvidia {
 }
 
 impl Nvidia {
+    /// Looks for the library without asking the driver anything.
+    pub(crate) fn library(config: &Config) -> Library {
+        if let Some(library) = &config.nvml_library {
+            return if library == Path::new("none") {
+                Library::Absent
+            } else {
+                Library::There
+            };
+        }
+        // SAFETY: the name ends in a zero, and NVML does nothing when it is loaded
+        // but wait for `nvmlInit`. It is left open, since it is used next.
+        let library = unsafe { libc::dlopen(LIBRARY_C.as_ptr(), libc::RTLD_LAZY) };
+        if !library.is_null() {
+            return Library::There;
+        }
+        // SAFETY: it is this thread's own, and not asked for again before it is read.
+        let reason = unsafe { libc::dlerror() };
+        if reason.is_null() {
+            return Library::Unusable;
+        }
+        // SAFETY: it is not null, so it is a text with a final zero.
+        let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy();
+        if is_absent(LIBRARY, &reason) {
+            Library::Absent
+        } else {
+            Library::Unusable
+        }
+    }
+
     /// Loads and initialises NVML. `None`: this machine does not have it.
     pub(crate) fn load(config: &Config) -> Result<Option<Self>, GpuError> {
         let library = config.nvml_library.as_deref();
@@ -119,6 +162,12 @@ mod tests {
     fn a_library_that_is_not_installed_is_absent() {
         let name = "libpackhorse-none.so.1";
         assert!(is_absent(name, &load(name)));
+        let named = |library: &str| Config {
+            nvml_library: Some(library.into()),
+            ..Config::default()
+        };
+        assert_eq!(Nvidia::library(&named("none")), Library::Absent);
+        assert_eq!(Nvidia::library(&named(name)), Library::There);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 use fs_err as fs;
 use packhorse_model::Bytes;
 
-use crate::Process;
+use crate::{Held, Process};
 
 /// Looks processes up in `/proc`, and each of their users only once.
 pub(crate) struct People<'a> {
@@ -42,6 +42,19 @@ impl<'a> People<'a> {
             .entry(uid)
             .or_insert_with(|| user_name(uid).unwrap_or_else(|| uid.to_string()))
             .clone()
+    }
+}
+
+impl Process {
+    /// What there is to know of somebody on a device.
+    pub fn of(held: Held) -> Self {
+        People::new(Path::new("/proc")).process(held.pid, held.memory)
+    }
+
+    /// The name of its program, if that can be seen.
+    pub fn program(&self) -> Option<&str> {
+        let path = self.command.as_deref()?.split(' ').next()?;
+        path.rsplit('/').next()
     }
 }
 
@@ -120,6 +133,20 @@ mod tests {
     fn a_process_that_has_gone_has_neither_user_nor_command() {
         let folder = tempfile::tempdir().unwrap();
         let process = People::new(folder.path()).process(1, None);
+        assert_eq!(process.program(), None);
         assert_eq!((process.user, process.command), (None, None));
+    }
+
+    #[test]
+    fn a_program_is_called_by_its_name_alone() {
+        let program = |command: &str| {
+            let command = Some(command.to_owned());
+            let process = People::new(Path::new("/nonexistent")).process(1, None);
+            let process = Process { command, ..process };
+            process.program().map(str::to_owned)
+        };
+        let named = Some("python3".to_owned());
+        assert_eq!(program("/usr/bin/python3 /home/ada/train.py"), named);
+        assert_eq!(program("python3"), named);
     }
 }

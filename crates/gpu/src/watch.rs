@@ -18,7 +18,6 @@
 //! would be waited for in vain. Threads that do not hang end.
 
 mod desk;
-mod quiet;
 mod sample;
 
 use std::io;
@@ -26,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::{Amd, Driver, Member, Nvidia, Unit, amd, nvidia};
+use crate::{Amd, Driver, Member, Nvidia, Unit, amd, nvidia, quiet};
 pub(crate) use desk::Desk;
 pub use sample::{Held, Reading, Report, Sample};
 

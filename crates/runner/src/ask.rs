@@ -77,19 +77,32 @@ fn within<T>(folder: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Res
     )))
 }
 
-/// Asks the run whose folder this is why a task is where it is.
+/// Asks the run whose folder this is why a task is where it is. If it does not
+/// answer soon, that is [`io::ErrorKind::TimedOut`].
 pub fn ask_why(folder: &Path, task: TaskId) -> io::Result<String> {
     // A name of our own, for the answer to come to. It needs no file.
     let name = format!("packhorse-why-{}", std::process::id());
     let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     socket.set_read_timeout(Some(PATIENCE))?;
+    // Questions that nobody took in wait in line, and the line may be full.
+    socket.set_write_timeout(Some(PATIENCE))?;
     within(folder, |path| {
         socket.send_to(format!("why {}", task.number).as_bytes(), path)
-    })?;
+    })
+    .map_err(in_time)?;
     let mut answer = vec![0; LONGEST_ANSWER];
-    let length = socket.recv(&mut answer)?;
+    let length = socket.recv(&mut answer).map_err(in_time)?;
     answer.truncate(length);
     Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// The system calls it an error of a call that would wait.
+fn in_time(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::WouldBlock {
+        return error;
+    }
+    let message = format!("it did not answer in {} s", PATIENCE.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
 impl Run<'_> {

@@ -51,7 +51,7 @@ impl Run<'_> {
                     // Whatever it asked for before, from now on it asks for memory.
                     self.count_memory();
                 }
-                let note = of(task).and_then(|(_, judgement)| again(why, judgement));
+                let note = of(task).and_then(|(ended, judgement)| again(why, ended, judgement));
                 let place = of(task).map_or(0, |(ended, judgement)| {
                     self.record_end(ended, judgement, note.as_deref(), Verdict::Again)
                 });
@@ -214,6 +214,7 @@ impl Run<'_> {
         place: u64,
     ) {
         self.forget_wish(task.number);
+        self.probe_over(task.number);
         match outcome {
             Outcome::Succeeded => self.succeeded += 1,
             Outcome::Interrupted => self.interrupted += 1,
@@ -243,7 +244,7 @@ impl Run<'_> {
 }
 
 /// Why a task is in line again, in words; nothing if that is a plain retry.
-fn again(why: Again, judgement: &Judgement) -> Option<String> {
+fn again(why: Again, ended: &Ended, judgement: &Judgement) -> Option<String> {
     let what = judgement.note.as_deref().unwrap_or("it did not succeed");
     Some(match why {
         Again::Retry => return judgement.note.clone(),
@@ -253,9 +254,19 @@ fn again(why: Again, judgement: &Judgement) -> Option<String> {
         Again::LargerDevice { above } => {
             format!("{what}; it runs again on a GPU with more than {above}")
         }
-        Again::Probed => match judgement.peak {
-            Some(peak) => format!("measured: {peak} of GPU memory"),
-            None => "it ended before its memory could be measured".to_owned(),
-        },
+        Again::Probed => probed(ended, judgement),
     })
+}
+
+/// What came of a probe. One that did not succeed may have ended before it held most.
+fn probed(ended: &Ended, judgement: &Judgement) -> String {
+    let why = judgement.note.as_ref().or(ended.message.as_ref());
+    let why = why.map_or_else(|| ended.outcome.to_string(), Clone::clone);
+    match (ended.outcome, judgement.peak) {
+        (Outcome::Succeeded, Some(peak)) => format!("measured: {peak} of GPU memory"),
+        (Outcome::Succeeded, None) => "it ended before its memory could be measured".to_owned(),
+        (Outcome::NotStarted, _) => format!("not started, so nothing was measured: {why}"),
+        _ if matches!(judgement.cause, Some(Cause::OutOfMemory { .. })) => why,
+        _ => format!("failed, so it does not tell how much memory is needed: {why}"),
+    }
 }

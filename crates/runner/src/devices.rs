@@ -204,24 +204,10 @@ impl Devices {
         members.unwrap_or_default().iter().map(key).collect()
     }
 
-    /// Whether there is a device of this model.
-    pub(crate) fn has_model(&self, model: &str) -> bool {
-        self.about.iter().any(|about| &*about.model == model)
-    }
-
     /// The model of a device.
     pub(crate) fn model(&self, device: DeviceId) -> Arc<str> {
         let about = self.about.get(device.0 as usize);
         about.map_or_else(|| "unknown GPU".into(), |about| Arc::clone(&about.model))
-    }
-
-    /// The memory of the device that has most.
-    pub(crate) fn largest(&self) -> Bytes {
-        self.about
-            .iter()
-            .map(|about| about.memory)
-            .max()
-            .unwrap_or_default()
     }
 
     /// One device by the name people know.

@@ -43,10 +43,10 @@ pub use feed::host;
 pub use foresight::submissions;
 pub use input::{Generator, Input, Source};
 pub use memory::{Seen, Signs, SignsError};
-pub use mps::{KEPT, mps_folder};
+pub use mps::{KEPT, mps_alone, mps_folder, mps_shared};
 pub use run::run;
 pub use settings::{
     About, Appetite, Beginning, Defaults, Ignored, Measure, Mps, Parameters, Places, RunError,
     Settings, Sharing,
 };
-pub use wishes::overrides;
+pub use wishes::{first_request, overrides};

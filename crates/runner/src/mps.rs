@@ -6,17 +6,22 @@
 //! else runs is used as it is.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fs_err::File;
-use packhorse_gpu::mps::{CLIENT_VARIABLES, Client, Daemon, Ownership, is_collateral};
+use packhorse_core::Cause;
+use packhorse_gpu::mps::{
+    CLIENT_VARIABLES, Client, Daemon, Ownership, PIPE_VARIABLE, is_collateral,
+};
 use packhorse_gpu::{Config, Percent};
 use packhorse_hands::{self as hands, Ended, ancestry};
-use packhorse_model::{DeviceId, Granted, Placement};
+use packhorse_model::{DeviceId, Granted, Placement, TaskId};
 use packhorse_store::Home;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::Mps;
@@ -25,6 +30,9 @@ use crate::run::Run;
 
 /// How long clients have to leave when a daemon is ended.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How far apart the ends of those may be that a server took with it.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// The folder of a device's daemon. Its name is short, because the sockets in it
 /// must have names of less than 108 bytes, folder and all.
@@ -36,6 +44,29 @@ pub fn mps_folder(home: &Home, uuid: &str) -> PathBuf {
 /// The file in the folder of a daemon that was started by hand: no run ends it.
 pub const KEPT: &str = "kept";
 
+/// The file in a daemon's folder that every run which uses it holds locked.
+const LOCK: &str = "lock";
+
+/// The right to use the daemon in this folder: none ends it until this is dropped.
+/// Waits at most for one that is just being ended.
+pub fn mps_shared(folder: &Path) -> io::Result<File> {
+    fs_err::create_dir_all(folder)?;
+    let lock = File::create(folder.join(LOCK))?;
+    flock(lock.file(), FlockOperation::LockShared)?;
+    Ok(lock)
+}
+
+/// The right to end the daemon in this folder: until it is dropped no run can join.
+/// Nothing, if one uses it.
+pub fn mps_alone(folder: &Path) -> io::Result<Option<File>> {
+    let lock = File::create(folder.join(LOCK))?;
+    match flock(lock.file(), FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The daemons of a run.
 pub(crate) struct Service {
     config: Config,
@@ -46,6 +77,12 @@ pub(crate) struct Service {
     ours: FxHashMap<DeviceId, Shared>,
     /// Devices that are shared without, because no daemon could be started.
     without: Vec<DeviceId>,
+    /// Whether it was said that tasks on several devices go without.
+    told_of_several: bool,
+    /// Tasks that were alone with a server when it died.
+    suspects: FxHashSet<u32>,
+    /// When a server was last seen to have died, and under whom.
+    died: FxHashMap<DeviceId, (Instant, TaskId)>,
 }
 
 /// A daemon of ours, which other runs of the same person may use as well.
@@ -54,28 +91,32 @@ struct Shared {
     /// Locked by every run that uses it, for as long as it does: whoever can have
     /// it alone is the last one. The kernel lets go of it when a run dies.
     lock: File,
-    /// It was started by hand.
-    kept: bool,
+    folder: PathBuf,
 }
 
 impl Shared {
     fn start(service: &Service, uuid: &str) -> Result<Self, String> {
         let folder = mps_folder(&service.home, uuid);
-        let kept = folder.join(KEPT).exists();
-        let lock = fs_err::create_dir_all(&folder)
-            .and_then(|()| File::create(folder.join("lock")))
-            .map_err(|error| error.to_string())?;
-        // Waits at most for one that is just being ended.
-        flock(lock.file(), FlockOperation::LockShared).map_err(|error| error.to_string())?;
+        let lock = mps_shared(&folder).map_err(|error| error.to_string())?;
+        let ours = Daemon::ours(&service.config, &folder);
+        if folder.join(KEPT).exists() && !ours.is_running().unwrap_or(true) {
+            // The one that was started by hand is gone, by a reboot perhaps.
+            let _ = fs_err::remove_file(folder.join(KEPT));
+        }
         let daemon = Daemon::start(&service.config, &folder, uuid);
         let daemon = daemon.map_err(|error| error.to_string())?;
-        Ok(Self { daemon, lock, kept })
+        Ok(Self {
+            daemon,
+            lock,
+            folder,
+        })
     }
 
     /// Whether nobody else uses it or wants it; from then on none can join it until this is
     /// dropped.
     fn is_ours_alone(&self) -> bool {
-        !self.kept && flock(self.lock.file(), FlockOperation::NonBlockingLockExclusive).is_ok()
+        flock(self.lock.file(), FlockOperation::NonBlockingLockExclusive).is_ok()
+            && !self.folder.join(KEPT).exists()
     }
 }
 
@@ -89,6 +130,9 @@ impl Service {
             threads: mps.threads,
             ours: FxHashMap::default(),
             without: Vec::new(),
+            told_of_several: false,
+            suspects: FxHashSet::default(),
+            died: FxHashMap::default(),
         }
     }
 
@@ -99,8 +143,13 @@ impl Service {
 
     /// Takes every client that descends from `leader` off its device.
     fn release(&self, leader: u32) {
+        let told = told(leader);
         let ours = self.ours.values().map(|shared| &shared.daemon);
-        for daemon in ours.chain(&self.theirs) {
+        let daemons = ours.chain(&self.theirs);
+        // Each question is a process of its own, and there may be many attempts to
+        // end: one that was told of no daemon has no clients, and one that was told
+        // of one has none elsewhere.
+        for daemon in daemons.filter(|daemon| told.may_be_at(daemon)) {
             for server in daemon.servers().unwrap_or_default() {
                 for client in daemon.clients(server).unwrap_or_default() {
                     if ancestry(client).any(|pid| pid == leader) {
@@ -117,6 +166,44 @@ impl Service {
         let share = u8::try_from(granted.share.0 / 10).ok();
         let share = share.filter(|share| (1..100).contains(share));
         self.threads.or(share).map(Percent)
+    }
+}
+
+/// What the leader of an attempt was told of daemons.
+enum Told {
+    /// The pipes of this one.
+    Pipes(Vec<u8>),
+    /// Nothing.
+    Nothing,
+    /// It has overwritten its environment, or put itself under another user.
+    Unknown,
+}
+
+impl Told {
+    fn may_be_at(&self, daemon: &Daemon) -> bool {
+        match self {
+            Self::Pipes(pipes) => daemon.pipes().as_os_str().as_bytes() == pipes,
+            Self::Nothing => false,
+            Self::Unknown => true,
+        }
+    }
+}
+
+/// What is in the environment with which an attempt's leader was started.
+fn told(leader: u32) -> Told {
+    let environment = fs_err::read(format!("/proc/{leader}/environ")).unwrap_or_default();
+    let value = |name: &str| {
+        let mut variables = environment.split(|&byte| byte == 0);
+        variables.find_map(|variable| {
+            let rest = variable.strip_prefix(name.as_bytes())?;
+            rest.strip_prefix(b"=").map(<[u8]>::to_vec)
+        })
+    };
+    match value(PIPE_VARIABLE) {
+        Some(pipes) => Told::Pipes(pipes),
+        // Every attempt is told who it is.
+        None if value("PACKHORSE_TASK").is_some() => Told::Nothing,
+        None => Told::Unknown,
     }
 }
 
@@ -162,19 +249,16 @@ impl Run<'_> {
         placement: &Placement,
         variables: &mut Vec<(&'static str, String)>,
     ) {
-        // A program can talk to one daemon only, so one on several devices goes
-        // without.
-        let [granted] = placement.devices[..] else {
-            return;
-        };
-        let keys = self.devices.keys(granted.device.0 as usize);
-        let [uuid] = &keys[..] else {
-            return;
-        };
         let Some(service) = self.service.clone() else {
             return;
         };
-        self.start_daemon(&mut service.borrow_mut(), granted.device, uuid);
+        let Some((granted, uuid)) = self.only_device(placement) else {
+            if !placement.devices.is_empty() {
+                self.tell_of_several(&mut service.borrow_mut());
+            }
+            return;
+        };
+        self.start_daemon(&mut service.borrow_mut(), granted.device, &uuid);
         let service = service.borrow();
         let Some(daemon) = service.daemon(granted.device) else {
             return;
@@ -192,12 +276,32 @@ impl Run<'_> {
             // It knows one device, by another number.
             for (name, value) in variables.iter_mut() {
                 if *name == "CUDA_VISIBLE_DEVICES" {
-                    value.clone_from(uuid);
+                    value.clone_from(&uuid);
                 }
             }
         }
         let told = client.environment().into_iter();
         variables.extend(told.map(|(name, value)| (name, value.to_string_lossy().into_owned())));
+    }
+
+    /// What is granted, if it is of one device and no group of them.
+    fn only_device(&self, placement: &Placement) -> Option<(Granted, String)> {
+        let [granted] = placement.devices[..] else {
+            return None;
+        };
+        let mut keys = self.devices.keys(granted.device.0 as usize).into_iter();
+        let key = keys.next()?;
+        keys.next().is_none().then_some((granted, key))
+    }
+
+    /// Says, once, that a program can talk to one daemon only, so that one on
+    /// several devices goes without.
+    fn tell_of_several(&mut self, service: &mut Service) {
+        if !std::mem::replace(&mut service.told_of_several, true) {
+            let message = "tasks on several GPUs go without MPS: \
+                           a program can talk to one daemon only";
+            self.warn(None, message.to_owned());
+        }
     }
 
     fn start_daemon(&mut self, service: &mut Service, device: DeviceId, uuid: &str) {
@@ -239,8 +343,14 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the MPS server of one of these devices died under an attempt.
-    pub(crate) fn server_died(&self, ended: &Ended) -> Option<String> {
+    /// Whether the MPS server of one of these devices died under an attempt, and
+    /// who is to blame. Whoever was alone with a server is innocent once: somebody
+    /// may have ended it by hand.
+    pub(crate) fn server_died(
+        &self,
+        ended: &Ended,
+        devices: &[DeviceId],
+    ) -> Option<(Cause, String)> {
         let service = self.service.as_ref()?;
         if self.settings.output == hands::Output::Inherit {
             return None;
@@ -251,7 +361,29 @@ impl Run<'_> {
         }
         // If the daemon went as well, the next task starts another.
         let gone = |shared: &Shared| !shared.daemon.is_running().unwrap_or(true);
-        service.borrow_mut().ours.retain(|_, shared| !gone(shared));
-        Some("its MPS server died under it".to_owned())
+        let mut service = service.borrow_mut();
+        service.ours.retain(|_, shared| !gone(shared));
+        let mut alone = true;
+        for &device in devices {
+            // Those that died with it may have been judged already.
+            let before = service.died.insert(device, (Instant::now(), ended.task));
+            alone &= before.is_none_or(|(at, task)| task == ended.task || at.elapsed() > TOGETHER);
+            alone &= !self.has_company(ended.task, device);
+        }
+        Some(if alone && !service.suspects.insert(ended.task.number) {
+            let note = "its MPS server died under it again, and it was alone there";
+            (Cause::Own, note.to_owned())
+        } else {
+            (Cause::Collateral, "its MPS server died under it".to_owned())
+        })
+    }
+
+    /// Whether anybody but this task is on a device.
+    fn has_company(&self, task: TaskId, device: DeviceId) -> bool {
+        let ours = self.state.running().into_iter().any(|running| {
+            let mut places = running.placement.devices.iter();
+            running.task != task && places.any(|place| place.device == device)
+        });
+        ours || self.neighbours.held(device.0 as usize).attempts > 0
     }
 }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
 
 use packhorse_core::{self as core, DeviceLoad, Effect, Outside};
 use packhorse_leases::{About, Guard, Held, Lease, Leases};
@@ -14,6 +15,9 @@ use packhorse_model::{Bytes, Milli};
 
 use crate::RunError;
 use crate::run::{LEASES, Run, system};
+
+/// How long after a failure others are told again what we hold.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of other runs.
 #[derive(Default)]
@@ -26,6 +30,8 @@ pub(crate) struct Neighbours {
     keys: Vec<Vec<String>>,
     /// What others were last told that we hold of each device.
     published: Vec<Portion>,
+    /// When to try again to tell them, if that failed.
+    again: Option<Instant>,
     /// Whether their doings are listened to.
     watched: bool,
     /// What was last complained of.
@@ -38,6 +44,16 @@ pub(crate) struct Neighbours {
 fn user() -> String {
     let name = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
     name.unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string())
+}
+
+/// What has changed about other runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    None,
+    /// What they hold, or who is left of them.
+    Amounts,
+    /// There are some that were not known before.
+    Newcomers,
 }
 
 /// What we hold of a device.
@@ -57,11 +73,6 @@ impl Portion {
             attempts: load.attempts,
             whole: load.whole,
         }
-    }
-
-    /// Whether nothing more can be taken of the device.
-    fn is_all(self) -> bool {
-        self.whole || self.share >= Milli::ONE
     }
 
     fn covers(self, other: Self) -> bool {
@@ -119,19 +130,36 @@ impl Neighbours {
         held.filter(move |held| *held.device == *key)
     }
 
-    /// Takes in what others hold; whether that has changed.
-    fn take_in(&mut self, guard: &Guard<'_>) -> bool {
+    /// Takes in what others hold.
+    fn take_in(&mut self, guard: &Guard<'_>) -> News {
         if guard.revision() == self.revision {
-            return false;
+            return News::None;
         }
+        let known = guard.others().all(|lease| self.is_run(lease.pid));
         self.revision = guard.revision();
         self.others = guard.others().cloned().collect();
-        true
+        if known {
+            News::Amounts
+        } else {
+            News::Newcomers
+        }
     }
 
-    /// Whether there is nothing that somebody else could take meanwhile.
+    /// Whether there is nothing that somebody else could take meanwhile. A device
+    /// whose whole share is given out has memory left for tasks without one.
     fn all_is_ours(&self) -> bool {
-        self.published.iter().all(|share| share.is_all())
+        self.again.is_none() && self.published.iter().all(|share| share.whole)
+    }
+
+    /// When to try again to tell others what we hold, if that failed.
+    pub(crate) fn again(&self) -> Option<Instant> {
+        self.again
+    }
+
+    /// Takes note of how telling them went.
+    fn told_them<E>(&mut self, result: Result<(), E>) -> Option<E> {
+        self.again = result.is_err().then(|| Instant::now() + AGAIN);
+        result.err()
     }
 
     /// Our lease, as others are to see it.
@@ -225,7 +253,9 @@ impl Run<'_> {
         match leases.lock() {
             Ok(mut guard) => {
                 trouble.extend(guard.warning());
-                if self.neighbours.take_in(&guard) {
+                let news = self.neighbours.take_in(&guard);
+                if news != News::None {
+                    self.welcome(news);
                     for index in 0..self.neighbours.keys.len() {
                         if let Some(event) = self.outside_event(index) {
                             core::step(&mut self.state, event, now, effects);
@@ -233,8 +263,9 @@ impl Run<'_> {
                     }
                 }
                 core::step(&mut self.state, event, now, effects);
-                if self.raise() {
-                    trouble.extend(guard.publish(&self.neighbours.lease()).err());
+                if self.raise() || self.neighbours.again.is_some() {
+                    let result = guard.publish(&self.neighbours.lease());
+                    trouble.extend(self.neighbours.told_them(result));
                 }
             }
             Err(error) => {
@@ -245,6 +276,16 @@ impl Run<'_> {
         self.neighbours.leases = Some(leases);
         for error in trouble {
             self.complain_of_neighbours(&error);
+        }
+    }
+
+    /// Has a look at the devices if there are new runs: what they hold already
+    /// would count as strangers' besides what they were promised.
+    fn welcome(&mut self, news: News) {
+        if news == News::Newcomers
+            && let Some(watching) = &mut self.watching
+        {
+            watching.look();
         }
     }
 
@@ -286,7 +327,8 @@ impl Run<'_> {
             .devices()
             .zip(published)
             .all(|(load, published)| Portion::of(&load) == *published);
-        if is_as_told {
+        let due = self.neighbours.again.is_some_and(|at| at <= Instant::now());
+        if is_as_told && !due {
             return;
         }
         let held = self.state.devices().map(|load| Portion::of(&load));
@@ -296,7 +338,7 @@ impl Run<'_> {
             return;
         };
         let result = leases.lock().and_then(|mut guard| guard.publish(&lease));
-        if let Err(error) = result {
+        if let Some(error) = self.neighbours.told_them(result) {
             self.complain_of_neighbours(&error);
         }
     }
@@ -309,8 +351,9 @@ impl Run<'_> {
         let changed = leases.lock().map(|guard| self.neighbours.take_in(&guard));
         self.neighbours.leases = Some(leases);
         match changed {
-            Ok(false) => {}
-            Ok(true) => {
+            Ok(News::None) => {}
+            Ok(news) => {
+                self.welcome(news);
                 for index in 0..self.neighbours.keys.len() {
                     self.tell_outside(index);
                 }

@@ -287,6 +287,7 @@ impl<'r> Run<'r> {
             self.told.deadline(self.bell),
             self.look_around(),
             self.pending_until(),
+            self.neighbours.again(),
         ];
         self.hands.wake_at(wake.into_iter().flatten().min());
     }

@@ -85,6 +85,8 @@ pub enum Appetite {
     Given(Bytes),
     /// What was learned; if nothing was, a device of its own.
     Learned,
+    /// What was learned; if nothing was, so much.
+    Bounded(Bytes),
     /// A device of its own, to be measured on it.
     Measured,
 }
@@ -159,17 +161,32 @@ pub struct Defaults {
     pub time_limit: Option<Duration>,
 }
 
+impl Appetite {
+    /// The most that a task takes, if somebody said.
+    pub(crate) fn bound(&self) -> Option<Bytes> {
+        match self {
+            Self::Given(bytes) | Self::Bounded(bytes) => Some(*bytes),
+            Self::Uncounted | Self::Learned | Self::Measured => None,
+        }
+    }
+
+    /// The most that a task asks for at first which needs `request` besides.
+    pub(crate) fn at_first(&self, request: &Request) -> Request {
+        Request {
+            memory: match self {
+                Self::Uncounted => request.memory,
+                Self::Given(bytes) | Self::Bounded(bytes) => MemoryRequest::Bytes(*bytes),
+                Self::Learned | Self::Measured => MemoryRequest::Whole,
+            },
+            ..request.clone()
+        }
+    }
+}
+
 impl Defaults {
     /// The most that a task with these needs asks for at first.
     pub fn first_request(&self) -> Request {
-        Request {
-            memory: match self.appetite {
-                Appetite::Uncounted => self.request.memory,
-                Appetite::Given(bytes) => MemoryRequest::Bytes(bytes),
-                Appetite::Learned | Appetite::Measured => MemoryRequest::Whole,
-            },
-            ..self.request.clone()
-        }
+        self.appetite.at_first(&self.request)
     }
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use packhorse_core::{self as core, Submission};
 use packhorse_intake::lines::Options;
-use packhorse_model::{Command, GpuRequest, Milli, Outcome, TaskId};
+use packhorse_model::{Command, GpuRequest, Milli, Outcome, Request, RunId, TaskId};
 use packhorse_store::{NewTask, Overrides, Record, StoredTask, TimeLimit, Vram};
 
 use crate::devices::models_named;
 use crate::known::Known;
 use crate::run::Run;
-use crate::{Appetite, Places, RunError};
+use crate::{Appetite, Defaults, Places, RunError};
 
 /// Whether the task has no wishes of its own.
 pub(crate) fn is_plain(task: &StoredTask) -> bool {
@@ -33,6 +33,16 @@ pub fn overrides(options: &Options) -> Overrides {
         retries: options.retries,
         time_limit: options.time_limit.map(TimeLimit::After),
     }
+}
+
+/// The most that a task with these options asks for at first.
+pub fn first_request(places: &Places, defaults: &Defaults, options: &Options) -> Request {
+    let nobody = TaskId::new(RunId(1), 1);
+    let mut submission = defaults.submission(nobody);
+    let mut known = Known::new(Arc::new(Command::Words(Vec::new())), 0, 0);
+    known.appetite = defaults.appetite.clone();
+    lay_over(places, &overrides(options), &mut submission, &mut known);
+    known.appetite.at_first(&submission.request)
 }
 
 fn stored_vram(vram: packhorse_intake::Vram) -> Vram {
@@ -142,9 +152,10 @@ pub(crate) fn lay_over(
     known: &mut Known,
 ) {
     if let Some(vram) = overrides.vram {
-        known.appetite = match vram {
-            Vram::Auto => Appetite::Learned,
-            Vram::Bytes(bytes) => Appetite::Given(bytes),
+        known.appetite = match (vram, &known.appetite) {
+            (Vram::Auto, _) => Appetite::Learned,
+            (Vram::Bytes(bytes), Appetite::Bounded(_)) => Appetite::Bounded(bytes),
+            (Vram::Bytes(bytes), _) => Appetite::Given(bytes),
         };
         // Memory alone decides how many share a device, unless somebody said
         // more.

@@ -114,7 +114,7 @@ fn eight() -> Result<(), Box<dyn Error>> {
             retries: 0,
             time_limit: None,
             expected: None,
-            probe: false,
+            probe: packhorse_core::Probe::None,
             after: Vec::new(),
         };
         let id = submission.id;

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use packhorse_core::{DeviceSpec, Event, Outside, Pool, PoolError, Refusal, Settings, Submission};
+use packhorse_core::{
+    DeviceSpec, Event, Outside, Pool, PoolError, Probe, Refusal, Settings, Submission,
+};
 use packhorse_model::{DeviceId, TaskId};
 use rustc_hash::FxHashSet;
 
@@ -129,7 +131,7 @@ impl Guess {
     }
 
     fn work(self, mut job: Job) -> Work {
-        job.submission.probe = false;
+        job.submission.probe = Probe::None;
         let lasts = match self {
             Self::Rounds => {
                 // In rounds, seconds mean nothing.

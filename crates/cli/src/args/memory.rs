@@ -109,7 +109,7 @@ pub enum MpsVerb {
     /// Show the daemons, their servers and clients
     Status(MpsStatus),
     /// End the daemons that were started here
-    Stop(MpsGpus),
+    Stop(MpsStop),
 }
 
 /// Which GPUs.
@@ -118,6 +118,18 @@ pub struct MpsGpus {
     /// The GPUs [default: all]
     #[arg(long, value_name = "IDS", num_args = 1..)]
     pub gpus: Vec<String>,
+}
+
+/// Which daemons to end.
+#[derive(Debug, Args)]
+pub struct MpsStop {
+    /// Which GPUs.
+    #[command(flatten)]
+    pub which: MpsGpus,
+
+    /// End those too that somebody uses; what runs there fails or runs again
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// How to show it.

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use memory::{
-    CsvArgs, MpsArgs, MpsGpus, MpsStatus, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs, WhyArgs,
+    CsvArgs, MpsArgs, MpsGpus, MpsStatus, MpsStop, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs, WhyArgs,
 };
 pub use pool::{Ageing, Placing, PoolArgs};
 pub use run::{AgainArgs, OutputArgs, RunArgs, Shown, TaskArgs};
@@ -95,8 +95,9 @@ pub fn occurrences(matches: &clap::ArgMatches, name: &str) -> Vec<Vec<String>> {
         .unwrap_or_default()
 }
 
-/// What to do.
+/// What to do. The options of a verb are laid out only if it is meant.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Verb {
     /// Run commands, as many at a time as fit on the GPUs
     ///

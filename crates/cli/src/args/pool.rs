@@ -17,6 +17,11 @@ pub struct PoolArgs {
     #[arg(long, value_name = "IDS", num_args = 1.., conflicts_with = "slots")]
     pub gpus: Vec<String>,
 
+    /// These ids are handed out as they stand, without a look at the driver: so it
+    /// is under the original's name.
+    #[arg(skip)]
+    pub as_written: bool,
+
     /// Use no GPUs, and run at most N tasks at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,
@@ -29,7 +34,7 @@ pub struct PoolArgs {
     ///
     /// A name, `uid:N` or a process id; may be given several times. For desktops
     /// and monitors that always hold a little.
-    #[arg(long, value_name = "WHO")]
+    #[arg(long, value_name = "WHO", value_parser = parse_ignored)]
     pub ignore_process: Vec<String>,
 
     /// Do not coordinate with other runs on this machine
@@ -75,13 +80,34 @@ fn parse_percentage(text: &str) -> Result<u8, String> {
     let number: f64 = text
         .trim_end_matches('%')
         .parse()
-        .map_err(|_| "it is not a number from 0 to 100".to_owned())?;
+        .ok()
+        .filter(|number: &f64| number.is_finite())
+        .ok_or("it is not a number from 0 to 100")?;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a number from 0 to 100"
     )]
     Ok(number.clamp(0.0, 100.0).round() as u8)
+}
+
+/// A user or a process is named by a number. `pid:7` is another way to write `7`.
+fn parse_ignored(text: &str) -> Result<String, String> {
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    if let Some(user) = text.strip_prefix("uid:") {
+        let wrong = || format!("`{user}` is not the number of a user; `id -u {user}` may tell it");
+        return is_number(user).then(|| text.to_owned()).ok_or_else(wrong);
+    }
+    let process = text.strip_prefix("pid:");
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    match process.unwrap_or(text) {
+        "" => Err("it names nobody".to_owned()),
+        number if is_number(number) => Ok(number.to_owned()),
+        number if process.is_some() || digits => {
+            Err(format!("`{number}` is not the number of a process"))
+        }
+        program => Ok(program.to_owned()),
+    }
 }
 
 /// How waiting makes a task more urgent.

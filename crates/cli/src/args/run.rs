@@ -59,7 +59,8 @@ pub struct TaskArgs {
     /// Measure a task of unknown shape by a short run of it first
     ///
     /// TEMPLATE is a command with {} where the task's own command goes, such as
-    /// `{} --epochs 1`. It needs `--vram auto`.
+    /// `{} --epochs 1`. With `--vram auto` a probe has a GPU to itself; with
+    /// `--vram 9G` it has that much, and so have tasks until they were measured.
     #[arg(long, value_name = "TEMPLATE", requires = "vram")]
     pub probe: Option<String>,
 

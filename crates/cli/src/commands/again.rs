@@ -5,9 +5,9 @@ use anyhow::{Context as _, bail};
 use packhorse_intake::lines::Separator;
 use packhorse_model::{Exit, RunId};
 use packhorse_runner::{Beginning, Input};
-use packhorse_store::{Home, Reader, Run, Select};
+use packhorse_store::{Home, Reader, Run};
 
-use super::csv::consuming;
+use super::consuming::{Rows, consuming};
 use super::launch::{output, reporter};
 use super::{Order, find, sweep};
 use crate::args::AgainArgs;
@@ -46,10 +46,10 @@ pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
         Which::Unfinished => Vec::new(),
         Which::Failed => failed(&reader, id)?,
     };
-    let succeeded = match &saved.csv {
-        Some(csv) if csv.consume.is_some() => succeeded(&reader, id)?,
-        _ => Vec::new(),
-    };
+    let rows = saved.csv.as_ref().and_then(|csv| csv.consume.clone());
+    let mut rows = rows
+        .map(|rows| Rows::left_by(&run, rows, &home, &reader))
+        .transpose()?;
     let tasks = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
     let sweep = saved.sweep.as_ref().map(SavedSweep::build).transpose()?;
     let sweep = sweep.map(Rc::new);
@@ -59,6 +59,9 @@ pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
         None => rest_of_files(&saved, tasks),
     };
     if reopened.is_empty() && run.counts.unfinished() == 0 && matches!(input, Input::None) {
+        if let Some(Err(message)) = rows.as_mut().map(Rows::take_out_at_last) {
+            complain(&format!("warning: {message}"));
+        }
         say_nothing_to_do(&run, which);
         return Ok(Exit::Success);
     }
@@ -72,14 +75,19 @@ pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
         .with_context(|| format!("cannot go back to the run's folder {}", run.cwd.display()))?;
     end_leftovers(&home, id);
     let pool = saved.pool(args.pool);
-    let task = saved.task()?;
-    let mut order = Order::new(&pool, &task, output(&args.output), input, &[])?;
+    let task = saved.task(&pool)?;
+    if let Some(vram) = saved.vram_left_aside(&pool) {
+        complain(&format!(
+            "warning: with --slots nobody counts GPU memory, so {vram} of run {id} is left aside"
+        ));
+    }
+    let mut order = Order::new(&pool, &task, output(&args.output), input)?;
     order.parameters = sweep.map(sweep::told);
     if let Some(csv) = &saved.csv {
         csv.apply(&mut order.defaults);
     }
     let beginning = Beginning::Again { reopened, tasks };
-    let mut reporter = consuming(reporter(&args.output, &order.input), saved.csv, &succeeded);
+    let mut reporter = consuming(reporter(&args.output, &order.input), rows);
     order.go_on(home, lock, beginning, &mut *reporter)
 }
 
@@ -109,18 +117,6 @@ fn failed(reader: &Reader, run: RunId) -> anyhow::Result<Vec<u32>> {
             return Ok(numbers);
         }
         numbers.extend(page.iter().map(|task| task.id.number));
-    }
-}
-
-fn succeeded(reader: &Reader, run: RunId) -> anyhow::Result<Vec<u32>> {
-    let mut numbers = Vec::new();
-    loop {
-        let after = numbers.last().copied().unwrap_or(0);
-        let page = reader.tasks(run, Select::Succeeded, after, 1000)?;
-        if page.is_empty() {
-            return Ok(numbers);
-        }
-        numbers.extend(page.iter().map(|listed| listed.task.id.number));
     }
 }
 

@@ -1,22 +1,21 @@
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use packhorse_intake::csv::{self, Header, Row, consume, places};
+use packhorse_intake::csv::{self, Header, Row, places};
 use packhorse_intake::{Problem as _, Vram, Weight};
-use packhorse_model::{Command, Exit, RunId};
-use packhorse_runner::{Event, Input, Line, Reporter, overrides};
+use packhorse_model::{Command, Exit};
+use packhorse_runner::{Input, overrides};
 use packhorse_store::{Home, NewTask};
 
 use super::Order;
+use super::consuming::{Rows, consuming, take_out_left};
 use super::launch::{output, reporter};
 use super::pool;
 use super::run::give_back_files;
+use super::wishes::Wishes;
 use crate::args::CsvArgs;
 use crate::saved::{Saved, SavedCsv, SavedRows};
 use crate::{complain, terminal, wording};
@@ -33,6 +32,9 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     )?;
     let header: Header = args.header.parse()?;
     let num = NonZeroU32::new(args.num).context("a batch has at least one row")?;
+    if args.consume {
+        take_out_left(&path)?;
+    }
     let bytes = fs_err::read(&path)?;
     let python = whole_path(&args.python)?;
     let rows = read(&path, &bytes, header, &python)?;
@@ -70,18 +72,19 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
         }),
     };
     // Ids are taken only when nothing can be wrong any more.
-    let mut order = Order::new(
-        &args.pool,
-        &args.task,
-        output(&args.output),
-        Input::None,
-        &[],
-    )?;
+    let mut order = Order::new(&args.pool, &args.task, output(&args.output), Input::None)?;
+    let mut wishes = Wishes::default();
+    let name = path.display().to_string();
+    for row in &rows {
+        wishes.note(&name, row.line, &row.options);
+    }
+    wishes.check(&order.places, &order.defaults)?;
     order.input = Input::Made(tasks(&rows, num, args.id)?);
     saved_csv.apply(&mut order.defaults);
     let mut saved = Saved::new(&args.pool, &args.task, None);
     saved.csv = Some(saved_csv.clone());
-    let mut reporter = consuming(reporter(&args.output, &order.input), Some(saved_csv), &[]);
+    let rows = saved_csv.consume.map(Rows::new);
+    let mut reporter = consuming(reporter(&args.output, &order.input), rows);
     order.launch(&saved, &mut *reporter)
 }
 
@@ -175,108 +178,4 @@ fn tasks(rows: &[Row], num: NonZeroU32, first: Option<u64>) -> anyhow::Result<Ve
             }
         });
     Ok(made.collect())
-}
-
-/// Takes rows out of the file as their tasks succeed, if that is wanted.
-/// `succeeded` are the numbers of tasks that earlier sessions brought to their
-/// end: some of their rows may still be there.
-pub fn consuming(
-    inner: Box<dyn Reporter>,
-    csv: Option<SavedCsv>,
-    succeeded: &[u32],
-) -> Box<dyn Reporter> {
-    match csv.and_then(|csv| csv.consume) {
-        Some(rows) => Box::new(Consuming {
-            inner,
-            rows,
-            finished: succeeded.to_vec(),
-            record: None,
-        }),
-        None => inner,
-    }
-}
-
-struct Consuming {
-    inner: Box<dyn Reporter>,
-    rows: SavedRows,
-    /// Tasks that have succeeded, and whose rows are still in the file.
-    finished: Vec<u32>,
-    /// Where it is written down whose rows were taken out: a row that the person
-    /// puts back is for another run.
-    record: Option<PathBuf>,
-}
-
-impl Consuming {
-    fn begin(&mut self, run: RunId) {
-        let Ok(home) = Home::locate() else {
-            return;
-        };
-        let record = home.run_dir(run).join("consumed");
-        let before = fs_err::read_to_string(&record).unwrap_or_default();
-        let before: HashSet<u32> = before
-            .lines()
-            .filter_map(|line| line.parse().ok())
-            .collect();
-        self.finished.retain(|number| !before.contains(number));
-        self.record = Some(record);
-        self.take_out(false);
-    }
-
-    fn take_out(&mut self, last: bool) {
-        if self.finished.is_empty() {
-            return;
-        }
-        let header = self.rows.header.parse().unwrap_or(Header::None);
-        let rows = self.finished.iter();
-        let rows = rows.filter_map(|&number| self.rows.rows.get(number as usize - 1));
-        match consume(&self.rows.path, header, rows.map(Vec::as_slice)) {
-            Ok(_) => self.write_down(),
-            // Somebody has it open; there will be another time.
-            Err(csv::ConsumeError::Busy { .. }) if !last => return,
-            Err(error) => {
-                let path = self.rows.path.display();
-                let message = format!("finished rows stay in {path}: {error}");
-                self.inner.event(&Event::Warning {
-                    task: None,
-                    message,
-                });
-            }
-        }
-        self.finished.clear();
-    }
-
-    fn write_down(&self) {
-        let Some(record) = &self.record else {
-            return;
-        };
-        let mut lines = String::new();
-        for number in &self.finished {
-            lines.push_str(&number.to_string());
-            lines.push('\n');
-        }
-        let mut options = fs_err::OpenOptions::new();
-        let file = options.create(true).append(true).open(record);
-        // Without it, a later session looks for these rows once more.
-        let _ = file.and_then(|mut file| file.write_all(lines.as_bytes()));
-    }
-}
-
-impl Reporter for Consuming {
-    fn event(&mut self, event: &Event) {
-        match event {
-            Event::Finished(finished) if finished.outcome.is_success() => {
-                // Told only once the store has it, so nothing is lost here.
-                self.finished.push(finished.task.number);
-                self.take_out(false);
-            }
-            Event::RunStarted { run, .. } => self.begin(*run),
-            Event::RunEnded(_) => self.take_out(true),
-            _ => {}
-        }
-        self.inner.event(event);
-    }
-
-    fn show(&mut self, now: Instant, line: &dyn Line) -> Option<Instant> {
-        self.inner.show(now, line)
-    }
 }

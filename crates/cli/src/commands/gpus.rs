@@ -1,19 +1,19 @@
 use std::io::Write as _;
 
-use packhorse_gpu::{Config, Device, Driver, Health, Memory, Process};
+use packhorse_gpu::{Device, Driver, Health, Memory, Process};
 use packhorse_leases::{Held, Lease};
 use packhorse_model::Exit;
 use packhorse_store::{Drained, Home, Reader};
 use serde_json::{Value, json};
 
+use super::pool::driver::{ask, config};
 use super::table::table;
 use crate::args::GpusArgs;
 use crate::wording;
 
 /// `packhorse gpus`
 pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
-    let driver = Driver::detect(&Config::from_env())?;
-    let devices = driver.devices()?;
+    let devices = ask(&config()?, |config| Driver::detect(config)?.devices())??;
     let home = Home::locate()?;
     if let Some(id) = &args.restore {
         return restore(&home, &devices, id);
@@ -132,7 +132,7 @@ fn holder_table(devices: &[Device], leases: &[Lease]) -> comfy_table::Table {
         "PID",
         "TASKS",
         "SHARE",
-        "PROMISED",
+        "TAKEN",
         "STARTED AS",
     ];
     let mut table = table(header, &[1, 3, 4, 5, 6]);

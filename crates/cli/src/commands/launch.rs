@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use packhorse_hands::Output;
-use packhorse_model::{Exit, Request};
+use packhorse_model::Exit;
 use packhorse_runner::{
     Beginning, Defaults, Input, Parameters, Places, Reporter, Settings, Sharing, refusal,
 };
@@ -34,24 +34,20 @@ pub struct Order {
 }
 
 impl Order {
-    /// What the arguments ask for; `requests` are those that single tasks are
-    /// known to have.
+    /// What the arguments ask for.
     pub fn new(
         pool: &PoolArgs,
         task: &TaskArgs,
         output: Output,
         input: Input,
-        requests: &[Request],
     ) -> anyhow::Result<Self> {
         let Found {
             places,
             defaults,
             sharing,
         } = pool::find(pool, task)?;
-        for request in requests.iter().chain([&defaults.first_request()]) {
-            if let Some(reason) = refusal(&places, request)? {
-                bail!("a task could never run: {reason}");
-            }
+        if let Some(reason) = refusal(&places, &defaults.first_request())? {
+            bail!("a task could never run: {reason}");
         }
         Ok(Self {
             places,

@@ -20,7 +20,7 @@ pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
         writeln!(out, "{}", serde_json::to_string_pretty(&runs)?)?;
         return Ok(Exit::Success);
     }
-    if runs.is_empty() {
+    if runs.is_empty() && reader.runs(1)?.is_empty() {
         writeln!(out, "no runs yet")?;
         return Ok(Exit::Success);
     }

@@ -1,6 +1,7 @@
 //! What the arguments mean, one file a command.
 
 mod again;
+mod consuming;
 mod csv;
 mod docs;
 mod find;
@@ -18,6 +19,7 @@ mod show;
 mod sweep;
 mod table;
 mod why;
+mod wishes;
 
 pub use launch::Order;
 pub use sweep::{parameters, print, random_seed};

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use anyhow::bail;
 use packhorse_gpu::mps::{Daemon, Ownership, ServerState, Status};
-use packhorse_gpu::{Config, Device, Driver, Vendor};
+use packhorse_gpu::{Config, Device, Driver, GpuError, Vendor};
 use packhorse_model::Exit;
-use packhorse_runner::{KEPT, mps_folder};
+use packhorse_runner::{KEPT, mps_alone, mps_folder, mps_shared};
 use packhorse_store::Home;
 use serde_json::{Value, json};
 
+use super::pool::driver::{ask, config};
 use super::table::table;
 use crate::args::{MpsArgs, MpsVerb};
 use crate::{complain, wording};
@@ -19,10 +20,10 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// `packhorse mps`
 pub fn mps(args: &MpsArgs) -> anyhow::Result<Exit> {
-    let config = Config::from_env();
+    let config = config()?;
     match &args.verb {
         MpsVerb::Start(which) => start(&config, &gpus(&config, &which.gpus)?),
-        MpsVerb::Stop(which) => stop(&config, &gpus(&config, &which.gpus)?),
+        MpsVerb::Stop(how) => stop(&config, &gpus(&config, &how.which.gpus)?, how.force),
         MpsVerb::Status(how) => status(&config, &gpus(&config, &[])?, how.json),
     }
 }
@@ -37,11 +38,13 @@ struct Gpu {
 /// The GPUs that are meant.
 fn gpus(config: &Config, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
     let home = Home::locate()?;
-    let driver = Driver::detect(config)?;
-    if driver.vendor() == Some(Vendor::Amd) {
+    let (vendor, devices) = ask(config, |config| {
+        let driver = Driver::detect(config)?;
+        Ok::<_, GpuError>((driver.vendor(), driver.devices()?))
+    })??;
+    if vendor == Some(Vendor::Amd) {
         bail!("MPS is NVIDIA's, and these GPUs are AMD's");
     }
-    let devices = driver.devices()?;
     let wanted: Vec<&str> = wanted
         .iter()
         .flat_map(|ids| ids.split(','))
@@ -83,6 +86,8 @@ fn start(config: &Config, gpus: &[Gpu]) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     for gpu in gpus {
+        // A run that ends does not end it meanwhile.
+        let _shared = mps_shared(&gpu.folder)?;
         let daemon = Daemon::start(config, &gpu.folder, &gpu.uuid)?;
         // Runs use it, and leave it alone.
         fs_err::write(gpu.folder.join(KEPT), "")?;
@@ -94,16 +99,54 @@ fn start(config: &Config, gpus: &[Gpu]) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn stop(config: &Config, gpus: &[Gpu]) -> anyhow::Result<Exit> {
+fn stop(config: &Config, gpus: &[Gpu], force: bool) -> anyhow::Result<Exit> {
+    let mut running = Vec::new();
+    let mut used = Vec::new();
     for gpu in gpus {
         let daemon = Daemon::ours(config, &gpu.folder);
-        let _ = fs_err::remove_file(gpu.folder.join(KEPT));
-        if daemon.is_running()? {
-            daemon.quit(FAREWELL)?;
-            complain(&format!("GPU {}: ended", gpu.index));
+        if !daemon.is_running()? {
+            continue;
         }
+        // Held until it is gone: no run can come to it meanwhile.
+        let alone = mps_alone(&gpu.folder)?;
+        if !force && let Some(who) = who_uses(&daemon, alone.is_some()) {
+            used.push(format!("the daemon of GPU {} is in use {who}", gpu.index));
+        }
+        running.push((gpu, daemon, alone));
+    }
+    if !used.is_empty() {
+        bail!(
+            "{}; none was ended\n\
+             hint: `packhorse mps stop` works when they have finished, --gpus names others, \
+             and --force ends it under them",
+            used.join(", ")
+        );
+    }
+    for gpu in gpus {
+        let _ = fs_err::remove_file(gpu.folder.join(KEPT));
+    }
+    for (gpu, daemon, _alone) in running {
+        daemon.quit(FAREWELL)?;
+        complain(&format!("GPU {}: ended", gpu.index));
     }
     Ok(Exit::Success)
+}
+
+/// Who would lose a daemon: runs, or programs that were started by hand.
+fn who_uses(daemon: &Daemon, by_no_run: bool) -> Option<String> {
+    // A server may go between two questions about it, and its clients with it.
+    let servers = daemon.status().map(|status| status.servers);
+    let servers = servers.unwrap_or_default();
+    let clients = servers.iter().flat_map(|server| &server.clients);
+    let clients: Vec<String> = clients.map(ToString::to_string).collect();
+    match (by_no_run, clients.as_slice()) {
+        (true, []) => None,
+        (true, [one]) => Some(format!("by process {one}")),
+        (true, _) => Some(format!("by processes {}", clients.join(", "))),
+        (false, []) => Some("by a run".to_owned()),
+        (false, [one]) => Some(format!("by a run (process {one})")),
+        (false, _) => Some(format!("by a run (processes {})", clients.join(", "))),
+    }
 }
 
 fn process(pid: Option<u32>) -> String {

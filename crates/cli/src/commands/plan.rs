@@ -2,6 +2,8 @@ use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
 use anyhow::bail;
+use packhorse_core::Refusal;
+use packhorse_gpu::SelectError;
 use packhorse_intake::lines::{Lines, Options, Separator};
 use packhorse_model::{Command, DeviceId, Exit, RunId, TaskId};
 use packhorse_runner::{About, Places, submissions};
@@ -111,23 +113,29 @@ fn imagine(args: &PlanArgs, count: usize) -> anyhow::Result<Found> {
     // Without a driver there are none here, and any are as good.
     let mut task = args.task.clone();
     let wanted = task.vram.take();
-    let mut found = match pool::find(&here, &task) {
-        Ok(found) if found.places.about.iter().any(|about| about.memory.0 > 0) => found,
-        _ => {
-            let mut found = pool::find_imagined(&numbered, &task)?;
-            let about = About {
-                memory: args.gpu_memory.unwrap_or_default(),
-                model: "imagined".into(),
-            };
-            if wanted.is_some() && args.gpu_memory.is_none() {
-                bail!(
-                    "--vram needs to know the GPUs' memory, and there is no driver to ask\n\
-                     hint: say how much to imagine with --gpu-memory 24G"
-                );
-            }
-            found.places.about = vec![about; count];
-            found
+    let found = match pool::find(&here, &task) {
+        Ok(found) if found.places.about.iter().any(|about| about.memory.0 > 0) => Some(found),
+        Ok(_) => None,
+        Err(error) if error.is::<SelectError>() => None,
+        // There are some here, or it is not known, and something else is wrong.
+        Err(error) => return Err(error),
+    };
+    let mut found = if let Some(found) = found {
+        found
+    } else {
+        if wanted.is_some() && args.gpu_memory.is_none() {
+            bail!(
+                "--vram needs to know the GPUs' memory, and there is no GPU here to ask for it\n\
+                 hint: say how much to imagine with --gpu-memory 24G"
+            );
         }
+        let mut found = pool::find_imagined(&numbered, &task)?;
+        let about = About {
+            memory: args.gpu_memory.unwrap_or_default(),
+            model: "imagined".into(),
+        };
+        found.places.about = vec![about; count];
+        found
     };
     task.vram = wanted;
     pool::ask_for_memory(&task, &mut found.defaults);
@@ -172,13 +180,30 @@ fn show(plan: &Plan, places: &Places) -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();
     write!(out, "{chart}")?;
     for (task, reason) in &plan.refused {
-        complain(&format!("task {} could never run: {reason}", task.number));
+        let number = task.number;
+        complain(&match skipped(plan, reason) {
+            Some(why) => format!("task {number} would be skipped: {why}"),
+            None => format!("task {number} could never run: {reason}"),
+        });
     }
-    Ok(if plan.refused.is_empty() {
+    Ok(exit(plan))
+}
+
+/// Why a task would be skipped: it comes after one that would not run either.
+fn skipped(plan: &Plan, reason: &Refusal) -> Option<String> {
+    let Refusal::UnknownDependency(first) = reason else {
+        return None;
+    };
+    let would_not_run = plan.refused.iter().any(|(task, _)| task == first);
+    would_not_run.then(|| format!("it comes after task {}, which would not run", first.number))
+}
+
+fn exit(plan: &Plan) -> Exit {
+    if plan.refused.is_empty() {
         Exit::Success
     } else {
         Exit::TasksFailed
-    })
+    }
 }
 
 fn show_json(plan: &Plan, places: &Places, words: &[String]) -> anyhow::Result<Exit> {
@@ -198,16 +223,17 @@ fn show_json(plan: &Plan, places: &Places, words: &[String]) -> anyhow::Result<E
             })
         })
         .collect();
+    let why = |reason: &Refusal| skipped(plan, reason).unwrap_or_else(|| reason.to_string());
     let value = json!({
         "tasks": bars,
         "expected_end_seconds": plan.expected_end().map(seconds),
         "durations_unknown": plan.unknown,
         "refused": plan.refused.iter()
-            .map(|(task, reason)| json!({"task": task.number, "reason": reason.to_string()}))
+            .map(|(task, reason)| json!({"task": task.number, "reason": why(reason)}))
             .collect::<Vec<_>>(),
         "waiting": plan.waiting.iter().map(|task| task.number).collect::<Vec<_>>(),
     });
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", serde_json::to_string_pretty(&value)?)?;
-    Ok(Exit::Success)
+    Ok(exit(plan))
 }

@@ -1,17 +1,21 @@
+pub mod driver;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
 use packhorse_core::Policy;
-use packhorse_gpu::{Config, Device, Driver, Inventory, Member, Selection, Unit, Vendor, resolve};
+use packhorse_gpu::{
+    Config, Device, Driver, GpuError, Inventory, Member, Selection, Unit, Vendor, resolve,
+};
 use packhorse_intake::Vram;
 use packhorse_intake::probe::Probe;
 use packhorse_model::{Bytes, CoreId, GpuRequest, Milli, Models, Request};
 use packhorse_runner::{About, Appetite, Defaults, Ignored, Measure, Mps, Places, Sharing, Signs};
 
 use crate::args::{Ageing, Placing, PoolArgs, TaskArgs};
-use crate::terminal;
+use crate::{complain, dropin, terminal};
 
 /// How long a task waits to count one priority more urgent, if nobody says.
 const AGEING: Duration = Duration::from_hours(1);
@@ -28,13 +32,20 @@ pub struct Found {
 
 /// Where tasks run, and what each needs. Asks the driver if there is one.
 pub fn find(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<Found> {
-    find_by(pool, task, &Config::from_env())
+    find_by(pool, task, &driver::config()?)
 }
 
-/// Whether there is a driver that knows GPUs.
+/// Whether there is a driver that knows GPUs. One that does not answer may: what is
+/// wrong with it is told when the devices are asked for.
 pub fn has_driver() -> bool {
-    let driver = Driver::detect(&Config::from_env());
-    driver.is_ok_and(|driver| matches!(driver.inventory(), Inventory::Devices(_)))
+    let Ok(config) = driver::config() else {
+        return true;
+    };
+    let knows_gpus = |config: &Config| {
+        let driver = Driver::detect(config);
+        driver.is_ok_and(|driver| matches!(driver.inventory(), Inventory::Devices(_)))
+    };
+    driver::ask(&config, knows_gpus).unwrap_or(true)
 }
 
 /// The same on a machine without a driver.
@@ -49,30 +60,58 @@ pub fn find_imagined(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<Found> 
 
 /// Has tasks ask for this much memory.
 pub fn ask_for_memory(task: &TaskArgs, defaults: &mut Defaults) {
-    defaults.appetite = appetite(task.vram);
+    defaults.appetite = appetite(task);
     if task.vram.is_some() && task.gpus_per_task.is_none() {
         defaults.request.gpus = GpuRequest::Share(Milli(0));
     }
 }
 
-fn appetite(vram: Option<Vram>) -> Appetite {
-    match vram {
+fn appetite(task: &TaskArgs) -> Appetite {
+    match task.vram {
         None => Appetite::Uncounted,
+        Some(Vram::Bytes(bytes)) if task.probe.is_some() => Appetite::Bounded(bytes),
         Some(Vram::Bytes(bytes)) => Appetite::Given(bytes),
         Some(Vram::Auto) => Appetite::Learned,
     }
 }
 
+/// Whether there is anything that would be asked for in vain.
+fn check(pool: &PoolArgs, task: &TaskArgs) -> anyhow::Result<()> {
+    if task.vram.is_some() && task.gpus_per_task == Some(GpuRequest::None) {
+        bail!(
+            "--vram is for tasks on GPUs, and -g 0 says that they use none\n\
+             hint: leave out one of the two"
+        );
+    }
+    if pool.thread_percentage.is_none() {
+        return Ok(());
+    }
+    match pool.mps {
+        Some(true) => {}
+        // It was said, or there is none: what is meant for it does no harm.
+        Some(false) => complain(
+            "warning: --thread-percentage has no effect, since GPUs are shared without MPS",
+        ),
+        None => bail!(
+            "--thread-percentage has no effect without MPS\n\
+             hint: add --mps, or leave it out"
+        ),
+    }
+    Ok(())
+}
+
 fn find_by(pool: &PoolArgs, task: &TaskArgs, config: &Config) -> anyhow::Result<Found> {
+    check(pool, task)?;
     let chosen = match pool.slots {
         Some(_) => Chosen::default(),
+        None if pool.as_written => Chosen::as_written(&pool.gpus),
         None if task.gpus_per_task == Some(GpuRequest::None) => {
             bail!(
                 "tasks that need no GPU need another limit\n\
                  hint: say how many run at a time with --slots N"
             );
         }
-        None => choose(&pool.gpus, config)?,
+        None => choose(&pool.gpus, without_driver(task), config)?,
     };
     let gpus = match (task.gpus_per_task, pool.slots) {
         // Memory alone decides how many share a device.
@@ -87,9 +126,6 @@ fn find_by(pool: &PoolArgs, task: &TaskArgs, config: &Config) -> anyhow::Result<
     if task.vram.is_some() {
         chosen.check_memory()?;
     }
-    if task.probe.is_some() && task.vram != Some(Vram::Auto) {
-        bail!("--probe measures what is not known, so it needs --vram auto");
-    }
     let defaults = Defaults {
         request: Request {
             gpus,
@@ -102,7 +138,7 @@ fn find_by(pool: &PoolArgs, task: &TaskArgs, config: &Config) -> anyhow::Result<
             ram: task.ram.unwrap_or_default(),
             ..Request::default()
         },
-        appetite: appetite(task.vram),
+        appetite: appetite(task),
         signature: task.signature.as_deref().map(Arc::from),
         probe: task
             .probe
@@ -117,7 +153,8 @@ fn find_by(pool: &PoolArgs, task: &TaskArgs, config: &Config) -> anyhow::Result<
         driver: chosen.driver,
         ignored: pool.ignore_process.iter().map(|who| ignored(who)).collect(),
         signs: signs()?,
-        leases: (!pool.no_leases && pool.slots.is_none()).then(packhorse_leases::folder),
+        leases: (!pool.no_leases && !pool.as_written && pool.slots.is_none())
+            .then(packhorse_leases::folder),
         mps: (pool.mps == Some(true)).then_some(Mps {
             threads: pool.thread_percentage,
         }),
@@ -161,6 +198,14 @@ struct Chosen {
 }
 
 impl Chosen {
+    /// Whatever these ids are: nobody is asked.
+    fn as_written(ids: &[String]) -> Self {
+        Self {
+            units: ids.iter().map(|id| dropin::unit(id)).collect(),
+            ..Self::default()
+        }
+    }
+
     fn check_memory(&self) -> anyhow::Result<()> {
         if self.driver.is_none() {
             bail!(
@@ -182,30 +227,91 @@ impl Chosen {
     }
 }
 
-fn choose(wanted: &[String], config: &Config) -> anyhow::Result<Chosen> {
+/// Whether ids may be handed out although the driver does not answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WithoutDriver {
+    Possible,
+    Impossible,
+}
+
+/// What tasks ask for that nobody but the driver knows.
+fn without_driver(task: &TaskArgs) -> WithoutDriver {
+    if task.vram.is_none() && task.gpu_model.is_none() {
+        WithoutDriver::Possible
+    } else {
+        WithoutDriver::Impossible
+    }
+}
+
+fn choose(
+    wanted: &[String],
+    without_driver: WithoutDriver,
+    config: &Config,
+) -> anyhow::Result<Chosen> {
     let selection = if wanted.is_empty() {
         Selection::parse(&["all".to_owned()])?
     } else {
         Selection::parse(wanted)?
     };
-    let driver = Driver::detect(config)?;
-    let vendor = driver.vendor().unwrap_or(Vendor::Nvidia);
+    let known = match driver::ask(config, know) {
+        Err(silent @ GpuError::Silent { .. })
+            if without_driver == WithoutDriver::Possible
+                && matches!(selection, Selection::Groups(_)) =>
+        {
+            complain(&format!(
+                "warning: the GPUs are used as they were named, without a look at them: {}",
+                silent.to_string().lines().next().unwrap_or_default()
+            ));
+            Known::nothing()
+        }
+        answer => answer??,
+    };
+    let vendor = known.driver.vendor().unwrap_or(Vendor::Nvidia);
     let visible = vendor
         .visible_variables()
         .iter()
         .find_map(|name| std::env::var(name).ok());
-    let inventory = driver.inventory();
-    let units = resolve(&selection, &inventory, visible.as_deref())?;
-    let about = if matches!(inventory, Inventory::Devices(_)) {
-        let devices = driver.devices()?;
-        units.iter().map(|unit| about(unit, &devices)).collect()
-    } else {
-        Vec::new()
-    };
+    let units = resolve(&selection, &known.inventory, visible.as_deref())?;
+    let devices = known.devices.as_deref();
+    let about = devices.map(|devices| units.iter().map(|unit| about(unit, devices)).collect());
     Ok(Chosen {
+        about: about.unwrap_or_default(),
         units,
-        about,
-        driver: matches!(inventory, Inventory::Devices(_)).then_some(driver),
+        driver: devices.is_some().then_some(known.driver),
+    })
+}
+
+/// What the driver tells.
+struct Known {
+    driver: Driver,
+    inventory: Inventory,
+    /// If it knows devices, those with all that can be read of them.
+    devices: Option<Vec<Device>>,
+}
+
+impl Known {
+    /// As where there is no driver.
+    fn nothing() -> Self {
+        Self {
+            driver: Driver::None,
+            inventory: Inventory::NoDriver,
+            devices: None,
+        }
+    }
+}
+
+/// Asks the driver all there is to know before a run.
+fn know(config: &Config) -> Result<Known, GpuError> {
+    let driver = Driver::detect(config)?;
+    let inventory = driver.inventory();
+    let devices = match inventory {
+        Inventory::Devices(_) => Some(driver.devices()?),
+        Inventory::Broken(_) | Inventory::NoDriver => None,
+    };
+    Ok(Known {
+        driver,
+        inventory,
+        devices,
     })
 }
 
@@ -247,19 +353,21 @@ fn of_member(member: &Member, devices: &[Device]) -> About {
 
 /// The models whose names contain one of these.
 fn models(about: &[About], names: &str) -> anyhow::Result<Models> {
-    let known = packhorse_runner::models(about);
     let found = packhorse_runner::models_named(about, names);
     if found == Models(0) {
-        bail!(
-            "no GPU here is called `{names}`\nhint: there {}",
-            match known.as_slice() {
-                [] => "is no driver to ask".to_owned(),
-                [one] => format!("is {one}"),
-                many => format!("are {}", many.join(", ")),
-            }
-        );
+        bail!(unknown_model(about, names));
     }
     Ok(found)
+}
+
+/// That none of these models is here, and which are.
+pub fn unknown_model(about: &[About], names: &str) -> String {
+    let here = match packhorse_runner::models(about).as_slice() {
+        [] => "is no driver to ask".to_owned(),
+        [one] => format!("is {one}"),
+        many => format!("are {}", many.join(", ")),
+    };
+    format!("no GPU here is called `{names}`\nhint: there {here}")
 }
 
 fn ignored(who: &str) -> Ignored {

@@ -31,7 +31,7 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
         ..TaskArgs::default()
     };
     let input = Input::One(Command::Words(words));
-    let mut order = Order::new(&args.pool, &task, Output::Log, input, &[])?;
+    let mut order = Order::new(&args.pool, &task, Output::Log, input)?;
     order.defaults.appetite = Appetite::Measured;
     order.defaults.request.gpus = GpuRequest::Share(Milli(0));
     order.defaults.signature = task.signature.as_deref().map(Arc::from);

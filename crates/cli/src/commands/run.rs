@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use fs_err::File;
 use packhorse_gpu::looks_like_gpu_list;
-use packhorse_intake::Vram;
 use packhorse_intake::lines::{Lines, Separator};
-use packhorse_model::{Command, Exit, MemoryRequest, Request};
+use packhorse_model::{Command, Exit};
 use packhorse_runner::{Input, Source};
 
 use super::Order;
 use super::launch::{output, reporter};
+use super::wishes::Wishes;
 use crate::args::RunArgs;
 use crate::saved::{Saved, SavedFile};
 use crate::{complain, terminal, wording};
@@ -20,12 +20,7 @@ use crate::{complain, terminal, wording};
 /// `packhorse run`
 pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
     give_back_files(&mut args.pool.gpus, &mut args.files);
-    let defaults = Request {
-        gpus: args.task.gpus_per_task.unwrap_or_default(),
-        cores: args.task.cores.unwrap_or(0),
-        ..Request::default()
-    };
-    let mut requests = Vec::new();
+    let mut wishes = Wishes::default();
     let mut saved = Saved::new(&args.pool, &args.task, None);
     saved.null = args.null;
     if !args.command.is_empty() && args.task.probe.is_some() {
@@ -41,7 +36,7 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
             Separator::Newline
         };
         let mut sources = open(&args.files)?;
-        check(&mut sources, separator, &defaults, &mut requests)?;
+        check(&mut sources, separator, &mut wishes)?;
         saved.files = remember(&sources);
         Input::Lines {
             sources,
@@ -52,13 +47,8 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
         let words = args.command.into_iter().map(OsStringExt::into_vec);
         Input::One(Command::Words(words.collect()))
     };
-    let order = Order::new(
-        &args.pool,
-        &args.task,
-        output(&args.output),
-        input,
-        &requests,
-    )?;
+    let order = Order::new(&args.pool, &args.task, output(&args.output), input)?;
+    wishes.check(&order.places, &order.defaults)?;
     let mut reporter = reporter(&args.output, &order.input);
     order.launch(&saved, &mut *reporter)
 }
@@ -112,8 +102,7 @@ pub fn open(files: &[PathBuf]) -> anyhow::Result<VecDeque<Source>> {
 fn check(
     sources: &mut VecDeque<Source>,
     separator: Separator,
-    defaults: &Request,
-    requests: &mut Vec<Request>,
+    wishes: &mut Wishes,
 ) -> anyhow::Result<()> {
     let mut lines = Lines::new(separator);
     let mut buffer = vec![0; 64 * 1024];
@@ -132,7 +121,7 @@ fn check(
             }
             for entry in &mut lines {
                 match entry {
-                    Ok(entry) => note(&entry.options, defaults, requests),
+                    Ok(entry) => wishes.note(&source.name, entry.line, &entry.options),
                     Err(error) => mistakes.push(error.render(&source.name, terminal::colour())),
                 }
             }
@@ -159,30 +148,4 @@ fn check(
 fn remember(sources: &VecDeque<Source>) -> Vec<SavedFile> {
     let files = sources.iter().map(|source| SavedFile::of(&source.file));
     files.collect::<Option<Vec<_>>>().unwrap_or_default()
-}
-
-/// Keeps each different request once, to see whether it can be met at all.
-fn note(
-    options: &packhorse_intake::lines::Options,
-    defaults: &Request,
-    requests: &mut Vec<Request>,
-) {
-    let memory = match options.vram {
-        Some(Vram::Bytes(bytes)) => MemoryRequest::Bytes(bytes),
-        _ => MemoryRequest::Uncounted,
-    };
-    let request = Request {
-        gpus: options.gpus.unwrap_or(defaults.gpus),
-        memory,
-        cores: options.cores.unwrap_or(defaults.cores),
-        cpu: options.cpu.unwrap_or(defaults.cpu),
-        ram: options.ram.unwrap_or(defaults.ram),
-        ..defaults.clone()
-    };
-    if request == *defaults {
-        return;
-    }
-    if !requests.contains(&request) {
-        requests.push(request);
-    }
 }

@@ -93,7 +93,7 @@ pub fn print(sweep: &Sweep, separator: Separator) -> anyhow::Result<Exit> {
 fn run(args: &SweepArgs, saved: SavedSweep, sweep: Sweep) -> anyhow::Result<Exit> {
     let sweep = Rc::new(sweep);
     let input = generated(Rc::clone(&sweep))?;
-    let mut order = Order::new(&args.pool, &args.task, output(&args.output), input, &[])?;
+    let mut order = Order::new(&args.pool, &args.task, output(&args.output), input)?;
     order.parameters = Some(told(sweep));
     let saved = Saved::new(&args.pool, &args.task, Some(saved));
     let mut reporter = reporter(&args.output, &order.input);

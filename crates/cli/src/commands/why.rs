@@ -1,9 +1,8 @@
 use std::io::Write as _;
 
-use anyhow::Context as _;
 use packhorse_model::Exit;
 use packhorse_runner::ask_why;
-use packhorse_store::{Home, Reader};
+use packhorse_store::{Home, Reader, Run};
 
 use super::find;
 use crate::args::WhyArgs;
@@ -28,8 +27,7 @@ pub fn why(args: &WhyArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     if running {
-        let answer = ask_why(&home.run_dir(id.run), id)
-            .with_context(|| format!("run {} does not answer", run.id))?;
+        let answer = ask_why(&home.run_dir(id.run), id).map_err(|error| silent(&run, &error))?;
         writeln!(out, "{answer}")?;
     } else {
         writeln!(
@@ -40,4 +38,27 @@ pub fn why(args: &WhyArgs) -> anyhow::Result<Exit> {
         )?;
     }
     Ok(Exit::Success)
+}
+
+/// What a person can do about a run that does not answer.
+fn silent(run: &Run, error: &std::io::Error) -> anyhow::Error {
+    let Run { id, pid, .. } = run;
+    let hint = if is_stopped(*pid) {
+        format!(
+            "its process {pid} is stopped; `fg` in its terminal or `kill -CONT {pid}` lets it go on"
+        )
+    } else {
+        format!(
+            "try again, or see what its process {pid} does; `packhorse show {id}` tells what it has stored"
+        )
+    };
+    anyhow::anyhow!("cannot ask run {id}: {error}\nhint: {hint}")
+}
+
+/// Whether a process was stopped, as by Ctrl-Z.
+fn is_stopped(pid: u32) -> bool {
+    let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the name, which is in brackets.
+    let state = stat.rsplit(')').next().unwrap_or_default();
+    state.trim_start().starts_with(['T', 't'])
 }

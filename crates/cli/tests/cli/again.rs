@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::machine::Machine;
 use crate::support::{Done, Running, World, finish, is_alive, receive, release};
 
 /// A finished run on one slot of these commands.
@@ -523,4 +524,90 @@ fn a_database_of_a_newer_version_is_refused() {
         );
     }
     assert!(!world.work().join("out").exists());
+}
+
+/// Interrupts a run with these options while its first task runs: `echo` is left.
+fn interrupted_on(machine: &Machine, options: &[&str]) {
+    let gate = machine.world.gate("gate");
+    let first = "test -e over || read x < gate";
+    machine
+        .world
+        .write("tasks", format!("{first}\necho 2 >> out"));
+    let mut running = machine.start(&[&["run", "--max-per-gpu", "1", "tasks"], options].concat());
+    running.wait_for("1.1 started");
+    running.signal(Signal::INT);
+    running.wait_for("stopping");
+    gate.pass(1);
+    let done = running.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    // If that was only its probe, it is left as well.
+    machine.world.write("over", "");
+}
+
+#[test]
+fn in_slots_what_was_said_of_gpus_is_left_aside() {
+    for options in [
+        &["-g", "0.5"][..],
+        &["--gpu-model", "Fake"],
+        &["--vram", "20G"],
+        &["--vram", "auto", "--probe", "{} || true"],
+        &["--mps", "--thread-percentage", "50", "-g", "0.5"],
+        &["--mps=false", "--thread-percentage", "50"],
+        &["--ignore-process", "Xorg", "--place", "spread"],
+    ] {
+        let machine = Machine::new(1);
+        interrupted_on(&machine, options);
+        let done = machine.packhorse(&["resume", "--slots", "2"]);
+        assert_eq!(done.code, 0, "{options:?}: {done:?}");
+        assert_eq!(machine.world.read("out"), "2\n", "{options:?}: {done:?}");
+        assert!(!done.stderr.contains("--thread"), "{options:?}: {done:?}");
+        let counted = options.contains(&"--vram");
+        let word = done.stderr.contains("--vram");
+        assert_eq!(word, counted, "{options:?}: {done:?}");
+        if counted {
+            assert!(done.stderr.contains("nobody counts GPU memory"), "{done:?}");
+        }
+    }
+}
+
+#[test]
+fn on_gpus_it_is_left_aside_that_tasks_needed_none() {
+    let machine = Machine::new(1);
+    interrupted_on(&machine, &["--slots", "1", "-g", "0"]);
+    let done = machine.packhorse(&["resume", "--gpus", "0"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("1.2 started on GPU 0"), "{done:?}");
+}
+
+#[test]
+fn no_runs_are_asked_for_is_not_that_there_are_none() {
+    let world = World::new();
+    assert_eq!(world.packhorse(["ls", "-n", "0"]).stdout, "no runs yet\n");
+    run(&world, "true\n");
+    let list = world.packhorse(["ls", "-n", "0"]).stdout;
+    assert!(list.starts_with("RUN"), "{list}");
+    assert_eq!(list.lines().count(), 1, "{list}");
+}
+
+#[test]
+fn why_says_that_a_run_does_not_answer_and_what_to_try() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let mut running = world.start(["run", "--slots", "1"]);
+    running.send("read x < gate\n");
+    running.wait_for("1.1 started");
+    running.signal(Signal::STOP);
+    let stopped = rustix::process::WaitOptions::UNTRACED;
+    rustix::process::waitpid(Some(running.pid()), stopped).unwrap();
+    let done = world.packhorse(["why", "1.1"]);
+    running.signal(Signal::CONT);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(
+        done.stderr.contains("run 1: it did not answer in 5 s"),
+        "{done:?}"
+    );
+    let hint = format!("kill -CONT {}", running.pid().as_raw_nonzero());
+    assert!(done.stderr.contains(&hint), "{done:?}");
+    gate.pass(1);
+    assert_eq!(running.finish().code, 0);
 }

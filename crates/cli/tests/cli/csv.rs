@@ -311,6 +311,135 @@ fn rows_that_could_not_be_consumed_before_a_kill_are_by_the_next_session() {
     assert_eq!(world.read("tasks.csv"), header);
 }
 
+/// Sees every time that the table is replaced.
+struct Replaced(rustix::fd::OwnedFd);
+
+impl Replaced {
+    fn watch(world: &World) -> Self {
+        use rustix::fs::inotify;
+        let watch = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        // Where the new file came from as well: of equal events in a row the
+        // kernel shows one.
+        inotify::add_watch(&watch, world.work(), inotify::WatchFlags::MOVE).unwrap();
+        Self(watch)
+    }
+
+    /// How often it has been, after waiting until it was at least so often.
+    fn count(&self, least: u32) -> u32 {
+        let mut count = 0;
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 1024];
+        let mut events = rustix::fs::inotify::Reader::new(&self.0, &mut buffer);
+        loop {
+            if count == least {
+                rustix::io::ioctl_fionbio(&self.0, true).unwrap();
+            }
+            match events.next() {
+                Ok(event) => {
+                    let is_table = event.file_name().is_some_and(|name| name == c"tasks.csv");
+                    count += u32::from(is_table);
+                }
+                Err(_) => return count,
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_is_replaced_about_once_a_second_however_many_rows_are_done() {
+    let world = world("exit 0\n");
+    let many: Vec<(u32, i32)> = (1..=200).map(|epochs| (epochs, 1)).collect();
+    world.write("tasks.csv", rows(&many));
+    let replaced = Replaced::watch(&world);
+    let began = std::time::Instant::now();
+    let done = one_by_one(&world, &["--consume"]);
+    let most = 2 + began.elapsed().as_secs();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(world.read("tasks.csv"), HEADER);
+    let count = u64::from(replaced.count(1));
+    assert!((1..=most).contains(&count), "{count} times, not {most}");
+}
+
+#[test]
+fn a_row_that_is_done_does_not_wait_for_the_next_to_be() {
+    let world = world(GATED);
+    let gate = world.gate("gate");
+    world.write("tasks.csv", rows(&[(1, 1), (2, 2), (3, 3)]));
+    let replaced = Replaced::watch(&world);
+    let mut running = world.start(["csv", "tasks.csv", "--slots=1", "--consume"]);
+    gate.pass(2);
+    running.wait_for("1.3 started");
+    // The first at once, the second a little later, while the third goes on.
+    assert_eq!(replaced.count(2), 2);
+    assert_eq!(world.read("tasks.csv"), rows(&[(3, 3)]));
+    gate.pass(1);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn rows_that_are_done_are_taken_out_when_the_run_is_stopped() {
+    let world = world(GATED);
+    let gate = world.gate("gate");
+    world.write("tasks.csv", rows(&[(1, 1), (2, 2), (3, 3)]));
+    let mut running = world.start(["csv", "tasks.csv", "--slots=1", "--consume"]);
+    gate.pass(2);
+    running.wait_for("1.3 started");
+    running.signal(Signal::INT);
+    running.signal(Signal::TERM);
+    let done = running.finish();
+    assert_ne!(done.code, 0, "{done:?}");
+    assert_eq!(world.read("tasks.csv"), rows(&[(3, 3)]));
+}
+
+#[test]
+fn rows_that_could_not_be_consumed_before_a_kill_are_by_the_next_run_of_the_file() {
+    let world = world(GATED);
+    let gate = world.gate("gate");
+    let file = world.write("tasks.csv", rows(&[(1, 1), (2, 2), (3, 3)]));
+    let mut running = world.start(["csv", "tasks.csv", "--slots=1", "--consume"]);
+    let lock = File::open(file).unwrap();
+    lock.lock().unwrap();
+    gate.pass(2);
+    running.wait_for("1.3 started");
+    running.signal(Signal::KILL);
+    assert_eq!(running.finish().code, 137);
+    drop(lock);
+    assert_eq!(world.read("tasks.csv"), rows(&[(1, 1), (2, 2), (3, 3)]));
+    // What is left of the killed run waits at the gate too.
+    gate.pass(4);
+    let done = one_by_one(&world, &["--consume"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stderr.contains("2 rows that run 1 has"), "{done:?}");
+    assert!(done.stdout.contains("--epochs=3"), "{done:?}");
+    assert!(!done.stdout.contains("2.2 "), "{done:?}");
+    assert_eq!(world.read("tasks.csv"), HEADER);
+    // They went out once: the same rows again are for another run.
+    world.write("tasks.csv", rows(&[(1, 1)]));
+    gate.pass(1);
+    let done = one_by_one(&world, &["--consume"]);
+    assert!(done.stdout.contains("3.1 succeeded"), "{done:?}");
+}
+
+#[test]
+fn rows_that_stayed_at_the_end_go_out_though_nothing_is_left_to_resume() {
+    let world = world(NOTE);
+    let file = world.write("tasks.csv", rows(&[(1, 1), (2, 2)]));
+    let lock = File::open(file).unwrap();
+    lock.lock().unwrap();
+    let done = one_by_one(&world, &["--consume"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("finished rows stay in"), "{done:?}");
+    assert_eq!(world.read("tasks.csv"), rows(&[(1, 1), (2, 2)]));
+    drop(lock);
+    fs_err::create_dir(world.work().join("elsewhere")).unwrap();
+    let mut command = world.command(["resume"]);
+    command.current_dir(world.work().join("elsewhere"));
+    let done = finish(command);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stderr.contains("nothing to do"), "{done:?}");
+    assert_eq!(world.read("tasks.csv"), HEADER);
+}
+
 #[test]
 fn a_consumed_row_that_was_put_back_for_another_run_stays() {
     let world = world(GATED);
@@ -632,6 +761,21 @@ fn what_a_killed_run_left_is_run_in_the_order_of_the_batches() {
         "code --epochs=2 --id=20\ncode --epochs=1 --id=21\ncode --epochs=4 --id=22\n\
          code --epochs=3 --id=23\nother --epochs=5 --id=24\n"
     );
+}
+
+#[test]
+fn a_row_that_could_never_run_starts_nothing() {
+    let machine = machine(1, "--peak 1G");
+    let header = HEADER.trim_end();
+    let rows = "code,sh,train.sh,1,1,2G\ncode,sh,train.sh,1,1,40G\n";
+    machine
+        .world
+        .write("tasks.csv", format!("{header},Memory\n{rows}"));
+    let done = under_mps(&machine, &[]);
+    assert_eq!(done.code, 2, "{done:?}");
+    let place = "tasks.csv:3: this task could never run: it needs 40.0 GiB";
+    assert!(done.stderr.contains(place), "{done:?}");
+    assert_eq!(machine.world.read("out"), "");
 }
 
 #[test]

@@ -8,6 +8,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
+use rustix::process::Signal;
+
+use crate::machine::Machine;
 use crate::support::{Done, Running, World, finish, finish_with};
 
 const SCHEDULER: &str = "simple_gpu_scheduler";
@@ -417,4 +420,67 @@ fn both_refuse_a_template_that_makes_no_sense() {
             assert_eq!(done.stdout, "", "{template}");
         }
     }
+}
+
+/// A machine with one GPU, and on it a run under the original's name on other ids:
+/// it was interrupted while it ran a command on each of them, and these are left.
+fn interrupted(gpus: &[&str], left: &str) -> Machine {
+    let machine = Machine::new(1);
+    let world = &machine.world;
+    let gate = world.gate("first");
+    let link = ours(world, SCHEDULER, &[]).get_program().to_owned();
+    // What the original does not say goes to standard error.
+    let script = "exec \"$0\" --gpus \"$@\" 2>&1";
+    let mut command = world.program("sh", ["-c", script]);
+    command.arg(link).args(gpus);
+    for (name, value) in machine.command(&[]).get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let mut running = Running::start(command);
+    for _ in gpus {
+        running.send("read x < first\n");
+        running.wait_for("Processing");
+    }
+    running.send(left);
+    running.signal(Signal::INT);
+    running.wait_for("stopping");
+    running.end_input();
+    gate.pass(gpus.len());
+    let done = running.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    machine
+}
+
+#[test]
+fn what_was_interrupted_is_resumed_on_the_same_ids_whatever_the_driver_knows() {
+    for gpus in [&["0", "0"][..], &["7"], &["0,1", "2,3"]] {
+        let left = "echo $CUDA_VISIBLE_DEVICES >> out\n".repeat(2);
+        let machine = interrupted(gpus, &left);
+        let done = machine.packhorse(&["resume"]);
+        assert_eq!(done.code, 0, "{gpus:?}: {done:?}");
+        let out = machine.world.read("out");
+        assert_eq!(out.lines().count(), 2, "{gpus:?}: {out}");
+        assert!(out.lines().all(|id| gpus.contains(&id)), "{gpus:?}: {out}");
+    }
+}
+
+#[test]
+fn an_id_named_twice_takes_two_commands_at_a_time_in_a_later_session() {
+    let machine = interrupted(&["7", "7"], &"read x < gate\n".repeat(2));
+    let gate = machine.world.gate("gate");
+    let mut running = machine.start(&["resume"]);
+    running.wait_for("started on GPU 7");
+    running.wait_for("started on GPU 7");
+    gate.pass(2);
+    assert_eq!(running.finish().code, 0);
+}
+
+#[test]
+fn a_later_session_on_other_ids_asks_the_driver() {
+    let machine = interrupted(&["7"], "true\n");
+    let done = machine.packhorse(&["resume", "--gpus", "7"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(done.stderr.contains("there is no GPU `7`"), "{done:?}");
+    let done = machine.packhorse(&["resume", "--gpus", "0"]);
+    assert_eq!(done.code, 0, "{done:?}");
 }

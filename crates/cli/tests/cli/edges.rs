@@ -450,3 +450,45 @@ fn programs_that_move_on_the_path_are_found_again() {
         done.stdout
     );
 }
+
+#[test]
+fn numbers_that_are_none_are_refused() {
+    let world = World::new();
+    for (option, value, wanted) in [
+        ("--thread-percentage", "nan", "not a number from 0 to 100"),
+        ("--thread-percentage", "inf", "not a number from 0 to 100"),
+        (
+            "--ignore-process",
+            "uid:ada",
+            "`ada` is not the number of a user",
+        ),
+        ("--ignore-process", "uid:", "not the number of a user"),
+        (
+            "--ignore-process",
+            "pid:x",
+            "`x` is not the number of a process",
+        ),
+        (
+            "--ignore-process",
+            "99999999999",
+            "not the number of a process",
+        ),
+        ("--ignore-process", "", "it names nobody"),
+    ] {
+        let done = world.packhorse(["run", "--gpus", "0", "--mps", option, value, "--", "true"]);
+        assert_eq!(done.code, 2, "{option} {value}: {done:?}");
+        assert!(done.stderr.contains(wanted), "{option} {value}: {done:?}");
+    }
+    // Beyond its bounds it is taken for these, and a program may be called anything.
+    for (option, value) in [
+        ("--thread-percentage", "-3"),
+        ("--thread-percentage", "50%"),
+        ("--ignore-process", "uid:0"),
+        ("--ignore-process", "pid:1"),
+        ("--ignore-process", "1"),
+        ("--ignore-process", "a:b"),
+    ] {
+        let done = world.packhorse(["run", "--gpus", "0", "--mps", option, value, "--", "true"]);
+        assert_eq!(done.code, 0, "{option} {value}: {done:?}");
+    }
+}

@@ -152,13 +152,108 @@ fn the_persons_own_probe_runs_first_and_once_for_each_shape() {
 }
 
 #[test]
+fn one_of_a_shape_is_measured_while_those_like_it_wait_and_others_do_not() {
+    let machine = Machine::new(2);
+    let task = taking("--peak 4G");
+    machine.world.write(
+        "tasks",
+        format!("#packhorse signature=one\n{task}\n").repeat(2)
+            + &format!("#packhorse signature=other\n{task}\n"),
+    );
+    let probe = "{} --hold-until-exists gate";
+    let mut running = machine.start(&["run", "--vram", "auto", "--probe", probe, "tasks"]);
+    running.wait_for("1.1 started on GPU ");
+    let why = machine.packhorse(&["why", "1.2"]).stdout;
+    assert_eq!(why, "1.2 waits until one like it has been measured\n");
+    running.wait_for("1.3 started on GPU ");
+    machine.world.write("gate", "");
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn if_a_probe_fails_the_next_of_its_shape_is_measured() {
+    let machine = Machine::new(2);
+    let task = taking("--peak 4G --hold 200ms");
+    machine.world.write("tasks", format!("{task}\n").repeat(3));
+    let probe = "if mkdir first; then exit 1; fi; {}";
+    let done = machine.packhorse(&["run", "--vram", "auto", "--probe", probe, "tasks"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(done.stdout.matches("(probe)").count(), 2, "{}", done.stdout);
+    assert!(
+        done.stdout.contains("1.2 probe: measured: 4.0 GiB"),
+        "{}",
+        done.stdout
+    );
+}
+
+#[test]
+fn the_most_urgent_of_a_shape_is_the_one_that_is_measured() {
+    let machine = Machine::new(2);
+    let task = taking("--peak 4G --hold 200ms");
+    machine.world.write(
+        "tasks",
+        format!("#packhorse priority=1\n{task}\n{task}\n{task}\n"),
+    );
+    let done = machine.packhorse(&["run", "--vram", "auto", "--probe", "{}", "tasks"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(done.stdout.matches("(probe)").count(), 1, "{}", done.stdout);
+    assert!(done.stdout.contains("1.2 probe: measured"), "{done:?}");
+}
+
+#[test]
+fn probes_share_a_gpu_if_somebody_said_how_much_they_take_at_most() {
+    let machine = Machine::new(1);
+    let task = taking("--peak 4G");
+    let line = |kind: &str| format!("#packhorse signature={kind}\n{task}\n");
+    machine
+        .world
+        .write("tasks", ["a", "b", "c"].map(line).concat());
+    let probe = "{} --hold-until-exists gate";
+    let mut running = machine.start(&["run", "--vram", "9G", "--probe", probe, "tasks"]);
+    running.wait_for("1.1 started on GPU 0 (probe)");
+    running.wait_for("1.2 started on GPU 0 (probe)");
+    let why = machine.packhorse(&["why", "1.3"]).stdout;
+    assert!(why.contains("waits for 9.0 GiB"), "{why}");
+    machine.world.write("gate", "");
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn what_a_task_gets_is_what_was_seen_on_the_models_it_may_run_on() {
+    let machine = Machine::new(2);
+    machine.state.change(1, |device| {
+        device.memory_total = 80 * GIB;
+        device.name = "NVIDIA Fake 80GB".to_owned();
+    });
+    let run = |gpu: &str, peak: &str| {
+        let task = taking(&format!("--peak {peak} --hold 200ms"));
+        machine.world.write("tasks", task);
+        let words = ["run", "tasks", "--vram=auto", "--signature=s", "--gpus"];
+        let done = machine.packhorse(&[&words[..], &[gpu]].concat());
+        assert_eq!(done.code, 0, "{done:?}");
+    };
+    run("0", "5G");
+    run("1", "20G");
+    // Two fit beside each other by what was seen on this model.
+    let task = holding("5G", "gate");
+    machine.world.write("tasks", format!("{task}\n").repeat(2));
+    let words = ["run", "tasks", "--vram=auto", "--signature=s"];
+    let mut running = machine.start(&[&words[..], &["--gpu-model", "24GB"]].concat());
+    running.wait_for("3.2 started on GPU 0");
+    machine.world.write("gate", "");
+    assert_eq!(running.finish().code, 0);
+}
+
+#[test]
 fn one_that_runs_out_of_memory_gets_more_then_a_gpu_to_itself_then_a_larger_one() {
     let machine = Machine::new(2);
     machine.state.change(1, |device| {
         device.memory_total = 80 * GIB;
         device.name = "NVIDIA Fake 80GB".to_owned();
     });
-    let task = taking("--peak 40G --steps 20 --step-time 20ms");
+    let task = taking("--peak 40G --steps 20 --step-time 20ms --hold 300ms");
     machine.world.write("tasks", &task);
     let words = [
         "run",
@@ -275,6 +370,33 @@ fn the_victim_of_a_neighbour_runs_again_without_using_up_its_retries() {
 }
 
 #[test]
+fn after_16_times_another_ones_doing_is_as_good_as_its_own() {
+    let machine = Machine::new(1);
+    let mut running = machine.start(&["run", "--retries", "1"]);
+    let greedy = holding("5G", "end");
+    running.send(format!("#packhorse vram=1G\n{greedy}\n"));
+    running.wait_for("1.1 started");
+    // Until it is seen to have outgrown its promise.
+    loop {
+        let gpus = machine.packhorse(&["gpus", "--json"]);
+        let gpus: serde_json::Value = serde_json::from_str(&gpus.stdout).unwrap();
+        if gpus[0]["held_by"][0]["memory"].as_u64() >= Some(5 * GIB) {
+            break;
+        }
+    }
+    let victim = "echo x >> tries; echo CUDA out of memory; exit 1";
+    running.send(format!("#packhorse vram=1G\n{victim}\n"));
+    running.wait_for("1.2 failed");
+    machine.world.write("end", "");
+    let done = running.finish();
+    assert_eq!(done.code, 1, "{done:?}");
+    let spared = done.stdout.matches("no retry is used up").count();
+    assert_eq!(spared, 16, "{}", done.stdout);
+    // The first, 16 for nothing, and its own retry.
+    assert_eq!(machine.world.read("tries").lines().count(), 18);
+}
+
+#[test]
 fn a_gpu_is_free_only_when_the_driver_shows_the_memory_gone() {
     let machine = Machine::new(1);
     machine.state.linger(0);
@@ -377,6 +499,57 @@ fn tasks_go_only_to_gpus_of_the_model_they_ask_for() {
     let done = machine.packhorse(&["run", "tasks"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(machine.world.read("seen2"), "1\n");
+}
+
+#[test]
+fn a_wish_in_a_file_that_no_gpu_here_can_meet_starts_nothing() {
+    let machine = Machine::new(2);
+    machine.state.change(1, |device| {
+        device.name = "NVIDIA H100 80GB".to_owned();
+        device.memory_total = 80 * GIB;
+    });
+    let before = "touch out\n";
+    for (wish, words) in [
+        ("model=V100", "no GPU here is called `V100`"),
+        (
+            "gpus=0 vram=2G",
+            "it asks for GPU memory (vram), but for no GPU",
+        ),
+        (
+            "model=24GB vram=40G",
+            "it needs 40.0 GiB of GPU memory, but the largest GPU that it may use has 23.5 GiB",
+        ),
+    ] {
+        let line = format!("{before}#packhorse {wish}\ntouch out\n");
+        machine.world.write("tasks", line);
+        let done = machine.packhorse(&["run", "tasks"]);
+        assert_eq!(done.code, 2, "{done:?}");
+        let place = "tasks:3: this task could never run: ";
+        assert!(done.stderr.contains(&format!("{place}{words}")), "{done:?}");
+        assert!(!machine.world.work().join("out").exists(), "{done:?}");
+    }
+    // What some GPU can give is no mistake.
+    machine
+        .world
+        .write("tasks", "#packhorse model=H100 vram=40G\ntouch out\n");
+    let done = machine.packhorse(&["run", "tasks"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn a_model_in_a_pipe_that_no_gpu_here_has_is_refused_before_its_turn() {
+    let machine = Machine::new(1);
+    let gate = machine.world.gate("gate");
+    let mut running = machine.start(&["run"]);
+    running.send("read x < gate\n");
+    running.wait_for("1.1 started");
+    running.send("#packhorse model=V100\ntouch out\n");
+    // The only GPU is still taken.
+    running.wait_for("no GPU is of a model that it may use");
+    gate.pass(1);
+    let done = running.finish();
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(!machine.world.work().join("out").exists(), "{done:?}");
 }
 
 #[test]
@@ -490,4 +663,34 @@ fn the_ladder_is_not_undone_by_what_others_teach() {
         .map(|event| event["attempts"].as_u64().unwrap())
         .next();
     assert!(attempts.is_some_and(|attempts| attempts <= 4), "{done:?}");
+}
+
+#[test]
+fn what_went_wrong_with_a_probe_is_said() {
+    for (probe, said) in [
+        (
+            "exit 3 # {}",
+            "1.1 probe: failed, so it does not tell how much memory is needed: exit status 3",
+        ),
+        ("no-such-program {}", "command not found: no-such-program"),
+        (
+            "true {}",
+            "1.1 probe: it ended before its memory could be measured",
+        ),
+    ] {
+        let machine = Machine::new(1);
+        let task = taking("--peak 4G --hold 200ms");
+        machine.world.write("tasks", task);
+        let words = ["run", "--vram", "auto", "--probe", probe, "tasks"];
+        let done = machine.packhorse(&words);
+        assert_eq!(done.code, 0, "{probe}: {done:?}");
+        let line = done.stdout.lines().find(|line| line.contains("probe: "));
+        // The task itself was measured instead.
+        let peaks = machine.packhorse(&["peaks"]).stdout;
+        assert!(peaks.contains("4.0 GiB"), "{probe}: {peaks}");
+        assert!(
+            line.is_some_and(|line| line.contains(said)),
+            "{probe}: {done:?}"
+        );
+    }
 }

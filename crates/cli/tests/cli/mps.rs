@@ -180,6 +180,94 @@ fn a_task_without_mps_is_told_nothing_of_it() {
 }
 
 #[test]
+fn that_tasks_on_several_gpus_go_without_mps_is_said_once() {
+    let shared = Shared::new(2);
+    shared.write("tasks", "true\n".repeat(3));
+    for (options, times) in [
+        (&["-g", "2"][..], 1),
+        (&["--gpus", "0+1"], 1),
+        (&["-g", "1"], 0),
+    ] {
+        let done = shared.packhorse(&[&["run", "--mps"], options, &["tasks"]].concat());
+        assert_eq!(done.code, 0, "{done:?}");
+        let warning = "warning: tasks on several GPUs go without MPS";
+        assert_eq!(done.stdout.matches(warning).count(), times, "{done:?}");
+    }
+}
+
+#[test]
+fn options_that_would_have_no_effect_are_refused() {
+    let shared = Shared::new(1);
+    for (options, wanted) in [
+        (&["--thread-percentage", "50"][..], "hint: add --mps"),
+        (
+            &["--slots", "2", "--thread-percentage", "50"],
+            "--thread-percentage has no effect without MPS",
+        ),
+        (&["--vram", "9G", "-g", "0"], "--vram is for tasks on GPUs"),
+    ] {
+        let words = [&["run"], options, &["--", "touch", "started"]].concat();
+        let done = shared.packhorse(&words);
+        assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+        assert!(done.stderr.contains(wanted), "{done:?}");
+    }
+    assert!(!shared.machine.world.work().join("started").exists());
+    // Whoever has said that there is to be no MPS has only left something over.
+    let words = [
+        "run",
+        "--mps",
+        "no",
+        "--thread-percentage",
+        "50",
+        "--",
+        "true",
+    ];
+    let done = shared.packhorse(&words);
+    assert_eq!(done.code, 0, "{done:?}");
+    let warning = "warning: --thread-percentage has no effect";
+    assert!(done.stderr.contains(warning), "{done:?}");
+}
+
+#[test]
+fn only_the_daemon_of_its_own_gpu_is_asked_for_a_task_that_is_ended() {
+    let shared = Shared::new(2);
+    // Writes down what is asked, and asks.
+    let control = fake_mps_control_path();
+    let asking = shared.machine.world.write(
+        "control",
+        format!(
+            "#!/bin/sh\n\
+             [ $# = 0 ] || exec {0} \"$@\"\n\
+             line=$(cat); echo \"$line\" >> asked; echo \"$line\" | {0}\n",
+            control.display()
+        ),
+    );
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs_err::set_permissions(&asking, mode).unwrap();
+    let task = holding("1G", "gate");
+    shared.write(
+        "tasks",
+        format!("{task}\n{task}\n#packhorse gpus=0\nread x < never\n"),
+    );
+    let _never = shared.machine.world.gate("never");
+    let mut command = shared.command(&["run", "--mps", "--vram", "20G", "tasks"]);
+    command.env("PACKHORSE_MPS_CONTROL", &asking);
+    let mut running = Running::start(command);
+    running.wait_for("1.3 started");
+    shared.await_clients(2);
+    shared.write("asked", "");
+    running.signal(Signal::INT);
+    running.wait_for("stopping");
+    running.signal(Signal::INT);
+    let done = running.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    let asked = shared.read("asked");
+    let asked = |what: &str| asked.lines().filter(|line| line.starts_with(what)).count();
+    assert_eq!(asked("get_client_list"), 2);
+    assert_eq!(asked("terminate_client"), 2);
+}
+
+#[test]
 fn one_that_takes_more_than_it_was_promised_gets_more_and_its_neighbour_is_unharmed() {
     let shared = Shared::new(1);
     let neighbour = holding("10G", "gate");
@@ -517,6 +605,86 @@ fn a_run_that_ends_leaves_the_daemon_to_another_run() {
     assert_eq!(shared.status(), serde_json::json!([]));
 }
 
+#[test]
+fn a_daemon_that_a_run_uses_is_not_ended_unless_by_force() {
+    let shared = Shared::new(2);
+    let done = shared.packhorse(&["mps", "start"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    shared.write("tasks", holding("1G", "gate"));
+    let words = ["run", "--mps", "--vram", "2G", "--gpus", "0", "tasks"];
+    let running = shared.start(&words);
+    let status = shared.await_clients(1);
+    let client = status[0]["servers"][0]["clients"][0].to_string();
+    let done = shared.packhorse(&["mps", "stop"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    let word = format!("the daemon of GPU 0 is in use by a run (process {client})");
+    assert!(done.stderr.contains(&word), "{done:?}");
+    assert!(done.stderr.contains("--force"), "{done:?}");
+    // Neither that one nor the other.
+    assert_eq!(shared.status(), status);
+    let done = shared.packhorse(&["mps", "stop", "--gpus", "1"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    shared.write("gate", "");
+    assert_eq!(running.finish().code, 0);
+    // It still counts as started by hand, so the run has left it.
+    assert_eq!(shared.status()[0]["pid"], status[0]["pid"]);
+    let done = shared.packhorse(&["mps", "stop"]);
+    assert!(done.stderr.contains("GPU 0: ended"), "{done:?}");
+}
+
+#[test]
+fn a_daemon_is_in_use_while_its_run_has_no_task() {
+    let shared = Shared::new(1);
+    let mut running = shared.start(&["run", "--mps", "--vram", "2G"]);
+    running.send(format!("{}\n", taking("--peak 1G")));
+    running.wait_for("1.1 succeeded");
+    let done = shared.packhorse(&["mps", "stop"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(done.stderr.contains("is in use by a run"), "{done:?}");
+    let done = shared.packhorse(&["mps", "stop", "--force"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stderr.contains("GPU 0: ended"), "{done:?}");
+    assert_eq!(shared.status(), serde_json::json!([]));
+    assert_eq!(running.finish().code, 0);
+}
+
+#[test]
+fn tasks_that_lose_their_daemon_by_force_run_again() {
+    let shared = Shared::new(1);
+    shared.write("tasks", holding("1G", "gate"));
+    let mut running = shared.start(&["run", "--mps", "--vram", "2G", "tasks"]);
+    shared.await_clients(1);
+    let done = shared.packhorse(&["mps", "stop", "--force"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    running.wait_for("no retry is used up");
+    shared.write("gate", "");
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(shared.status(), serde_json::json!([]));
+}
+
+#[test]
+fn a_daemon_that_programs_use_by_hand_is_not_ended_unless_by_force() {
+    let shared = Shared::new(1);
+    assert_eq!(shared.packhorse(&["mps", "start"]).code, 0);
+    let pipes = shared.status()[0]["pipes"].as_str().unwrap().to_owned();
+    let machine = &shared.machine;
+    let line = format!("exec {}", holding("1G", "gate"));
+    let mut program = machine.world.program("sh", ["-c", &line]);
+    program
+        .env("FAKE_NVML_STATE", machine.state.path())
+        .env("CUDA_MPS_PIPE_DIRECTORY", pipes);
+    let running = Running::start(program);
+    shared.await_clients(1);
+    let done = shared.packhorse(&["mps", "stop"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(done.stderr.contains("is in use by process "), "{done:?}");
+    let done = shared.packhorse(&["mps", "stop", "--force"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    shared.write("gate", "");
+    running.finish();
+}
+
 /// What a program answers to a line.
 fn finish_with_line(command: &mut Command, line: &str) -> String {
     use std::io::Write as _;
@@ -530,4 +698,41 @@ fn finish_with_line(command: &mut Command, line: &str) -> String {
     drop(input);
     let output = child.wait_with_output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_task_that_is_alone_with_its_server_whenever_that_dies_is_to_blame() {
+    let shared = Shared::new(1);
+    shared.write("tasks", holding("1G", "gate"));
+    let mut running = shared.start(&["run", "--mps", "--vram", "2G", "--retries", "0", "tasks"]);
+    shared.await_clients(1);
+    shared.machine.state.end_mps_server(0);
+    let line = running.wait_for("attempt 1: ");
+    assert!(line.contains("no retry is used up"), "{line}");
+    shared.await_clients(1);
+    shared.machine.state.end_mps_server(0);
+    let done = running.finish();
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(done.stdout.contains("it was alone there"), "{done:?}");
+}
+
+#[test]
+fn a_daemon_that_is_wanted_by_hand_while_a_run_uses_it_stays() {
+    let shared = Shared::new(1);
+    shared.write("tasks", holding("1G", "gate"));
+    let running = shared.start(&["run", "--mps", "--vram", "2G", "tasks"]);
+    let before = shared.await_clients(1);
+    assert_eq!(shared.packhorse(&["mps", "start"]).code, 0);
+    shared.write("gate", "");
+    assert_eq!(running.finish().code, 0);
+    assert_eq!(shared.status()[0]["pid"], before[0]["pid"]);
+    // Should it go by itself, the next run starts one of its own and ends it.
+    let pid = before[0]["pid"].as_i64().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    // While it dies it can be asked, and does not answer.
+    while shared.packhorse(&["mps", "status", "--json"]).code != 0 {}
+    let done = shared.packhorse(&["run", "--mps", "--vram", "2G", "tasks"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(shared.status()[0]["pid"].is_null(), "{}", shared.status());
 }

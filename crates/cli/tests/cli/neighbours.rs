@@ -1,5 +1,7 @@
 //! Runs that know of each other.
 
+use std::io::Write as _;
+
 use rustix::process::Signal;
 
 use crate::machine::{Machine, holding, taking};
@@ -12,15 +14,20 @@ fn two_runs_never_promise_the_same_memory() {
     let mut first = machine.start(&["run", "--vram", "15G", "tasks"]);
     first.wait_for("1.1 started");
     let gpus = machine.packhorse(&["gpus"]).stdout;
-    assert!(gpus.contains("15.0 GiB"), "{gpus}");
+    assert!(
+        gpus.contains("TAKEN") && gpus.contains("15.0 GiB"),
+        "{gpus}"
+    );
     let mut second = machine.start(&["run", "--vram", "15G", "tasks"]);
     second.wait_for("run 2 started");
+    // What it was promised and what it was seen to hold of that is told once.
+    let why = machine.packhorse(&["why", "2.1"]).stdout;
+    let told = "(8.5 GiB free): other runs hold 15.0 GiB of GPU 0; it is first in line";
+    assert!(why.contains(told), "{why}");
     // A third one that fits beside the first does start.
     machine.world.write("small", taking("--peak 1G"));
     let done = machine.packhorse(&["run", "--vram", "5G", "small"]);
     assert_eq!(done.code, 0, "{done:?}");
-    let why = machine.packhorse(&["why", "2.1"]).stdout;
-    assert!(why.contains("waits"), "{why}");
     machine.world.write("gate", "");
     let first = first.finish();
     assert_eq!(first.code, 0, "{first:?}");
@@ -74,4 +81,64 @@ fn leases_need_no_driver() {
     gate.pass(1);
     assert_eq!(first.finish().code, 0);
     assert_eq!(second.finish().code, 0);
+}
+
+#[test]
+fn a_device_whose_share_is_given_out_still_has_memory_that_others_may_take() {
+    let machine = Machine::new(1);
+    let gate = machine.world.gate("gate");
+    machine.world.fifo("tasks");
+    let mut first = machine.start(&["run", "tasks"]);
+    let mut tasks = fs_err::OpenOptions::new()
+        .write(true)
+        .open(machine.world.work().join("tasks"))
+        .unwrap();
+    let half = "#packhorse gpus=0.5\nread x < gate\n";
+    tasks.write_all(half.repeat(2).as_bytes()).unwrap();
+    first.wait_for("1.2 started");
+    machine.world.write("second", holding("1G", "go"));
+    let mut second = machine.start(&["run", "--vram", "20G", "second"]);
+    second.wait_for("2.1 started");
+    tasks.write_all(b"#packhorse vram=20G\ntrue\n").unwrap();
+    drop(tasks);
+    // It is known once it can be asked about.
+    let why = loop {
+        let done = machine.packhorse(&["why", "1.3"]);
+        if done.code == 0 {
+            break done.stdout;
+        }
+    };
+    assert!(why.contains("other runs hold 20.0 GiB"), "{why}");
+    machine.world.write("go", "");
+    assert_eq!(second.finish().code, 0);
+    gate.pass(2);
+    assert_eq!(first.finish().code, 0);
+}
+
+#[test]
+fn what_others_could_not_be_told_is_told_again() {
+    let machine = Machine::new(1);
+    let gate = machine.world.gate("gate");
+    machine.world.fifo("tasks");
+    let mut running = machine.start(&["run", "tasks"]);
+    let mut tasks = fs_err::OpenOptions::new()
+        .write(true)
+        .open(machine.world.work().join("tasks"))
+        .unwrap();
+    running.wait_for("run 1 started");
+    // Something stands where the lease would be written.
+    let pid = running.pid().as_raw_nonzero();
+    let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let born = stat.split(' ').nth(21).unwrap();
+    let user = rustix::process::getuid().as_raw();
+    let leases = machine.world.work().parent().unwrap().join("leases");
+    let obstacle = leases.join(format!("{user}-{pid}-{born}.new"));
+    fs_err::create_dir_all(&obstacle).unwrap();
+    tasks.write_all(b"read x < gate\n").unwrap();
+    running.wait_for("warning");
+    fs_err::remove_dir(&obstacle).unwrap();
+    while !machine.packhorse(&["gpus"]).stdout.contains("TAKEN") {}
+    drop(tasks);
+    gate.pass(1);
+    assert_eq!(running.finish().code, 0);
 }

@@ -202,7 +202,7 @@ fn other_runs_are_told_of() {
         memory: gib(2),
         share: Milli(600),
         attempts: 1,
-        whole: false,
+        ..Outside::default()
     };
     lab.outside(10, held);
     lab.submit(task(1).share(500));
@@ -220,6 +220,36 @@ fn other_runs_are_told_of() {
     assert_eq!(
         lab.why(1),
         "1.1 waits for 0.5 of a GPU: another run holds gpu10; it is first in line"
+    );
+}
+
+#[test]
+fn memory_of_other_runs_and_of_strangers_is_told_once_each() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    let held = Outside {
+        memory: gib(15),
+        runs: gib(15),
+        attempts: 1,
+        ..Outside::default()
+    };
+    lab.outside(10, held);
+    lab.submit(task(1).memory(12));
+    assert_eq!(
+        lab.why(1),
+        "1.1 waits for 12.0 GiB of GPU memory (9.0 GiB free): \
+         other runs hold 15.0 GiB of gpu10; it is first in line"
+    );
+    lab.outside(
+        10,
+        Outside {
+            memory: gib(19),
+            ..held
+        },
+    );
+    assert_eq!(
+        lab.why(1),
+        "1.1 waits for 12.0 GiB of GPU memory (5.0 GiB free): other runs hold 15.0 GiB of gpu10 \
+         and processes of others hold 4.0 GiB of gpu10; it is first in line"
     );
 }
 

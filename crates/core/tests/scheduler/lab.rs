@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use packhorse_core::{
-    Again, Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Outside, Policy, Pool, Settings, State,
-    Submission, explain, step,
+    Again, Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Outside, Policy, Pool, Probe, Settings,
+    State, Submission, explain, step,
 };
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, Models, NodeId, Outcome, Placement,
@@ -34,7 +34,7 @@ pub fn task(number: u32) -> Builder {
         retries: 0,
         time_limit: None,
         expected: None,
-        probe: false,
+        probe: Probe::None,
         after: vec![],
     })
 }
@@ -112,7 +112,13 @@ impl Builder {
     }
 
     pub fn probe(mut self) -> Self {
-        self.0.probe = true;
+        self.0.probe = Probe::First;
+        self
+    }
+
+    /// Another one like it is measured first.
+    pub fn awaiting(mut self) -> Self {
+        self.0.probe = Probe::Awaited;
         self
     }
 

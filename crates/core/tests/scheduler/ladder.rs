@@ -202,6 +202,38 @@ fn a_waiting_task_can_be_revised() {
 }
 
 #[test]
+fn one_that_waits_for_anothers_probe_is_not_in_line_before_it_is_revised() {
+    let mut lab = Lab::default().node(2).sizes(&[24, 24]).start();
+    lab.submit(task(1).alone().probe());
+    assert_eq!(lab.submit(task(2).alone().awaiting()), "");
+    assert_eq!(
+        lab.submit(task(3).memory(20)),
+        "start 3 on 11 with 20.0 GiB",
+        "it is not in the way of others"
+    );
+    assert_eq!(lab.done(3), "succeeded 3/1");
+    assert_eq!(lab.why(2), "1.2 waits until one like it has been measured");
+    // It keeps its place in line.
+    lab.submit(task(4).memory(24));
+    lab.submit(task(5).memory(21));
+    assert_eq!(lab.revise(task(2).memory(4)), "");
+    assert_eq!(lab.done(4), "succeeded 4/1, start 2 on 11 with 4.0 GiB");
+}
+
+#[test]
+fn one_that_waits_for_anothers_probe_can_be_taken_out_of_line_again_and_cancelled() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1));
+    lab.submit(task(2));
+    lab.revise(task(2).awaiting());
+    lab.submit(task(3).awaiting());
+    lab.submit(task(4).after(&[3]));
+    assert_eq!(lab.done(1), "succeeded 1/1");
+    assert_eq!(lab.revise(task(2)), "start 2 on 10");
+    assert_eq!(lab.cancel(3), "interrupted 3/0, interrupted 4/0");
+}
+
+#[test]
 fn a_revision_can_ask_for_another_probe() {
     let mut lab = Lab::default().node(1).sizes(&[24]).start();
     lab.submit(task(1).alone().probe());

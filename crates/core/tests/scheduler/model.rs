@@ -11,7 +11,9 @@ mod rooms;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use packhorse_core::{Again, Cause, Effect, Event, Outside, Pool, Refusal, Settings, Submission};
+use packhorse_core::{
+    Again, Cause, Effect, Event, Outside, Pool, Probe, Refusal, Settings, Submission,
+};
 use packhorse_model::{
     Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Outcome, Placement, Request, TaskId,
 };
@@ -98,6 +100,15 @@ impl Model {
             Place::Running(run) => Some((task, run)),
             _ => None,
         })
+    }
+
+    /// Those that wait for another one's probe, and what they need.
+    pub fn awaiting(&self) -> Vec<(TaskId, Request)> {
+        let unfinished = self.tasks.iter().map(|task| &task.submission);
+        let awaiting = unfinished.filter(|task| task.probe == Probe::Awaited);
+        awaiting
+            .map(|task| (task.id, task.request.clone()))
+            .collect()
     }
 
     pub fn step(&mut self, event: Event, now: Duration) -> Vec<Effect> {
@@ -343,10 +354,11 @@ impl Model {
         };
         let task = &mut self.tasks[index];
         if let Some(why) = why {
-            task.place = Place::Waiting;
+            // If it waits for no measurement, it is in line at once.
+            task.place = Place::Blocked;
             effects.push(Effect::Retrying {
                 task: id,
-                next_attempt: if task.submission.probe {
+                next_attempt: if task.submission.probe == Probe::First {
                     0
                 } else {
                     task.attempts + 1
@@ -421,7 +433,7 @@ impl Model {
         }
     }
 
-    fn revise(&mut self, id: TaskId, request: Request, expected: Option<Duration>, probe: bool) {
+    fn revise(&mut self, id: TaskId, request: Request, expected: Option<Duration>, probe: Probe) {
         let Some(index) = self.find(id) else { return };
         if self.impossible(&request).is_some() {
             return;
@@ -436,8 +448,12 @@ impl Model {
                 task.submission.request = request;
                 task.submission.expected = expected;
                 task.submission.probe = probe;
+                if matches!(task.place, Place::Waiting) {
+                    task.place = Place::Blocked;
+                }
             }
         }
+        self.unblock();
     }
 
     fn cancel(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
@@ -496,7 +512,8 @@ impl Model {
                 matches!(on.place, Place::Finished(outcome) if outcome.is_success())
             });
             let task = &mut self.tasks[index];
-            if ready && matches!(task.place, Place::Blocked) {
+            let awaits = task.submission.probe == Probe::Awaited;
+            if ready && !awaits && matches!(task.place, Place::Blocked) {
                 task.place = Place::Waiting;
             }
         }

@@ -169,6 +169,7 @@ fn whatever_a_driver_shows_does_no_harm() {
     lab.submit(task(3).memory(1));
     let held = Outside {
         memory: Bytes(u64::MAX),
+        runs: Bytes(u64::MAX),
         share: Milli(u32::MAX),
         attempts: u32::MAX,
         whole: false,

@@ -1,7 +1,7 @@
 use packhorse_core::Outside;
 use packhorse_model::Milli;
 
-use crate::lab::{Lab, gib, task};
+use crate::lab::{Lab, task};
 
 #[test]
 fn what_strangers_hold_is_not_given_out() {
@@ -52,10 +52,10 @@ fn alone_means_that_strangers_hold_no_more_than_a_twentieth() {
 #[test]
 fn other_runs_share_and_attempts_count() {
     let others = |share: u32, attempts: u32, whole: bool| Outside {
-        memory: gib(0),
         share: Milli(share),
         attempts,
         whole,
+        ..Outside::default()
     };
     let mut lab = Lab::default()
         .node(1)

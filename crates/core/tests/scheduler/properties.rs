@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use packhorse_core::{
-    Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Outside, Policy, Pool, Settings, State,
+    Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Outside, Policy, Pool, Probe, Settings, State,
     Submission, explain, step,
 };
 use packhorse_model::{
@@ -32,7 +32,7 @@ enum Plan {
         retries: u32,
         limit: Option<u8>,
         expected: Option<u8>,
-        probe: bool,
+        probe: Probe,
         after: Vec<Index>,
         twist: Twist,
     },
@@ -46,7 +46,7 @@ enum Plan {
         task: Index,
         request: Request,
         expected: Option<u8>,
-        probe: bool,
+        probe: Probe,
     },
     Cancel(Index),
     CancelUnknown,
@@ -167,6 +167,7 @@ fn outsides() -> impl Strategy<Value = Outside> {
     let whole = prop::bool::weighted(0.1);
     (memory, share, 0..3_u32, whole).prop_map(|(memory, tenths, attempts, whole)| Outside {
         memory: Bytes(memory * UNIT / 2),
+        runs: Bytes(0),
         share: Milli(tenths * 100),
         attempts: if tenths > 0 { attempts } else { 0 },
         whole,
@@ -195,7 +196,13 @@ fn plans() -> impl Strategy<Value = Plan> {
     let after = prop_oneof![3 => Just(vec![]), 1 => vec(any::<Index>(), 1..4)];
     let seconds = || prop::option::of(0..90_u8);
     let order = (prop_oneof![3 => Just(0), 1 => 0..3_u32], -1..2_i32);
-    let probe = || prop::bool::weighted(0.1);
+    let probe = || {
+        prop_oneof![
+            8 => Just(Probe::None),
+            1 => Just(Probe::First),
+            1 => Just(Probe::Awaited),
+        ]
+    };
     let lengths = (seconds(), seconds());
     let submit = (requests(), order, 0..3_u32, lengths, probe(), after, twist).prop_map(
         |(request, (batch, priority), retries, (limit, expected), probe, after, twist)| {
@@ -402,6 +409,14 @@ impl Pair {
             self.step(Event::Restore(device));
             let held = Outside::default();
             self.step(Event::Outside { device, held });
+        }
+        for (task, request) in self.model.awaiting() {
+            self.step(Event::Revise {
+                task,
+                request,
+                expected: None,
+                probe: Probe::None,
+            });
         }
         while let Some(&(task, attempt)) = self.model.running().first() {
             self.step(Event::Ended {

@@ -47,6 +47,8 @@ impl Run<'_> {
             ),
         );
         self.step(core::Event::Drain(device));
+        // The others may have waited for a look at this one.
+        self.tell_all_outside();
         let on_it: Vec<TaskId> = self
             .state
             .running()

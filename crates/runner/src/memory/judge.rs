@@ -134,6 +134,9 @@ impl Run<'_> {
         }
         let judgement = self.judgement(&ended, &devices, uprooted);
         self.attempt_ended(&ended, &judgement);
+        if ended.attempt == 0 {
+            self.probe_over(ended.task.number);
+        }
     }
 
     fn judgement(&mut self, ended: &Ended, devices: &[DeviceId], uprooted: bool) -> Judgement {
@@ -188,8 +191,8 @@ impl Run<'_> {
             let note = format!("{} failed while it ran", self.devices.label(device));
             return Some((Cause::Collateral, note));
         }
-        if let Some(note) = self.server_died(ended) {
-            return Some((Cause::Collateral, note));
+        if let Some(judgement) = self.server_died(ended, devices) {
+            return Some(judgement);
         }
         self.out_of_memory(ended, devices)
     }
@@ -308,9 +311,9 @@ impl Run<'_> {
             task: ended.task.number,
             attempt: ended.attempt,
             signature: std::sync::Arc::clone(&signature),
-            model,
+            model: std::sync::Arc::clone(&model),
             sample,
         })));
-        self.learn(&signature, sample);
+        self.learn(&signature, &model, sample);
     }
 }

@@ -13,12 +13,16 @@
 //! Nothing here happens in a run that counts no memory on devices that no driver
 //! knows.
 
+mod awake;
 mod book;
 mod health;
 mod judge;
+mod lingering;
 mod needs;
 mod oom;
 mod pace;
+mod probing;
+mod shape;
 mod track;
 mod watching;
 

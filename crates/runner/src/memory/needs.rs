@@ -1,106 +1,24 @@
 //! What a task needs, by what tasks like it were seen to need.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use packhorse_core::{self as core, Submission};
+use packhorse_core::{self as core, Probe, Submission};
 use packhorse_intake::signature::signature;
-use packhorse_model::{Bytes, Command, MemoryRequest, Request};
+use packhorse_model::{Command, MemoryRequest, Models, Request};
 use packhorse_store::{Reader, Sample};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
+use super::shape::{Need, Shape, largest};
 use crate::known::Known;
 use crate::run::Run;
 use crate::{Appetite, Places, RunError};
 
-/// How many samples of a shape count: the newest.
-const KEPT: usize = 64;
-
 /// What was learned of the commands of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
-    shapes: FxHashMap<Arc<str>, Shape>,
-}
-
-/// All that is known of commands of one shape.
-#[derive(Debug, Default)]
-struct Shape {
-    /// What was seen on the models of this run's pool, the newest last.
-    samples: VecDeque<Sample>,
-    /// What they say.
-    need: Need,
-    /// Tasks that wait to know what they need.
-    waiting: FxHashSet<u32>,
-}
-
-/// What a task needs, as far as it is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Need {
-    memory: Option<Bytes>,
-    expected: Option<Duration>,
-}
-
-impl Need {
-    /// What `samples` say.
-    fn of<'a>(samples: impl IntoIterator<Item = &'a Sample> + Clone) -> Self {
-        let peaks: Vec<core::Sample> = samples
-            .clone()
-            .into_iter()
-            .map(|sample| core::Sample {
-                peak: sample.peak,
-                error: sample.error,
-            })
-            .collect();
-        let durations: Vec<Duration> = samples
-            .into_iter()
-            .filter_map(|sample| sample.duration)
-            .collect();
-        Need {
-            memory: core::reservation(&peaks),
-            expected: core::expected(&durations).map(coarse),
-        }
-    }
-
-    /// One of which nothing is known has its devices to itself, and so has one
-    /// that would not fit into any device with its margin.
-    fn request(self, largest: Bytes) -> MemoryRequest {
-        match self.memory {
-            Some(bytes) if bytes < largest => MemoryRequest::Bytes(bytes),
-            _ => MemoryRequest::Whole,
-        }
-    }
-}
-
-/// Rounded up by an eighth at most, so that it does not change with every task
-/// that ends.
-fn coarse(time: Duration) -> Duration {
-    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let unit = (nanos.checked_ilog2().unwrap_or(0)).saturating_sub(3);
-    Duration::from_nanos(nanos.div_ceil(1 << unit).saturating_mul(1 << unit))
-}
-
-impl Shape {
-    fn new(samples: impl IntoIterator<Item = Sample>) -> Self {
-        let mut samples: Vec<Sample> = samples.into_iter().collect();
-        samples.sort_by_key(|sample| sample.at);
-        let samples = VecDeque::from(samples);
-        Self {
-            need: Need::of(&samples),
-            samples,
-            waiting: FxHashSet::default(),
-        }
-    }
-
-    /// Takes note of one more; as many are kept as the store keeps.
-    fn add(&mut self, sample: Sample) {
-        self.samples.push_back(sample);
-        if self.samples.len() > KEPT {
-            self.samples.pop_front();
-        }
-        self.need = Need::of(&self.samples);
-    }
+    pub(super) shapes: FxHashMap<Arc<str>, Shape>,
 }
 
 /// How a task's memory is come by, kept until it is over.
@@ -137,20 +55,17 @@ pub(crate) fn foresee(
         Some(reader) => reader.samples(&signature)?,
         None => BTreeMap::new(),
     };
-    let here = |model: &str| places.about.iter().any(|about| &*about.model == model);
-    let samples: Vec<Sample> = samples
-        .into_iter()
-        .filter(|(model, _)| here(model))
-        .flat_map(|(_, samples)| samples)
-        .collect();
-    let need = Need::of(&samples);
+    let allowed = submission.request.models;
+    let need = Shape::new(&places.about, samples).need(allowed);
     submission.expected = need.expected;
-    let largest = places.about.iter().map(|about| about.memory).max();
+    let largest = largest(&places.about, allowed);
     match known.appetite {
         Appetite::Uncounted => {}
         Appetite::Measured => submission.request.memory = MemoryRequest::Whole,
         Appetite::Given(bytes) => submission.request.memory = MemoryRequest::Bytes(bytes),
-        Appetite::Learned => submission.request.memory = need.request(largest.unwrap_or_default()),
+        Appetite::Learned | Appetite::Bounded(_) => {
+            submission.request.memory = need.request(known.appetite.bound(), largest);
+        }
     }
     Ok(())
 }
@@ -171,15 +86,18 @@ impl Run<'_> {
             signature(&known.command, folder).into()
         });
         let request = submission.request.clone();
-        let need = self.need(&signature)?;
+        let need = self.need(&signature, request.models)?;
         submission.expected = need.expected;
         match known.appetite {
             Appetite::Uncounted => {}
             Appetite::Measured => submission.request.memory = MemoryRequest::Whole,
             Appetite::Given(bytes) => submission.request.memory = MemoryRequest::Bytes(bytes),
-            Appetite::Learned => {
-                submission.request.memory = need.request(self.devices.largest());
-                submission.probe = need.memory.is_none() && known.probe.is_some();
+            Appetite::Learned | Appetite::Bounded(_) => {
+                let largest = largest(&self.settings.places.about, request.models);
+                submission.request.memory = need.request(known.appetite.bound(), largest);
+                if need.memory.is_none() && known.probe.is_some() {
+                    submission.probe = self.appoint(&signature, submission);
+                }
                 let shape = self.needs.shapes.entry(Arc::clone(&signature));
                 shape.or_default().waiting.insert(submission.id.number);
             }
@@ -192,53 +110,48 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn need(&mut self, signature: &Arc<str>) -> Result<Need, RunError> {
+    fn need(&mut self, signature: &Arc<str>, allowed: Models) -> Result<Need, RunError> {
         if let Some(shape) = self.needs.shapes.get(signature) {
-            return Ok(shape.need);
+            return Ok(shape.need(allowed));
         }
-        let mut models = self.reader()?.samples(signature)?;
-        models.retain(|model, _| self.devices.has_model(model));
-        let shape = Shape::new(models.into_values().flatten());
-        let need = shape.need;
+        let seen = self.reader()?.samples(signature)?;
+        let shape = Shape::new(&self.settings.places.about, seen);
+        let need = shape.need(allowed);
         self.needs.shapes.insert(Arc::clone(signature), shape);
         Ok(need)
     }
 
     /// Takes note of what an attempt was seen to need, and lets those who wait
     /// to know have it.
-    pub(crate) fn learn(&mut self, signature: &Arc<str>, sample: Sample) {
+    pub(crate) fn learn(&mut self, signature: &Arc<str>, model: &str, sample: Sample) {
         let Some(shape) = self.needs.shapes.get_mut(signature) else {
             return;
         };
-        let before = shape.need;
-        shape.add(sample);
-        let need = shape.need;
-        if need == before || shape.waiting.is_empty() {
+        let changed = shape.add(model, sample);
+        shape.probing.clear();
+        if !changed || shape.waiting.is_empty() {
             return;
         }
         let waiting: Vec<u32> = shape.waiting.iter().copied().collect();
-        let memory = need.request(self.devices.largest());
         // All of them at once, before the first one starts.
         let together = !self.state.is_held();
         if together {
             self.step(core::Event::Hold);
         }
         for number in waiting {
-            let Some(wants) = self
-                .tasks
-                .get(&number)
-                .and_then(|known| known.wants.as_ref())
+            let (Some(known), Some(shape)) =
+                (self.tasks.get(&number), self.needs.shapes.get(signature))
             else {
                 continue;
             };
+            let Some(wants) = &known.wants else {
+                continue;
+            };
             let mut request = wants.request.clone();
-            request.memory = memory;
-            self.step(core::Event::Revise {
-                task: packhorse_model::TaskId::new(self.id, number),
-                request,
-                expected: need.expected,
-                probe: false,
-            });
+            let need = shape.need(request.models);
+            let largest = largest(&self.settings.places.about, request.models);
+            request.memory = need.request(known.appetite.bound(), largest);
+            self.revise(number, request, need.expected, Probe::None);
         }
         if together {
             self.step(core::Event::Unhold);

@@ -10,8 +10,10 @@ use packhorse_model::{Bytes, DeviceId, Placement, TaskId};
 use rustc_hash::FxHashMap;
 
 use super::Pending;
+use super::awake::Awake;
 use super::book::{Account, Owner, account};
 use super::health::lost;
+use super::lingering::Lingering;
 use super::pace::Pace;
 use super::track::{CRUMB, Track};
 use crate::Ignored;
@@ -20,12 +22,10 @@ use crate::run::{Run, WATCH, system};
 
 /// How long a driver may take to answer before its devices count as lost.
 const SILENCE: Duration = Duration::from_secs(15);
-/// How long the first look at the devices is waited for.
-const FIRST_LOOK: Duration = Duration::from_secs(5);
+/// How long a look at a device keeps tasks from the others as well.
+const SLOW: Duration = Duration::from_secs(2);
 /// An older look is no ground to place a task on.
 const FRESH: Duration = Duration::from_millis(2500);
-/// How long memory may stay after its task, before somebody is told.
-const LINGER: Duration = Duration::from_secs(5);
 
 /// What is seen of the devices.
 pub(crate) struct Watching {
@@ -42,28 +42,38 @@ pub(crate) struct Watching {
     pub(crate) pending: Vec<Pending>,
     /// When the last sample was asked for.
     asked: Option<Instant>,
+    awake: Awake,
 }
 
 /// One device, or group, as it was last seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// What each of its devices is taken by.
-    accounts: Vec<Account>,
+    pub(super) accounts: Vec<Account>,
     free: Option<Bytes>,
     /// When it was last looked at.
     sampled: Option<Instant>,
     pub(super) drained: bool,
-    /// Memory that should be gone, how much was taken before, and since when.
+    /// Since when a look at it is waited for. What others hold there is not known
+    /// meanwhile, so that nothing that asks for memory is placed there.
+    awaited: Option<Instant>,
+    /// It takes so long that the others do not wait for it.
+    slow: bool,
+    /// Memory that should be gone.
     pub(super) lingering: Option<Lingering>,
 }
 
-#[derive(Debug)]
-pub(super) struct Lingering {
-    task: TaskId,
-    since: Instant,
-    held: Bytes,
-    /// What others held when the task was last seen.
-    before: Bytes,
+impl Seen {
+    /// What strangers hold, on the device on which it is most.
+    pub(super) fn strangers(&self) -> Bytes {
+        let held = self.accounts.iter().map(|account| account.strangers);
+        held.max().unwrap_or_default()
+    }
+
+    /// Whether what is known of it is of this moment, or nearly so.
+    fn is_fresh(&self) -> bool {
+        self.sampled.is_some_and(|at| at.elapsed() <= FRESH)
+    }
 }
 
 impl Watching {
@@ -77,6 +87,7 @@ impl Watching {
             owners: FxHashMap::default(),
             pending: Vec::new(),
             asked: None,
+            awake: Awake::default(),
         }
     }
 
@@ -91,16 +102,11 @@ impl Watching {
         seen.is_some_and(|seen| seen.drained)
     }
 
-    /// Whether what is known of the devices is of this moment, or nearly so.
-    fn is_fresh(&self) -> bool {
+    /// Whether a look at any device is waited for before anything is placed: which
+    /// one is best is known when all of them are.
+    fn is_awaiting(&self) -> bool {
         let mut units = self.units.iter().filter(|seen| !seen.drained);
-        units.all(|seen| seen.sampled.is_some_and(|at| at.elapsed() <= FRESH))
-    }
-
-    /// Whether every device was looked at since then, or will not be.
-    fn has_seen_all(&self, since: Instant) -> bool {
-        let mut units = self.units.iter();
-        units.all(|seen| seen.drained || seen.sampled >= Some(since))
+        units.any(|seen| seen.awaited.is_some() && !seen.slow)
     }
 
     /// Whether all of these were looked at since then, or will not be.
@@ -133,18 +139,50 @@ impl Run<'_> {
     }
 
     /// From now on memory counts: some task asks for an amount of it. What others
-    /// hold must be known before it is placed, and not be an old story.
+    /// hold must be known before it is placed, and not be an old story: devices
+    /// that were not looked at lately count as full until they are.
     pub(crate) fn count_memory(&mut self) {
         let Some(watching) = &mut self.watching else {
             return;
         };
-        if !watching.counting {
-            watching.counting = true;
+        if !std::mem::replace(&mut watching.counting, true) {
+            // Before the look, which is to see them.
             self.track_running();
-        } else if watching.is_fresh() {
-            return;
         }
-        self.await_look();
+        let Some(watching) = &mut self.watching else {
+            return;
+        };
+        let now = Instant::now();
+        let mut stale = Vec::new();
+        for (index, seen) in watching.units.iter_mut().enumerate() {
+            if !seen.drained && seen.awaited.is_none() && !seen.is_fresh() {
+                seen.awaited = Some(now);
+                stale.push(index);
+            }
+        }
+        if !stale.is_empty() {
+            watching.pace.asked();
+            watching.asked = Some(now);
+            watching.watch.ask();
+            // Whose processes are other runs' is known only of runs that are known.
+            self.neighbours_changed();
+            self.tell_all_outside();
+        }
+    }
+
+    /// Tells the core anew of all devices what others hold, before it places
+    /// anything on any of them.
+    pub(super) fn tell_all_outside(&mut self) {
+        let held = self.state.is_held();
+        if !held {
+            self.step(core::Event::Hold);
+        }
+        for index in 0..self.settings.places.devices.len() {
+            self.tell_outside(index);
+        }
+        if !held {
+            self.step(core::Event::Unhold);
+        }
     }
 
     /// Follows those that started before anybody counted.
@@ -164,36 +202,6 @@ impl Run<'_> {
                 let track = Track::new(attempt, &running.placement, now);
                 watching.tracks.insert(running.task.number, track);
             }
-        }
-    }
-
-    /// Looks at every device now, and waits for that, but not for ever.
-    fn await_look(&mut self) {
-        let Some(watching) = &mut self.watching else {
-            return;
-        };
-        let since = Instant::now();
-        watching.pace.asked();
-        watching.asked = Some(since);
-        watching.watch.ask();
-        while let Some(watching) = &self.watching
-            && !watching.has_seen_all(since)
-        {
-            let left = FIRST_LOOK.saturating_sub(since.elapsed());
-            if left.is_zero() {
-                return self.warn(None, "the GPUs take long to look at".to_owned());
-            }
-            let mut poll = [rustix::event::PollFd::new(
-                &watching.watch,
-                rustix::event::PollFlags::IN,
-            )];
-            let timeout = rustix::event::Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
-                tv_nsec: left.subsec_nanos().into(),
-            };
-            // If it was interrupted, it is tried again.
-            let _ = rustix::event::poll(&mut poll, Some(&timeout));
-            self.devices_seen();
         }
     }
 
@@ -222,11 +230,13 @@ impl Run<'_> {
                 && (!watching.tracks.is_empty()
                     || (waits && others)
                     || lingers
+                    || watching.units.iter().any(|seen| seen.awaited.is_some())
                     || watching.asked.is_none());
+        let now = Instant::now();
+        watching.awake.turn(now);
         if !needed {
             return None;
         }
-        let now = Instant::now();
         let mut due = watching.pace.due(now);
         if due <= now {
             watching.pace.asked();
@@ -234,10 +244,24 @@ impl Run<'_> {
             watching.asked = Some(now);
             due = now + watching.pace.interval();
         }
+        watching.awake.sleep_until(due);
         let silent = (0..watching.units.len()).find(|&index| {
             let since = watching.watch.unanswered_since(index);
+            let since = since.map(|since| watching.awake.asked(since));
             !watching.units[index].drained && since.is_some_and(|since| since + SILENCE <= now)
         });
+        let slow = watching.units.iter_mut().position(|seen| {
+            let slow = seen.awaited.is_some_and(|since| since + SLOW <= now);
+            slow && !seen.drained && !std::mem::replace(&mut seen.slow, true)
+        });
+        if let Some(index) = slow {
+            let label = self.devices.label(device_id(index));
+            let message = format!(
+                "{label} takes long to look at; nothing that asks for memory is started there meanwhile"
+            );
+            self.warn(None, message);
+            self.tell_all_outside();
+        }
         if let Some(index) = silent {
             let reason = format!("the driver has not answered for {} s", SILENCE.as_secs());
             self.drain(index, &reason, &[]);
@@ -315,6 +339,11 @@ impl Run<'_> {
         let seen = &mut watching.units[index];
         seen.free = memory.map(|memory| memory.free).min();
         seen.accounts = accounts;
+        let awaited = seen.awaited.is_some_and(|since| since <= at);
+        if awaited {
+            (seen.awaited, seen.slow) = (None, false);
+        }
+        let awaited = awaited && !watching.is_awaiting();
         self.watching = Some(watching);
         let busy = sample
             .members
@@ -322,12 +351,16 @@ impl Run<'_> {
             .filter_map(|member| member.utilisation);
         let busy = busy.max().map(|percent| percent.0);
         let grew = self.tell_observed(device, index, at, busy);
-        self.tell_outside(index);
-        self.mind_lingering(index, at);
+        if awaited {
+            self.tell_all_outside();
+        } else {
+            self.tell_outside(index);
+        }
+        self.mind_lingering(sample);
         grew
     }
 
-    fn owner(&self, pid: u32) -> Owner {
+    pub(super) fn owner(&self, pid: u32) -> Owner {
         if let Some(task) = self.hands.owner_of(pid) {
             return Owner::Ours(task);
         }
@@ -398,18 +431,21 @@ impl Run<'_> {
     /// What the core is to be told of what others hold on a device, if that has
     /// changed.
     pub(crate) fn outside_event(&mut self, index: usize) -> Option<core::Event> {
+        let (memory, runs) = self.memory_outside(index);
         let held = Outside {
-            memory: self.memory_outside(index),
+            memory,
+            runs,
             ..self.neighbours.held(index)
         };
         let told = self.neighbours.told.get_mut(index)?;
-        let crumbs = held.memory.0.abs_diff(told.memory.0) <= CRUMB
-            && (held.memory.0 == 0) == (told.memory.0 == 0);
+        let is_crumb =
+            |new: Bytes, old: Bytes| new.0.abs_diff(old.0) <= CRUMB && (new.0 == 0) == (old.0 == 0);
         let but_for_memory = Outside {
-            memory: held.memory,
+            memory,
+            runs,
             ..*told
         };
-        if crumbs && held == but_for_memory {
+        if is_crumb(memory, told.memory) && is_crumb(runs, told.runs) && held == but_for_memory {
             return None;
         }
         *told = held;
@@ -417,29 +453,32 @@ impl Run<'_> {
         Some(core::Event::Outside { device, held })
     }
 
-    /// The memory of a device that others hold, or may still take.
-    fn memory_outside(&self, index: usize) -> Bytes {
-        let Some(seen) = self.watching.as_ref().and_then(|all| all.units.get(index)) else {
+    /// The memory of a device that others hold or may still take, and how much of
+    /// it other runs do.
+    fn memory_outside(&self, index: usize) -> (Bytes, Bytes) {
+        let watching = self.watching.as_ref();
+        let Some(seen) = watching.and_then(|all| all.units.get(index)) else {
             // Nobody can look, so what other runs were promised is all we know.
             let keys = 0..self.devices.keys(index).len();
             let promised = keys.map(|member| self.neighbours.growth(index, member, &[]));
-            return Bytes(promised.max().unwrap_or(0));
+            let promised = Bytes(promised.max().unwrap_or(0));
+            return (promised, promised);
         };
         let members = seen.accounts.iter().enumerate();
         let memory = members.map(|(member, account)| {
             let runs: u64 = account.runs.iter().map(|(_, held)| held.0).sum();
             // What other runs may still take of what they were promised.
             let growth = self.neighbours.growth(index, member, &account.runs);
-            account
-                .strangers
-                .0
-                .saturating_add(runs)
-                .saturating_add(growth)
+            let runs = runs.saturating_add(growth);
+            (Bytes(account.strangers.0.saturating_add(runs)), Bytes(runs))
         });
-        let memory = memory.max().unwrap_or(0);
-        let lingering = seen.lingering.as_ref();
-        let lingering = lingering.map_or(0, |left| left.before.0.saturating_add(left.held.0));
-        Bytes(memory.max(lingering))
+        let (mut memory, runs) = memory.max().unwrap_or_default();
+        if seen.awaited.is_some() || watching.is_some_and(Watching::is_awaiting) {
+            let load = self.state.devices().nth(index);
+            memory = memory.max(load.map_or(memory, |load| load.memory));
+        }
+        let lingering = seen.lingering.as_ref().map(Lingering::counted);
+        (memory.max(lingering.unwrap_or_default()), runs)
     }
 
     /// An attempt is over: its memory is others' until the driver shows it gone.
@@ -454,18 +493,10 @@ impl Run<'_> {
                 continue;
             };
             if place.observed.0 > CRUMB && !seen.drained {
+                let (before, strangers) = (self.neighbours.told[index].memory, seen.strangers());
+                let left = Lingering::new(task, place.observed, before, strangers);
                 // What is still there of an earlier one comes on top.
-                let earlier = seen.lingering.take();
-                let (held, before) = earlier.map_or_else(
-                    || (0, self.neighbours.told[index].memory),
-                    |earlier| (earlier.held.0, earlier.before),
-                );
-                seen.lingering = Some(Lingering {
-                    task,
-                    since: Instant::now(),
-                    held: Bytes(place.observed.0 + held),
-                    before,
-                });
+                seen.lingering = Some(left.after(seen.lingering.take()));
                 touched.push(index);
             }
         }
@@ -474,43 +505,6 @@ impl Run<'_> {
             self.tell_outside(index);
         }
         Some(track)
-    }
-
-    /// Sees whether memory that should be gone is.
-    fn mind_lingering(&mut self, index: usize, at: Instant) {
-        let Some(watching) = &mut self.watching else {
-            return;
-        };
-        let seen = &mut watching.units[index];
-        let Some(lingering) = &seen.lingering else {
-            return;
-        };
-        if at <= lingering.since {
-            return;
-        }
-        let now_held: u64 = seen
-            .accounts
-            .iter()
-            .map(|account| account.strangers.0)
-            .max()
-            .unwrap_or(0);
-        let gone = now_held <= lingering.before.0 + CRUMB;
-        let patience_over = lingering.since.elapsed() >= LINGER;
-        if !gone && !patience_over {
-            return;
-        }
-        let (task, held) = (lingering.task, now_held);
-        seen.lingering = None;
-        self.tell_outside(index);
-        if !gone {
-            let label = self.devices.label(device_id(index));
-            let message = format!(
-                "{label} still holds {} that its processes have left; it counts as others' memory\n\
-                 hint: `packhorse gpus` shows who is on it",
-                Bytes(held)
-            );
-            self.warn(Some(task), message);
-        }
     }
 }
 

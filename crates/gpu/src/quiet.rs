@@ -3,7 +3,7 @@ use std::mem::MaybeUninit;
 
 /// Starts a thread that no signal is delivered to: a signal for the process
 /// must reach the thread that waits for it, and would end the process here.
-pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
     // A thread starts with the mask of the one that starts it, so that there is

@@ -1,0 +1,110 @@
+//! Who is measured: of tasks of one shape one is enough, and those like it wait
+//! for that.
+//!
+//! ```text
+//!  the first, or a more urgent one ──▶ probe ──▶ measured: all know what they need
+//!  those behind it: awaited              │
+//!           ▲                            └─────▶ not: the next of them is the one
+//!           └──────────────────────────────────────────┘
+//! ```
+//!
+//! Who comes after other tasks is measured by itself: it might keep those like it
+//! waiting for long. And so is one that needs something else of the machine.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use packhorse_core::{self as core, Probe, Submission};
+use packhorse_model::{Priority, Request, TaskId};
+
+use crate::run::Run;
+
+/// A task's place among those of its shape: by batch, priority and number.
+type Turn = (u32, Priority, u32);
+
+/// Who of a shape is measured, and who waits for that.
+#[derive(Debug, Default)]
+pub(super) struct Probing {
+    /// Whose probe is to come, or runs, and what it needs.
+    one: Option<(Turn, Request)>,
+    awaiting: BTreeSet<Turn>,
+}
+
+impl Probing {
+    /// It is measured.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A task is gone. If its probe was the one, who comes next.
+    fn leave(&mut self, number: u32) -> Option<(u32, Request)> {
+        self.awaiting.retain(|turn| turn.2 != number);
+        let ((_, _, one), _) = self.one.as_ref()?;
+        if *one != number {
+            return None;
+        }
+        let (_, request) = self.one.take()?;
+        let next = self.awaiting.pop_first()?;
+        self.one = Some((next, request.clone()));
+        Some((next.2, request))
+    }
+}
+
+impl Run<'_> {
+    /// Whether a task of an unknown shape is to be measured, or waits for another
+    /// one's probe.
+    pub(super) fn appoint(&mut self, signature: &Arc<str>, task: &Submission) -> Probe {
+        let turn = (task.batch, task.priority, task.id.number);
+        let shape = self.needs.shapes.entry(Arc::clone(signature)).or_default();
+        let probing = &mut shape.probing;
+        match &probing.one {
+            _ if !task.after.is_empty() => Probe::First,
+            None => {
+                probing.one = Some((turn, task.request.clone()));
+                Probe::First
+            }
+            Some((_, request)) if *request != task.request => Probe::First,
+            Some((one, request)) => {
+                let (one, request) = (*one, request.clone());
+                let runs = self.tasks.get(&one.2);
+                let runs = runs.is_some_and(|known| !known.devices.is_empty());
+                if runs || one < turn {
+                    probing.awaiting.insert(turn);
+                    return Probe::Awaited;
+                }
+                probing.awaiting.insert(one);
+                probing.one = Some((turn, request.clone()));
+                self.revise(one.2, request, None, Probe::Awaited);
+                Probe::First
+            }
+        }
+    }
+
+    /// A probe is over, or its task is: unless that told what those like it need,
+    /// the next of them is measured.
+    pub(crate) fn probe_over(&mut self, number: u32) {
+        let known = self.tasks.get(&number);
+        let next = known
+            .and_then(|known| known.wants.as_ref())
+            .and_then(|wants| self.needs.shapes.get_mut(&wants.signature))
+            .and_then(|shape| shape.probing.leave(number));
+        if let Some((next, request)) = next {
+            self.revise(next, request, None, Probe::First);
+        }
+    }
+
+    pub(super) fn revise(
+        &mut self,
+        number: u32,
+        request: Request,
+        expected: Option<std::time::Duration>,
+        probe: Probe,
+    ) {
+        self.step(core::Event::Revise {
+            task: TaskId::new(self.id, number),
+            request,
+            expected,
+            probe,
+        });
+    }
+}
