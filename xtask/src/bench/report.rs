@@ -114,7 +114,7 @@ pub fn document(sections: &[Section], quick: bool) -> Result<String> {
          A ratio is that of two runs of the same round; what is shown is the median over \
          the rounds. *limit* is a program that does nothing but `posix_spawn` and \
          `waitpid` with the same number in flight; packhorse starts processes by a cheaper \
-         `clone`, so this is a yardstick and no upper bound. Peak memory is the kernel's figure, which \
+         `clone` that it does not wait for, so this is a yardstick and no upper bound. Peak memory is the kernel's figure, which \
          never falls below what the bench itself has: {}.\n",
         machine::describe()?,
         megabytes(own_peak()?)
