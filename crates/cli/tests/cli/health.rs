@@ -1,7 +1,5 @@
 //! GPUs that break: taken out, shown, put back.
 
-use std::io::Write as _;
-
 use packhorse_fake_nvml::{FakeDevice, FakeProcess};
 use rustix::process::Signal;
 
@@ -267,18 +265,11 @@ fn memory_that_stays_and_nobody_holds_is_told_as_such() {
 #[test]
 fn a_gpu_that_does_not_answer_keeps_tasks_from_the_others_only_for_a_moment() {
     let machine = Machine::new(2);
-    machine.world.fifo("tasks");
-    let mut running = machine.start(&["run", "tasks"]);
-    let mut tasks = fs_err::OpenOptions::new()
-        .write(true)
-        .open(machine.world.work().join("tasks"))
-        .unwrap();
+    let mut running = machine.start(&["run"]);
     running.wait_for("run 1 started");
     machine.state.hang(1);
-    tasks
-        .write_all("#packhorse vram=2G\ntrue\n".repeat(4).as_bytes())
-        .unwrap();
-    drop(tasks);
+    running.send("#packhorse vram=2G\ntrue\n".repeat(4));
+    running.end_input();
     let done = running.finish();
     machine.state.answer(1);
     assert_eq!(done.code, 0, "{done:?}");

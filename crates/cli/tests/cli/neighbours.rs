@@ -1,7 +1,5 @@
 //! Runs that know of each other.
 
-use std::io::Write as _;
-
 use rustix::process::Signal;
 
 use crate::machine::{Machine, holding, taking};
@@ -87,23 +85,18 @@ fn leases_need_no_driver() {
 fn a_device_whose_share_is_given_out_still_has_memory_that_others_may_take() {
     let machine = Machine::new(1);
     let gate = machine.world.gate("gate");
-    machine.world.fifo("tasks");
-    let mut first = machine.start(&["run", "tasks"]);
-    let mut tasks = fs_err::OpenOptions::new()
-        .write(true)
-        .open(machine.world.work().join("tasks"))
-        .unwrap();
+    let mut first = machine.start(&["run"]);
     // One that counts memory, so that its own look at the GPU is fresh.
     let half = "#packhorse gpus=0.5\nread x < gate\n".repeat(2);
     let counting = holding("1G", "go");
     let text = format!("{half}#packhorse vram=1G\n{counting}\n");
-    tasks.write_all(text.as_bytes()).unwrap();
+    first.send(text);
     first.wait_for("1.3 started");
     machine.world.write("second", holding("1G", "go"));
     let mut second = machine.start(&["run", "--vram", "15G", "second"]);
     second.wait_for("2.1 started");
-    tasks.write_all(b"#packhorse vram=15G\ntrue\n").unwrap();
-    drop(tasks);
+    first.send("#packhorse vram=15G\ntrue\n");
+    first.end_input();
     // It is known once it can be asked about.
     let why = loop {
         let done = machine.packhorse(&["why", "1.4"]);
@@ -122,12 +115,7 @@ fn a_device_whose_share_is_given_out_still_has_memory_that_others_may_take() {
 fn what_others_could_not_be_told_is_told_again() {
     let machine = Machine::new(1);
     let gate = machine.world.gate("gate");
-    machine.world.fifo("tasks");
-    let mut running = machine.start(&["run", "tasks"]);
-    let mut tasks = fs_err::OpenOptions::new()
-        .write(true)
-        .open(machine.world.work().join("tasks"))
-        .unwrap();
+    let mut running = machine.start(&["run"]);
     running.wait_for("run 1 started");
     // Something stands where the lease would be written.
     let pid = running.pid().as_raw_nonzero();
@@ -137,11 +125,11 @@ fn what_others_could_not_be_told_is_told_again() {
     let leases = machine.world.work().parent().unwrap().join("leases");
     let obstacle = leases.join(format!("{user}-{pid}-{born}.new"));
     fs_err::create_dir_all(&obstacle).unwrap();
-    tasks.write_all(b"read x < gate\n").unwrap();
+    running.send("read x < gate\n");
     running.wait_for("warning");
     fs_err::remove_dir(&obstacle).unwrap();
     while !machine.packhorse(&["gpus"]).stdout.contains("TAKEN") {}
-    drop(tasks);
+    running.end_input();
     gate.pass(1);
     assert_eq!(running.finish().code, 0);
 }
