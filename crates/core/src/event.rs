@@ -170,6 +170,9 @@ pub struct Outside {
     pub attempts: u32,
     /// Whether one of them has it to itself: nobody may join.
     pub whole: bool,
+    /// Whether nobody has looked yet, so that all of its memory counts as held.
+    /// It decides nothing, and is for telling.
+    pub unseen: bool,
 }
 
 /// Why a task whose attempt is over is back in line.

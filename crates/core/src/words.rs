@@ -170,7 +170,8 @@ impl Words<'_> {
         let mut wanted = Vec::new();
         if !missing.devices.is_empty() {
             let gpus = gpus(missing.gpus, missing.memory);
-            wanted.push(match missing.free {
+            let unseen = missing.outside.iter().any(|(_, held)| held.unseen);
+            wanted.push(match missing.free.filter(|_| !unseen) {
                 Some(free) => format!("{gpus} ({free} free)"),
                 None => gpus,
             });
@@ -230,6 +231,10 @@ impl Words<'_> {
         let mut texts = Vec::new();
         if held.whole {
             texts.push(format!("another run holds {name}"));
+            return texts;
+        }
+        if held.unseen && missing.memory != MemoryRequest::Uncounted {
+            texts.push(format!("{name} has not been looked at yet"));
             return texts;
         }
         if missing.free.is_some() {

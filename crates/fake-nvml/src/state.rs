@@ -1,4 +1,4 @@
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,6 +34,7 @@ impl State {
             state.event_folder(),
             state.hang_folder(),
             state.mps_folder(),
+            state.look_folder(),
         ] {
             fs::create_dir_all(folder).expect("the test's folder is writable");
         }
@@ -132,6 +133,31 @@ impl State {
         let mut processes: Vec<FakeProcess> = read_all(&self.process_folder(uuid))?;
         processes.sort_by_key(|process| process.pid);
         Ok(processes)
+    }
+
+    /// Counts a look at who is on the device or MIG instance with this UUID.
+    pub fn count_look(&self, uuid: &str) -> io::Result<()> {
+        let file = self.look_folder().join(uuid);
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(file)?;
+        // A byte for each: appending needs no lock.
+        file.write_all(b".")
+    }
+
+    /// How often anybody has looked who is on the device or MIG instance with this
+    /// UUID.
+    pub fn looks(&self, uuid: &str) -> io::Result<u64> {
+        match fs::metadata(self.look_folder().join(uuid)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            other => Ok(other?.len()),
+        }
+    }
+
+    /// Where looks are counted: a file for each device, which changes with each.
+    pub fn look_folder(&self) -> PathBuf {
+        self.root.join("looks")
     }
 
     /// What is taken on `device`, or on the instance of it with this UUID, in

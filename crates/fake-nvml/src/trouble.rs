@@ -12,6 +12,11 @@ use crate::{FakeProcess, Lost, State, wait_for};
 /// The kernel gives no process a number this high.
 const FIRST_STRANGER: u32 = 5_000_000;
 
+/// What is noted of calls that hang: that there was any, and one for the memory.
+const CALLED: &str = "called";
+const LOOKED_AT: &str = "looked-at";
+const MEMORY: &str = "nvmlDeviceGetMemoryInfo_v2";
+
 impl State {
     /// Somebody else holds so much on GPU `index`, besides what strangers hold
     /// already. Returns a process id that no real process has.
@@ -52,7 +57,9 @@ impl State {
 
     /// Calls for GPU `index` do not come back until [`State::answer`].
     pub fn hang(&self, index: u32) -> &Self {
-        let _ = fs::remove_file(self.called_file(index));
+        for what in [CALLED, LOOKED_AT] {
+            let _ = fs::remove_file(self.hung_file(index, what));
+        }
         fs::write(self.hang_file(index), "").expect("the test's folder is writable");
         self
     }
@@ -60,7 +67,17 @@ impl State {
     /// Waits until somebody has called for GPU `index`, which hangs, and does not
     /// get away.
     pub fn await_hung_call(&self, index: u32) -> &Self {
-        let file = self.called_file(index);
+        self.await_hung(index, CALLED)
+    }
+
+    /// The same, for a call that asks for the memory, with which a look at a GPU
+    /// begins.
+    pub fn await_hung_look(&self, index: u32) -> &Self {
+        self.await_hung(index, LOOKED_AT)
+    }
+
+    fn await_hung(&self, index: u32, what: &str) -> &Self {
+        let file = self.hung_file(index, what);
         let look = || Ok(file.exists().then_some(()));
         let deadline = Instant::now() + Duration::from_mins(1);
         let called = wait_for(&self.hang_folder(), Some(deadline), look);
@@ -103,11 +120,14 @@ impl State {
         self.path().join("mps")
     }
 
-    /// Returns when calls for GPU `index` do.
-    pub(crate) fn wait_while_hung(&self, index: u32) -> io::Result<()> {
+    /// Returns when calls for GPU `index` do, of which this is one.
+    pub(crate) fn wait_while_hung(&self, index: u32, function: &str) -> io::Result<()> {
         let file = self.hang_file(index);
         if file.exists() {
-            fs::write(self.called_file(index), "")?;
+            fs::write(self.hung_file(index, CALLED), "")?;
+            if function == MEMORY {
+                fs::write(self.hung_file(index, LOOKED_AT), "")?;
+            }
             let look = || Ok((!file.exists()).then_some(()));
             wait_for(&self.hang_folder(), None, look)?;
         }
@@ -122,8 +142,8 @@ impl State {
         self.hang_folder().join(index.to_string())
     }
 
-    fn called_file(&self, index: u32) -> PathBuf {
-        self.hang_folder().join(format!("{index}.called"))
+    fn hung_file(&self, index: u32, what: &str) -> PathBuf {
+        self.hang_folder().join(format!("{index}.{what}"))
     }
 
     fn uuid(&self, index: u32) -> String {

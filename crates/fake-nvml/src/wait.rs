@@ -16,6 +16,7 @@ pub fn wait_for<T>(
 ) -> io::Result<Option<T>> {
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let changes = WatchFlags::CREATE
+        | WatchFlags::MODIFY
         | WatchFlags::MOVED_TO
         | WatchFlags::MOVED_FROM
         | WatchFlags::DELETE

@@ -295,3 +295,34 @@ fn tests_of_other_crates_find_the_program() {
     let built = fs_err::canonicalize(env!("CARGO_BIN_EXE_fake-cuda")).unwrap();
     assert_eq!(found, built);
 }
+
+#[test]
+fn a_program_can_wait_until_it_was_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, device) = machine(folder.path());
+    let options = ["--peak", "6G", "--steps", "2", "--step-looks", "1"];
+    let mut child = fake_cuda(&state, "0", &options)
+        .args(["--hold-looks", "3"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let processes = state.path().join("processes").join(&device.uuid);
+    fs_err::create_dir_all(&processes).unwrap();
+    let has = |gibibytes: u64| {
+        let used = || state.used(&device, &device.uuid).map(|used| used >> 30);
+        wait_for(
+            &processes,
+            None,
+            || Ok((used()? == gibibytes).then_some(())),
+        )
+        .unwrap();
+    };
+    has(3);
+    state.count_look(&device.uuid).unwrap();
+    has(6);
+    for _ in 0..3 {
+        assert_eq!(child.try_wait().unwrap(), None, "before the third look");
+        state.count_look(&device.uuid).unwrap();
+    }
+    assert!(child.wait().unwrap().success());
+}

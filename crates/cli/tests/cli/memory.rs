@@ -20,9 +20,9 @@ fn as_many_tasks_run_on_a_gpu_as_fit_into_its_memory() {
     machine.world.write("tasks", format!("{task}\n").repeat(3));
     let mut running = machine.start(&["run", "--vram", "9G", "tasks"]);
     running.wait_for("1.2 started on GPU 0");
-    let why = machine.packhorse(&["why", "1.3"]);
-    assert!(why.stdout.contains("9.0 GiB"), "{why:?}");
-    assert!(why.stdout.contains("GPU 0"), "{why:?}");
+    let why = machine.world.why("1.3");
+    assert!(why.contains("9.0 GiB"), "{why}");
+    assert!(why.contains("GPU 0"), "{why}");
     machine.world.write("gate", "");
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
@@ -37,14 +37,8 @@ fn strangers_memory_makes_tasks_wait_and_not_fail() {
     machine.world.write("tasks", &task);
     let mut running = machine.start(&["run", "--vram", "9G", "tasks"]);
     running.wait_for("run 1 started");
-    // It is only known to wait once the devices were looked at.
-    let why = loop {
-        let why = machine.packhorse(&["why", "1.1"]);
-        if why.stdout.contains("20") {
-            break why;
-        }
-    };
-    assert!(why.stdout.contains("GPU 0"), "{why:?}");
+    let why = machine.world.why("1.1");
+    assert!(why.contains("others hold 20.0 GiB of GPU 0"), "{why}");
     machine.state.stranger_leaves(0, stranger);
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
@@ -72,7 +66,7 @@ fn ignored_processes_hold_nothing_back() {
 #[test]
 fn a_task_that_nothing_is_known_of_is_alone_until_it_was_measured() {
     let machine = Machine::new(1);
-    let task = taking("--peak 5G --steps 2 --step-time 60ms --hold 400ms");
+    let task = taking("--peak 5G --steps 2 --step-looks 3 --hold-looks 6");
     machine.world.write("tasks", format!("{task}\n").repeat(4));
     let done = machine.packhorse(&["run", "--vram", "auto", "tasks"]);
     assert_eq!(done.code, 0, "{done:?}");
@@ -97,7 +91,7 @@ fn a_task_that_nothing_is_known_of_is_alone_until_it_was_measured() {
 #[test]
 fn memory_of_child_processes_counts() {
     let machine = Machine::new(1);
-    let task = taking("--peak 7G --child --hold 300ms");
+    let task = taking("--peak 7G --child --hold-looks 6");
     let words: Vec<&str> = task.split(' ').collect();
     let done = machine.packhorse(&[&["probe", "--json", "--"], &words[..]].concat());
     let probe: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
@@ -107,7 +101,7 @@ fn memory_of_child_processes_counts() {
 #[test]
 fn a_probe_is_remembered_and_shows_how_well_it_looked() {
     let machine = Machine::new(1);
-    let task = taking("--peak 3G --hold 400ms --utilisation 60");
+    let task = taking("--peak 3G --hold-looks 6 --utilisation 60");
     let words: Vec<&str> = task.split(' ').collect();
     let done = machine.packhorse(&[&["probe", "--"], &words[..]].concat());
     assert_eq!(done.code, 0, "{done:?}");
@@ -123,10 +117,10 @@ fn a_probe_is_remembered_and_shows_how_well_it_looked() {
 fn the_persons_own_probe_runs_first_and_once_for_each_shape() {
     let machine = Machine::new(1);
     let program = fake_cuda_path();
-    let task = format!("{} --peak 4G --hold", program.display());
+    let task = format!("{} --peak 4G --hold-looks", program.display());
     machine
         .world
-        .write("tasks", format!("{task} 201ms\n{task} 202ms\n"));
+        .write("tasks", format!("{task} 5\n{task} 6\n"));
     let words = [
         "run",
         "--vram",
@@ -163,7 +157,7 @@ fn one_of_a_shape_is_measured_while_those_like_it_wait_and_others_do_not() {
     let probe = "{} --hold-until-exists gate";
     let mut running = machine.start(&["run", "--vram", "auto", "--probe", probe, "tasks"]);
     running.wait_for("1.1 started on GPU ");
-    let why = machine.packhorse(&["why", "1.2"]).stdout;
+    let why = machine.world.why("1.2");
     assert_eq!(why, "1.2 waits until one like it has been measured\n");
     running.wait_for("1.3 started on GPU ");
     machine.world.write("gate", "");
@@ -174,7 +168,7 @@ fn one_of_a_shape_is_measured_while_those_like_it_wait_and_others_do_not() {
 #[test]
 fn if_a_probe_fails_the_next_of_its_shape_is_measured() {
     let machine = Machine::new(2);
-    let task = taking("--peak 4G --hold 200ms");
+    let task = taking("--peak 4G --hold-looks 6");
     machine.world.write("tasks", format!("{task}\n").repeat(3));
     let probe = "if mkdir first; then exit 1; fi; {}";
     let done = machine.packhorse(&["run", "--vram", "auto", "--probe", probe, "tasks"]);
@@ -190,7 +184,7 @@ fn if_a_probe_fails_the_next_of_its_shape_is_measured() {
 #[test]
 fn the_most_urgent_of_a_shape_is_the_one_that_is_measured() {
     let machine = Machine::new(2);
-    let task = taking("--peak 4G --hold 200ms");
+    let task = taking("--peak 4G --hold-looks 6");
     machine.world.write(
         "tasks",
         format!("#packhorse priority=1\n{task}\n{task}\n{task}\n"),
@@ -213,7 +207,7 @@ fn probes_share_a_gpu_if_somebody_said_how_much_they_take_at_most() {
     let mut running = machine.start(&["run", "--vram", "9G", "--probe", probe, "tasks"]);
     running.wait_for("1.1 started on GPU 0 (probe)");
     running.wait_for("1.2 started on GPU 0 (probe)");
-    let why = machine.packhorse(&["why", "1.3"]).stdout;
+    let why = machine.world.why("1.3");
     assert!(why.contains("waits for 9.0 GiB"), "{why}");
     machine.world.write("gate", "");
     let done = running.finish();
@@ -228,7 +222,7 @@ fn what_a_task_gets_is_what_was_seen_on_the_models_it_may_run_on() {
         device.name = "NVIDIA Fake 80GB".to_owned();
     });
     let run = |gpu: &str, peak: &str| {
-        let task = taking(&format!("--peak {peak} --hold 200ms"));
+        let task = taking(&format!("--peak {peak} --hold-looks 6"));
         machine.world.write("tasks", task);
         let words = ["run", "tasks", "--vram=auto", "--signature=s", "--gpus"];
         let done = machine.packhorse(&[&words[..], &[gpu]].concat());
@@ -253,7 +247,7 @@ fn one_that_runs_out_of_memory_gets_more_then_a_gpu_to_itself_then_a_larger_one(
         device.memory_total = 80 * GIB;
         device.name = "NVIDIA Fake 80GB".to_owned();
     });
-    let task = taking("--peak 40G --steps 20 --step-time 20ms --hold 300ms");
+    let task = taking("--peak 40G --steps 5 --step-looks 3 --hold-looks 6");
     machine.world.write("tasks", &task);
     let words = [
         "run",
@@ -302,7 +296,7 @@ fn one_that_fits_nowhere_fails_with_the_reason() {
 #[test]
 fn one_that_dies_without_a_word_on_a_full_gpu_ran_out_of_memory() {
     let machine = Machine::new(1);
-    let task = taking("--peak 30G --steps 6 --step-time 150ms --oom silent");
+    let task = taking("--peak 30G --steps 6 --step-looks 4 --oom silent");
     machine.world.write("tasks", &task);
     let done = machine.packhorse(&["run", "--vram", "10G", "tasks"]);
     assert_eq!(done.code, 1, "{done:?}");
@@ -400,7 +394,7 @@ fn after_16_times_another_ones_doing_is_as_good_as_its_own() {
 fn a_gpu_is_free_only_when_the_driver_shows_the_memory_gone() {
     let machine = Machine::new(1);
     machine.state.linger(0);
-    let first = taking("--peak 20G --hold 300ms");
+    let first = taking("--peak 20G --hold-looks 6");
     let second = taking("--peak 9G");
     machine.world.write("tasks", format!("{first}\n{second}\n"));
     let mut running = machine.start(&["run", "--vram", "20G", "tasks"]);
@@ -473,8 +467,7 @@ fn main_memory_and_busy_cores_are_counted() {
         let mut running = crate::support::Running::start(command);
         let line = running.wait_for(".1 started");
         let run = line.split('.').next().unwrap().to_owned();
-        let why = machine.packhorse(&["why", &format!("{run}.2")]).stdout;
-        assert!(why.contains("waits"), "{option:?}: {why}");
+        machine.world.why(&format!("{run}.2"));
         gate.pass(2);
         assert_eq!(running.finish().code, 0);
     }
@@ -628,14 +621,8 @@ fn what_ran_before_anybody_counted_memory_counts_too() {
     let counted = taking("--peak 9G");
     running.send(format!("#packhorse vram=9G gpus=0.2\n{counted}\n"));
     running.end_input();
-    loop {
-        let why = machine.packhorse(&["why", "1.2"]).stdout;
-        if why.contains("waits") {
-            assert!(why.contains("9.0 GiB"), "{why}");
-            break;
-        }
-        assert!(!why.contains("over"), "{why}");
-    }
+    let why = machine.world.why("1.2");
+    assert!(why.contains("9.0 GiB"), "{why}");
     machine.world.write("gate", "");
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
@@ -646,8 +633,8 @@ fn what_ran_before_anybody_counted_memory_counts_too() {
 fn the_ladder_is_not_undone_by_what_others_teach() {
     let machine = Machine::new(1);
     // All of one shape: most take little, one takes much, and says so late.
-    let small = taking("--peak 1G --hold 150ms");
-    let large = taking("--peak 14G --hold 150ms");
+    let small = taking("--peak 1G --hold-looks 6");
+    let large = taking("--peak 14G --hold-looks 6");
     let mut tasks = String::new();
     for number in 0..12 {
         let task = if number == 4 { &large } else { &small };
@@ -679,7 +666,7 @@ fn what_went_wrong_with_a_probe_is_said() {
         ),
     ] {
         let machine = Machine::new(1);
-        let task = taking("--peak 4G --hold 200ms");
+        let task = taking("--peak 4G --hold-looks 6");
         machine.world.write("tasks", task);
         let words = ["run", "--vram", "auto", "--probe", probe, "tasks"];
         let done = machine.packhorse(&words);

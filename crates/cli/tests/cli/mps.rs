@@ -501,7 +501,9 @@ fn without_a_control_program_tasks_run_without_mps() {
 fn a_daemon_that_a_killed_run_left_is_taken_over_and_ended() {
     let shared = Shared::new(1);
     shared.write("tasks", holding("1G", "gate"));
-    let running = shared.start(&["run", "--mps", "--vram", "2G", "tasks"]);
+    let mut running = shared.start(&["run", "--mps", "--vram", "2G", "tasks"]);
+    // Only what is told is certain to be remembered.
+    running.wait_for("1.1 started");
     let left = shared.await_clients(1);
     running.signal(Signal::KILL);
     assert_eq!(running.finish().code, 137);

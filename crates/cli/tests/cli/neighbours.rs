@@ -19,7 +19,7 @@ fn two_runs_never_promise_the_same_memory() {
     let mut second = machine.start(&["run", "--vram", "15G", "tasks"]);
     second.wait_for("run 2 started");
     // What it was promised and what it was seen to hold of that is told once.
-    let why = machine.packhorse(&["why", "2.1"]).stdout;
+    let why = machine.world.why("2.1");
     let told = "(8.5 GiB free): other runs hold 15.0 GiB of GPU 0; it is first in line";
     assert!(why.contains(told), "{why}");
     // A third one that fits beside the first does start.
@@ -42,8 +42,7 @@ fn a_run_that_was_killed_holds_nothing_any_more() {
     first.wait_for("1.1 started");
     let mut second = machine.start(&["run", "--", "true"]);
     second.wait_for("run 2 started");
-    let why = machine.packhorse(&["why", "2.1"]).stdout;
-    assert!(why.contains("waits"), "{why}");
+    machine.world.why("2.1");
     first.signal(Signal::KILL);
     let second = second.finish();
     assert_eq!(second.code, 0, "{second:?}");
@@ -74,7 +73,7 @@ fn leases_need_no_driver() {
     assert_eq!(done.code, 0, "{done:?}");
     let mut second = world.start(["run", "--gpus", "7", "--", "true"]);
     second.wait_for("run 3 started");
-    let why = world.packhorse(["why", "3.1"]).stdout;
+    let why = world.why("3.1");
     assert!(why.contains("GPU 7"), "{why}");
     gate.pass(1);
     assert_eq!(first.finish().code, 0);
@@ -97,13 +96,7 @@ fn a_device_whose_share_is_given_out_still_has_memory_that_others_may_take() {
     second.wait_for("2.1 started");
     first.send("#packhorse vram=15G\ntrue\n");
     first.end_input();
-    // It is known once it can be asked about.
-    let why = loop {
-        let done = machine.packhorse(&["why", "1.4"]);
-        if done.code == 0 {
-            break done.stdout;
-        }
-    };
+    let why = machine.world.why("1.4");
     assert!(why.contains("other runs hold 15.0 GiB"), "{why}");
     machine.world.write("go", "");
     assert_eq!(second.finish().code, 0);

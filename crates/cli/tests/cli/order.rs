@@ -13,19 +13,11 @@ fn order(ageing: &str) -> Vec<String> {
     running.wait_for("1.1 started");
     running.send("#packhorse priority=1\ntrue early\n");
     // Until the run has it: then it ages.
-    while !world
-        .packhorse(["why", "1.2"])
-        .stdout
-        .contains("1.2 waits for")
-    {}
+    world.why("1.2");
     // Asking once more takes several milliseconds.
     world.packhorse(["why", "1.2"]);
     running.send("#packhorse priority=0\ntrue urgent\n");
-    while !world
-        .packhorse(["why", "1.3"])
-        .stdout
-        .contains("1.3 waits for")
-    {}
+    world.why("1.3");
     gate.pass(1);
     running.end_input();
     let done = running.finish();
@@ -83,8 +75,7 @@ fn nobody_overtakes_while_it_is_not_known_when_the_first_in_line_can_start() {
     );
     let mut running = world.start(["run", "--gpus", "0,1", "tasks"]);
     running.wait_for("1.1 started");
-    let why = world.packhorse(["why", "1.3"]).stdout;
-    assert!(why.contains("1.3 waits"), "{why}");
+    let why = world.why("1.3");
     assert!(why.contains("kept for 1.2"), "{why}");
     gate.pass(1);
     let done = running.finish();

@@ -199,11 +199,12 @@ impl Running {
             let mut line = Vec::new();
             let length = self.stdout.read_until(b'\n', &mut line).unwrap();
             let line = String::from_utf8_lossy(&line).into_owned();
-            assert!(
-                length > 0,
-                "it ended without saying `{text}`:\n{}",
-                self.seen
-            );
+            if length == 0 {
+                let mut errors = String::new();
+                let stderr = self.child.stderr.as_mut().unwrap();
+                let _ = std::io::Read::read_to_string(stderr, &mut errors);
+                panic!("it ended without saying `{text}`:\n{}{errors}", self.seen);
+            }
             self.seen += &line;
             if line.contains(text) {
                 return line;
@@ -283,6 +284,19 @@ impl World {
         // stays in the pipe.
         let file = fs_err::OpenOptions::new().read(true).write(true).open(pipe);
         Gate(file.unwrap())
+    }
+}
+
+impl World {
+    /// Why a task waits, once its run has taken it in and looked at the GPUs.
+    pub fn why(&self, task: &str) -> String {
+        loop {
+            let why = self.packhorse(["why", task]).stdout;
+            let waits = why.starts_with(&format!("{task} waits"));
+            if waits && !why.contains("has not been looked at yet") {
+                return why;
+            }
+        }
     }
 }
 

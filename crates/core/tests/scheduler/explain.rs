@@ -254,6 +254,23 @@ fn memory_of_other_runs_and_of_strangers_is_told_once_each() {
 }
 
 #[test]
+fn of_a_device_that_nobody_has_looked_at_no_amounts_are_told() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    let held = Outside {
+        memory: gib(24),
+        unseen: true,
+        ..Outside::default()
+    };
+    lab.outside(10, held);
+    lab.submit(task(1).memory(12));
+    assert_eq!(
+        lab.why(1),
+        "1.1 waits for 12.0 GiB of GPU memory: gpu10 has not been looked at yet; \
+         it is first in line"
+    );
+}
+
+#[test]
 fn one_that_needs_a_drained_device_tells_which() {
     let mut lab = Lab::default().node(2).start();
     lab.submit(task(1).share(100));

@@ -173,6 +173,7 @@ fn whatever_a_driver_shows_does_no_harm() {
         share: Milli(u32::MAX),
         attempts: u32::MAX,
         whole: false,
+        unseen: false,
     };
     lab.outside(10, held);
     assert!(lab.why(3).starts_with("1.3 waits"), "{}", lab.why(3));

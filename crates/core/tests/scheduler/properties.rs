@@ -171,6 +171,7 @@ fn outsides() -> impl Strategy<Value = Outside> {
         share: Milli(tenths * 100),
         attempts: if tenths > 0 { attempts } else { 0 },
         whole,
+        unseen: false,
     })
 }
 

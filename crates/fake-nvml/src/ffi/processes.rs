@@ -102,6 +102,10 @@ fn is_listed(process: Kind, list: Kind) -> bool {
 
 fn list(call: &Call, handle: Handle, kind: Kind, question: bool) -> Result<Vec<Row>, Code> {
     let target = Target::read(call, handle)?;
+    if kind == Kind::Compute && question {
+        // Whoever looks asks for this length, and does so once.
+        call.state.count_look(target.uuid()).map_err(unreadable)?;
+    }
     let mut rows = Vec::new();
     let mut add = |uuid: &str, gpu_instance, compute_instance| -> Result<(), Code> {
         let processes = call.state.read_processes(uuid).map_err(unreadable)?;

@@ -40,7 +40,8 @@ impl Target {
         let device = call.state.read_device(index).map_err(unreadable)?;
         let device = device.ok_or(Code::InvalidArgument)?;
         be_slow(device.faults.slow_ms);
-        call.state.wait_while_hung(index).map_err(unreadable)?;
+        let hung = call.state.wait_while_hung(index, call.function);
+        hung.map_err(unreadable)?;
         if let Some(code) = device.faults.fail.get(call.function) {
             return Err(*code);
         }

@@ -237,7 +237,7 @@ fn what_was_asked_for_meanwhile_is_one_sample_more() {
     let watch = Eye::open(&machine, "0");
     machine.state.hang(0);
     watch.ask();
-    machine.state.await_hung_call(0);
+    machine.state.await_hung_look(0);
     for _ in 0..10 {
         watch.ask();
     }
@@ -259,7 +259,7 @@ fn dropping_does_not_wait_for_a_gpu_that_hangs() {
     let watch = Eye::open(&machine, "0");
     machine.state.hang(0);
     watch.ask();
-    machine.state.await_hung_call(0);
+    machine.state.await_hung_look(0);
     drop(watch);
     machine.state.answer(0);
 }

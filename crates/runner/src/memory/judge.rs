@@ -10,6 +10,7 @@ use packhorse_model::{Bytes, DeviceId, Outcome, TaskId};
 use packhorse_store::{Peak, Record, Sample, UnixMicros, Whence};
 
 use super::track::{Seen, Track};
+use super::watching::Watching;
 use crate::run::Run;
 use crate::{Appetite, Event, Phase};
 
@@ -44,6 +45,11 @@ pub(crate) struct Judgement {
 impl Run<'_> {
     /// An attempt is over. If it failed, its devices are looked at first.
     pub(crate) fn attempt_over(&mut self, ended: Ended) {
+        let is_tracked = |watching: &Watching| watching.tracks.contains_key(&ended.task.number);
+        if self.watching.as_ref().is_some_and(is_tracked) {
+            // What was seen of it while it ran, and has not been read yet.
+            self.devices_seen();
+        }
         let failed = matches!(
             ended.outcome,
             Outcome::Failed { .. } | Outcome::Killed { .. }

@@ -40,7 +40,7 @@ pub(crate) struct Place {
     pub(crate) observed: Bytes,
     /// The most it was seen to hold.
     peak: Bytes,
-    /// What was free there when it was last seen.
+    /// What was free there when it was last seen to hold anything.
     free: Option<Bytes>,
 }
 
@@ -102,7 +102,9 @@ impl Track {
         let grew = held.0 > place.observed.0 + CRUMB;
         place.observed = held;
         place.peak = place.peak.max(held);
-        place.free = free;
+        if held.0 > 0 {
+            place.free = free;
+        }
         if held > self.peak {
             self.rise = Bytes(held.0 - self.peak.0);
             self.peak = held;
@@ -216,6 +218,9 @@ mod tests {
         track.sample(DeviceId(7), Bytes(60 << 20), free(60));
         assert!(!track.was_cramped());
         track.sample(DeviceId(7), Bytes(90 << 20), free(20));
+        assert!(track.was_cramped());
+        // It is over, and a look is faster than the news of it.
+        track.sample(DeviceId(7), Bytes(0), free(110));
         assert!(track.was_cramped());
     }
 

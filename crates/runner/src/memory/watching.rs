@@ -432,9 +432,11 @@ impl Run<'_> {
     /// changed.
     pub(crate) fn outside_event(&mut self, index: usize) -> Option<core::Event> {
         let (memory, runs) = self.memory_outside(index);
+        let unseen = self.is_unseen(index);
         let held = Outside {
             memory,
             runs,
+            unseen,
             ..self.neighbours.held(index)
         };
         let told = self.neighbours.told.get_mut(index)?;
@@ -473,12 +475,21 @@ impl Run<'_> {
             (Bytes(account.strangers.0.saturating_add(runs)), Bytes(runs))
         });
         let (mut memory, runs) = memory.max().unwrap_or_default();
-        if seen.awaited.is_some() || watching.is_some_and(Watching::is_awaiting) {
+        if self.is_unseen(index) {
             let load = self.state.devices().nth(index);
             memory = memory.max(load.map_or(memory, |load| load.memory));
         }
         let lingering = seen.lingering.as_ref().map(Lingering::counted);
         (memory.max(lingering.unwrap_or_default()), runs)
+    }
+
+    /// Whether what others hold on a device is not known at the moment: all of its
+    /// memory counts as theirs.
+    fn is_unseen(&self, index: usize) -> bool {
+        self.watching.as_ref().is_some_and(|watching| {
+            let seen = watching.units.get(index);
+            seen.is_some_and(|seen| seen.awaited.is_some() || watching.is_awaiting())
+        })
     }
 
     /// An attempt is over: its memory is others' until the driver shows it gone.

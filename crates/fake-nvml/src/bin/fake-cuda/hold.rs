@@ -4,13 +4,15 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use packhorse_fake_nvml::wait_for;
+use packhorse_fake_nvml::{State, Visible, wait_for};
 
 /// When to let go of the memory.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Hold {
     /// After some time.
     For(Duration),
+    /// When its devices have been looked at so often since.
+    Looks(u64),
     /// When all writers have closed this fifo.
     UntilClosed(PathBuf),
     /// When this file is there.
@@ -18,8 +20,9 @@ pub enum Hold {
 }
 
 /// Waits.
-pub fn hold(hold: &Hold) -> io::Result<()> {
+pub fn hold(hold: &Hold, looks: &Looks<'_>) -> io::Result<()> {
     match hold {
+        Hold::Looks(number) => looks.wait_for(*number),
         Hold::For(time) => {
             pause(*time);
             Ok(())
@@ -42,6 +45,35 @@ pub fn hold(hold: &Hold) -> io::Result<()> {
 pub fn pause(time: Duration) {
     if !time.is_zero() {
         std::thread::sleep(time);
+    }
+}
+
+/// How often devices had been looked at, at some moment.
+pub struct Looks<'a> {
+    state: &'a State,
+    then: Vec<(&'a str, u64)>,
+}
+
+impl<'a> Looks<'a> {
+    /// By now.
+    pub fn so_far(state: &'a State, devices: &'a [Visible]) -> io::Result<Self> {
+        let count = |device: &'a Visible| Ok((device.uuid(), state.looks(device.uuid())?));
+        let then = devices.iter().map(count).collect::<io::Result<_>>()?;
+        Ok(Self { state, then })
+    }
+
+    /// Waits until each device has been looked at so often since. The first look
+    /// may have begun before, and what the last one shows may not have been taken
+    /// in yet: four are enough for one that counts.
+    pub fn wait_for(&self, number: u64) -> io::Result<()> {
+        if number == 0 {
+            return Ok(());
+        }
+        for &(uuid, then) in &self.then {
+            let look = || Ok((self.state.looks(uuid)? >= then + number).then_some(()));
+            wait_for(&self.state.look_folder(), None, look)?;
+        }
+        Ok(())
     }
 }
 

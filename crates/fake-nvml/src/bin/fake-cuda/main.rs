@@ -11,7 +11,9 @@
 //! Tests that must not guess at times use `--hold-until-closed FIFO`: the
 //! program opens the fifo when it has all its memory, which lets the test's own
 //! opening return, and ends when the test closes it. Or `--hold-until-exists
-//! FILE`; and `--step-gate PREFIX`, with which step N waits for `PREFIX.N`.
+//! FILE`; and `--step-gate PREFIX`, with which step N waits for `PREFIX.N`. With
+//! `--step-looks N` and `--hold-looks N` it goes on when its devices have been
+//! looked at N times since it took its last step: for tests of what is seen.
 //!
 //! With `CUDA_MPS_PIPE_DIRECTORY` set and a stand-in MPS daemon there, it
 //! computes through the daemon's server: it obeys
@@ -34,6 +36,7 @@ use std::sync::Arc;
 
 use packhorse_fake_nvml::{FakeProcess, Full, Kind, State, Visible, visible_devices};
 
+use hold::Looks;
 use oom::Lack;
 use options::Options;
 
@@ -120,12 +123,14 @@ fn run(options: &Options) -> io::Result<u8> {
 
 impl Job {
     fn work(&self, options: &Options) -> io::Result<u8> {
+        let mut looks = Looks::so_far(&self.state, &self.devices)?;
         for step in 1..=options.steps {
             if let Some(gate) = &options.step_gate
                 && step > 1
             {
                 hold::until_exists(&gate.with_added_extension(step.to_string()))?;
             }
+            looks = Looks::so_far(&self.state, &self.devices)?;
             let had = part(options.peak, step - 1, options.steps);
             let wanted = part(options.peak, step, options.steps);
             for ordinal in 0..self.devices.len() {
@@ -144,8 +149,9 @@ impl Job {
                 }
             }
             hold::pause(options.step_time);
+            looks.wait_for(options.step_looks)?;
         }
-        hold::hold(&options.hold)?;
+        hold::hold(&options.hold, &looks)?;
         Ok(options.exit)
     }
 

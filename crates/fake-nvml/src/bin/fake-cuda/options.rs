@@ -11,8 +11,8 @@ pub const CHILD: &str = "--child";
 
 /// The options, in short.
 pub const USAGE: &str = "usage: fake-cuda [--peak SIZE] [--steps N] [--step-time TIME] \
-[--step-gate PREFIX] [--child] [--oom pytorch|tensorflow|jax|cublas|cuda|silent] [--oom-exit CODE] \
-[--hold TIME | --hold-until-closed FIFO | --hold-until-exists FILE] \
+[--step-looks N | --step-gate PREFIX] [--child] [--oom pytorch|tensorflow|jax|cublas|cuda|silent] [--oom-exit CODE] \
+[--hold TIME | --hold-looks N | --hold-until-closed FIFO | --hold-until-exists FILE] \
 [--utilisation PERCENT] [--exit CODE]";
 
 /// What the program is told to do.
@@ -24,6 +24,8 @@ pub struct Options {
     pub steps: u32,
     /// How long to wait after each step.
     pub step_time: Duration,
+    /// How often its devices must have been looked at since a step was taken.
+    pub step_looks: u64,
     /// The beginning of the files' names that the steps after the first wait
     /// for.
     pub step_gate: Option<PathBuf>,
@@ -48,6 +50,7 @@ impl Options {
             peak: 1 << 30,
             steps: 1,
             step_time: Duration::ZERO,
+            step_looks: 0,
             step_gate: None,
             child: false,
             oom: Style::PyTorch,
@@ -74,10 +77,14 @@ impl Options {
                     options.steps = steps.ok_or_else(wrong)?;
                 }
                 "--step-time" => options.step_time = time(&value).ok_or_else(wrong)?,
+                "--step-looks" => options.step_looks = value.parse().map_err(|_| wrong())?,
                 "--step-gate" => options.step_gate = Some(PathBuf::from(value)),
                 "--oom" => options.oom = Style::parse(&value).ok_or_else(wrong)?,
                 "--oom-exit" => options.oom_exit = value.parse().map_err(|_| wrong())?,
                 "--hold" => options.hold = Hold::For(time(&value).ok_or_else(wrong)?),
+                "--hold-looks" => {
+                    options.hold = Hold::Looks(value.parse().map_err(|_| wrong())?);
+                }
                 "--hold-until-closed" => options.hold = Hold::UntilClosed(PathBuf::from(value)),
                 "--hold-until-exists" => options.hold = Hold::UntilExists(PathBuf::from(value)),
                 "--utilisation" => options.utilisation = value.parse().map_err(|_| wrong())?,
