@@ -26,6 +26,7 @@ fn main() -> Outcome<()> {
     let temporary = tempfile::tempdir_in("/dev/shm")?;
     let folder = temporary.path().join("leases");
     let mut leases = Leases::open(&folder, about())?;
+    leases.listen()?;
     let mut others = Vec::new();
     for _ in 0..OTHERS {
         others.push(Other::start(&folder)?);

@@ -18,8 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What other Packhorse processes of this machine hold, and what this one does.
 /// One for each process.
 ///
-/// As a file descriptor it becomes readable when others' leases have changed,
-/// and stays so until [`refresh`](Self::refresh) or [`lock`](Self::lock).
+/// As a file descriptor it becomes readable when others' leases have changed, if
+/// it [listens](Self::listen), and stays so until [`refresh`](Self::refresh) or
+/// [`lock`](Self::lock).
 /// Dropping it withdraws this process's lease.
 #[derive(Debug)]
 pub struct Leases {
@@ -57,6 +58,13 @@ impl Leases {
             published: None,
             said: false,
         })
+    }
+
+    /// From now on others' doings make the descriptor readable. What they did
+    /// before is taken in with the next [`refresh`](Self::refresh) or
+    /// [`lock`](Self::lock), as it would be without this.
+    pub fn listen(&mut self) -> Result<(), Error> {
+        self.others.listen(&self.folder)
     }
 
     /// Takes in what others have done. Returns whether that changed anything.

@@ -16,7 +16,8 @@ const MOST_OF_A_USER: usize = 256;
 /// How often news that come while news are taken in are taken in as well.
 const ROUNDS: usize = 8;
 
-/// What is known of other processes' leases, kept up to date by news alone.
+/// What is known of other processes' leases. If the folder is listened to, it is
+/// kept up to date by news; else the folder is read whenever somebody asks.
 #[derive(Debug)]
 pub(crate) struct Others {
     me: Name,
@@ -42,7 +43,7 @@ pub(crate) struct Change {
 }
 
 impl Others {
-    /// Reads and watches the folder.
+    /// Reads the folder.
     pub(crate) fn new(me: Name, here: Here, folder: &Folder) -> Result<Self, Error> {
         let mut others = Self {
             me,
@@ -51,14 +52,25 @@ impl Others {
             known: BTreeMap::new(),
             revision: 0,
         };
-        others.follow(folder)?;
+        others.scan(folder)?;
         Ok(others)
+    }
+
+    /// Wakes up for news from now on.
+    pub(crate) fn listen(&mut self, folder: &Folder) -> Result<(), Error> {
+        if self.watch.is_listening() {
+            return Ok(());
+        }
+        self.watch.listen(folder)?;
+        // What came before is no news.
+        self.scan(folder)
     }
 
     /// Looks at this folder from now on.
     pub(crate) fn follow(&mut self, folder: &Folder) -> Result<(), Error> {
-        // Watched first: what comes while it is read is news.
-        self.watch.follow(folder)?;
+        if self.watch.is_listening() {
+            self.watch.listen(folder)?;
+        }
         self.scan(folder)
     }
 
@@ -81,6 +93,7 @@ impl Others {
         let mut change = Change::default();
         for round in 1.. {
             let mut news = self.watch.news();
+            news.lost |= round == 1 && !self.watch.is_listening();
             if news.is_empty() {
                 break;
             }

@@ -1,5 +1,9 @@
 //! One descriptor for everything that may have changed: files of the folder,
 //! and the ends of the processes they are of.
+//!
+//! The folder is listened to only by who asks for that: the kernel takes several
+//! milliseconds to close an inotify instance, and whoever is alone on a machine
+//! should not have to wait for that at the end of every run.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,10 +32,16 @@ const EVENTS: inotify::WatchFlags = inotify::WatchFlags::MOVED_TO
 #[derive(Debug)]
 pub(crate) struct Watch {
     epoll: OwnedFd,
-    inotify: OwnedFd,
     bell: OwnedFd,
-    /// The number of the folder that is watched.
-    watched: Option<i32>,
+    ear: Option<Ear>,
+}
+
+/// What hears of files that come and go.
+#[derive(Debug)]
+struct Ear {
+    inotify: OwnedFd,
+    /// The number of the folder that is listened to.
+    folder: Option<i32>,
 }
 
 /// What has happened.
@@ -55,6 +65,44 @@ impl News {
 
 impl Watch {
     pub(crate) fn new() -> Result<Self, Error> {
+        let made = || {
+            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            let token = epoll::EventData::new_u64(BELL);
+            epoll::add(&epoll, &bell, token, epoll::EventFlags::IN)?;
+            Ok((epoll, bell))
+        };
+        let (epoll, bell) = made().map_err(|errno: Errno| std::io::Error::from(errno))?;
+        Ok(Self {
+            epoll,
+            bell,
+            ear: None,
+        })
+    }
+
+    /// Whether files that come and go are heard of.
+    pub(crate) const fn is_listening(&self) -> bool {
+        self.ear.is_some()
+    }
+
+    /// Listens to this folder from now on, and to no other any more.
+    pub(crate) fn listen(&mut self, folder: &Folder) -> Result<(), Error> {
+        let mut ear = match self.ear.take() {
+            Some(ear) => ear,
+            None => self.grow_ear()?,
+        };
+        if let Some(old) = ear.folder.take() {
+            // Already gone if the folder is.
+            let _ = inotify::remove_watch(&ear.inotify, old);
+        }
+        let number = inotify::add_watch(&ear.inotify, folder.path(), EVENTS)
+            .map_err(|errno| Error::system(errno, "watch folder", folder.path()))?;
+        ear.folder = Some(number);
+        self.ear = Some(ear);
+        Ok(())
+    }
+
+    fn grow_ear(&self) -> std::io::Result<Ear> {
         let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
             .map_err(|errno| match errno {
                 Errno::MFILE => std::io::Error::other(
@@ -63,34 +111,12 @@ impl Watch {
                 ),
                 errno => errno.into(),
             })?;
-        let made = || {
-            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            for (source, token) in [(&inotify, FOLDER), (&bell, BELL)] {
-                let token = epoll::EventData::new_u64(token);
-                epoll::add(&epoll, source, token, epoll::EventFlags::IN)?;
-            }
-            Ok((epoll, bell))
-        };
-        let (epoll, bell) = made().map_err(|errno: Errno| std::io::Error::from(errno))?;
-        Ok(Self {
-            epoll,
+        let token = epoll::EventData::new_u64(FOLDER);
+        epoll::add(&self.epoll, &inotify, token, epoll::EventFlags::IN)?;
+        Ok(Ear {
             inotify,
-            bell,
-            watched: None,
+            folder: None,
         })
-    }
-
-    /// Watches this folder, and no other any more.
-    pub(crate) fn follow(&mut self, folder: &Folder) -> Result<(), Error> {
-        if let Some(old) = self.watched.take() {
-            // Already gone if the folder is.
-            let _ = inotify::remove_watch(&self.inotify, old);
-        }
-        let watch = inotify::add_watch(&self.inotify, folder.path(), EVENTS)
-            .map_err(|errno| Error::system(errno, "watch folder", folder.path()))?;
-        self.watched = Some(watch);
-        Ok(())
     }
 
     /// Watches for the end of a process.
@@ -130,8 +156,11 @@ impl Watch {
     }
 
     fn read_folder(&self, news: &mut News) {
+        let Some(ear) = &self.ear else {
+            return;
+        };
         let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut events = inotify::Reader::new(&self.inotify, &mut buffer);
+        let mut events = inotify::Reader::new(&ear.inotify, &mut buffer);
         while let Ok(event) = events.next() {
             if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
                 news.lost = true;

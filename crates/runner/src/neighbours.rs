@@ -214,22 +214,29 @@ impl Run<'_> {
     }
 
     /// Listens to other runs while anybody waits for what they may give up; what
-    /// they do meanwhile is none of our business.
+    /// they do meanwhile is none of our business, nor who comes to take something.
     pub(crate) fn mind_neighbours(&mut self) -> Result<(), RunError> {
-        let wanted = self.state.counts().waiting > 0;
+        let wanted = self.state.counts().waiting > 0 && !self.neighbours.others.is_empty();
         if wanted == self.neighbours.watched {
             return Ok(());
         }
-        let Some(leases) = &self.neighbours.leases else {
+        let Some(leases) = &mut self.neighbours.leases else {
             return Ok(());
         };
         self.neighbours.watched = wanted;
-        if wanted {
-            self.hands.watch(leases.as_fd(), LEASES)
-        } else {
-            self.hands.unwatch(leases.as_fd(), LEASES)
+        if !wanted {
+            let unwatched = self.hands.unwatch(leases.as_fd(), LEASES);
+            return unwatched.map_err(system("watch other runs"));
         }
-        .map_err(system("watch other runs"))
+        let listening = leases.listen();
+        let watched = self.hands.watch(leases.as_fd(), LEASES);
+        watched.map_err(system("watch other runs"))?;
+        match listening {
+            // Somebody may have left before.
+            Ok(()) => self.neighbours_changed(),
+            Err(error) => self.complain_of_neighbours(&error),
+        }
+        Ok(())
     }
 
     /// Lets the core take a step; under the lock of all runs, if it may take

@@ -342,11 +342,15 @@ fn reported(done: &Done) -> Vec<usize> {
 fn a_killed_run_loses_no_result_and_resume_runs_exactly_the_rest() {
     const TASKS: usize = 120;
     let world = World::new();
-    let commands: Vec<_> = (1..=TASKS).map(|n| format!("echo {n} >> ran\n")).collect();
+    // Not all may run before they are told to, or nothing would be left to kill.
+    let gate = world.gate("gate");
+    let command = |n| format!("read x < gate; echo {n} >> ran\n");
+    let commands: Vec<_> = (1..=TASKS).map(command).collect();
     world.write("commands.txt", commands.concat());
     let mut safe = Vec::new();
     for words in ["run --slots 2 commands.txt", "resume", "resume 1"] {
         let mut running = world.start(words.split(' '));
+        gate.pass(30);
         for _ in 0..20 {
             running.wait_for(" succeeded in ");
         }
@@ -358,6 +362,7 @@ fn a_killed_run_loses_no_result_and_resume_runs_exactly_the_rest() {
         assert_eq!(list[0]["state"], "died");
     }
 
+    gate.pass(TASKS);
     let done = world.packhorse(["resume"]);
     assert_eq!(done.code, 0, "{done:?}");
     safe.extend(reported(&done));

@@ -27,7 +27,15 @@ pub fn place() -> Place {
 }
 
 impl Place {
+    /// Ours, listening.
     pub fn open(&self) -> Leases {
+        let mut leases = self.open_deaf();
+        leases.listen().unwrap();
+        leases
+    }
+
+    /// Ours, which learns of others only when it asks.
+    pub fn open_deaf(&self) -> Leases {
         Leases::open(&self.path, about()).unwrap()
     }
 
@@ -203,6 +211,7 @@ pub fn obey() {
         return; // somebody runs ignored tests
     };
     let mut leases = Leases::open(Path::new(&folder), about()).unwrap();
+    leases.listen().unwrap();
     println!("> ready");
     let mut lines = std::io::stdin().lines().map(Result::unwrap);
     while let Some(line) = lines.next() {

@@ -119,6 +119,33 @@ fn a_change_wakes_others_and_not_oneself() {
 }
 
 #[test]
+fn who_does_not_listen_is_not_woken_and_learns_all_when_it_asks() {
+    let place = place();
+    let mut mine = place.open_deaf();
+    publish(&mut mine, &[held("GPU-1", 1)]);
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    assert!(!is_news(&mine));
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    peer.tell("hold GPU-1 5");
+    assert!(mine.refresh().unwrap());
+    assert!(!mine.refresh().unwrap(), "nothing new");
+    assert_eq!(memory(&mut mine, "GPU-1"), 5);
+    // From when it listens, nothing is missed.
+    peer.tell("hold GPU-1 6");
+    mine.listen().unwrap();
+    assert_eq!(memory(&mut mine, "GPU-1"), 6);
+    peer.tell("hold GPU-1 8");
+    assert!(is_news(&mine));
+    assert_eq!(memory(&mut mine, "GPU-1"), 8);
+    // A process that ends is heard of by anybody who knows it.
+    let mut deaf = place.open_deaf();
+    assert_eq!(memory(&mut deaf, "GPU-1"), 8);
+    peer.kill();
+    assert_eq!(memory(&mut deaf, "GPU-1"), 0);
+}
+
+#[test]
 fn what_others_do_while_one_publishes_still_wakes_one() {
     let place = place();
     let mut mine = place.open();

@@ -6,7 +6,7 @@ use packhorse_gpu::{Held, Process, Sample};
 use packhorse_model::{Bytes, TaskId};
 
 use super::book::Owner;
-use super::track::CRUMB;
+use super::track::{CRUMB, Scene};
 use crate::devices::device_id;
 use crate::run::Run;
 
@@ -21,20 +21,17 @@ pub(super) struct Lingering {
     task: TaskId,
     since: Instant,
     held: Bytes,
-    /// What all others held or were promised when the task was last seen.
-    before: Bytes,
-    /// What strangers held then.
-    strangers: Bytes,
+    /// How it was there otherwise when the task was last seen.
+    before: Scene,
 }
 
 impl Lingering {
-    pub(super) fn new(task: TaskId, held: Bytes, before: Bytes, strangers: Bytes) -> Self {
+    pub(super) fn new(task: TaskId, held: Bytes, before: Scene) -> Self {
         Self {
             task,
             since: Instant::now(),
             held,
             before,
-            strangers,
         }
     }
 
@@ -45,7 +42,6 @@ impl Lingering {
             Some(earlier) => Self {
                 held: Bytes(self.held.0.saturating_add(earlier.held.0)),
                 before: earlier.before,
-                strangers: earlier.strangers,
                 ..self
             },
         }
@@ -53,7 +49,7 @@ impl Lingering {
 
     /// For how much the device counts as taken until it is gone.
     pub(super) fn counted(&self) -> Bytes {
-        Bytes(self.before.0.saturating_add(self.held.0))
+        Bytes(self.before.others.0.saturating_add(self.held.0))
     }
 }
 
@@ -70,7 +66,10 @@ impl Run<'_> {
         if sample.at <= lingering.since {
             return;
         }
-        let left = seen.strangers().0.saturating_sub(lingering.strangers.0);
+        let left = seen
+            .strangers()
+            .0
+            .saturating_sub(lingering.before.strangers.0);
         let gone = left <= CRUMB;
         if !gone && lingering.since.elapsed() < LINGER {
             return;

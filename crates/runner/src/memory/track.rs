@@ -40,8 +40,19 @@ pub(crate) struct Place {
     pub(crate) observed: Bytes,
     /// The most it was seen to hold.
     peak: Bytes,
-    /// What was free there when it was last seen to hold anything.
-    free: Option<Bytes>,
+    /// What it was last seen to hold, and how it was there then: for one more
+    /// sample, as that may show what is left after its end.
+    pub(super) last: Option<(Bytes, Scene)>,
+}
+
+/// How it is on a device besides what an attempt holds there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scene {
+    pub(super) free: Option<Bytes>,
+    /// What all others hold or were promised.
+    pub(super) others: Bytes,
+    /// What strangers hold.
+    pub(super) strangers: Bytes,
 }
 
 /// What was seen of an attempt on its devices.
@@ -66,7 +77,7 @@ impl Track {
             promised: granted.memory,
             observed: Bytes(0),
             peak: Bytes(0),
-            free: None,
+            last: None,
         };
         Self {
             attempt,
@@ -95,16 +106,18 @@ impl Track {
 
     /// Takes note of what it was seen to hold on one of its devices. Whether it
     /// grew.
-    pub(crate) fn sample(&mut self, device: DeviceId, held: Bytes, free: Option<Bytes>) -> bool {
+    pub(super) fn sample(&mut self, device: DeviceId, held: Bytes, scene: Scene) -> bool {
         let Some(place) = self.places.iter_mut().find(|place| place.device == device) else {
             return false;
         };
         let grew = held.0 > place.observed.0 + CRUMB;
+        if held.0 > 0 {
+            place.last = Some((held, scene));
+        } else if place.observed.0 == 0 {
+            place.last = None;
+        }
         place.observed = held;
         place.peak = place.peak.max(held);
-        if held.0 > 0 {
-            place.free = free;
-        }
         if held > self.peak {
             self.rise = Bytes(held.0 - self.peak.0);
             self.peak = held;
@@ -124,7 +137,10 @@ impl Track {
     pub(crate) fn was_cramped(&self) -> bool {
         let step = self.rise.0.max(CRUMB);
         let mut places = self.places.iter();
-        places.any(|place| place.peak.0 > 0 && place.free.is_some_and(|free| free.0 < step))
+        places.any(|place| {
+            let free = place.last.and_then(|(_, scene)| scene.free);
+            free.is_some_and(|free| free.0 < step)
+        })
     }
 
     /// Whether it was seen to hold more than it was promised, on `device` or
@@ -180,7 +196,7 @@ mod tests {
     fn the_peak_stays_when_memory_is_given_back() {
         let mut track = track(100);
         for held in [10, 80, 40] {
-            track.sample(DeviceId(7), Bytes(held << 20), None);
+            track.sample(DeviceId(7), Bytes(held << 20), Scene::default());
         }
         let seen = track.seen().unwrap();
         assert_eq!(seen.peak, Bytes(80 << 20));
@@ -191,11 +207,11 @@ mod tests {
     fn the_error_is_the_last_step_until_memory_rests() {
         let mut track = track(100);
         for held in [10, 80] {
-            track.sample(DeviceId(7), Bytes(held << 20), None);
+            track.sample(DeviceId(7), Bytes(held << 20), Scene::default());
         }
         assert_eq!(track.seen().unwrap().error, Bytes(70 << 20));
         for _ in 0..RESTED {
-            track.sample(DeviceId(7), Bytes(80 << 20), None);
+            track.sample(DeviceId(7), Bytes(80 << 20), Scene::default());
         }
         assert_eq!(track.seen().unwrap().error, Bytes(0));
     }
@@ -203,9 +219,9 @@ mod tests {
     #[test]
     fn holding_more_than_promised_is_noticed() {
         let mut track = track(100);
-        track.sample(DeviceId(7), Bytes(101 << 20), None);
+        track.sample(DeviceId(7), Bytes(101 << 20), Scene::default());
         assert!(track.outgrew(None).is_none(), "a crumb");
-        track.sample(DeviceId(7), Bytes(110 << 20), None);
+        track.sample(DeviceId(7), Bytes(110 << 20), Scene::default());
         assert!(track.outgrew(Some(DeviceId(7))).is_some());
         assert!(track.outgrew(Some(DeviceId(8))).is_none());
     }
@@ -213,7 +229,10 @@ mod tests {
     #[test]
     fn one_whose_last_step_would_not_fit_again_was_cramped() {
         let mut track = track(100);
-        let free = |mebibytes: u64| Some(Bytes(mebibytes << 20));
+        let free = |mebibytes: u64| Scene {
+            free: Some(Bytes(mebibytes << 20)),
+            ..Scene::default()
+        };
         track.sample(DeviceId(7), Bytes(30 << 20), free(90));
         track.sample(DeviceId(7), Bytes(60 << 20), free(60));
         assert!(!track.was_cramped());
@@ -222,12 +241,15 @@ mod tests {
         // It is over, and a look is faster than the news of it.
         track.sample(DeviceId(7), Bytes(0), free(110));
         assert!(track.was_cramped());
+        // It has given everything back, and goes on.
+        track.sample(DeviceId(7), Bytes(0), free(110));
+        assert!(!track.was_cramped());
     }
 
     #[test]
     fn one_that_was_never_seen_on_a_device_teaches_nothing() {
         let mut track = track(100);
-        track.sample(DeviceId(7), Bytes(0), None);
+        track.sample(DeviceId(7), Bytes(0), Scene::default());
         assert_eq!(track.seen(), None);
     }
 }

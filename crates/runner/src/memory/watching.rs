@@ -15,7 +15,7 @@ use super::book::{Account, Owner, account};
 use super::health::lost;
 use super::lingering::Lingering;
 use super::pace::Pace;
-use super::track::{CRUMB, Track};
+use super::track::{CRUMB, Scene, Track};
 use crate::Ignored;
 use crate::devices::device_id;
 use crate::run::{Run, WATCH, system};
@@ -384,7 +384,12 @@ impl Run<'_> {
         };
         let mut grew = false;
         let mut news = Vec::new();
-        let free = watching.units[index].free;
+        let unit = &watching.units[index];
+        let scene = Scene {
+            free: unit.free,
+            others: self.neighbours.told[index].memory,
+            strangers: unit.strangers(),
+        };
         for (&number, track) in &mut watching.tracks {
             // One that has ended stays as it was last seen alive.
             if watching.pending.iter().any(|pending| pending.is_of(number)) {
@@ -402,7 +407,7 @@ impl Run<'_> {
                 .filter(|(whose, _)| *whose == task)
                 .map(|(_, held)| *held);
             let held = held.max().unwrap_or_default();
-            grew |= track.sample(device, held, free);
+            grew |= track.sample(device, held, scene);
             track.look(at, busy);
             let matters = held.0.max(before.0) > promised.0;
             if matters && held.0.abs_diff(before.0) > CRUMB {
@@ -503,9 +508,11 @@ impl Run<'_> {
             let Some(seen) = watching.units.get_mut(index) else {
                 continue;
             };
-            if place.observed.0 > CRUMB && !seen.drained {
-                let (before, strangers) = (self.neighbours.told[index].memory, seen.strangers());
-                let left = Lingering::new(task, place.observed, before, strangers);
+            if let Some((held, scene)) = place.last
+                && held.0 > CRUMB
+                && !seen.drained
+            {
+                let left = Lingering::new(task, held, scene);
                 // What is still there of an earlier one comes on top.
                 seen.lingering = Some(left.after(seen.lingering.take()));
                 touched.push(index);
