@@ -33,6 +33,7 @@ mod family;
 mod files;
 mod log;
 mod pipes;
+mod prompt;
 mod signals;
 mod spawn;
 mod start;

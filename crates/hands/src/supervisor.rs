@@ -19,6 +19,7 @@ use crate::deferred::Deferred;
 use crate::family::{self, Family, HOME_MARK, MARK_ATTEMPT, MARK_TASK};
 use crate::files::Files;
 use crate::pipes::Pipes;
+use crate::prompt::be_prompt;
 use crate::signals::{Arrived, Signals};
 use crate::spawn::{Cradle, Stdio};
 use crate::words::Programs;
@@ -193,6 +194,7 @@ impl Hands {
     pub fn new(settings: Settings) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let signals = Signals::block()?;
+        be_prompt();
         epoll::add(
             &epoll,
             &signals,

@@ -244,3 +244,34 @@ fn a_thread_cap_that_the_person_has_set_stays() {
     let others = if our_cores().len() > 1 { "1" } else { "unset" };
     assert_eq!(caps(1, Some("7")), ["7", others, others, others]);
 }
+
+/// How `chrt` describes the way a process is scheduled.
+fn scheduling(world: &World, pid: &str) -> String {
+    let mut chrt = world.program("chrt", ["-p", pid]);
+    let told = String::from_utf8(chrt.output().unwrap().stdout).unwrap();
+    let line = told.lines().next().unwrap();
+    line.rsplit(": ").next().unwrap().to_owned()
+}
+
+#[test]
+fn we_wake_up_before_others_and_tasks_are_scheduled_as_ever() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let said = world.fifo("said");
+    let mut running = world.start(["run", "--slots", "1"]);
+    running.send("echo $$ > said; read x < gate\n");
+    let task = crate::support::receive(&said);
+    let ours = running.pid().as_raw_nonzero().to_string();
+    let wakes_first = "SCHED_OTHER|SCHED_RESET_ON_FORK";
+    assert_eq!(scheduling(&world, &ours), wakes_first);
+    assert_eq!(scheduling(&world, task.trim()), "SCHED_OTHER");
+    gate.pass(1);
+    assert_eq!(running.finish().code, 0);
+    // Who has chosen otherwise is left alone, and so are the tasks.
+    let words = ["-b", "0", env!("CARGO_BIN_EXE_packhorse"), "run"];
+    let mut chosen = world.program("chrt", words);
+    chosen.args(["--slots", "1", "--", "sh", "-c", "chrt -p $$"]);
+    assert_eq!(crate::support::finish(chosen).code, 0);
+    let log = world.packhorse(["logs", "2.1"]).stdout;
+    assert!(log.contains(": SCHED_BATCH\n"), "{log}");
+}
