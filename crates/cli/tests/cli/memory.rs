@@ -632,24 +632,38 @@ fn what_ran_before_anybody_counted_memory_counts_too() {
 #[test]
 fn the_ladder_is_not_undone_by_what_others_teach() {
     let machine = Machine::new(1);
-    // All of one shape: most take little, one takes much, and says so late.
-    let small = taking("--peak 1G --hold-looks 6");
-    let large = taking("--peak 14G --hold-looks 6");
-    let mut tasks = String::new();
-    for number in 0..12 {
-        let task = if number == 4 { &large } else { &small };
-        tasks += &format!("#packhorse signature=one vram=auto\n{task}\n");
+    let mut running = machine.start(&["run", "--json"]);
+    // All of one shape: most take little, one takes much.
+    let one_shape = |task: &str| format!("#packhorse signature=one vram=auto\n{task}\n");
+    let small = one_shape(&taking("--peak 1G --hold-looks 6"));
+    let large = one_shape(&taking("--peak 14G"));
+    running.send(&small);
+    running.wait_for("\"finished\"");
+    let neighbour = holding("12G", "gate");
+    running.send(format!("#packhorse vram=12G\n{neighbour}\n"));
+    while !machine.packhorse(&["gpus"]).stdout.contains("12.0 GiB") {}
+    // It runs out of memory until it gets so much that it has to wait.
+    running.send(&large);
+    machine.world.why("1.3");
+    running.send(small.repeat(3));
+    for _ in 0..3 {
+        running.wait_for("\"finished\"");
     }
-    machine.world.write("tasks", tasks);
-    let done = machine.packhorse(&["run", "--json", "tasks"]);
+    machine.world.write("gate", "");
+    let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
-    let attempts = done
-        .events()
-        .into_iter()
-        .filter(|event| event["event"] == "finished" && event["task"] == "1.5")
-        .map(|event| event["attempts"].as_u64().unwrap())
-        .next();
-    assert!(attempts.is_some_and(|attempts| attempts <= 4), "{done:?}");
+    let events = done.events();
+    let retries = events
+        .iter()
+        .filter(|event| event["event"] == "retrying" && event["task"] == "1.3");
+    let given: Vec<f64> = retries
+        .filter_map(|event| {
+            let given = event["note"].as_str()?.split_once("it runs again with ")?.1;
+            given.strip_suffix(" GiB")?.parse().ok()
+        })
+        .collect();
+    assert!(given.len() > 3, "{given:?}");
+    assert!(given.is_sorted_by(|one, next| one < next), "{given:?}");
 }
 
 #[test]
