@@ -37,8 +37,17 @@ const TOGETHER: Duration = Duration::from_secs(1);
 /// The folder of a device's daemon. Its name is short, because the sockets in it
 /// must have names of less than 108 bytes, folder and all.
 pub fn mps_folder(home: &Home, uuid: &str) -> PathBuf {
-    let short: String = uuid.chars().take(12).collect();
-    home.path().join("mps").join(short)
+    home.path().join("mps").join(short_name(uuid))
+}
+
+fn short_name(uuid: &str) -> String {
+    let first = |text: &str, count| text.chars().take(count).collect::<String>();
+    // Drivers before R470 name an instance by its GPU and two numbers.
+    let old = uuid.strip_prefix("MIG-GPU-");
+    match old.and_then(|name| name.split_once('/')) {
+        Some((gpu, instance)) => format!("{}-{}", first(gpu, 8), instance.replace('/', "-")),
+        None => first(uuid, 12),
+    }
 }
 
 /// The file in the folder of a daemon that was started by hand: no run ends it.
@@ -385,5 +394,29 @@ impl Run<'_> {
             running.task != task && places.any(|place| place.device == device)
         });
         ours || self.neighbours.held(device.0 as usize).attempts > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_device_has_a_folder_of_its_own() {
+        let gpu = "8f2c1a9d-77e0-4c1b-9a11-0123456789ab";
+        let names = [
+            format!("GPU-{gpu}"),
+            format!("MIG-{gpu}"),
+            format!("MIG-GPU-{gpu}/1/0"),
+            format!("MIG-GPU-{gpu}/2/0"),
+        ];
+        let short = names.map(|name| short_name(&name));
+        let expected = [
+            "GPU-8f2c1a9d",
+            "MIG-8f2c1a9d",
+            "8f2c1a9d-1-0",
+            "8f2c1a9d-2-0",
+        ];
+        assert_eq!(short, expected);
     }
 }
