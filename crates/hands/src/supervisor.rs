@@ -366,6 +366,14 @@ impl Hands {
             .map(|attempt| attempt.task)
     }
 
+    /// Whether the process that leads a task's attempt is still there, as far as we
+    /// know.
+    pub fn is_led(&self, task: TaskId) -> bool {
+        let slot = self.by_task.get(&task);
+        let attempt = slot.and_then(|&slot| self.slots[slot].attempt.as_ref());
+        attempt.is_some_and(|attempt| attempt.status.is_none())
+    }
+
     /// A process that descends from us and is no attempt's: it is left alone.
     pub fn spare(&mut self, pid: u32) {
         self.before

@@ -26,9 +26,6 @@ use crate::{Beginning, Event, Input, Phase, Reporter, RunError, Settings, Summar
 /// How long a repeated SIGTERM or SIGHUP is taken for the same one.
 const ONE_WISH: Duration = Duration::from_secs(1);
 
-/// How long the last results may take to be written before somebody is told.
-const SLOW_END: Duration = Duration::from_secs(1);
-
 /// Watched descriptors.
 pub(crate) const STORE: u32 = 0;
 pub(crate) const INPUT: u32 = 1;
@@ -119,7 +116,7 @@ impl<'r> Run<'r> {
         })
         .map_err(system("take over signals and child processes"))?;
         let store = Writer::start(&settings.home, id)?;
-        let mut told = Told::default();
+        let mut told = Told::new(settings.store_patience);
         let beginning = std::mem::replace(
             &mut settings.beginning,
             Beginning::Again {
@@ -457,7 +454,7 @@ impl<'r> Run<'r> {
             at: UnixMicros::now(),
             exit: exit.code(),
         });
-        if !self.store.ends_within(SLOW_END) {
+        if !self.store.ends_within(self.settings.store_patience) {
             let trouble = self.store.trouble();
             let why = trouble.map_or_else(String::new, |trouble| format!(": {trouble}"));
             self.told.release(u64::MAX, self.reporter);

@@ -33,6 +33,9 @@ pub struct Settings {
     pub output: Output,
     /// How long an attempt has between SIGTERM and SIGKILL.
     pub grace: Duration,
+    /// How long what happens is told only once it is written. If that takes longer,
+    /// it is told all the same.
+    pub store_patience: Duration,
 }
 
 /// Tells the parameters of a task by its number, in the form that the task gets

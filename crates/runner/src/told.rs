@@ -7,9 +7,9 @@ use crate::{Event, Reporter};
 /// is safe, and those behind it wait too, so that their order stays.
 ///
 /// A store that is slow must not keep people in the dark, nor fill our memory:
-/// what has waited for [`PATIENCE`], or is too much, is told all the same.
-#[derive(Default)]
+/// what has waited for too long, or is too much, is told all the same.
 pub(crate) struct Told {
+    patience: Duration,
     waiting: VecDeque<(u64, Event)>,
     /// Since when the first of them waits.
     since: Option<Instant>,
@@ -19,11 +19,20 @@ pub(crate) struct Told {
 
 /// How long commits usually take to come by.
 const SOON: Duration = Duration::from_millis(25);
-const PATIENCE: Duration = Duration::from_secs(1);
 const MOST: usize = 10_000;
 const MOST_BYTES: usize = 1 << 20;
 
 impl Told {
+    /// Nothing to tell yet. Events wait for `patience` at most.
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            waiting: VecDeque::new(),
+            since: None,
+            bytes: 0,
+        }
+    }
+
     /// An event that needs no record.
     pub(crate) fn tell(&mut self, reporter: &mut dyn Reporter, event: Event) {
         if self.waiting.is_empty() {
@@ -71,12 +80,13 @@ impl Told {
 
     /// When to look again: soon, or with the bell's help only when patience ends.
     pub(crate) fn deadline(&self, bell: bool) -> Option<Instant> {
-        let time = if bell { PATIENCE } else { SOON };
+        let time = if bell { self.patience } else { SOON };
         self.since.map(|since| since + time)
     }
 
     /// Whether patience has ended.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        self.since.is_some_and(|since| since + PATIENCE <= now) || self.waiting.len() > MOST
+        let overdue = self.since.is_some_and(|since| since + self.patience <= now);
+        overdue || self.waiting.len() > MOST
     }
 }

@@ -8,12 +8,18 @@ use packhorse_runner::{
 };
 use packhorse_store::{Home, NewRun, RunLock, RunUuid, UnixMicros};
 
+use super::patience::patience;
 use super::pool::{self, Found};
 use crate::args::{OutputArgs, PoolArgs, Shown, TaskArgs};
 use crate::complain;
 use crate::report::{Json, Live, Plain};
 use crate::saved::Saved;
 use crate::terminal;
+
+/// How long what happens is told only once it is written.
+const STORE_PATIENCE: Duration = Duration::from_secs(1);
+/// The environment variable that says otherwise.
+const STORE_PATIENCE_VARIABLE: &str = "PACKHORSE_STORE_PATIENCE";
 
 /// What to run, and how.
 pub struct Order {
@@ -31,6 +37,7 @@ pub struct Order {
     pub input: Input,
     /// What their commands were made of, if they were made.
     pub parameters: Option<Parameters>,
+    store_patience: Duration,
 }
 
 impl Order {
@@ -57,6 +64,7 @@ impl Order {
             output,
             input,
             parameters: None,
+            store_patience: patience(STORE_PATIENCE_VARIABLE)?.unwrap_or(STORE_PATIENCE),
         })
     }
 
@@ -106,6 +114,7 @@ impl Order {
             parameters: self.parameters,
             output: self.output,
             grace: self.grace,
+            store_patience: self.store_patience,
         };
         Ok(packhorse_runner::run(settings, self.input, reporter)?.exit)
     }

@@ -10,6 +10,7 @@ mod launch;
 mod logs;
 mod ls;
 mod mps;
+mod patience;
 mod peaks;
 mod plan;
 mod pool;

@@ -507,11 +507,7 @@ fn the_state_folder_is_its_owners_alone() {
 fn a_database_of_a_newer_version_is_refused() {
     let world = World::new();
     run(&world, "true\n");
-    let database = fs_err::read_dir(world.home())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| fs_err::read(path).is_ok_and(|bytes| bytes.starts_with(b"SQLite format 3")))
-        .expect("the database");
+    let database = world.database();
     let mut bytes = fs_err::read(&database).unwrap();
     // Where SQLite keeps `user_version`, the most significant byte first.
     bytes[60..64].copy_from_slice(&9999_u32.to_be_bytes());

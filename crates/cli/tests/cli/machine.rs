@@ -36,6 +36,18 @@ impl Machine {
         finish(self.command(words))
     }
 
+    /// Waits until processes hold so much on GPU `index`.
+    pub fn await_memory(&self, index: u32, bytes: u64) {
+        let uuid = FakeDevice::new(index).uuid;
+        let held = || {
+            let processes = self.state.read_processes(&uuid).unwrap();
+            processes.iter().map(|process| process.memory).sum::<u64>()
+        };
+        while held() < bytes {
+            std::thread::yield_now();
+        }
+    }
+
     /// Starts `packhorse` with pipes to talk to it.
     pub fn start(&self, words: &[&str]) -> Running {
         Running::start(self.command(words))

@@ -595,9 +595,14 @@ fn a_task_that_comes_after_a_pause_finds_strangers_that_came_meanwhile() {
     running.send(taking("--peak 1G\n"));
     running.wait_for("1.1 succeeded");
     // As long as the last look at the GPU counts.
-    let pause = std::time::Instant::now();
+    let uuid = packhorse_fake_nvml::FakeDevice::new(0).uuid;
+    let (mut looks, mut pause) = (0, std::time::Instant::now());
     while pause.elapsed() < std::time::Duration::from_millis(2600) {
         machine.packhorse(&["ls"]);
+        let by_now = machine.state.looks(&uuid).unwrap();
+        if by_now != looks {
+            (looks, pause) = (by_now, std::time::Instant::now());
+        }
     }
     let stranger = machine.state.stranger(0, 20 * GIB);
     running.send(taking("--peak 9G\n"));
@@ -616,8 +621,7 @@ fn what_ran_before_anybody_counted_memory_counts_too() {
     let mut running = machine.start(&["run", "-g", "0.5"]);
     running.send(format!("{plain}\n"));
     running.wait_for("1.1 started");
-    // Until it has its memory.
-    while !machine.packhorse(&["gpus"]).stdout.contains("20.0 GiB") {}
+    machine.await_memory(0, 20 * GIB);
     let counted = taking("--peak 9G");
     running.send(format!("#packhorse vram=9G gpus=0.2\n{counted}\n"));
     running.end_input();
@@ -641,7 +645,7 @@ fn the_ladder_is_not_undone_by_what_others_teach() {
     running.wait_for("\"finished\"");
     let neighbour = holding("12G", "gate");
     running.send(format!("#packhorse vram=12G\n{neighbour}\n"));
-    while !machine.packhorse(&["gpus"]).stdout.contains("12.0 GiB") {}
+    machine.await_memory(0, 12 * GIB);
     // It runs out of memory until it gets so much that it has to wait.
     running.send(&large);
     machine.world.why("1.3");

@@ -383,7 +383,7 @@ fn the_time_limit_takes_a_client_out_before_it_is_killed() {
     shared.await_clients(1);
     // It heeds nobody but its server.
     running.send(format!(
-        "#packhorse timeout=1500ms\ntrap '' TERM; exec {task}\n"
+        "#packhorse timeout=3s\ntrap '' TERM; exec {task}\n"
     ));
     running.end_input();
     let line = running.wait_for("1.2 failed");

@@ -42,6 +42,16 @@ impl World {
         self.folder.path().join("home")
     }
 
+    /// The database in the state folder. It must exist.
+    pub fn database(&self) -> PathBuf {
+        let is_one = |path: &PathBuf| {
+            fs_err::read(path).is_ok_and(|bytes| bytes.starts_with(b"SQLite format 3"))
+        };
+        let files = fs_err::read_dir(self.home()).unwrap();
+        let mut files = files.map(|entry| entry.unwrap().path());
+        files.find(is_one).expect("the database")
+    }
+
     /// Writes a file in the folder that commands run in.
     pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.work().join(name);
@@ -90,6 +100,8 @@ impl World {
             .env("PACKHORSE_HOME", self.home())
             .env("PACKHORSE_LEASES", self.folder.path().join("leases"))
             .env("TZ", "UTC")
+            // What is told is written, however slow the disk.
+            .env("PACKHORSE_STORE_PATIENCE", "1h")
             // A test that wants GPUs brings its own.
             .env("PACKHORSE_NVML_LIBRARY", "none")
             .env("PACKHORSE_SYSFS", self.folder.path().join("no-sys"))

@@ -74,10 +74,13 @@ fn a_sweep_that_is_retried_runs_each_of_its_tasks_once() {
 #[test]
 fn a_file_that_was_not_read_to_its_end_is_read_on() {
     let world = World::new();
-    // Reading over so many comments takes longer than the first task.
+    let gate = world.gate("gate");
+    // Reading over so many comments takes longer than the first task, usually; and
+    // nothing behind them comes to its turn before the second.
     let comments = format!("# {}\n", "-".repeat(98)).repeat(320_000);
     let commands = format!(
-        "#packhorse name=prep\necho prep >> ran\n{comments}#packhorse after=prep\necho last >> ran\n"
+        "#packhorse name=prep\necho prep >> ran\nread x < gate\n\
+         {comments}#packhorse after=prep\necho last >> ran\n"
     );
     let file = world.write("commands.txt", commands);
     let mut running = world.start([
@@ -90,6 +93,7 @@ fn a_file_that_was_not_read_to_its_end_is_read_on() {
     running.signal(rustix::process::Signal::KILL);
     running.finish();
     assert_eq!(world.read("ran"), "prep\n");
+    gate.pass(2);
     let done = world.packhorse(["resume"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.read("ran"), "prep\nlast\n", "{done:?}");

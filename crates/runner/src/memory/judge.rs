@@ -25,13 +25,6 @@ pub(crate) struct Pending {
     since: Instant,
 }
 
-impl Pending {
-    /// Whether it is an end of that task.
-    pub(crate) fn is_of(&self, number: u32) -> bool {
-        self.ended.task.number == number
-    }
-}
-
 /// What is made of an end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Judgement {

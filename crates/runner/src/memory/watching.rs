@@ -391,15 +391,16 @@ impl Run<'_> {
             strangers: unit.strangers(),
         };
         for (&number, track) in &mut watching.tracks {
-            // One that has ended stays as it was last seen alive.
-            if watching.pending.iter().any(|pending| pending.is_of(number)) {
+            let task = TaskId::new(self.id, number);
+            // One that has ended stays as it was last seen alive, also while nobody
+            // has been told yet.
+            if !self.hands.is_led(task) {
                 continue;
             }
             let Some(place) = track.place(device).filter(|_| track.since <= at) else {
                 continue;
             };
             let (before, promised) = (place.observed, place.promised);
-            let task = TaskId::new(self.id, number);
             // Of a group, the device on which it holds most.
             let accounts = watching.units[index].accounts.iter();
             let held = accounts.flat_map(|account| &account.ours);

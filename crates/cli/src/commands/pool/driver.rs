@@ -1,9 +1,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context as _;
 use packhorse_gpu::{Config, DRIVER_PATIENCE_VARIABLE, GpuError};
-use packhorse_model::parse_duration;
 
+use crate::commands::patience::patience;
 use crate::complain;
 
 /// Whether the driver was waited for in vain: once is enough.
@@ -12,10 +11,8 @@ static SILENT: AtomicBool = AtomicBool::new(false);
 /// Where to look for GPUs, and how long, as the environment says.
 pub fn config() -> anyhow::Result<Config> {
     let mut config = Config::from_env();
-    let set = std::env::var(DRIVER_PATIENCE_VARIABLE).ok();
-    if let Some(text) = set.filter(|text| !text.is_empty()) {
-        config.driver_patience = parse_duration(&text)
-            .with_context(|| format!("{DRIVER_PATIENCE_VARIABLE} is wrong"))?;
+    if let Some(time) = patience(DRIVER_PATIENCE_VARIABLE)? {
+        config.driver_patience = time;
     }
     Ok(config)
 }

@@ -116,9 +116,7 @@ fn run(options: &Options) -> io::Result<u8> {
             std::process::exit(1);
         });
     }
-    let code = job.work(options);
-    job.let_go();
-    code
+    job.work(options)
 }
 
 impl Job {
@@ -152,6 +150,7 @@ impl Job {
             looks.wait_for(options.step_looks)?;
         }
         hold::hold(&options.hold, &looks)?;
+        self.let_go();
         Ok(options.exit)
     }
 
@@ -181,7 +180,8 @@ impl Job {
 
     /// Gives the memory back, unless this driver keeps that of the dead. It
     /// would be free without this as well; but thousands of short programs
-    /// would leave thousands of files to look through.
+    /// would leave thousands of files to look through. One that runs out of memory
+    /// does not get here: it is to be seen with what it had until it is gone.
     fn let_go(&self) {
         for device in &self.devices {
             let index = device.device.index;
