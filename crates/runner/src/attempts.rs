@@ -9,7 +9,7 @@ use packhorse_model::{Outcome, Placement, TaskId};
 use packhorse_store::{End, Record, Start, UnixMicros, Verdict};
 
 use crate::memory::Judgement;
-use crate::run::Run;
+use crate::run::{Nobody, Run};
 use crate::{Event, Finished, Parameters};
 
 impl Run<'_> {
@@ -128,7 +128,7 @@ impl Run<'_> {
         if self.settings.output == hands::Output::Inherit {
             // What it writes goes where we write: we say first what it is.
             self.reporter.event(&told);
-            self.show();
+            self.reporter.show(Instant::now(), &Nobody);
         }
         let mut environment = Vec::with_capacity(8);
         self.devices.variables(&given, placement, &mut environment);

@@ -207,8 +207,7 @@ impl<'r> Run<'r> {
             self.judge_pending();
             self.give_up_leases();
             self.mind_neighbours()?;
-            self.show();
-            self.mind_the_bell()?;
+            self.show()?;
             self.hands
                 .wait(&mut happenings)
                 .map_err(system("wait for events"))?;
@@ -265,12 +264,7 @@ impl<'r> Run<'r> {
         self.tasks.len() as u64 + self.backlog.stored()
     }
 
-    pub(crate) fn show(&mut self) {
-        let line = Waiting {
-            state: &self.state,
-            devices: &self.devices,
-            now: self.now(),
-        };
+    pub(crate) fn show(&mut self) -> Result<(), RunError> {
         let now = Instant::now();
         let safe = if self.trouble.is_some() || self.told.is_overdue(now) {
             u64::MAX
@@ -278,6 +272,13 @@ impl<'r> Run<'r> {
             self.store.committed()
         };
         self.told.release(safe, self.reporter);
+        // Before the alarm is set, which is set early if nobody listens.
+        self.mind_the_bell()?;
+        let line = Waiting {
+            state: &self.state,
+            devices: &self.devices,
+            now: self.now(),
+        };
         let again = self.reporter.show(now, &line);
         let wake = [
             again,
@@ -287,6 +288,7 @@ impl<'r> Run<'r> {
             self.neighbours.again(),
         ];
         self.hands.wake_at(wake.into_iter().flatten().min());
+        Ok(())
     }
 
     /// Listens to the store's bell while there is something to hear. While tasks
@@ -512,7 +514,7 @@ impl Line for Waiting<'_> {
 }
 
 /// Nobody waits any more.
-struct Nobody;
+pub(crate) struct Nobody;
 
 impl Line for Nobody {
     fn why(&self) -> Option<String> {
