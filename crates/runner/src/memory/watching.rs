@@ -379,6 +379,7 @@ impl Run<'_> {
         at: Instant,
         busy: Option<u8>,
     ) -> bool {
+        let (others, _) = self.memory_of_others(index);
         let Some(watching) = &mut self.watching else {
             return false;
         };
@@ -387,7 +388,7 @@ impl Run<'_> {
         let unit = &watching.units[index];
         let scene = Scene {
             free: unit.free,
-            others: self.neighbours.told[index].memory,
+            others,
             strangers: unit.strangers(),
         };
         for (&number, track) in &mut watching.tracks {
@@ -461,9 +462,23 @@ impl Run<'_> {
         Some(core::Event::Outside { device, held })
     }
 
-    /// The memory of a device that others hold or may still take, and how much of
-    /// it other runs do.
+    /// The memory of a device that counts as others', and how much of it other runs
+    /// hold or may still take.
     fn memory_outside(&self, index: usize) -> (Bytes, Bytes) {
+        let (mut memory, runs) = self.memory_of_others(index);
+        if self.is_unseen(index) {
+            let load = self.state.devices().nth(index);
+            memory = memory.max(load.map_or(memory, |load| load.memory));
+        }
+        let seen = self.watching.as_ref().and_then(|all| all.units.get(index));
+        let lingering = seen.and_then(|seen| seen.lingering.as_ref());
+        let lingering = lingering.map(Lingering::counted);
+        (memory.max(lingering.unwrap_or_default()), runs)
+    }
+
+    /// The memory of a device that others were seen to hold or may still take, and
+    /// how much of it other runs do.
+    fn memory_of_others(&self, index: usize) -> (Bytes, Bytes) {
         let watching = self.watching.as_ref();
         let Some(seen) = watching.and_then(|all| all.units.get(index)) else {
             // Nobody can look, so what other runs were promised is all we know.
@@ -480,13 +495,7 @@ impl Run<'_> {
             let runs = runs.saturating_add(growth);
             (Bytes(account.strangers.0.saturating_add(runs)), Bytes(runs))
         });
-        let (mut memory, runs) = memory.max().unwrap_or_default();
-        if self.is_unseen(index) {
-            let load = self.state.devices().nth(index);
-            memory = memory.max(load.map_or(memory, |load| load.memory));
-        }
-        let lingering = seen.lingering.as_ref().map(Lingering::counted);
-        (memory.max(lingering.unwrap_or_default()), runs)
+        memory.max().unwrap_or_default()
     }
 
     /// Whether what others hold on a device is not known at the moment: all of its
