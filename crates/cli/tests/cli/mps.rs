@@ -579,3 +579,13 @@ fn finish_with_line(command: &mut Command, line: &str) -> String {
     let output = child.wait_with_output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
+
+#[test]
+fn mps_takes_no_file_for_its_answer() {
+    let machine = Machine::new(1);
+    machine.world.write("tasks", "true");
+    let done = machine.packhorse(&["run", "--mps", "tasks"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let done = machine.packhorse(&["run", "--mps", "false", "tasks"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}

@@ -105,3 +105,18 @@ fn what_would_be_left_over_beside_the_first_in_line_may_be_used() {
         "{done:?}"
     );
 }
+
+#[test]
+fn why_tells_of_tasks_that_run_or_are_over_too() {
+    let machine = Machine::new(1);
+    let gate = machine.world.gate("gate");
+    machine.world.write("tasks", "read x < gate");
+    let mut running = machine.start(&["run", "tasks"]);
+    running.wait_for("1.1 started");
+    let why = machine.packhorse(&["why", "1"]).stdout;
+    assert!(why.contains("has been running"), "{why}");
+    gate.pass(1);
+    assert_eq!(running.finish().code, 0);
+    let why = machine.packhorse(&["why", "1"]).stdout;
+    assert!(why.contains("over: succeeded"), "{why}");
+}

@@ -1,0 +1,224 @@
+//! Tasks that run out of memory, and who is to blame for it.
+
+use super::GIB;
+use crate::machine::{Machine, holding, taking};
+
+#[test]
+fn one_that_runs_out_of_memory_gets_more_then_a_gpu_to_itself_then_a_larger_one() {
+    let machine = Machine::new(2);
+    machine.state.change(1, |device| {
+        device.memory_total = 80 * GIB;
+        device.name = "NVIDIA Fake 80GB".to_owned();
+    });
+    let task = taking("--peak 40G --steps 5 --step-looks 3 --hold-looks 6");
+    machine.world.write("tasks", &task);
+    let words = [
+        "run",
+        "--gpus",
+        "0,1",
+        "--vram",
+        "10G",
+        "--retries",
+        "0",
+        "tasks",
+    ];
+    let done = machine.packhorse(&words);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(
+        done.stdout
+            .contains("out of GPU memory (PyTorch: CUDA out of memory)")
+    );
+    assert!(done.stdout.contains("1.1 succeeded"), "{done:?}");
+    let show = machine.packhorse(&["show", "1.1"]).stdout;
+    assert!(show.contains("note     out of GPU memory"), "{show}");
+    assert!(show.contains("memory   40.0 GiB at most"), "{show}");
+}
+
+#[test]
+fn one_that_fits_nowhere_fails_with_the_reason() {
+    let machine = Machine::new(1);
+    for (oom, sign) in [
+        ("pytorch", "CUDA out of memory"),
+        ("tensorflow", "OOM when allocating tensor"),
+        ("jax", "RESOURCE_EXHAUSTED"),
+        ("cublas", "CUBLAS_STATUS_ALLOC_FAILED"),
+    ] {
+        let task = taking(&format!("--peak 30G --steps 3 --oom {oom}"));
+        machine.world.write("tasks", &task);
+        let done = machine.packhorse(&["run", "--vram", "10G", "tasks"]);
+        assert_eq!(done.code, 1, "{done:?}");
+        assert!(done.stdout.contains(sign), "{oom}: {}", done.stdout);
+        assert!(
+            done.stdout.contains("a GPU to itself"),
+            "{oom}: {}",
+            done.stdout
+        );
+    }
+}
+
+#[test]
+fn one_that_dies_without_a_word_on_a_full_gpu_ran_out_of_memory() {
+    let machine = Machine::new(1);
+    let task = taking("--peak 30G --steps 6 --step-looks 4 --oom silent");
+    machine.world.write("tasks", &task);
+    let done = machine.packhorse(&["run", "--vram", "10G", "tasks"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(
+        done.stdout.contains("its GPU had no memory left"),
+        "{}",
+        done.stdout
+    );
+}
+
+#[test]
+fn a_person_can_add_signs_of_running_out() {
+    let machine = Machine::new(1);
+    machine
+        .world
+        .write("signs", "# ours\nall is lost\nexit 77\n");
+    for task in ["echo all is lost; exit 3", "exit 77"] {
+        machine.world.write("tasks", task);
+        let mut command = machine.command(&["run", "--vram", "10G", "tasks"]);
+        command.env("PACKHORSE_OOM_TEXTS", machine.world.work().join("signs"));
+        let done = crate::support::finish(command);
+        assert!(
+            done.stdout.contains("out of GPU memory"),
+            "{task}: {done:?}"
+        );
+    }
+    machine.world.write("signs", "exit never\n");
+    let mut command = machine.command(&["run", "--vram", "10G", "tasks"]);
+    command.env("PACKHORSE_OOM_TEXTS", machine.world.work().join("signs"));
+    let done = crate::support::finish(command);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(done.stderr.contains("signs:1: `exit never`"), "{done:?}");
+}
+
+#[test]
+fn the_victim_of_a_neighbour_runs_again_without_using_up_its_retries() {
+    let machine = Machine::new(1);
+    // It is promised 4 GiB and takes 18, one step at a time.
+    let greedy = taking("--peak 18G --steps 2 --step-gate step --hold-until-exists end");
+    // It keeps to its 8 GiB, but takes the second half late.
+    let victim = taking("--peak 8G --steps 2 --step-gate half");
+    machine.world.write(
+        "tasks",
+        format!("#packhorse vram=4G\n{greedy}\n#packhorse vram=8G\n{victim}\n"),
+    );
+    let mut running = machine.start(&["run", "--json", "tasks"]);
+    running.wait_for("\"1.2\"");
+    machine.world.write("step.1", "");
+    machine.world.write("half.1", "");
+    machine.world.write("step.2", "");
+    // Until the greedy one is seen to have outgrown its promise.
+    loop {
+        let gpus = machine.packhorse(&["gpus", "--json"]);
+        let gpus: serde_json::Value = serde_json::from_str(&gpus.stdout).unwrap();
+        if gpus[0]["held_by"][0]["memory"].as_u64() > Some(20 * GIB) {
+            break;
+        }
+    }
+    machine.world.write("half.2", "");
+    let line = running.wait_for("\"retrying\"");
+    assert!(line.contains("because 1.1 outgrew"), "{line}");
+    machine.world.write("end", "");
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn after_16_times_another_ones_doing_is_as_good_as_its_own() {
+    let machine = Machine::new(1);
+    let mut running = machine.start(&["run", "--retries", "1"]);
+    let greedy = holding("5G", "end");
+    running.send(format!("#packhorse vram=1G\n{greedy}\n"));
+    running.wait_for("1.1 started");
+    // Until it is seen to have outgrown its promise.
+    loop {
+        let gpus = machine.packhorse(&["gpus", "--json"]);
+        let gpus: serde_json::Value = serde_json::from_str(&gpus.stdout).unwrap();
+        if gpus[0]["held_by"][0]["memory"].as_u64() >= Some(5 * GIB) {
+            break;
+        }
+    }
+    let victim = "echo x >> tries; echo CUDA out of memory; exit 1";
+    running.send(format!("#packhorse vram=1G\n{victim}\n"));
+    running.wait_for("1.2 failed");
+    machine.world.write("end", "");
+    let done = running.finish();
+    assert_eq!(done.code, 1, "{done:?}");
+    let spared = done.stdout.matches("no retry is used up").count();
+    assert_eq!(spared, 16, "{}", done.stdout);
+    // The first, 16 for nothing, and its own retry.
+    assert_eq!(machine.world.read("tries").lines().count(), 18);
+}
+
+#[test]
+fn one_that_asked_for_no_memory_and_ran_out_waits_for_strangers_and_then_runs() {
+    let machine = Machine::new(1);
+    let stranger = machine.state.stranger(0, 20 * GIB);
+    machine.world.write("tasks", taking("--peak 9G"));
+    let mut running = machine.start(&["run", "tasks"]);
+    let line = running.wait_for("1.1 attempt 1");
+    assert!(line.contains("a GPU to itself"), "{line}");
+    running.wait_for("nothing runs: 1.1 waits");
+    machine.state.stranger_leaves(0, stranger);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn one_that_strangers_left_no_room_runs_again_when_they_are_gone() {
+    let machine = Machine::new(1);
+    let task = taking("--peak 9G --steps 2 --step-gate step");
+    machine.world.write("tasks", &task);
+    let mut running = machine.start(&["run", "--vram", "9G", "tasks"]);
+    running.wait_for("1.1 started");
+    // They come while it is half-way.
+    let stranger = machine.state.stranger(0, 18 * GIB);
+    machine.world.write("step.2", "");
+    let line = running.wait_for("1.1 attempt 1");
+    assert!(line.contains("because others hold"), "{line}");
+    assert!(line.contains("no retry is used up"), "{line}");
+    machine.state.stranger_leaves(0, stranger);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("it runs again with"), "{done:?}");
+}
+
+#[test]
+fn the_ladder_is_not_undone_by_what_others_teach() {
+    let machine = Machine::new(1);
+    let mut running = machine.start(&["run", "--json"]);
+    // All of one shape: most take little, one takes much.
+    let one_shape = |task: &str| format!("#packhorse signature=one vram=auto\n{task}\n");
+    let small = one_shape(&taking("--peak 1G --hold-looks 6"));
+    let large = one_shape(&taking("--peak 14G"));
+    running.send(&small);
+    running.wait_for("\"finished\"");
+    let neighbour = holding("12G", "gate");
+    running.send(format!("#packhorse vram=12G\n{neighbour}\n"));
+    machine.await_memory(0, 12 * GIB);
+    // It runs out of memory until it gets so much that it has to wait.
+    running.send(&large);
+    machine.world.why("1.3");
+    running.send(small.repeat(3));
+    for _ in 0..3 {
+        running.wait_for("\"finished\"");
+    }
+    machine.world.write("gate", "");
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    let events = done.events();
+    let retries = events
+        .iter()
+        .filter(|event| event["event"] == "retrying" && event["task"] == "1.3");
+    let given: Vec<f64> = retries
+        .filter_map(|event| {
+            let given = event["note"].as_str()?.split_once("it runs again with ")?.1;
+            given.strip_suffix(" GiB")?.parse().ok()
+        })
+        .collect();
+    assert!(given.len() > 3, "{given:?}");
+    assert!(given.is_sorted_by(|one, next| one < next), "{given:?}");
+}
