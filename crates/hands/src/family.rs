@@ -47,7 +47,7 @@ impl Family {
             return scan(children);
         };
         // However long the buffer, the kernel gives a page at a time, and goes on
-        // behind the last process it gave.
+        // behind the last process it gave. What fills less than half a page is all.
         let mut length = 0;
         while let Ok(read) = list
             .file()
@@ -55,6 +55,9 @@ impl Family {
             && read > 0
         {
             length += read;
+            if read < PAGE / 2 {
+                break;
+            }
             if self.buffer.len() - length < PAGE {
                 self.buffer.resize(self.buffer.len() + PAGE, 0);
             }

@@ -17,8 +17,8 @@ pub(crate) struct Told {
     bytes: usize,
 }
 
-/// How long commits usually take to come by.
-const SOON: Duration = Duration::from_millis(25);
+/// How long commits usually take to come by: the store rests for 20 ms between two.
+const SOON: Duration = Duration::from_millis(50);
 const MOST: usize = 10_000;
 const MOST_BYTES: usize = 1 << 20;
 

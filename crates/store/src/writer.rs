@@ -3,14 +3,14 @@
 //! ```text
 //!            queue empty                 a record comes
 //!   ┌──▶ Pacing ─────────▶ Idle (blocked) ─────────┐
-//!   │  (2 to 10 ms         no timer                ▼
+//!   │  (20 ms              no timer                ▼
 //!   │   since the last) ──────────────────────▶ Writing ── fails ──▶ keeps its
 //!   │            records have come                 │                records, waits
 //!   └──────────────── committed ◀──────────────────┘                10 ms … 30 s
 //! ```
 //!
 //! So a lone record is committed at once, and under load there is a commit
-//! every few milliseconds with everything that has come meanwhile; the sender
+//! every 20 milliseconds with everything that has come meanwhile; the sender
 //! wakes the thread only when it is idle.
 
 mod peaks;
