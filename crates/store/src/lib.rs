@@ -15,8 +15,9 @@
 //!
 //! Promises:
 //!
-//! - What [`Writer::committed`] has reported is in the kernel's hands: killing
-//!   the process with SIGKILL at any moment does not lose it.
+//! - What [`Writer::committed`] has reported is in the database: killing the
+//!   process with SIGKILL at any moment does not lose it. How tasks fared is not
+//!   lost even before that: whoever opens the store next takes it in.
 //! - A full disk or a vanished database stops nothing. Records are kept and
 //!   tried again, [`Writer::trouble`] says what is wrong, and
 //!   [`Writer::finish`] says what could not be written in the end.

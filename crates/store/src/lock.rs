@@ -48,7 +48,10 @@ impl Home {
         // for microseconds. If it can be shared, nobody is at work: try again.
         for _ in 0..10_000 {
             if try_lock(&file, FlockOperation::NonBlockingLockExclusive)? {
-                return RunLock::new(run, file);
+                let lock = RunLock::new(run, file)?;
+                // What it brought last, before anybody asks what is left of it.
+                crate::writer::take_in(self, Some(run))?;
+                return Ok(lock);
             }
             if is_held(&file)? {
                 break;

@@ -50,6 +50,8 @@ impl Select {
 impl Reader {
     /// Opens the database of this folder, if there is one.
     pub fn open(home: &Home) -> Result<Self, Error> {
+        // What cannot be taken in now will be the next time.
+        let _ = crate::writer::take_in(home, None);
         Ok(Self {
             home: home.clone(),
             db: database::open_to_read(home)?,

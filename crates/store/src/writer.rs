@@ -16,6 +16,7 @@
 mod peaks;
 mod queue;
 mod removed;
+mod slate;
 mod statements;
 mod thread;
 
@@ -29,6 +30,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{Error, Home, Record};
 use queue::Queue;
+pub(crate) use slate::take_in;
 
 /// Writes the records of one run, from a thread of its own.
 ///

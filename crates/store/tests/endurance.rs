@@ -6,8 +6,8 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use packhorse_model::{Outcome, RunId};
-use packhorse_store::{Backlog, Error, Home, Reader, Record, Writer};
+use packhorse_model::{Outcome, RunId, TaskId};
+use packhorse_store::{Backlog, Error, Home, Reader, Record, RunState, Verdict, Writer};
 use support::*;
 
 /// Writes one task after another and tells which are safe, until killed or
@@ -78,6 +78,99 @@ fn sigkill_loses_nothing_that_was_safe() {
         assert!(counts.succeeded >= tasks_ended(safe), "{safe}: {counts:?}");
         assert!(counts.waiting <= 1, "a batch is whole: {counts:?}");
     }
+}
+
+/// Has all its tasks in the database, then ends one after another and tells so,
+/// until it is killed.
+#[test]
+#[ignore = "a program for other tests"]
+fn end_tasks_and_tell() {
+    let Some(home) = given_home() else { return };
+    let (writer, _lock) = begin(&home);
+    until_committed(&writer, writer.send(lines(1..=900)));
+    for task in 1..=900 {
+        writer.send(started(task, 1));
+        if task % 7 == 0 {
+            let outcome = Outcome::Failed { code: 3 };
+            writer.send(ended(task, 1, outcome, Verdict::Again));
+            println!("again {task}");
+        } else {
+            writer.send(succeeded(task));
+            println!("ended {task}");
+        }
+    }
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+fn sigkill_loses_no_end_that_was_sent() {
+    for lines in [1, 3, 20, 500] {
+        let stable = stable();
+        let mut child = child("end_tasks_and_tell", &stable.home)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = Vec::new();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        for line in output.lines().map(Result::unwrap) {
+            let number = |task: &str| task.parse::<u32>().unwrap();
+            if let Some(task) = line.strip_prefix("ended ") {
+                told.push((number(task), Some(Outcome::Succeeded)));
+            } else if let Some(task) = line.strip_prefix("again ") {
+                told.push((number(task), None));
+            }
+            if told.len() == lines {
+                child.kill().unwrap();
+            }
+        }
+        child.wait().unwrap();
+        let reader = Reader::open(&stable.home).unwrap();
+        let slates = fs_err::read_dir(stable.home.path().join("slates")).unwrap();
+        assert_eq!(slates.count(), 0, "it is taken in once");
+        for (number, outcome) in &told {
+            let id = TaskId::new(first_run(), *number);
+            let (task, attempts) = reader.task(id).unwrap().unwrap();
+            assert_eq!(task.outcome, *outcome, "{id} of {}", told.len());
+            let [attempt] = attempts.as_slice() else {
+                panic!("{attempts:?}");
+            };
+            assert_eq!(attempt.device.as_deref(), Some("gpu 0"));
+            assert!(attempt.started.is_some() && attempt.ended.is_some());
+            let failed = Outcome::Failed { code: 3 };
+            assert_eq!(attempt.outcome, outcome.or(Some(failed)));
+        }
+        let run = reader.run(first_run()).unwrap().unwrap();
+        assert_eq!(run.state, RunState::Died);
+        // The next process goes on from there.
+        stable.home.lock_run(first_run()).unwrap();
+    }
+}
+
+#[test]
+fn what_was_not_committed_of_unknown_tasks_is_left_out() {
+    let stable = stable();
+    let (writer, lock) = begin(&stable.home);
+    until_committed(&writer, writer.send(lines([1])));
+    // As if it had been killed: its file stays, and its lock is gone.
+    let slates = stable.home.path().join("slates");
+    let file = fs_err::read_dir(&slates).unwrap().next().unwrap().unwrap();
+    let place = writer.send(succeeded(2));
+    until_committed(&writer, place);
+    let mut bytes = fs_err::read(file.path()).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(fs_err::read_dir(&slates).unwrap().count(), 0);
+    bytes[8..16].fill(0);
+    fs_err::write(file.path(), bytes).unwrap();
+    let short = slates.join("1.1");
+    fs_err::write(&short, "").unwrap();
+    let newer = slates.join("1.2");
+    fs_err::write(&newer, [b'x'; 4096]).unwrap();
+    drop(lock);
+    let reader = Reader::open(&stable.home).unwrap();
+    assert!(newer.exists() && !short.exists() && !file.path().exists());
+    let counts = reader.counts(first_run()).unwrap();
+    assert_eq!((counts.waiting, counts.total()), (1, 1));
 }
 
 #[test]

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use super::slate::Slate;
 use crate::{Backlog, Record};
 
 /// A pause for pacing ends early when this much is queued.
@@ -36,6 +37,8 @@ struct State {
     stopping: bool,
     opened: Option<Result<(), String>>,
     trouble: Option<String>,
+    /// Keeps what is not committed.
+    slate: Option<Slate>,
 }
 
 /// What the writing thread is doing.
@@ -77,6 +80,7 @@ impl Queue {
                 stopping: false,
                 opened: None,
                 trouble: None,
+                slate: None,
             }),
             work: Condvar::new(),
             opening: Condvar::new(),
@@ -92,6 +96,9 @@ impl Queue {
         state.sent += 1;
         let place = state.sent;
         state.bytes += weight;
+        if let Some(slate) = &mut state.slate {
+            slate.note(place, &record);
+        }
         state.records.push(record);
         let wake = match state.posture {
             Posture::Idle => true,
@@ -166,6 +173,23 @@ impl Queue {
         self.opening.notify_all();
     }
 
+    /// From now on what is sent is noted here too, and what has been sent already.
+    pub(super) fn note_on(&self, mut notes: Slate) {
+        let mut state = self.lock();
+        let before = state.sent - state.records.len() as u64;
+        for (place, record) in (before + 1..).zip(&state.records) {
+            notes.note(place, record);
+        }
+        state.slate = Some(notes);
+    }
+
+    /// All is committed: nothing need be noted any more.
+    pub(super) fn remove_slate(&self) {
+        if let Some(slate) = self.lock().slate.take() {
+            slate.remove();
+        }
+    }
+
     /// Lets records gather until `pace`, then waits for the first one if
     /// there is none, and adds all there are to `batch`.
     pub(super) fn gather(&self, batch: &mut Batch, pace: Instant) -> Supply {
@@ -193,6 +217,10 @@ impl Queue {
         let mut state = self.lock();
         state.in_hand = Backlog::default();
         state.trouble = None;
+        let all = state.records.is_empty();
+        if let Some(slate) = &mut state.slate {
+            slate.set_committed(batch.last, all);
+        }
         drop(state);
         self.committed.store(batch.last, Ordering::Release);
         self.ring();

@@ -75,7 +75,8 @@ impl<'db> Statements<'db> {
         Ok(())
     }
 
-    fn apply(&mut self, records: &[Record]) -> Result<(), Refusal> {
+    /// Writes all records, within a transaction that was begun.
+    pub(super) fn apply(&mut self, records: &[Record]) -> Result<(), Refusal> {
         let mut starts = Starts::new();
         let mut peaks = Peaks::new(self.db, self.run);
         for record in records {

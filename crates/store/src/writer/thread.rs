@@ -5,6 +5,7 @@ use rusqlite::Connection;
 
 use super::queue::{Batch, Queue, Supply};
 use super::removed::Place;
+use super::slate::Slate;
 use super::statements::{Refusal, Statements};
 use crate::{Error, Home, database};
 
@@ -56,6 +57,10 @@ pub(super) fn write(queue: &Queue, home: &Home, run: RunId) -> Result<(), Error>
     // machine it takes the moments in which a core is free.
     let me = rustix::thread::gettid();
     let _ = rustix::process::setpriority_process(Some(me), NICENESS);
+    // Without it, as on a full disk, what is killed loses its last 20 ms.
+    if let Ok(Some(slate)) = Slate::new(home, run) {
+        queue.note_on(slate);
+    }
     let mut thread = Thread {
         queue,
         home,
@@ -68,7 +73,10 @@ pub(super) fn write(queue: &Queue, home: &Home, run: RunId) -> Result<(), Error>
         let opened = database::open(home);
         queue.set_opened(opened.as_ref().map(|_| ()).map_err(Error::to_string));
         let error = match opened.and_then(|db| thread.serve(db)) {
-            Ok(End::Stopped) => return Ok(()),
+            Ok(End::Stopped) => {
+                queue.remove_slate();
+                return Ok(());
+            }
             Ok(End::Lost(error)) => return Err(error),
             Ok(End::Restored) => continue,
             Err(error) => error,
