@@ -15,6 +15,7 @@
 
 mod peaks;
 mod queue;
+mod recovery;
 mod removed;
 mod slate;
 mod statements;
@@ -30,7 +31,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{Error, Home, Record};
 use queue::Queue;
-pub(crate) use slate::take_in;
+pub(crate) use recovery::take_in;
 
 /// Writes the records of one run, from a thread of its own.
 ///

@@ -1,16 +1,15 @@
 //! What the last moments brought, kept where SIGKILL does not reach it.
 //!
 //! Records are committed every 20 ms. Until then, those that tell how tasks fared
-//! are also in a small file that is mapped into memory: to write there takes no call
-//! to the kernel, which keeps it however the process ends. Whoever opens the store
-//! next finds the file of a process that is gone, and commits what it had not.
+//! are also in a small file, which the kernel keeps however the process ends. Whoever
+//! opens the store next finds the file of a process that is gone, and commits what it
+//! had not.
 //!
 //! ```text
 //!   0  MAGIC
 //!   8  the place of the last record that is committed
-//!  16  (unused)
 //! 128  entries of 128 bytes, used in a ring
-//!        0  the record's place; written last, so that no entry is half there
+//!        0  the record's place
 //!        8  kind, verdict, outcome, length of the text; detail (4 bytes)
 //!       16  task, attempt (4 bytes each)
 //!       24  time
@@ -18,20 +17,18 @@
 //!       40  text: the device of a start, the message of an end
 //! ```
 //!
-//! Numbers are as this machine has them: nobody else reads the file.
+//! Numbers are as this machine has them. An entry lies within one page, so it is
+//! written whole or not at all.
 
 use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 
-use fs_err::OpenOptions;
-use memmap2::MmapMut;
+use fs_err::File;
 use packhorse_model::{Outcome, RunId};
-use rusqlite::Connection;
 
-use super::statements::{Refusal, Statements};
 use crate::columns::{self, outcome_code};
-use crate::{End, Error, Home, Record, Start, UnixMicros, Verdict, database};
+use crate::{End, Error, Home, Record, Start, UnixMicros, Verdict};
 
 const MAGIC: &[u8; 8] = b"PHSLATE1";
 const COMMITTED: usize = 8;
@@ -62,51 +59,42 @@ const TASK_FINISHED: u8 = 3;
 const RUN_ENDED: u8 = 4;
 
 /// The file of a process that writes.
+///
+/// Not a mapping of it: on a file system that writes to a new place each time, a full
+/// disk would then end the process. Here a note is lost, which counts only if the
+/// process is killed as well.
 #[derive(Debug)]
 pub(super) struct Slate {
-    map: MmapMut,
+    file: File,
     path: PathBuf,
+    /// Where the next entry goes.
     next: usize,
+    /// Starts. A kill loses nothing with them, so they wait for the next end.
+    starts: Vec<u8>,
 }
 
 impl Slate {
-    /// Makes the file. None on a network disk: that could take a page back.
+    /// Makes the file. None on a network disk, where each note might take a while.
     pub(super) fn new(home: &Home, run: RunId) -> Result<Option<Self>, Error> {
         if home.network_filesystem().is_some() {
             return Ok(None);
         }
         let folder = home.slates_dir();
         let path = folder.join(format!("{run}.{}", std::process::id()));
-        let open = || {
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(&path)
-        };
-        let mut file = match open() {
+        let mut file = match File::create(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 fs_err::create_dir_all(&folder)?;
-                open()?
+                File::create(&path)?
             }
             other => other?,
         };
-        // Written, not only made so long: then the disk has room for it.
-        let mut empty = vec![0; ENTRY + ENTRIES * ENTRY];
-        empty[..MAGIC.len()].copy_from_slice(MAGIC);
-        let mapped = file
-            .write_all(&empty)
-            // SAFETY: the file is of this process alone until it has ended; nobody
-            // makes it shorter.
-            .and_then(|()| unsafe { MmapMut::map_mut(file.file()) });
-        match mapped {
-            Ok(map) => Ok(Some(Self { map, path, next: 0 })),
-            Err(error) => {
-                let _ = fs_err::remove_file(path);
-                Err(error.into())
-            }
-        }
+        file.write_all(MAGIC)?;
+        Ok(Some(Self {
+            file,
+            path,
+            next: 0,
+            starts: Vec::new(),
+        }))
     }
 
     /// Notes the record, if it tells how a task fared.
@@ -115,22 +103,28 @@ impl Slate {
         if !encode(record, &mut entry) {
             return;
         }
-        let start = ENTRY + self.next * ENTRY;
-        self.next = (self.next + 1) % ENTRIES;
-        let old = &mut self.map[start..start + ENTRY];
-        // Nobody else runs between these: what counts is the order of the stores.
-        old[..KIND].fill(0);
-        compiler_fence(Ordering::SeqCst);
-        old[KIND..].copy_from_slice(&entry[KIND..]);
-        compiler_fence(Ordering::SeqCst);
-        old[..KIND].copy_from_slice(&place.to_ne_bytes());
+        entry[..KIND].copy_from_slice(&place.to_ne_bytes());
+        self.starts.extend_from_slice(&entry);
+        if entry[KIND] == STARTED {
+            return;
+        }
+        let count = self.starts.len() / ENTRY;
+        if self.next + count > ENTRIES {
+            self.next = 0;
+        }
+        let offset = (ENTRY + self.next * ENTRY) as u64;
+        self.next += count;
+        let _ = self.file.file().write_all_at(&self.starts, offset);
+        self.starts.clear();
     }
 
     /// Everything up to this place is committed; `all` if that is all there is.
     pub(super) fn set_committed(&mut self, place: u64, all: bool) {
-        self.map[COMMITTED..COMMITTED + 8].copy_from_slice(&place.to_ne_bytes());
+        let place = place.to_ne_bytes();
+        let _ = self.file.file().write_all_at(&place, COMMITTED as u64);
         if all {
             self.next = 0;
+            self.starts.clear();
         }
     }
 
@@ -138,100 +132,6 @@ impl Slate {
     pub(super) fn remove(self) {
         // One that stays has nothing in it that is not committed.
         let _ = fs_err::remove_file(self.path);
-    }
-}
-
-/// Commits what processes that are gone had not: of the run whose lock we have,
-/// else of all runs that nobody is at work on.
-pub(crate) fn take_in(home: &Home, locked: Option<RunId>) -> Result<(), Error> {
-    let files = match fs_err::read_dir(home.slates_dir()) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        files => files?,
-    };
-    for file in files {
-        let path = file?.path();
-        let name = path.file_stem().and_then(|stem| stem.to_str());
-        let Some(run) = name.and_then(|run| run.parse().ok()) else {
-            continue;
-        };
-        let abandoned = match locked {
-            Some(locked) => run == locked,
-            None => !home.is_running(run)?,
-        };
-        if abandoned {
-            take_in_one(home, run, &path)?;
-        }
-    }
-    Ok(())
-}
-
-fn take_in_one(home: &Home, run: RunId, path: &Path) -> Result<(), Error> {
-    let bytes = match fs_err::read(path) {
-        // Somebody else has just done it.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        bytes => bytes?,
-    };
-    // One that is too short was never used; one of another kind is a newer program's.
-    if bytes.len() >= ENTRY && !bytes.starts_with(MAGIC) {
-        return Ok(());
-    }
-    let records = decode_all(&bytes);
-    if !records.is_empty() {
-        let db = database::open(home)?;
-        commit(&db, run, records, path).map_err(|source| Error::Sqlite {
-            path: home.db(),
-            source,
-        })?;
-        database::close(db, home)?;
-    }
-    match fs_err::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
-}
-
-fn commit(
-    db: &Connection,
-    run: RunId,
-    mut records: Vec<Record>,
-    path: &Path,
-) -> rusqlite::Result<()> {
-    db.execute_batch("BEGIN IMMEDIATE")?;
-    // If it is gone by now, somebody was first, and the run may even go on already.
-    let there = path.exists()
-        && db
-            .prepare("SELECT 1 FROM run WHERE id = ?1")?
-            .exists([run.0])?;
-    if there {
-        if !matches!(records.last(), Some(Record::RunEnded { .. })) {
-            let sql = "UPDATE run SET ended = NULL, exit = NULL WHERE id = ?1";
-            db.execute(sql, [run.0])?;
-        }
-        let mut task = db.prepare("SELECT 1 FROM task WHERE id = ?1")?;
-        let mut known = Vec::with_capacity(records.len());
-        for record in &records {
-            known.push(match task_of(record) {
-                Some(number) => task.exists([columns::task_key(run, number)])?,
-                None => true,
-            });
-        }
-        let mut known = known.into_iter();
-        records.retain(|_| known.next().unwrap_or_default());
-        match Statements::prepare(db, run)?.apply(&records) {
-            // There is no record of a new run among them.
-            Ok(()) | Err(Refusal::NumberTaken) => {}
-            Err(Refusal::Sqlite(error)) => return Err(error),
-        }
-    }
-    db.execute_batch("COMMIT")
-}
-
-const fn task_of(record: &Record) -> Option<u32> {
-    match record {
-        Record::Started(start) => Some(start.task),
-        Record::AttemptEnded(end) => Some(end.task),
-        Record::TaskFinished { task, .. } => Some(*task),
-        _ => None,
     }
 }
 
@@ -286,8 +186,12 @@ fn detail(outcome: Outcome) -> i32 {
     outcome.detail().unwrap_or(NO_DETAIL)
 }
 
-/// The records that are not committed, in their order.
-fn decode_all(bytes: &[u8]) -> Vec<Record> {
+/// The records in a file that are not committed, in their order. None if it is of
+/// another kind; one that is too short was never used.
+pub(super) fn read(bytes: &[u8]) -> Option<Vec<Record>> {
+    if bytes.len() >= MAGIC.len() && !bytes.starts_with(MAGIC) {
+        return None;
+    }
     let committed = u64::from_ne_bytes(part(bytes, COMMITTED));
     let entries = bytes.chunks_exact(ENTRY).skip(1);
     let mut found: Vec<(u64, Record)> = entries
@@ -296,7 +200,7 @@ fn decode_all(bytes: &[u8]) -> Vec<Record> {
         .filter_map(|(place, entry)| Some((place, decode(entry)?)))
         .collect();
     found.sort_unstable_by_key(|(place, _)| *place);
-    found.into_iter().map(|(_, record)| record).collect()
+    Some(found.into_iter().map(|(_, record)| record).collect())
 }
 
 fn decode(entry: &[u8]) -> Option<Record> {
@@ -352,3 +256,6 @@ fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     }
     part
 }
+
+#[cfg(test)]
+mod tests;
