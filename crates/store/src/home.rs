@@ -17,7 +17,7 @@ use crate::network::network_filesystem;
 /// HOME/runs/last             the last run number given out: a hint
 /// HOME/runs/12/lock          locked while a process is at work on run 12
 /// HOME/runs/12/logs/3.1.log  the first attempt of task 12.3
-/// HOME/slates/12.4711        what process 4711 has not committed of run 12
+/// HOME/slates/12.1794…       what is not committed of run 12, since that time
 /// ```
 #[derive(Clone, Debug)]
 pub struct Home {

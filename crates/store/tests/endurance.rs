@@ -148,29 +148,33 @@ fn sigkill_loses_no_end_that_was_sent() {
 }
 
 #[test]
-fn what_was_not_committed_of_unknown_tasks_is_left_out() {
-    let stable = stable();
-    let (writer, lock) = begin(&stable.home);
-    until_committed(&writer, writer.send(lines([1])));
-    // As if it had been killed: its file stays, and its lock is gone.
-    let slates = stable.home.path().join("slates");
-    let file = fs_err::read_dir(&slates).unwrap().next().unwrap().unwrap();
-    let place = writer.send(succeeded(2));
-    until_committed(&writer, place);
-    let mut bytes = fs_err::read(file.path()).unwrap();
-    writer.finish().unwrap();
-    assert_eq!(fs_err::read_dir(&slates).unwrap().count(), 0);
-    bytes[8..16].fill(0);
-    fs_err::write(file.path(), bytes).unwrap();
-    let short = slates.join("1.1");
-    fs_err::write(&short, "").unwrap();
-    let newer = slates.join("1.2");
-    fs_err::write(&newer, [b'x'; 4096]).unwrap();
-    drop(lock);
-    let reader = Reader::open(&stable.home).unwrap();
-    assert!(newer.exists() && !short.exists() && !file.path().exists());
-    let counts = reader.counts(first_run()).unwrap();
-    assert_eq!((counts.waiting, counts.total()), (1, 1));
+fn what_is_taken_in_is_of_known_tasks_of_this_run_and_of_this_boot() {
+    let (stable, path, bytes) = slate_of_a_dead_process();
+    let with = |at: usize, byte: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= byte;
+        bytes
+    };
+    for other in [with(16, 1), with(32, 1), bytes[..64].to_vec(), Vec::new()] {
+        assert_eq!(after_taking_in(&stable, &path, &other), (1, 0));
+        assert!(!path.exists());
+    }
+    // One of a newer program is not for us.
+    assert_eq!(after_taking_in(&stable, &path, &with(7, 1)), (1, 0));
+    assert!(path.exists());
+    assert_eq!(after_taking_in(&stable, &path, &bytes), (0, 1));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_slate_that_cannot_be_read_keeps_nobody_from_the_others() {
+    let (stable, path, bytes) = slate_of_a_dead_process();
+    let folder = path.parent().unwrap();
+    for name in ["1.5", "1", "notes"] {
+        fs_err::create_dir(folder.join(name)).unwrap();
+    }
+    assert_eq!(after_taking_in(&stable, &path, &bytes), (0, 1));
+    stable.home.lock_run(first_run()).unwrap();
 }
 
 #[test]

@@ -4,34 +4,40 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use packhorse_model::RunId;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::slate;
+use super::slate::{self, Said};
 use super::statements::{Refusal, Statements};
-use crate::{Error, Home, Record, columns, database};
+use crate::{Error, Home, Record, UnixMicros, columns, database};
 
 /// Commits what processes that are gone had not: of the run whose lock we have,
 /// else of all runs that nobody is at work on.
+///
+/// One that cannot be taken in keeps nobody from the others.
 pub(crate) fn take_in(home: &Home, locked: Option<RunId>) -> Result<(), Error> {
     let files = match fs_err::read_dir(home.slates_dir()) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         files => files?,
     };
-    for file in files {
-        let path = file?.path();
+    let mut done = Ok(());
+    for file in files.flatten() {
+        let path = file.path();
         let name = path.file_stem().and_then(|stem| stem.to_str());
         let Some(run) = name.and_then(|run| run.parse().ok()) else {
             continue;
         };
+        if !file.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
         let abandoned = match locked {
             Some(locked) => run == locked,
             None => !home.is_running(run)?,
         };
         if abandoned {
-            take_in_one(home, run, &path)?;
+            done = done.and(take_in_one(home, run, &path));
         }
     }
-    Ok(())
+    done
 }
 
 fn take_in_one(home: &Home, run: RunId, path: &Path) -> Result<(), Error> {
@@ -40,13 +46,13 @@ fn take_in_one(home: &Home, run: RunId, path: &Path) -> Result<(), Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         bytes => bytes?,
     };
-    let Some(records) = slate::read(&bytes) else {
+    let Some(said) = slate::read(&bytes)? else {
         // A newer program's.
         return Ok(());
     };
-    if !records.is_empty() {
+    if !said.records.is_empty() {
         let db = database::open(home)?;
-        commit(&db, run, records, path).map_err(|source| Error::Sqlite {
+        commit(&db, run, said, path).map_err(|source| Error::Sqlite {
             path: home.db(),
             source,
         })?;
@@ -58,29 +64,24 @@ fn take_in_one(home: &Home, run: RunId, path: &Path) -> Result<(), Error> {
     }
 }
 
-fn commit(
-    db: &Connection,
-    run: RunId,
-    mut records: Vec<Record>,
-    path: &Path,
-) -> rusqlite::Result<()> {
+fn commit(db: &Connection, run: RunId, said: Said, path: &Path) -> rusqlite::Result<()> {
     db.execute_batch("BEGIN IMMEDIATE")?;
     // If it is gone by now, somebody was first, and the run may even go on already.
-    let there = path.exists()
-        && db
-            .prepare("SELECT 1 FROM run WHERE id = ?1")?
-            .exists([run.0])?;
-    if there {
-        if !matches!(records.last(), Some(Record::RunEnded { .. })) {
-            let sql = "UPDATE run SET ended = NULL, exit = NULL WHERE id = ?1";
-            db.execute(sql, [run.0])?;
-        }
+    if path.exists() && is_about(db, run, &said)? {
+        let mut records = said.records;
+        // It may have ended before, and gone on since.
+        let last = records
+            .iter()
+            .filter_map(|record| Some(about(record)?.1))
+            .max();
+        let sql = "UPDATE run SET ended = NULL, exit = NULL WHERE id = ?1 AND ended < ?2";
+        db.execute(sql, params![run.0, last.map(|at| at.0)])?;
         let mut task = db.prepare("SELECT 1 FROM task WHERE id = ?1")?;
         let mut known = Vec::with_capacity(records.len());
         for record in &records {
-            known.push(match task_of(record) {
-                Some(number) => task.exists([columns::task_key(run, number)])?,
-                None => true,
+            known.push(match about(record) {
+                Some((number, _)) => task.exists([columns::task_key(run, number)])?,
+                None => false,
             });
         }
         let mut known = known.into_iter();
@@ -94,11 +95,20 @@ fn commit(
     db.execute_batch("COMMIT")
 }
 
-const fn task_of(record: &Record) -> Option<u32> {
+/// Whether the run in the database is the one that the slate is about. Another may
+/// have had its number before, if its folder was removed.
+fn is_about(db: &Connection, run: RunId, said: &Said) -> rusqlite::Result<bool> {
+    let sql = "SELECT uuid FROM run WHERE id = ?1";
+    let known: Option<Vec<u8>> = db.query_one(sql, [run.0], |row| row.get(0)).optional()?;
+    Ok(known.is_some_and(|known| said.uuid.is_none_or(|uuid| known == uuid)))
+}
+
+/// The task that a record is about, and when it was.
+const fn about(record: &Record) -> Option<(u32, UnixMicros)> {
     match record {
-        Record::Started(start) => Some(start.task),
-        Record::AttemptEnded(end) => Some(end.task),
-        Record::TaskFinished { task, .. } => Some(*task),
+        Record::Started(start) => Some((start.task, start.at)),
+        Record::AttemptEnded(end) => Some((end.task, end.at)),
+        Record::TaskFinished { task, .. } => Some((*task, UnixMicros(0))),
         _ => None,
     }
 }

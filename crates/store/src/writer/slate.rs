@@ -3,11 +3,17 @@
 //! Records are committed every 20 ms. Until then, those that tell how tasks fared
 //! are also in a small file, which the kernel keeps however the process ends. Whoever
 //! opens the store next finds the file of a process that is gone, and commits what it
-//! had not.
+//! had not: but for what was made of an end (its note), and the rest of long messages.
+//!
+//! Tasks themselves are not noted. Those that had only just been read are lost with
+//! what became of them, and so is a run that had only just begun.
 //!
 //! ```text
 //!   0  MAGIC
 //!   8  the place of the last record that is committed
+//!  16  the run's UUID; zeros if it is one that goes on
+//!  32  which boot of the machine this is. After a power cut, the file may be older
+//!      than the database.
 //! 128  entries of 128 bytes, used in a ring
 //!        0  the record's place
 //!        8  kind, verdict, outcome, length of the text; detail (4 bytes)
@@ -32,6 +38,8 @@ use crate::{End, Error, Home, Record, Start, UnixMicros, Verdict};
 
 const MAGIC: &[u8; 8] = b"PHSLATE1";
 const COMMITTED: usize = 8;
+const UUID: usize = 16;
+const BOOT: usize = 32;
 const ENTRY: usize = 128;
 /// In 20 ms come a few dozen. If nothing can be committed for longer than this
 /// lasts, the oldest are overwritten.
@@ -56,7 +64,6 @@ const NO_PEAK: i64 = -1;
 const STARTED: u8 = 1;
 const ATTEMPT_ENDED: u8 = 2;
 const TASK_FINISHED: u8 = 3;
-const RUN_ENDED: u8 = 4;
 
 /// The file of a process that writes.
 ///
@@ -80,7 +87,7 @@ impl Slate {
             return Ok(None);
         }
         let folder = home.slates_dir();
-        let path = folder.join(format!("{run}.{}", std::process::id()));
+        let path = folder.join(format!("{run}.{}", UnixMicros::now().0));
         let mut file = match File::create(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 fs_err::create_dir_all(&folder)?;
@@ -88,7 +95,10 @@ impl Slate {
             }
             other => other?,
         };
-        file.write_all(MAGIC)?;
+        let mut header = [0; ENTRY];
+        header[..MAGIC.len()].copy_from_slice(MAGIC);
+        header[BOOT..].copy_from_slice(&boot()?);
+        file.write_all(&header)?;
         Ok(Some(Self {
             file,
             path,
@@ -99,6 +109,9 @@ impl Slate {
 
     /// Notes the record, if it tells how a task fared.
     pub(super) fn note(&mut self, place: u64, record: &Record) {
+        if let Record::NewRun(run) = record {
+            let _ = self.file.file().write_all_at(&run.uuid.0, UUID as u64);
+        }
         let mut entry = [0; ENTRY];
         if !encode(record, &mut entry) {
             return;
@@ -135,6 +148,16 @@ impl Slate {
     }
 }
 
+/// Tells this boot of the machine from others.
+fn boot() -> Result<[u8; ENTRY - BOOT], Error> {
+    let mut boot = [0; ENTRY - BOOT];
+    let text = fs_err::read("/proc/sys/kernel/random/boot_id")?;
+    for (byte, read) in boot.iter_mut().zip(text) {
+        *byte = read;
+    }
+    Ok(boot)
+}
+
 /// Lays out the record, if it is of a kind that is noted.
 fn encode(record: &Record, entry: &mut [u8; ENTRY]) -> bool {
     let mut put = |at: usize, bytes: &[u8]| entry[at..at + bytes.len()].copy_from_slice(bytes);
@@ -163,11 +186,6 @@ fn encode(record: &Record, entry: &mut [u8; ENTRY]) -> bool {
             put(DETAIL, &detail(*outcome).to_ne_bytes());
             put(TASK, &task.to_ne_bytes());
         }
-        Record::RunEnded { at, exit } => {
-            put(KIND, &[RUN_ENDED]);
-            put(DETAIL, &i32::from(*exit).to_ne_bytes());
-            put(AT, &at.0.to_ne_bytes());
-        }
         _ => return false,
     }
     if let Some(text) = text {
@@ -186,13 +204,28 @@ fn detail(outcome: Outcome) -> i32 {
     outcome.detail().unwrap_or(NO_DETAIL)
 }
 
-/// The records in a file that are not committed, in their order. None if it is of
-/// another kind; one that is too short was never used.
-pub(super) fn read(bytes: &[u8]) -> Option<Vec<Record>> {
-    if bytes.len() >= MAGIC.len() && !bytes.starts_with(MAGIC) {
-        return None;
+/// What a slate says.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// The run it is about, if it was a new one.
+    pub(super) uuid: Option<[u8; 16]>,
+    /// What is not committed, in its order.
+    pub(super) records: Vec<Record>,
+}
+
+/// Reads the bytes of a file. None if it is of another kind; one that is too short was
+/// never used.
+pub(super) fn read(bytes: &[u8]) -> Result<Option<Said>, Error> {
+    let Some(header) = bytes.get(..ENTRY) else {
+        return Ok(Some(Said::default()));
+    };
+    if !header.starts_with(MAGIC) {
+        return Ok(None);
     }
-    let committed = u64::from_ne_bytes(part(bytes, COMMITTED));
+    if header[BOOT..] != boot()? {
+        return Ok(Some(Said::default()));
+    }
+    let committed = u64::from_ne_bytes(part(header, COMMITTED));
     let entries = bytes.chunks_exact(ENTRY).skip(1);
     let mut found: Vec<(u64, Record)> = entries
         .map(|entry| (u64::from_ne_bytes(part(entry, 0)), entry))
@@ -200,7 +233,10 @@ pub(super) fn read(bytes: &[u8]) -> Option<Vec<Record>> {
         .filter_map(|(place, entry)| Some((place, decode(entry)?)))
         .collect();
     found.sort_unstable_by_key(|(place, _)| *place);
-    Some(found.into_iter().map(|(_, record)| record).collect())
+    Ok(Some(Said {
+        uuid: Some(part(header, UUID)).filter(|uuid| *uuid != [0; 16]),
+        records: found.into_iter().map(|(_, record)| record).collect(),
+    }))
 }
 
 fn decode(entry: &[u8]) -> Option<Record> {
@@ -239,10 +275,6 @@ fn decode(entry: &[u8]) -> Option<Record> {
         TASK_FINISHED => Record::TaskFinished {
             task,
             outcome: outcome?,
-        },
-        RUN_ENDED => Record::RunEnded {
-            at,
-            exit: u8::try_from(detail).ok()?,
         },
         _ => return None,
     })

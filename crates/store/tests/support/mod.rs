@@ -4,9 +4,12 @@
 #![expect(dead_code, reason = "each test file uses its own part of this")]
 #![expect(clippy::unwrap_used, reason = "this is part of tests")]
 
+use std::path::{Path, PathBuf};
+
 use packhorse_model::{Command, Outcome, RunId};
 use packhorse_store::{
-    End, Home, NewRun, NewTask, Record, RunLock, RunUuid, Start, UnixMicros, Verdict, Writer,
+    End, Home, NewRun, NewTask, Reader, Record, RunLock, RunUuid, Start, UnixMicros, Verdict,
+    Writer,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -114,4 +117,33 @@ pub fn given_home() -> Option<Home> {
 
 pub fn first_run() -> RunId {
     RunId(1)
+}
+
+/// A slate on which tasks 1 and 2 have failed, in a home where task 1 waits and
+/// nobody has heard of task 2.
+pub fn slate_of_a_dead_process() -> (Stable, PathBuf, Vec<u8>) {
+    let stable = stable();
+    let (writer, lock) = begin(&stable.home);
+    writer.send(lines([1]));
+    let failed = |task| ended(task, 1, Outcome::Failed { code: 3 }, Verdict::Final);
+    writer.send(failed(2));
+    until_committed(&writer, writer.send(failed(1)));
+    let folder = stable.home.path().join("slates");
+    let file = fs_err::read_dir(folder).unwrap().next().unwrap().unwrap();
+    let mut bytes = fs_err::read(file.path()).unwrap();
+    bytes[8..16].fill(0);
+    let tasks = Box::new([1]);
+    writer.send(Record::Reopened { tasks });
+    writer.finish().unwrap();
+    assert!(!file.path().exists());
+    drop(lock);
+    (stable, file.path(), bytes)
+}
+
+/// How many tasks wait and have failed once the slate with these bytes is taken in.
+pub fn after_taking_in(stable: &Stable, path: &Path, bytes: &[u8]) -> (u64, u64) {
+    fs_err::write(path, bytes).unwrap();
+    let reader = Reader::open(&stable.home).unwrap();
+    let counts = reader.counts(first_run()).unwrap();
+    (counts.waiting, counts.failed)
 }
