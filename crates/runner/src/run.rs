@@ -20,7 +20,7 @@ use crate::known::Known;
 use crate::memory::{Judgement, Needs, Watching};
 use crate::mps::Service;
 use crate::neighbours::Neighbours;
-use crate::told::Told;
+use crate::told::{LULL, Told};
 use crate::{Beginning, Event, Input, Phase, Reporter, RunError, Settings, Summary};
 
 /// How long a repeated SIGTERM or SIGHUP is taken for the same one.
@@ -90,6 +90,8 @@ pub(crate) struct Run<'r> {
     effects: Vec<Effect>,
     /// Whether the store's bell is listened to.
     bell: bool,
+    /// When the loop last turned.
+    turned: Instant,
     /// The store's trouble that was told last.
     trouble: Option<String>,
 }
@@ -163,6 +165,7 @@ impl<'r> Run<'r> {
             interrupted: 0,
             effects: Vec::new(),
             bell: false,
+            turned: Instant::now(),
             trouble: None,
             settings,
         };
@@ -273,7 +276,7 @@ impl<'r> Run<'r> {
         };
         self.told.release(safe, self.reporter);
         // Before the alarm is set, which is set early if nobody listens.
-        self.mind_the_bell()?;
+        self.mind_the_bell(now)?;
         let line = Waiting {
             state: &self.state,
             devices: &self.devices,
@@ -282,7 +285,7 @@ impl<'r> Run<'r> {
         let again = self.reporter.show(now, &line);
         let wake = [
             again,
-            self.told.deadline(self.bell),
+            self.told.deadline(self.bell, now),
             self.look_around(),
             self.pending_until(),
             self.neighbours.again(),
@@ -294,9 +297,11 @@ impl<'r> Run<'r> {
     /// Listens to the store's bell while there is something to hear. While tasks
     /// come and go there is a turn of the loop every moment anyway, and being
     /// woken for each commit would cost more than the commit.
-    fn mind_the_bell(&mut self) -> Result<(), RunError> {
-        let wanted =
-            self.backlog.is_due() || self.is_input_paused() || self.told.has_waited(Instant::now());
+    fn mind_the_bell(&mut self, now: Instant) -> Result<(), RunError> {
+        let turned = std::mem::replace(&mut self.turned, now);
+        let wanted = self.backlog.is_due()
+            || self.is_input_paused()
+            || (self.told.is_waiting() && now.duration_since(turned) >= LULL);
         if wanted == self.bell {
             return Ok(());
         }

@@ -17,8 +17,8 @@ pub(crate) struct Told {
     bytes: usize,
 }
 
-/// How long commits usually take to come by: the store rests for 20 ms between two.
-const SOON: Duration = Duration::from_millis(50);
+/// After so long without a turn of the loop, the next may be far away.
+pub(crate) const LULL: Duration = Duration::from_millis(5);
 const MOST: usize = 10_000;
 const MOST_BYTES: usize = 1 << 20;
 
@@ -73,20 +73,20 @@ impl Told {
         }
     }
 
-    /// Whether the first of them has waited longer than commits usually take.
-    pub(crate) fn has_waited(&self, now: Instant) -> bool {
-        self.since.is_some_and(|since| since + SOON <= now)
+    /// Whether there is anything to be told.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.since.is_some()
     }
 
     /// When to look again: soon, or with the bell's help only when patience ends.
-    pub(crate) fn deadline(&self, bell: bool) -> Option<Instant> {
-        let time = if bell { self.patience } else { SOON };
-        self.since.map(|since| since + time)
+    pub(crate) fn deadline(&self, bell: bool, now: Instant) -> Option<Instant> {
+        let end = self.since? + self.patience;
+        Some(if bell { end } else { end.min(now + LULL) })
     }
 
     /// Whether patience has ended.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        let overdue = self.since.is_some_and(|since| since + self.patience <= now);
-        overdue || self.waiting.len() > MOST
+        let end = self.deadline(true, now);
+        end.is_some_and(|end| end <= now) || self.waiting.len() > MOST
     }
 }
