@@ -126,7 +126,9 @@ impl Run<'_> {
             at: Instant::now(),
         };
         if self.settings.output == hands::Output::Inherit {
-            // What it writes goes where we write: we say first what it is.
+            // What it writes goes where we write: we say first what it is, and before
+            // that what there was to say.
+            self.told.release(u64::MAX, self.reporter);
             self.reporter.event(&told);
             self.reporter.show(Instant::now(), &Nobody);
         }
