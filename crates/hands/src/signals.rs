@@ -10,10 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::Signal;
 
 /// The signals we wait for ourselves.
-const WATCHED: [(i32, Option<Signal>); 5] = [
+const WATCHED: [(i32, Option<Signal>); 6] = [
     (libc::SIGINT, Some(Signal::Interrupt)),
     (libc::SIGTERM, Some(Signal::Terminate)),
     (libc::SIGHUP, Some(Signal::Hangup)),
+    (libc::SIGQUIT, Some(Signal::Quit)),
     (libc::SIGWINCH, Some(Signal::Resize)),
     (libc::SIGCHLD, None),
 ];

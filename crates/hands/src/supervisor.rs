@@ -62,6 +62,8 @@ pub enum Signal {
     Terminate,
     /// The terminal is gone.
     Hangup,
+    /// Ctrl-\.
+    Quit,
     /// The terminal has another size.
     Resize,
 }

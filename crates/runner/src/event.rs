@@ -138,8 +138,8 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// What a signal makes of it. Ctrl-C goes one step on; the others go at
-    /// least as far as asking what runs to end.
+    /// What a signal makes of it. Ctrl-C goes one step on, Ctrl-\ all the way; the
+    /// others go at least as far as asking what runs to end.
     #[must_use]
     pub fn after(self, signal: Signal) -> Self {
         let next = match self {
@@ -150,6 +150,7 @@ impl Phase {
         match signal {
             Signal::Interrupt => next,
             Signal::Terminate | Signal::Hangup => next.max(Self::Terminating),
+            Signal::Quit => Self::Killing,
             Signal::Resize => self,
         }
     }

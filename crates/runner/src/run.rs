@@ -358,7 +358,8 @@ impl<'r> Run<'r> {
     fn signalled(&mut self, signal: Signal) {
         // `timeout` and service managers send the same signal to us and to our
         // group: that is one wish, not two.
-        let again = self.phase >= Phase::Terminating && signal != Signal::Interrupt;
+        let typed = matches!(signal, Signal::Interrupt | Signal::Quit);
+        let again = self.phase >= Phase::Terminating && !typed;
         if again && self.stepped.elapsed() < ONE_WISH {
             return;
         }
@@ -453,6 +454,7 @@ impl<'r> Run<'r> {
         {
             Some(Signal::Terminate) => Exit::Signal(15),
             Some(Signal::Hangup) => Exit::Signal(1),
+            Some(Signal::Quit) => Exit::Signal(3),
             Some(_) => Exit::Signal(2),
             None if self.failed + self.feed.rejected > 0 || left > 0 => Exit::TasksFailed,
             None => Exit::Success,

@@ -99,6 +99,25 @@ fn the_third_interrupt_kills() {
 }
 
 #[test]
+fn a_quit_kills_at_once_and_leaves_nobody_running() {
+    let world = World::new();
+    let said = world.fifo("said");
+    let mut running = start(
+        &world,
+        &["--grace", "1h"],
+        "trap 'echo asked >> out' TERM; echo $$ > said; sleep 1000 & wait",
+    );
+    let pid = receive(&said);
+    running.signal(Signal::QUIT);
+    running.wait_for("killing 1 running task");
+    let done = running.finish();
+    assert_eq!(done.code, 131, "{done:?}");
+    assert!(!is_alive(&pid));
+    assert_eq!(world.read("out"), "");
+    assert!(done.stdout.contains("`packhorse resume 1`"), "{done:?}");
+}
+
+#[test]
 fn a_task_that_ignores_its_end_is_killed_when_its_grace_is_over() {
     let world = World::new();
     let said = world.fifo("said");
