@@ -2,11 +2,11 @@ use std::time::Instant;
 
 use packhorse_hands::Stream;
 use packhorse_model::TaskId;
-use packhorse_runner::{Event, Finished, Line, Phase, Reporter};
+use packhorse_runner::{Event, Line, Phase, Reporter};
 use serde_json::{Value, json};
 
 use super::Sink;
-use super::lines::Lines;
+use super::lines::{Lines, Piece};
 use crate::wording;
 
 /// One JSON object a line, for programs.
@@ -37,24 +37,14 @@ impl Json {
 
 impl Reporter for Json {
     fn event(&mut self, event: &Event) {
-        let mut texts = Vec::new();
-        match event {
-            Event::Output {
-                task,
-                stream,
-                bytes,
-            } => self.lines.push(*task, *stream, bytes, |line| {
-                texts.push(output(*task, *stream, line));
-            }),
-            Event::Retrying { task, .. } | Event::Finished(Finished { task, .. }) => {
-                self.lines.end(*task, |stream, line| {
-                    texts.push(output(*task, stream, line));
-                });
-            }
-            _ => {}
-        }
-        for text in texts {
-            self.write("output", text);
+        let mut output = Vec::new();
+        self.lines
+            .event(event, self.sink.room(0), |task, piece| match piece {
+                Piece::Line(stream, line) => output.push(("output", line_of(task, stream, line))),
+                Piece::Gap(warning) => output.extend(object(&warning)),
+            });
+        for (name, members) in output {
+            self.write(name, members);
         }
         if let Some((name, members)) = object(event) {
             self.write(name, members);
@@ -67,7 +57,7 @@ impl Reporter for Json {
 }
 
 /// A line of output.
-fn output(task: TaskId, stream: Stream, line: &[u8]) -> Value {
+fn line_of(task: TaskId, stream: Stream, line: &[u8]) -> Value {
     let stream = match stream {
         Stream::Stdout => "stdout",
         Stream::Stderr => "stderr",

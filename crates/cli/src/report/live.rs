@@ -8,7 +8,7 @@ use packhorse_runner::{Event, Finished, Line, Reporter};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::Sink;
-use super::lines::Lines;
+use super::lines::{Lines, Piece};
 use super::plain::{self, Weight};
 use super::tally::Tally;
 use crate::terminal::{Palette, size};
@@ -39,6 +39,7 @@ pub struct Live {
     drawn: Vec<usize>,
     last: Option<Instant>,
     changed: bool,
+    stopping: bool,
     ended: bool,
 }
 
@@ -80,40 +81,46 @@ impl Live {
             drawn: Vec::new(),
             last: None,
             changed: true,
+            stopping: false,
             ended: false,
         }
     }
 
-    fn say(&mut self, line: &str) {
-        // Writing to a Vec cannot fail.
-        let _ = writeln!(self.above, "{line}");
-        self.changed = true;
-    }
-
-    /// Moves to the start of the last drawing and clears from there.
-    fn erase(&mut self, width: usize) {
+    /// Moves to the start of the last drawing, and says how many rows it takes.
+    fn go_back(&mut self, width: usize) -> usize {
         // The terminal may have become narrower: lines take several rows then.
-        let rows: usize = self
-            .drawn
-            .iter()
-            .map(|columns| columns.div_ceil(width).max(1))
-            .sum();
+        let drawn = self.drawn.drain(..);
+        let rows = drawn.map(|columns| columns.div_ceil(width).max(1)).sum();
         if rows > 0 {
-            let _ = write!(self.sink.buffer(), "\r\x1b[{rows}A\x1b[J");
+            let _ = write!(self.sink.buffer(), "\r\x1b[{rows}A");
         }
-        self.drawn.clear();
+        rows
     }
 
+    /// Draws over the last drawing, row by row.
+    ///
+    /// The screen is never erased from its very first column on: tmux takes that
+    /// for `clear`, and keeps a copy of what was there in its history.
     fn draw(&mut self, now: Instant, line: &dyn Line) {
         let (width, height) = size();
-        self.erase(width);
-        let above = std::mem::take(&mut self.above);
-        self.sink.buffer().extend_from_slice(&above);
+        let mut stale = self.go_back(width);
+        if !self.above.is_empty() {
+            // These may be longer than a row, so what is under them goes first.
+            if stale > 0 {
+                self.sink.buffer().extend_from_slice(b" \x1b[J\r");
+                stale = 0;
+            }
+            let above = std::mem::take(&mut self.above);
+            self.sink.buffer().extend_from_slice(&above);
+        }
         if !self.ended {
             for line in self.frame(now, line, width, height) {
                 self.drawn.push(line.width);
-                self.sink.line(line.text);
+                self.sink.line(format_args!("{}\x1b[K", line.text));
             }
+        }
+        if stale > self.drawn.len() {
+            self.sink.buffer().extend_from_slice(b"\x1b[J");
         }
         self.sink.flush();
         self.last = Some(now);
@@ -143,7 +150,9 @@ impl Live {
             let text = format!("  … and {} more", hidden + 1);
             lines.push(Styled::plain(wording::clipped(&text, room).into_owned()));
         }
-        if let Some(why) = line.why() {
+        if !self.stopping
+            && let Some(why) = line.why()
+        {
             let text = format!(" next: {why}");
             let text = wording::clipped(&text, room);
             lines.push(Styled::painted(&text, self.palette.faint, &self.palette));
@@ -241,6 +250,8 @@ impl Live {
             };
         }
         match tally.remaining(now) {
+            // The rest will not run.
+            _ if self.stopping => {}
             Some(left) => text += &format!(" · {} left", wording::duration(left)),
             None if !tally.complete => text += " · input open",
             None => {}
@@ -287,49 +298,36 @@ impl Reporter for Live {
                         attempt: *attempt,
                     },
                 );
-                self.changed = true;
-            }
-            Event::Output {
-                task,
-                stream,
-                bytes,
-            } => {
-                let above = &mut self.above;
-                self.lines.push(*task, *stream, bytes, |line| {
-                    let text = wording::printable(&String::from_utf8_lossy(line));
-                    let _ = writeln!(above, "{task} | {text}");
-                });
-                self.changed = true;
             }
             Event::Retrying { task, .. } | Event::Finished(Finished { task, .. }) => {
                 self.running.remove(task);
-                let above = &mut self.above;
-                self.lines.end(*task, |_, line| {
-                    let text = wording::printable(&String::from_utf8_lossy(line));
-                    let _ = writeln!(above, "{task} | {text}");
-                });
-                self.changed = true;
             }
+            Event::Stopping { .. } => self.stopping = true,
             Event::RunEnded(_) => {
                 self.ended = true;
                 self.running.clear();
-                for line in plain::closing_lines(event, &self.tally) {
-                    self.say(&line);
-                }
             }
             Event::Known { .. }
+            | Event::Output { .. }
             | Event::Measured { .. }
             | Event::Warning { .. }
-            | Event::Stopping { .. }
-            | Event::Resized => self.changed = true,
+            | Event::Resized => {}
         }
-        if let Some((weight, line)) = plain::line_of(event)
-            && weight == Weight::Important
-        {
-            let line = wording::printable(&line);
-            let painted = self.palette.paint(&line, self.palette.bad);
-            self.say(&painted);
+        let room = self.sink.room(self.above.len());
+        let (above, palette) = (&mut self.above, &self.palette);
+        self.lines.event(event, room, |task, piece| match piece {
+            Piece::Line(_, line) => {
+                let text = wording::printable(&String::from_utf8_lossy(line));
+                // Writing to a Vec cannot fail.
+                let _ = writeln!(above, "{task} | {text}");
+            }
+            Piece::Gap(warning) => say_if_important(above, &warning, palette),
+        });
+        say_if_important(&mut self.above, event, &self.palette);
+        for line in plain::closing_lines(event, &self.tally) {
+            let _ = writeln!(self.above, "{line}");
         }
+        self.changed = true;
     }
 
     fn show(&mut self, now: Instant, line: &dyn Line) -> Option<Instant> {
@@ -344,11 +342,24 @@ impl Reporter for Live {
             Some(last) if self.changed => last + PAUSE,
             Some(last) => last + TICK,
         };
-        if due <= now {
-            self.draw(now, line);
-            return Some(now + TICK);
+        if due > now {
+            return Some(due);
         }
-        Some(due)
+        // A terminal that is held, as with Ctrl-S, needs no second drawing
+        // behind the first.
+        if self.sink.unread() == 0 {
+            self.draw(now, line);
+        }
+        Some(now + TICK)
+    }
+}
+
+/// Adds the event's line if everybody should see it.
+fn say_if_important(above: &mut Vec<u8>, event: &Event, palette: &Palette) {
+    if let Some((Weight::Important, line)) = plain::line_of(event) {
+        let line = palette.paint(&wording::printable(&line), palette.bad);
+        // Writing to a Vec cannot fail.
+        let _ = writeln!(above, "{line}");
     }
 }
 

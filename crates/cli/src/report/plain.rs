@@ -2,10 +2,10 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use packhorse_model::Outcome;
-use packhorse_runner::{Event, Finished, Line, Phase, Reporter};
+use packhorse_runner::{Event, Line, Phase, Reporter};
 
 use super::Sink;
-use super::lines::Lines;
+use super::lines::{Lines, Piece};
 use super::tally::Tally;
 use crate::wording;
 
@@ -45,36 +45,18 @@ impl Plain {
 impl Reporter for Plain {
     fn event(&mut self, event: &Event) {
         self.tally.event(event);
-        match event {
-            Event::Output {
-                task,
-                stream,
-                bytes,
-            } => {
-                let sink = &mut self.sink;
-                self.lines.push(*task, *stream, bytes, |line| {
-                    output_line(sink, *task, line);
-                });
-            }
-            Event::RunEnded(_) => {
-                for line in closing_lines(event, &self.tally) {
-                    self.sink.line(line);
-                }
-            }
-            _ => {
-                if let Event::Retrying { task, .. } | Event::Finished(Finished { task, .. }) = event
-                {
-                    let sink = &mut self.sink;
-                    self.lines
-                        .end(*task, |_, line| output_line(sink, *task, line));
-                }
-                if let Some((weight, line)) = line_of(event)
-                    && (weight == Weight::Important || !self.quiet)
-                {
-                    self.sink.line(line);
-                }
-            }
+        let room = self.sink.room(0);
+        let sink = &mut self.sink;
+        self.lines.event(event, room, |task, piece| match piece {
+            Piece::Line(_, line) => output_line(sink, task, line),
+            Piece::Gap(warning) => sink.lines(line_of(&warning).map(|(_, line)| line)),
+        });
+        if let Some((weight, line)) = line_of(event)
+            && (weight == Weight::Important || !self.quiet)
+        {
+            self.sink.line(line);
         }
+        self.sink.lines(closing_lines(event, &self.tally));
     }
 
     fn show(&mut self, now: Instant, line: &dyn Line) -> Option<Instant> {

@@ -1,4 +1,5 @@
 use std::io::{self, Write};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -6,19 +7,24 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Mode, OFlags};
+
+use super::lines::Room;
 
 /// Standard output, a turn of the loop at a time.
 ///
 /// Nobody may be reading it: `packhorse run | less` stops taking after a page.
 /// That must not stop the scheduler, so from the first write on that would block
-/// a thread of its own does the writing. What cannot be written at all is
-/// dropped, and said once on standard error: a closed pipe or a full disk must
-/// not stop a run either.
+/// a thread of its own does the writing. If too much waits for it there is no
+/// [`Room`] for what tasks write; all else waits, for as long as it takes. What
+/// cannot be written at all is dropped, and said once on standard error: a closed
+/// pipe or a full disk must not stop a run either.
 pub struct Sink {
     buffer: Vec<u8>,
     way: Way,
     broken: bool,
+    /// Whether too much waits, and has not yet become much less.
+    full: bool,
     /// When something was written last.
     last: Option<Instant>,
 }
@@ -27,10 +33,35 @@ pub struct Sink {
 enum Way {
     /// To a file, which takes what it is given.
     File,
-    /// To a pipe or terminal, as long as it has room.
-    Direct,
-    /// Through a thread that may block.
+    /// To a pipe, as long as it has room.
+    Pipe,
+    /// To a terminal, as long as it has room. How much that is nobody can tell
+    /// beforehand, so this one does not block.
+    Terminal(OwnedFd),
+    /// To a terminal that is another user's.
+    Foreign,
+    /// Through a thread that may block. It is not started before it is needed:
+    /// by then signals are blocked, and it must not be the one to get them.
     Thread(Courier),
+}
+
+impl Way {
+    /// What standard output is like.
+    fn of_stdout() -> Self {
+        let stdout = rustix::stdio::stdout();
+        if rustix::termios::isatty(stdout) {
+            // Opened anew, for others have it too and want it to block.
+            let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+            let terminal = rustix::fs::open("/proc/self/fd/1", flags, Mode::empty());
+            return terminal.map_or(Self::Foreign, Self::Terminal);
+        }
+        let kind = rustix::fs::fstat(stdout).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        match kind {
+            // The second such as /dev/null.
+            Ok(FileType::RegularFile | FileType::CharacterDevice) => Self::File,
+            _ => Self::Pipe,
+        }
+    }
 }
 
 /// The time from one write to the next.
@@ -39,25 +70,19 @@ const PAUSE: Duration = Duration::from_millis(5);
 const ENOUGH: usize = 64 * 1024;
 /// A pipe that is ready to be written takes so much without blocking.
 const ROOM: usize = 4096;
-/// More than this is not kept for somebody who does not read.
-const MOST_UNREAD: usize = 16 << 20;
+/// More than this of what tasks write is not kept for somebody who does not read.
+const MOST_OUTPUT: usize = 16 << 20;
+/// Nor more than this of anything: half a million tasks start and end in it.
+const MOST_UNREAD: usize = 256 << 20;
 
 impl Sink {
     /// Writes to standard output.
     pub fn stdout() -> Self {
-        let stdout = rustix::stdio::stdout();
-        let file = rustix::fs::fstat(stdout).is_ok_and(|stat| {
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::RegularFile => true,
-                // Such as /dev/null.
-                FileType::CharacterDevice => !rustix::termios::isatty(stdout),
-                _ => false,
-            }
-        });
         Self {
             buffer: Vec::new(),
-            way: if file { Way::File } else { Way::Direct },
+            way: Way::of_stdout(),
             broken: false,
+            full: false,
             last: None,
         }
     }
@@ -70,10 +95,38 @@ impl Sink {
         &mut self.buffer
     }
 
+    /// How many bytes wait for whoever reads.
+    pub fn unread(&self) -> usize {
+        match &self.way {
+            Way::File | Way::Pipe | Way::Terminal(_) | Way::Foreign => 0,
+            Way::Thread(courier) => courier.unread.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether there is room for what tasks write, if so many bytes are on their
+    /// way here. If there is none it takes a while until there is again: one long
+    /// gap is better than many short ones.
+    pub fn room(&mut self, coming: usize) -> Room {
+        let most = if self.full {
+            MOST_OUTPUT / 2
+        } else {
+            MOST_OUTPUT
+        };
+        self.full = self.unread() + coming > most;
+        if self.full { Room::None } else { Room::Enough }
+    }
+
     /// Adds a line.
     pub fn line(&mut self, text: impl std::fmt::Display) {
         // Writing to a Vec cannot fail.
         let _ = writeln!(self.buffer(), "{text}");
+    }
+
+    /// Adds some lines.
+    pub fn lines(&mut self, texts: impl IntoIterator<Item = String>) {
+        for text in texts {
+            self.line(text);
+        }
     }
 
     /// Writes what has been collected, if it has been a while; else says when to
@@ -111,19 +164,21 @@ impl Sink {
     fn write(&mut self) -> io::Result<()> {
         let mut rest = self.buffer.as_slice();
         while !rest.is_empty() {
-            let length = match &self.way {
-                Way::File => rest.len(),
-                Way::Direct if is_ready() => rest.len().min(ROOM),
-                Way::Direct => {
+            let stdout = rustix::stdio::stdout();
+            let (out, length) = match &self.way {
+                Way::File => (stdout, rest.len()),
+                Way::Terminal(terminal) => (terminal.as_fd(), rest.len()),
+                Way::Pipe if is_ready() => (stdout, rest.len().min(ROOM)),
+                Way::Pipe | Way::Foreign => {
                     self.way = Way::Thread(Courier::start()?);
                     continue;
                 }
                 Way::Thread(courier) => return courier.take(rest),
             };
-            match rustix::io::write(rustix::stdio::stdout(), &rest[..length]) {
+            match rustix::io::write(out, &rest[..length]) {
                 Ok(written) => rest = &rest[written..],
                 Err(rustix::io::Errno::INTR) => {}
-                // Somebody else made it non-blocking, and it is full.
+                // A terminal that is full; or a pipe, made non-blocking by others.
                 Err(rustix::io::Errno::AGAIN) => self.way = Way::Thread(Courier::start()?),
                 Err(error) => return Err(error.into()),
             }

@@ -127,6 +127,7 @@ fn screen(text: &str, width: usize, height: usize) -> Vec<String> {
                         lines.truncate(row + 1);
                         lines[row].truncate(column);
                     }
+                    ("K", "") => lines[row].truncate(column),
                     ("m", _) => {}
                     other => panic!("an unknown sequence: {other:?}"),
                 }
@@ -139,8 +140,10 @@ fn screen(text: &str, width: usize, height: usize) -> Vec<String> {
                 if lines.len() == row {
                     lines.push(Vec::new());
                 }
-                lines[row].truncate(column);
-                lines[row].push(c);
+                if lines[row].len() <= column {
+                    lines[row].resize(column + 1, ' ');
+                }
+                lines[row][column] = c;
                 column += 1;
             }
         }
@@ -260,8 +263,8 @@ fn the_view_is_drawn_at_most_ten_times_a_second() {
     let mut terminal = Terminal::start(command, 80, 24);
     assert_eq!(terminal.finish(), 0);
     let allowed = began.elapsed().as_millis() / Duration::from_millis(100).as_millis();
-    let drawn = terminal.text().matches("\x1b[J").count() as u128;
-    // One more for the drawing at the very end.
+    let drawn = terminal.text().matches(" waiting").count() as u128;
+    // One more for the drawing at the very start.
     assert!((1..=allowed + 1).contains(&drawn), "{drawn} of {allowed}");
     assert_eq!(terminal.screen().len(), 1, "{:#?}", terminal.screen());
 }
@@ -388,4 +391,92 @@ fn a_quiet_run_draws_nothing() {
         screen[0].starts_with("run 1 ended: 1 succeeded"),
         "{screen:#?}"
     );
+}
+
+#[test]
+fn nothing_is_left_of_rows_that_become_shorter_or_fewer() {
+    let world = World::new();
+    let [gate, other] = ["gate", "other"].map(|name| world.gate(name));
+    let commands = format!("{WAIT}read x < other\n{WAIT}");
+    let mut terminal = Terminal::start(run(&world, &commands, &["--gpus", "0,1"]), 100, 24);
+    terminal.wait_for("0/3 done, 2 running, 1 waiting");
+    assert_eq!(terminal.screen().len(), 4, "{:#?}", terminal.screen());
+    gate.pass(1);
+    terminal.wait_for("1/3 done, 2 running, 0 waiting");
+    gate.pass(1);
+    terminal.wait_for("2/3 done, 1 running, 0 waiting");
+    let screen = terminal.screen();
+    assert_eq!(screen[0], " GPU 0  idle");
+    assert!(screen[1].starts_with(" GPU 1  1.2  read"), "{screen:#?}");
+    assert_eq!(screen.len(), 3, "{screen:#?}");
+    other.pass(1);
+    assert_eq!(terminal.finish(), 0);
+}
+
+#[test]
+fn the_screen_is_never_erased_from_its_first_column_on() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let commands = format!("exit 3\n{}", WAIT.repeat(3));
+    let mut terminal = Terminal::start(run(&world, &commands, &["--gpus", "0"]), 100, 24);
+    for (done, wide) in [(1, 80), (2, 30), (3, 90)] {
+        terminal.wait_for(&format!("{done}/4"));
+        terminal.resize(wide);
+        gate.pass(1);
+    }
+    assert_eq!(terminal.finish(), 1);
+    let text = terminal.text();
+    let erased: Vec<_> = text.match_indices("\x1b[J").collect();
+    assert!(!erased.is_empty(), "{text:?}");
+    for (place, _) in erased {
+        // After a character, or below the rows just drawn.
+        let before = &text[..place];
+        assert!(
+            before.ends_with(' ') || before.ends_with("\x1b[K\r\n"),
+            "{before:?}"
+        );
+    }
+}
+
+#[test]
+fn a_run_that_is_stopping_promises_nothing() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let commands = format!("true\n{}", WAIT.repeat(3));
+    let mut terminal = Terminal::start(run(&world, &commands, &["--gpus", "0"]), 120, 24);
+    terminal.wait_for("1/4 done, 1 running, 2 waiting");
+    terminal.wait_for(" left");
+    terminal.wait_for(" next: 1.3 ");
+    kill_process(Pid::from_child(&terminal.child), Signal::INT).unwrap();
+    terminal.wait_for("stopping: ");
+    gate.pass(1);
+    terminal.finish();
+    let text = terminal.text();
+    let (_, stopping) = text.split_once("stopping: ").unwrap();
+    let (view, _) = stopping.split_once("run 1 ended").unwrap();
+    assert!(view.contains("1/4 done, 1 running, 2 waiting"), "{view:?}");
+    for promise in [" left", " next: "] {
+        assert!(!view.contains(promise), "{view:?}");
+    }
+}
+
+#[test]
+fn a_terminal_that_was_held_shows_the_rest_when_it_is_let_go() {
+    let world = World::new();
+    let flooded = world.fifo("flooded");
+    let commands = "yes $PACKHORSE_TASK_ID with a line of some length | head -n 1000000; \
+                    echo > flooded\nexit 3\n";
+    let command = run(&world, commands, &["--slots", "1", "--output", "lines"]);
+    let mut terminal = Terminal::start(command, 120, 24);
+    // Nobody reads until here, as after Ctrl-S.
+    crate::support::receive(&flooded);
+    assert_eq!(terminal.finish(), 1);
+    let text = terminal.text();
+    for line in [
+        "lines of its output left out",
+        "1.2 failed after",
+        "run 1 ended: 1 succeeded, 1 failed",
+    ] {
+        assert_eq!(text.matches(line).count(), 1, "{line}");
+    }
 }

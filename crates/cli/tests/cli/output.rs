@@ -203,7 +203,11 @@ fn inherited_output_comes_straight_through_and_is_not_logged() {
         "echo out; echo err >&2\n",
     );
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(done.stdout.lines().any(|line| line == "out"), "{done:?}");
+    // In the order in which it happened.
+    let lines: Vec<_> = done.stdout.lines().take(3).collect();
+    assert!(lines[0].starts_with("run 1 started"), "{done:?}");
+    assert!(lines[1].starts_with("1.1 started"), "{done:?}");
+    assert_eq!(lines[2], "out", "{done:?}");
     assert_eq!(done.stderr, "err\n");
     let logs = world.packhorse(["logs", "1.1"]);
     assert_eq!(logs.stdout, "");
@@ -314,4 +318,85 @@ fn tasks_go_on_though_nobody_reads_what_is_printed() {
     let done = running.finish();
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert!(done.stdout.contains("1.2 succeeded"));
+}
+
+/// A task that writes 30,000 lines, far more than is kept for a reader who does
+/// not read; then says so, waits, and writes a last one.
+const FLOOD: &str = "head -c 29970000 /dev/zero | tr '\\0' x | fold -w 999; echo; \
+                     echo > flooded; cat end; echo last\n";
+
+#[test]
+fn a_slow_reader_misses_nothing_but_lines_that_are_in_the_log() {
+    let world = World::new();
+    let [flooded, end] = ["flooded", "end"].map(|name| world.fifo(name));
+    let mut running = world.start(["run", "--slots", "1", "--output", "lines", "--json"]);
+    running.send(FLOOD);
+    receive(&flooded);
+    // Now it reads on, until there is room again.
+    for _ in 0..12_000 {
+        running.wait_for("output");
+    }
+    release(&end);
+    let done = running.finish();
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""));
+    let events = done.events();
+    let of = |name: &str| -> Vec<&Value> {
+        let of_name = events.iter().filter(|event| event["event"] == name);
+        of_name.collect()
+    };
+    let shown = of("output");
+    assert_eq!(shown.last().unwrap()["line"], "last");
+    let left_out = of("warning").into_iter().map(|warning| {
+        assert_eq!(warning["task"], "1.1");
+        let message = warning["message"].as_str().unwrap();
+        assert!(message.ends_with("packhorse logs 1.1"), "{message}");
+        message.split(' ').next().unwrap().parse::<usize>().unwrap()
+    });
+    let left_out: usize = left_out.sum();
+    assert!(left_out > 10_000, "{left_out}");
+    assert_eq!(shown.len() + left_out, 30_001);
+    let ends: Vec<_> = events.iter().rev().map(|event| &event["event"]).collect();
+    assert_eq!(ends[..2], ["run-ended", "finished"]);
+    let log = world.packhorse(["logs", "1.1"]).stdout;
+    assert_eq!(log.lines().count(), 30_001);
+}
+
+#[test]
+fn a_reader_who_comes_when_the_run_is_over_is_told_how_it_ended() {
+    let world = World::new();
+    let [flooded, end] = ["flooded", "end"].map(|name| world.fifo(name));
+    let mut running = world.start(["run", "--slots", "1", "--output", "lines"]);
+    running.send(FLOOD);
+    running.end_input();
+    receive(&flooded);
+    release(&end);
+    wait_until_over(&world);
+    let done = running.finish();
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""));
+    let last: Vec<_> = done.stdout.lines().rev().take(3).collect();
+    assert!(last[0].starts_with("run 1 ended: 1 succeeded in "));
+    assert!(last[1].starts_with("1.1 succeeded in "));
+    let warning = "lines of its output left out";
+    assert!(last[2].contains(warning), "{}", last[2]);
+}
+
+#[test]
+fn an_interrupt_ends_a_program_that_only_waits_for_its_reader() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let world = World::new();
+    let words = ["run", "--slots", "1", "--output", "lines", "--"];
+    let mut child = world
+        .command(words.into_iter().chain(["seq", "100000"]))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until_over(&world);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(2));
+}
+
+/// Waits until the run is over, though whoever reads of it may not know.
+fn wait_until_over(world: &World) {
+    while !world.packhorse(["ls"]).stdout.contains(" finished ") {}
 }
