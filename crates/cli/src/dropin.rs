@@ -17,12 +17,16 @@ use crate::commands::{Order, parameters, print, random_seed};
 use crate::report::Legacy;
 use crate::saved::{Saved, shown};
 
+/// The original's names.
+pub const SCHEDULER: &str = "simple_gpu_scheduler";
+pub const HYPERSEARCH: &str = "simple_hypersearch";
+
 /// Run commands from standard input on free GPUs.
 ///
 /// This is packhorse under the name of simple_gpu_scheduler: the same options and
 /// the same lines. `packhorse run` can do more.
 #[derive(Debug, Parser)]
-#[command(name = "simple_gpu_scheduler")]
+#[command(name = SCHEDULER)]
 struct SchedulerArgs {
     /// The ids of the GPUs, separated by blanks or commas
     #[arg(long, required = true, num_args = 1.., value_name = "GPU")]
@@ -34,7 +38,7 @@ struct SchedulerArgs {
 /// This is packhorse under the name of simple_hypersearch: the same options and
 /// the same lines. `packhorse sweep` can do more.
 #[derive(Debug, Parser)]
-#[command(name = "simple_hypersearch")]
+#[command(name = HYPERSEARCH)]
 struct HypersearchArgs {
     /// The command, with {name} where a parameter goes
     command_pattern: String,
@@ -88,7 +92,8 @@ pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
         ..PoolArgs::default()
     };
     let order = Order::new(&pool, &task, Output::Inherit, input)?;
-    order.launch(&Saved::new(&pool, &task, None), &mut Legacy::new())
+    let summary = order.launch(&Saved::new(&pool, &task, None), &mut Legacy::new())?;
+    Ok(summary.exit)
 }
 
 /// What a command is given for one id, exactly as it was written.

@@ -27,8 +27,8 @@ pub fn main() -> Exit {
     let words: Vec<OsString> = std::env::args_os().collect();
     let name = words.first().map(Path::new).and_then(Path::file_name);
     let result = match name.and_then(|name| name.to_str()) {
-        Some("simple_gpu_scheduler") => dropin::scheduler(words),
-        Some("simple_hypersearch") => dropin::hypersearch(words),
+        Some(dropin::SCHEDULER) => dropin::scheduler(words),
+        Some(dropin::HYPERSEARCH) => dropin::hypersearch(words),
         _ => match args::Cli::read(&words) {
             Ok(cli) => commands::obey(cli.command),
             Err(error) => return usage(&error),
@@ -60,15 +60,20 @@ fn usage(error: &clap::Error) -> Exit {
     }
 }
 
-/// An error with its causes, as far as it does not name them itself.
+/// An error with its causes, as far as it does not name them itself. Its hint
+/// stays last.
 fn in_full(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
+    let text = error.to_string();
+    let (what, hint) = text.split_at(text.find("\nhint: ").unwrap_or(text.len()));
+    let mut what = what.to_owned();
     for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
+        // SQLite says the same once more, with a number before it.
+        let last = cause.rsplit(": ").next().unwrap_or(&cause);
+        if !what.contains(last) {
+            what = format!("{what}: {cause}");
         }
     }
-    text
+    what + hint
 }
 
 /// Whoever read our output has seen enough: `packhorse sweep … | head`.

@@ -143,6 +143,7 @@ impl Hands {
                 }
                 words
                     .first()
+                    .filter(|program| !program.is_empty())
                     .cloned()
                     .ok_or_else(|| "the command is empty".to_owned())
             }
@@ -241,7 +242,13 @@ impl Hands {
         } else {
             "command not found"
         };
-        Err(format!("{what}: {}", name()).into())
+        // `-- "python train.py"`: what was meant as a line came as one word.
+        let advice = if program.iter().any(u8::is_ascii_whitespace) {
+            " (this is one word: leave out its quotes, or put `sh -c` before it)"
+        } else {
+            ""
+        };
+        Err(format!("{what}: {}{advice}", name()).into())
     }
 
     fn spawn(&mut self, slot: usize, file: CString, pace: Pace) -> io::Result<Pid> {

@@ -15,8 +15,11 @@ pub(crate) fn nearest<'a>(
     candidates
         .into_iter()
         .filter_map(|candidate| {
-            let edits = edits(&word, &letters(candidate)?);
-            (edits <= allowed).then_some((edits, candidate))
+            let known = letters(candidate)?;
+            let edits = edits(&word, &known);
+            // Something of it must be left: `y` is no slip for `x`.
+            let alike = edits < word.len().max(known.len());
+            (alike && edits <= allowed).then_some((edits, candidate))
         })
         .min_by_key(|&(edits, _)| edits)
         .map(|(_, candidate)| candidate)
@@ -60,7 +63,7 @@ mod tests {
 
     #[test]
     fn slips_are_recognised_and_other_words_are_not() {
-        let known = ["gpus", "cores", "priority", "retries", "learning_rate"];
+        let known = ["gpus", "cores", "priority", "retries", "learning_rate", "y"];
         for (typed, wanted) in [
             ("gpu", Some("gpus")),
             ("GPUS", Some("gpus")),
@@ -68,6 +71,7 @@ mod tests {
             ("retrys", Some("retries")),
             (" learning-rate ", Some("learning_rate")),
             ("banana", None),
+            ("x", None),
             ("", None),
         ] {
             assert_eq!(nearest(typed, known), wanted, "{typed}");

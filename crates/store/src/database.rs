@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::schema::{self, VERSION};
 use crate::{Error, Home};
@@ -139,9 +139,12 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {
 }
 
 fn checked_version(db: &Connection, path: &Path) -> Result<i32, Error> {
-    let found = schema::version(db).map_err(|source| Error::Sqlite {
-        path: path.to_owned(),
-        source,
+    let found = schema::version(db).map_err(|source| {
+        let path = path.to_owned();
+        match source.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => Error::NotADatabase { path },
+            _ => Error::Sqlite { path, source },
+        }
     })?;
     known(found, path)?;
     Ok(found)
@@ -161,7 +164,7 @@ fn known(found: i32, path: &Path) -> Result<(), Error> {
 fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
-        Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked)
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
     )
 }
 

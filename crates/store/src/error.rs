@@ -2,6 +2,7 @@ use std::io;
 use std::path::PathBuf;
 
 use packhorse_model::RunId;
+use rusqlite::ErrorCode;
 
 /// Why the store could not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +52,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// SQLite refused.
-    #[error("the database `{}`: {source}", path.display())]
+    #[error("the database `{}`: {source}{}", path.display(), advice(source))]
     Sqlite {
         /// The database.
         path: PathBuf,
@@ -109,4 +110,17 @@ pub enum Error {
         /// The message of the last error.
         reason: String,
     },
+}
+
+/// What to do about what SQLite said, where that is known.
+fn advice(source: &rusqlite::Error) -> &'static str {
+    match source.sqlite_error_code() {
+        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => {
+            "\nhint: see whether its disk is full (df), or set PACKHORSE_HOME to a folder on another"
+        }
+        Some(ErrorCode::DatabaseCorrupt) => {
+            "\nhint: move it out of the way, or set PACKHORSE_HOME to another folder"
+        }
+        _ => "",
+    }
 }

@@ -65,6 +65,12 @@ impl Reader {
         runs.into_iter().map(|run| self.complete(run)).collect()
     }
 
+    /// How many runs there are.
+    pub fn how_many_runs(&self) -> Result<u64, Error> {
+        let count: Option<i64> = self.one("SELECT count(*) FROM run", [], |row| row.get(0))?;
+        Ok(count.unwrap_or_default().cast_unsigned())
+    }
+
     /// One run.
     pub fn run(&self, run: RunId) -> Result<Option<Run>, Error> {
         let found = self.one("SELECT * FROM run WHERE id = ?1", [run.0], Run::from_row)?;

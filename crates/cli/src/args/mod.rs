@@ -95,28 +95,14 @@ pub fn occurrences(matches: &clap::ArgMatches, name: &str) -> Vec<Vec<String>> {
         .unwrap_or_default()
 }
 
-/// What to do. The options of a verb are laid out only if it is meant.
+/// What to do. The options of a verb are laid out only if it is meant, and so is
+/// its help: that is what stands above its options.
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 pub enum Verb {
     /// Run commands, as many at a time as fit on the GPUs
-    ///
-    /// Commands come from files, or from standard input, one a line. A line runs
-    /// as soon as it has arrived: the input may be a pipe that stays open for
-    /// days. Blank lines and lines that start with # are skipped, a \ at the end
-    /// of a line continues it. A comment such as
-    ///
-    ///   #packhorse gpus=0.5 vram=9G priority=-1 retries=2 timeout=2h name=b after=a
-    ///
-    /// sets any of these for the next command, and cores, cpu, ram, model and
-    /// signature: lower priorities go first, and `after` names earlier commands
-    /// that must have succeeded.
-    #[command(verbatim_doc_comment)]
     Run(RunArgs),
     /// Make a command for each combination of parameters
-    ///
-    /// The commands are printed one a line, ready for `packhorse run`; with --run
-    /// they are run right away.
     Sweep(SweepArgs),
     /// Show what would run where and when, without running it
     Plan(PlanArgs),

@@ -61,7 +61,7 @@ pub struct PoolArgs {
     #[arg(long, value_name = "TIME")]
     pub ageing: Option<Ageing>,
 
-    /// Fill one GPU before the next, or use all evenly
+    /// Fill one GPU before the next, or use all evenly [default: pack]
     #[arg(long, value_name = "HOW")]
     pub place: Option<Placing>,
 }

@@ -8,13 +8,27 @@ use packhorse_model::{Bytes, GpuRequest, Milli, parse_duration};
 
 use super::PoolArgs;
 
-/// The options of `packhorse run`.
+/// Run commands, as many at a time as fit on the GPUs
+///
+/// Commands come from files, or from standard input, one a line. A line runs
+/// as soon as it has arrived: the input may be a pipe that stays open for
+/// days. Blank lines and lines that start with # are skipped, a \ at the end
+/// of a line continues it. A comment such as
+///
+///   #packhorse gpus=0.5 vram=9G priority=-1 retries=2 timeout=2h name=b after=a
+///
+/// sets any of these for the next command, and cores, cpu, ram, model and
+/// signature: lower priorities go first, and `after` names earlier commands
+/// that must have succeeded.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
 Exit status: 0 all tasks succeeded, 1 some failed, 2 wrong usage or input,
 130, 143 or 129 interrupted by Ctrl-C, SIGTERM or SIGHUP. Ctrl-C lets running
 tasks finish, a second one ends them, a third kills them; `packhorse resume`
-then runs the rest.")]
+then runs the rest."
+)]
 pub struct RunArgs {
     /// Files with commands; `-` is standard input, which is also the default
     #[arg(value_name = "FILE")]
@@ -88,7 +102,7 @@ pub struct TaskArgs {
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
 
-    /// End a task that takes longer: 90s, 30m, 2h30m, 1d
+    /// End a task that takes longer: 90s, 30m, 2h30m, 1d; a bare number is seconds
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
 

@@ -19,9 +19,13 @@ pub struct LsArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// How many
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
-    pub limit: u32,
+    /// How many [default: 20, and all with --json]
+    #[arg(short = 'n', long, value_name = "N")]
+    pub limit: Option<u32>,
+
+    /// All of them
+    #[arg(short, long, conflicts_with = "limit")]
+    pub all: bool,
 }
 
 /// Show a run and its tasks.

@@ -2,7 +2,10 @@ use clap::{Args, ValueEnum};
 
 use super::{OutputArgs, PoolArgs, TaskArgs};
 
-/// The options of `packhorse sweep`.
+/// Make a command for each combination of parameters
+///
+/// The commands are printed one a line, ready for `packhorse run`; with --run
+/// they are run right away.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Values: text is taken as it is; 1..5 counts, 0..1:0.25 counts in steps,
@@ -30,7 +33,7 @@ pub struct SweepArgs {
     /// The order of the combinations
     #[arg(
         long,
-        alias = "order",
+        visible_alias = "order",
         value_name = "MODE",
         default_value = "shuffled_grid"
     )]

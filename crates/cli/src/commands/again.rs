@@ -88,7 +88,7 @@ pub fn again(args: AgainArgs, which: Which) -> anyhow::Result<Exit> {
     }
     let beginning = Beginning::Again { reopened, tasks };
     let mut reporter = consuming(reporter(&args.output, &order.input), rows);
-    order.go_on(home, lock, beginning, &mut *reporter)
+    Ok(order.go_on(home, lock, beginning, &mut *reporter)?.exit)
 }
 
 /// The files that were read, if all of them are still the same.

@@ -13,12 +13,13 @@ use packhorse_store::{Home, NewTask};
 use super::Order;
 use super::consuming::{Rows, consuming, take_out_left};
 use super::launch::{output, reporter};
+use super::mistakes::Mistakes;
 use super::pool;
 use super::run::give_back_files;
 use super::wishes::Wishes;
 use crate::args::CsvArgs;
 use crate::saved::{Saved, SavedCsv, SavedRows};
-use crate::{complain, terminal, wording};
+use crate::{complain, terminal};
 
 /// The counter that ids come from.
 const COUNTER: &str = "csv";
@@ -85,7 +86,7 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     saved.csv = Some(saved_csv.clone());
     let rows = saved_csv.consume.map(Rows::new);
     let mut reporter = consuming(reporter(&args.output, &order.input), rows);
-    order.launch(&saved, &mut *reporter)
+    Ok(order.launch(&saved, &mut *reporter)?.exit)
 }
 
 /// Reads the file, or says everything that is wrong with it.
@@ -100,22 +101,20 @@ fn read(path: &Path, bytes: &[u8], header: Header, python: &OsStr) -> anyhow::Re
     };
     let name = path.display().to_string();
     let (rows, mistakes) = match csv::read(bytes, &settings) {
-        Ok(table) => (Some(table.rows), table.warnings),
-        Err(mistakes) => (None, mistakes),
+        Ok(table) => (table.rows, table.warnings),
+        Err(mistakes) => (Vec::new(), mistakes),
     };
+    let (mut errors, mut warnings) = (Mistakes::default(), Mistakes::default());
     for mistake in &mistakes {
-        complain(&mistake.render(&name, terminal::colour()));
+        let told = match mistake.problem().weight() {
+            Weight::Error => &mut errors,
+            Weight::Warning => &mut warnings,
+        };
+        told.tell(|| mistake.render(&name, terminal::colour()));
     }
-    let wrong = mistakes
-        .iter()
-        .filter(|mistake| mistake.problem().weight() == Weight::Error)
-        .count();
-    rows.with_context(|| {
-        format!(
-            "nothing was started because of {}",
-            wording::count(wrong as u128, "mistake")
-        )
-    })
+    warnings.tell_rest();
+    errors.refuse("nothing was started")?;
+    Ok(rows)
 }
 
 /// A program as it can be run from any folder.

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use packhorse_core::Refusal;
 use packhorse_hands::Output;
-use packhorse_model::Exit;
 use packhorse_runner::{
-    Beginning, Defaults, Input, Parameters, Places, Reporter, Settings, Sharing, refusal,
+    Beginning, Defaults, Input, Parameters, Places, Reporter, Settings, Sharing, Summary, refusal,
 };
 use packhorse_store::{Home, NewRun, RunLock, RunUuid, UnixMicros};
 
@@ -54,7 +54,7 @@ impl Order {
             sharing,
         } = pool::find(pool, task)?;
         if let Some(reason) = refusal(&places, &defaults.first_request())? {
-            bail!("a task could never run: {reason}");
+            bail!("a task could never run: {reason}{}", advice(&reason));
         }
         Ok(Self {
             places,
@@ -69,7 +69,7 @@ impl Order {
     }
 
     /// Runs it as a new run, and stays until it is over.
-    pub fn launch(self, saved: &Saved, reporter: &mut dyn Reporter) -> anyhow::Result<Exit> {
+    pub fn launch(self, saved: &Saved, reporter: &mut dyn Reporter) -> anyhow::Result<Summary> {
         let home = Home::locate()?;
         // The database is opened while the first tasks start already.
         home.check_database()?;
@@ -96,7 +96,7 @@ impl Order {
         lock: RunLock,
         beginning: Beginning,
         reporter: &mut dyn Reporter,
-    ) -> anyhow::Result<Exit> {
+    ) -> anyhow::Result<Summary> {
         if let Some(kind) = home.network_filesystem() {
             complain(&format!(
                 "warning: the state folder {} is on {kind}: use it from one machine at a time\n\
@@ -116,7 +116,17 @@ impl Order {
             grace: self.grace,
             store_patience: self.store_patience,
         };
-        Ok(packhorse_runner::run(settings, self.input, reporter)?.exit)
+        Ok(packhorse_runner::run(settings, self.input, reporter)?)
+    }
+}
+
+/// What to do about a request that the options made.
+fn advice(reason: &Refusal) -> &'static str {
+    match reason {
+        Refusal::TooManyGpus { most_gpus: 1.., .. } => {
+            "\nhint: ask for fewer with -g, or name more with --gpus"
+        }
+        _ => "",
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use packhorse_hands::{LogReader, Stream, log_path};
-use packhorse_model::{Exit, TaskId};
+use packhorse_model::{Exit, Outcome, TaskId};
 use packhorse_store::{Home, Reader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
@@ -56,13 +56,28 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
         printer.print()?;
     }
     if !printer.printed && wanted.is_none() {
-        complain(&if attempts == 0 {
-            format!("task {id} has not been started")
-        } else {
-            format!("task {id} wrote nothing, or it was not kept (--output inherit)")
-        });
+        complain(&why_nothing(&reader, id, args.attempt)?);
     }
     Ok(Exit::Success)
+}
+
+/// Why an attempt has nothing to show, the last one if nobody says which. It may
+/// have begun and ended since we first looked.
+fn why_nothing(reader: &Reader, id: TaskId, attempt: Option<u32>) -> anyhow::Result<String> {
+    let attempts = reader.task(id)?.map(|(_, attempts)| attempts);
+    let attempts = attempts.unwrap_or_default();
+    let shown = match attempt {
+        Some(number) => attempts.iter().find(|shown| shown.attempt == number),
+        None => attempts.last(),
+    };
+    Ok(match shown {
+        None => format!("task {id} has not been started"),
+        Some(shown) if shown.outcome == Some(Outcome::NotStarted) => {
+            let why = shown.message.as_deref().unwrap_or("nobody knows why");
+            format!("task {id} could not be started: {why}")
+        }
+        Some(_) => format!("task {id} wrote nothing, or it was not kept (--output inherit)"),
+    })
 }
 
 /// Whether the task was measured before it ran.

@@ -1,4 +1,5 @@
 use std::io::Write as _;
+use std::path::Path;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -8,19 +9,28 @@ use serde_json::{Value, json};
 
 use super::table::table;
 use crate::args::LsArgs;
-use crate::wording;
+use crate::{complain, dropin, terminal, wording};
+
+/// How many are listed for people, if nobody says.
+const LIMIT: u32 = 20;
 
 /// `packhorse ls`
 pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
     let reader = Reader::open(&Home::locate()?)?;
-    let runs = reader.runs(args.limit)?;
     let mut out = std::io::stdout().lock();
     if args.json {
+        let runs = reader.runs(args.limit.unwrap_or(u32::MAX))?;
         let runs: Vec<Value> = runs.iter().map(as_json).collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&runs)?)?;
         return Ok(Exit::Success);
     }
-    if runs.is_empty() && reader.runs(1)?.is_empty() {
+    let limit = match args.limit {
+        _ if args.all => u32::MAX,
+        limit => limit.unwrap_or(LIMIT),
+    };
+    let runs = reader.runs(limit)?;
+    let all = reader.how_many_runs()?;
+    if all == 0 {
         writeln!(out, "no runs yet")?;
         return Ok(Exit::Success);
     }
@@ -38,10 +48,22 @@ pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
             run.counts.succeeded.to_string(),
             run.counts.unsuccessful().to_string(),
             left(run),
-            wording::clipped(&command_line(run), 60).into_owned(),
+            command_line(run),
         ]);
     }
-    writeln!(out, "{table}")?;
+    // The command is last, so it is what is cut.
+    let width = if terminal::can_draw() {
+        terminal::size().0
+    } else {
+        usize::MAX
+    };
+    for line in table.lines() {
+        writeln!(out, "{}", wording::clipped(line.trim_end(), width))?;
+    }
+    let more = all.saturating_sub(runs.len() as u64);
+    if more > 0 {
+        complain(&format!("and {more} more (packhorse ls --all)"));
+    }
     Ok(Exit::Success)
 }
 
@@ -73,13 +95,33 @@ pub fn clock(at: UnixMicros) -> String {
     )
 }
 
-/// The words a run was started with.
+/// The name that a run was started by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum StartedAs {
+    /// Our own.
+    Packhorse,
+    /// `simple_gpu_scheduler`.
+    Original,
+}
+
+/// Which name a run was started by.
+pub fn started_as(run: &Run) -> StartedAs {
+    let name = run.argv.first().map(Path::new).and_then(Path::file_name);
+    if name.is_some_and(|name| name == dropin::SCHEDULER) {
+        StartedAs::Original
+    } else {
+        StartedAs::Packhorse
+    }
+}
+
+/// The words a run was started with. Our own name goes without saying.
 pub fn command_line(run: &Run) -> String {
-    let words = run
-        .argv
-        .iter()
-        .skip(1)
-        .map(|word| word.as_encoded_bytes().to_vec());
+    let name = match started_as(run) {
+        StartedAs::Packhorse => None,
+        StartedAs::Original => Some(dropin::SCHEDULER.as_bytes()),
+    };
+    let words = run.argv.iter().skip(1).map(|word| word.as_encoded_bytes());
+    let words = name.into_iter().chain(words).map(<[u8]>::to_vec);
     let command = packhorse_model::Command::Words(words.collect());
     wording::command(&command).into_owned()
 }

@@ -9,6 +9,7 @@ mod gpus;
 mod launch;
 mod logs;
 mod ls;
+mod mistakes;
 mod mps;
 mod patience;
 mod peaks;

@@ -11,6 +11,7 @@ use packhorse_sim::{Gantt, Glyphs, Job, Names, Plan};
 use packhorse_store::{Home, Reader};
 use serde_json::json;
 
+use super::mistakes::Mistakes;
 use super::pool::{self, Found};
 use super::run::{give_back_files, open};
 use crate::args::{PlanArgs, PoolArgs};
@@ -58,7 +59,7 @@ pub fn plan(mut args: PlanArgs) -> anyhow::Result<Exit> {
 /// All commands of the input, or what is wrong with it.
 fn read(args: &PlanArgs) -> anyhow::Result<Vec<(Command, Options)>> {
     let mut commands = Vec::new();
-    let mut mistakes = 0_u128;
+    let mut mistakes = Mistakes::default();
     let mut lines = Lines::new(Separator::Newline);
     for mut source in open(&args.files)? {
         let mut bytes = Vec::new();
@@ -68,20 +69,12 @@ fn read(args: &PlanArgs) -> anyhow::Result<Vec<(Command, Options)>> {
         for entry in &mut lines {
             match entry {
                 Ok(entry) => commands.push((Command::Line(entry.command), entry.options)),
-                Err(error) => {
-                    mistakes += 1;
-                    complain(&error.render(&source.name, terminal::colour()));
-                }
+                Err(error) => mistakes.tell(|| error.render(&source.name, terminal::colour())),
             }
         }
         lines.next_source();
     }
-    if mistakes > 0 {
-        bail!(
-            "nothing was planned because of {}",
-            wording::count(mistakes, "mistake")
-        );
-    }
+    mistakes.refuse("nothing was planned")?;
     Ok(commands)
 }
 

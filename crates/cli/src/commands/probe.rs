@@ -40,7 +40,7 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
         seen: None,
         finished: None,
     };
-    let exit = order.launch(&Saved::new(&args.pool, &task, None), &mut reporter)?;
+    let summary = order.launch(&Saved::new(&args.pool, &task, None), &mut reporter)?;
     let took = reporter
         .finished
         .as_ref()
@@ -59,10 +59,10 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
             "seconds": took.as_secs_f64(),
         });
         writeln!(out, "{value}")?;
-        return Ok(exit);
+        return Ok(summary.exit);
     }
     show(&reporter, took)?;
-    Ok(exit)
+    Ok(summary.exit)
 }
 
 fn show(reporter: &Measuring, took: Duration) -> anyhow::Result<()> {

@@ -12,10 +12,11 @@ use packhorse_runner::{Input, Source};
 
 use super::Order;
 use super::launch::{output, reporter};
+use super::mistakes::Mistakes;
 use super::wishes::Wishes;
 use crate::args::RunArgs;
 use crate::saved::{Saved, SavedFile};
-use crate::{complain, terminal, wording};
+use crate::{complain, terminal};
 
 /// `packhorse run`
 pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
@@ -50,7 +51,12 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
     let order = Order::new(&args.pool, &args.task, output(&args.output), input)?;
     wishes.check(&order.places, &order.defaults)?;
     let mut reporter = reporter(&args.output, &order.input);
-    order.launch(&saved, &mut *reporter)
+    let summary = order.launch(&saved, &mut *reporter)?;
+    let tasks = u128::from(summary.succeeded) + u128::from(summary.failed) + summary.left;
+    if tasks == 0 && summary.rejected == 0 && summary.exit == Exit::Success {
+        complain("warning: there were no commands in the input");
+    }
+    Ok(summary.exit)
 }
 
 /// `--gpus 0,1 commands.txt`: what follows the ids and is none is a file.
@@ -106,7 +112,7 @@ fn check(
 ) -> anyhow::Result<()> {
     let mut lines = Lines::new(separator);
     let mut buffer = vec![0; 64 * 1024];
-    let mut mistakes = Vec::new();
+    let mut mistakes = Mistakes::default();
     for source in sources {
         if !source.file.metadata()?.is_file() {
             break;
@@ -122,7 +128,9 @@ fn check(
             for entry in &mut lines {
                 match entry {
                     Ok(entry) => wishes.note(&source.name, entry.line, &entry.options),
-                    Err(error) => mistakes.push(error.render(&source.name, terminal::colour())),
+                    Err(error) => {
+                        mistakes.tell(|| error.render(&source.name, terminal::colour()));
+                    }
                 }
             }
             if length == 0 {
@@ -132,16 +140,7 @@ fn check(
         lines.next_source();
         source.file.seek(std::io::SeekFrom::Start(start))?;
     }
-    if mistakes.is_empty() {
-        return Ok(());
-    }
-    for mistake in &mistakes {
-        complain(mistake);
-    }
-    bail!(
-        "nothing was started because of {}",
-        wording::count(mistakes.len() as u128, "mistake")
-    );
+    mistakes.refuse("nothing was started")
 }
 
 /// What is read, if all of it can be read again.

@@ -6,6 +6,7 @@ use packhorse_model::{Exit, RunId, TaskId};
 use packhorse_store::{Attempt, Home, Listed, Reader, Run, RunState, Select, StoredTask};
 use serde_json::{Value, json};
 
+use super::ls::StartedAs;
 use super::{find, ls};
 use crate::args::ShowArgs;
 use crate::{terminal, wording};
@@ -59,7 +60,11 @@ fn one_run(
 fn heading(out: &mut impl Write, run: &Run) -> anyhow::Result<()> {
     let counts = &run.counts;
     writeln!(out, "run {}  {}", run.id, ls::state(run.state))?;
-    writeln!(out, "  command  packhorse {}", ls::command_line(run))?;
+    let line = ls::command_line(run);
+    match ls::started_as(run) {
+        StartedAs::Packhorse => writeln!(out, "  command  packhorse {line}")?,
+        StartedAs::Original => writeln!(out, "  command  {line}")?,
+    }
     writeln!(out, "  folder   {}", run.cwd.display())?;
     let took = ls::took(run).map(|took| format!(", took {}", wording::duration(took)));
     writeln!(

@@ -97,7 +97,7 @@ fn run(args: &SweepArgs, saved: SavedSweep, sweep: Sweep) -> anyhow::Result<Exit
     order.parameters = Some(told(sweep));
     let saved = Saved::new(&args.pool, &args.task, Some(saved));
     let mut reporter = reporter(&args.output, &order.input);
-    order.launch(&saved, &mut *reporter)
+    Ok(order.launch(&saved, &mut *reporter)?.exit)
 }
 
 /// The sweep as a run's input.

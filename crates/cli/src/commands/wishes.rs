@@ -1,12 +1,11 @@
 //! What single tasks ask for, as far as it is known before anything starts.
 
-use anyhow::bail;
 use packhorse_intake::lines::Options;
 use packhorse_model::Models;
 use packhorse_runner::{Defaults, Places, first_request, models_named, refusal};
 
+use super::mistakes::Mistakes;
 use super::pool::unknown_model;
-use crate::{complain, wording};
 
 /// What tasks of files ask for themselves, each different wish once.
 #[derive(Default)]
@@ -45,23 +44,16 @@ impl Wishes {
 
     /// Says which of them can never be met.
     pub fn check(&self, places: &Places, defaults: &Defaults) -> anyhow::Result<()> {
-        let mut wrong = 0_u64;
+        let mut mistakes = Mistakes::default();
         for wish in &self.0 {
             if let Some(reason) = wish.refusal(places, defaults)? {
                 let Wish { source, line, .. } = wish;
-                complain(&format!(
-                    "error: {source}:{line}: this task could never run: {reason}"
-                ));
-                wrong += 1;
+                mistakes.tell(|| {
+                    format!("error: {source}:{line}: this task could never run: {reason}")
+                });
             }
         }
-        if wrong > 0 {
-            bail!(
-                "nothing was started because of {}",
-                wording::count(wrong, "mistake")
-            );
-        }
-        Ok(())
+        mistakes.refuse("nothing was started")
     }
 }
 

@@ -484,3 +484,15 @@ fn a_later_session_on_other_ids_asks_the_driver() {
     let done = machine.packhorse(&["resume", "--gpus", "0"]);
     assert_eq!(done.code, 0, "{done:?}");
 }
+
+#[test]
+fn a_run_keeps_the_name_that_it_was_started_by() {
+    let world = World::new();
+    let done = finish_with(ours(&world, SCHEDULER, &["--gpus", "0", "1"]), "true\n");
+    assert_eq!(done.code, 0, "{done:?}");
+    let wanted = "simple_gpu_scheduler --gpus 0 1\n";
+    let list = world.packhorse(["ls"]).stdout;
+    assert!(list.ends_with(&format!("  {wanted}")), "{list}");
+    let shown = world.packhorse(["show"]).stdout;
+    assert!(shown.contains(&format!("  command  {wanted}")), "{shown}");
+}

@@ -519,3 +519,73 @@ fn numbers_that_are_none_are_refused() {
         assert_eq!(done.code, 0, "{option} {value}: {done:?}");
     }
 }
+
+#[test]
+fn a_file_that_is_no_database_is_told_by_whoever_meets_it() {
+    let world = World::new();
+    fs_err::create_dir(world.home()).unwrap();
+    fs_err::write(world.home().join("packhorse.db"), "no database at all\n").unwrap();
+    for words in [
+        "ls",
+        "show",
+        "logs 1",
+        "peaks",
+        "run --slots 1 -- touch out",
+    ] {
+        let done = world.packhorse(words.split(' '));
+        assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{words}");
+        assert!(
+            done.stderr
+                .contains("packhorse.db` is not a database\nhint: "),
+            "{words}: {}",
+            done.stderr
+        );
+    }
+    assert!(!world.work().join("out").exists());
+}
+
+#[test]
+fn a_reader_on_a_full_disk_says_where_to_look() {
+    let world = World::new();
+    let run = ["run", "--slots", "1", "--", "true"];
+    assert_eq!(world.packhorse(run).code, 0);
+    // What processes share is made anew, and is larger than this.
+    let _ = fs_err::remove_file(world.home().join("packhorse.db-shm"));
+    let done = finish(through_shell(&world, &full_after(8), &["ls"]));
+    assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+    let lines: Vec<&str> = done.stderr.lines().collect();
+    let [what, hint] = lines.as_slice() else {
+        panic!("{}", done.stderr);
+    };
+    assert!(what.starts_with("error: the database `"), "{what}");
+    assert!(what.ends_with("`: disk I/O error"), "{what}");
+    assert!(
+        hint.starts_with("hint: see whether its disk is full"),
+        "{hint}"
+    );
+}
+
+#[test]
+fn help_says_what_a_subcommand_does() {
+    let world = World::new();
+    for (verb, does) in [
+        (
+            "run",
+            "Run commands, as many at a time as fit on the GPUs\n",
+        ),
+        (
+            "sweep",
+            "Make a command for each combination of parameters\n",
+        ),
+    ] {
+        for words in [["help", verb], [verb, "--help"], [verb, "-h"]] {
+            let help = world.packhorse(words).stdout;
+            assert!(help.starts_with(does), "{help}");
+        }
+        assert_eq!(world.packhorse(["man", "pages"]).code, 0);
+        let page = world.read(&format!("pages/packhorse-{verb}.1"));
+        assert!(page.contains(&format!(" \\- {does}")), "{page}");
+    }
+    let sweep = world.packhorse(["sweep", "--help"]).stdout;
+    assert!(sweep.contains("--order"), "{sweep}");
+}

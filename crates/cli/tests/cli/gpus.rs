@@ -336,13 +336,39 @@ fn a_limit_in_the_environment_is_what_all_means() {
         };
         machine.assert_seen("CUDA_VISIBLE_DEVICES", limited, &wanted);
     }
+}
+
+#[test]
+fn a_limit_in_the_environment_that_makes_no_sense_is_named() {
     let machine = Machine::new(2);
-    let mut command = machine.command(&["run", "--", "true"]);
-    command.env("CUDA_VISIBLE_DEVICES", "");
+    for (list, wanted) in [
+        ("", "CUDA_VISIBLE_DEVICES is set to ``, which allows none"),
+        (
+            "-1",
+            "CUDA_VISIBLE_DEVICES is set to `-1`, which allows none",
+        ),
+        (
+            "7",
+            "CUDA_VISIBLE_DEVICES is set to `7`: there is no GPU `7`",
+        ),
+        (
+            "0,0",
+            "CUDA_VISIBLE_DEVICES is set to `0,0`: `0` is the same GPU as `0`",
+        ),
+    ] {
+        let mut command = machine.command(&["run", "--", "true"]);
+        command.env("CUDA_VISIBLE_DEVICES", list);
+        let done = finish(command);
+        assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{list}");
+        assert!(done.stderr.contains(wanted), "{}", done.stderr);
+        assert!(done.stderr.contains("\nhint: "), "{}", done.stderr);
+    }
+    // Ids that a person wrote are not the environment's.
+    let mut command = machine.command(&["run", "--gpus", "9", "--", "true"]);
+    command.env("CUDA_VISIBLE_DEVICES", "7");
     let done = finish(command);
-    assert_eq!(done.code, 2);
     assert!(
-        done.stderr.contains("the environment allows none"),
+        done.stderr.starts_with("error: there is no GPU `9`"),
         "{done:?}"
     );
 }

@@ -351,3 +351,21 @@ fn more_lines_than_are_kept_in_memory_run_once_each_and_in_order() {
     let wanted = (1..=LINES).map(|n| n.to_string());
     assert!(ran.lines().eq(wanted), "not all, twice, or in disorder");
 }
+
+#[test]
+fn of_hundreds_of_mistakes_the_first_are_shown_and_the_rest_counted() {
+    let world = World::new();
+    for (mistakes, shown, more) in [(10, 10, None), (617, 10, Some("and 607 more"))] {
+        world.write("commands", "a\0b\n".repeat(mistakes));
+        for verb in ["run", "plan"] {
+            let done = world.packhorse([verb, "--gpus", "0,1", "commands"]);
+            assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{verb}");
+            let errors = done.stderr.matches("contain a NUL byte").count();
+            assert_eq!(errors, shown, "{verb}: {}", done.stderr);
+            let line = done.stderr.lines().find(|line| line.contains(" more"));
+            assert_eq!(line, more, "{verb}");
+            let all = format!("because of {mistakes} mistakes");
+            assert!(done.stderr.contains(&all), "{verb}: {}", done.stderr);
+        }
+    }
+}

@@ -198,3 +198,44 @@ fn a_reader_that_has_seen_enough_ends_it_quietly() {
     assert_eq!(done.stdout, "y\n");
     assert_eq!((done.code, done.stderr.as_str()), (0, ""));
 }
+
+/// Waits until it watches for changes: what it asked at first is answered.
+fn await_watching(follower: &Running) {
+    let folder = format!("/proc/{}/fd", follower.pid());
+    let watches = |file: fs_err::DirEntry| {
+        fs_err::read_link(file.path()).is_ok_and(|link| link.ends_with("anon_inode:inotify"))
+    };
+    while !fs_err::read_dir(&folder)
+        .unwrap()
+        .any(|file| file.is_ok_and(watches))
+    {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn following_a_task_from_before_it_started_says_that_it_wrote_nothing() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    world.write("commands", "true\nread x < gate\ntrue\n");
+    let mut running = world.start(["run", "--slots", "1", "commands"]);
+    running.wait_for("1.2 started");
+    let follower = world.start(["logs", "-f", "1.3"]);
+    await_watching(&follower);
+    gate.pass(1);
+    let done = follower.finish();
+    assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:?}");
+    assert!(done.stderr.contains("task 1.3 wrote nothing"), "{done:?}");
+    running.finish();
+}
+
+#[test]
+fn a_task_that_could_not_be_started_says_why() {
+    let world = run("no-such-command a\n");
+    for words in [&["logs", "1"][..], &["logs", "-f", "1"]] {
+        let done = world.packhorse(words);
+        assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:?}");
+        let wanted = "task 1.1 could not be started: command not found: no-such-command\n";
+        assert_eq!(done.stderr, wanted);
+    }
+}

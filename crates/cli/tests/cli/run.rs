@@ -1,5 +1,11 @@
 //! `packhorse run`: what is run, with which surroundings, and how it is told.
 
+use std::os::unix::fs::PermissionsExt as _;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{tcgetwinsize, tcsetwinsize};
+
 use crate::support::{Done, World, finish, release};
 
 /// Runs one command through a shell, on these GPUs or slots.
@@ -271,7 +277,7 @@ fn a_script_without_an_interpreter_line_runs_in_a_shell() {
     use std::os::unix::fs::PermissionsExt;
     let world = World::new();
     let script = world.write("script", "echo \"$1\" > out\n");
-    fs_err::set_permissions(script, PermissionsExt::from_mode(0o755)).unwrap();
+    fs_err::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let done = world.packhorse(["run", "--slots", "1", "--", "./script", "a  b"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.read("out"), "a  b\n");
@@ -367,4 +373,117 @@ fn nothing_to_do_is_success() {
     let done = world.packhorse_with(["run", "--slots", "1"], "# only a remark\n\n");
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stdout.contains("0 succeeded"), "{done:?}");
+    assert_eq!(
+        done.stderr,
+        "warning: there were no commands in the input\n"
+    );
+    let done = world.packhorse_with(["run", "--slots", "1"], "true\n");
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn a_line_that_came_as_one_word_is_recognised() {
+    let world = World::new();
+    let advice = "(this is one word: leave out its quotes, or put `sh -c` before it)";
+    for (word, what, advised) in [
+        ("no-such-program --lr 1", "command not found", true),
+        ("./no-such-program --lr 1", "no such file", true),
+        ("no-such-program", "command not found", false),
+    ] {
+        let done = world.packhorse(["run", "--slots", "1", "--", word]);
+        assert_eq!(done.code, 1, "{done:?}");
+        let wanted = format!("not started: {what}: {word}");
+        let line = done.stdout.lines().find(|line| line.contains(&wanted));
+        let line = line.unwrap_or_else(|| panic!("{done:?}"));
+        assert_eq!(line.contains(advice), advised, "{line}");
+    }
+}
+
+#[test]
+fn a_program_with_a_blank_in_its_name_runs() {
+    let world = World::new();
+    let program = world.write("my program", "#!/bin/sh\necho ran > out\n");
+    fs_err::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let done = world.packhorse(["run", "--slots", "1", "--", "./my program"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(world.read("out"), "ran\n");
+}
+
+#[test]
+fn an_empty_command_is_called_so() {
+    let done = World::new().packhorse(["run", "--slots", "1", "--", ""]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(
+        done.stdout
+            .contains("1.1 not started: the command is empty\n"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn more_gpus_than_there_are_is_refused_with_what_to_do() {
+    let world = World::new();
+    let done = world.packhorse(["run", "--gpus", "0", "-g", "3", "--", "true"]);
+    assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+    assert!(done.stderr.contains("it needs 3 GPUs"), "{done:?}");
+    assert!(
+        done.stderr.contains("\nhint: ask for fewer with -g"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn the_list_of_runs_says_how_many_it_leaves_out() {
+    let world = World::new();
+    for _ in 0..22 {
+        world.packhorse(["run", "--slots", "1", "-q", "--", "true"]);
+    }
+    for (words, shown, more) in [
+        (&["ls"][..], 20, "and 2 more (packhorse ls --all)\n"),
+        (&["ls", "-n", "3"], 3, "and 19 more (packhorse ls --all)\n"),
+        (&["ls", "-n", "22"], 22, ""),
+        (&["ls", "--all"], 22, ""),
+    ] {
+        let done = world.packhorse(words);
+        assert_eq!((done.code, done.stderr.as_str()), (0, more), "{words:?}");
+        assert_eq!(done.stdout.lines().count(), 1 + shown, "{words:?}");
+    }
+    for (words, shown) in [
+        (&["ls", "--json"][..], 22),
+        (&["ls", "--json", "-n", "3"], 3),
+        (&["ls", "--json", "--all"], 22),
+    ] {
+        let done = world.packhorse(words);
+        let runs: Vec<serde_json::Value> = serde_json::from_str(&done.stdout).unwrap();
+        assert_eq!((runs.len(), done.stderr.as_str()), (shown, ""), "{words:?}");
+    }
+}
+
+#[test]
+fn the_list_of_runs_is_cut_only_by_the_width_of_a_terminal() {
+    let world = World::new();
+    let long = "x".repeat(200);
+    world.packhorse(["run", "--slots", "1", "-q", "--", "true", &long]);
+    let list = world.packhorse(["ls"]).stdout;
+    assert!(list.ends_with(&format!("true {long}\n")), "{list}");
+
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY;
+    let terminal = rustix::fs::open(name, flags, Mode::empty()).unwrap();
+    let mut size = tcgetwinsize(&terminal).unwrap();
+    size.ws_col = 100;
+    tcsetwinsize(&terminal, size).unwrap();
+    let mut command = world.command(["ls"]);
+    command.env("TERM", "xterm").stdout(terminal);
+    assert!(command.status().unwrap().success());
+    // What is short enough waits in the terminal until somebody reads it.
+    let mut seen = [0; 4096];
+    let length = rustix::io::read(&master, &mut seen).unwrap();
+    let seen = String::from_utf8_lossy(&seen[..length]);
+    let run = seen.lines().last().unwrap();
+    assert_eq!(run.chars().count(), 100, "{seen}");
+    assert!(run.ends_with("xx…"), "{seen}");
 }

@@ -213,6 +213,7 @@ fn mistakes_in_the_template_are_shown_where_they_are() {
         ("train }lr", ":1:7", "write }} for a literal brace"),
         ("train {}", ":1:7", "write {NAME}"),
         ("train {lrr}", ":1:7", "did you mean {lr}?"),
+        ("train {lrr}", ":1:7", "-p lrr"),
         ("train {momentum}", ":1:7", "-p momentum"),
     ] {
         let done = grid(template, ["-p", "lr", "1"]);
@@ -238,4 +239,12 @@ fn values_that_make_no_range_are_explained() {
         assert!(done.stderr.contains(range), "{}", done.stderr);
         assert!(done.stderr.contains("hint: "), "{}", done.stderr);
     }
+}
+
+#[test]
+fn a_parameter_of_one_letter_is_no_slip_for_another() {
+    let done = grid("train {x} {y}", ["-p", "x", "1"]);
+    assert_eq!((done.code, done.stdout.as_str()), (2, ""));
+    assert!(done.stderr.contains("give it values: -p y"), "{done:?}");
+    assert!(!done.stderr.contains("did you mean"), "{done:?}");
 }

@@ -226,9 +226,10 @@ impl Problem for TemplateProblem {
                 "write {{{name}}}, or {{{{ and }}}} for literal braces; names have no `.` or `[`"
             ),
             Self::Unknown {
+                name,
                 nearest: Some(nearest),
                 ..
-            } => format!("did you mean {{{nearest}}}?"),
+            } => format!("did you mean {{{nearest}}}? if not, give it values: -p {name} …"),
             Self::Unknown {
                 name, dollar: true, ..
             } => format!("write ${{{{{name}}}}} for a variable of the shell"),
