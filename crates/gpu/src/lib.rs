@@ -53,6 +53,8 @@ pub use driver::{Driver, Inventory};
 pub use error::{BrokenDriver, GpuError};
 pub use nvidia::Nvidia;
 pub use patience::ask;
-pub use select::{Member, SelectError, Selection, Unit, looks_like_gpu_list, resolve, visibility};
+pub use select::{
+    Member, SelectError, Selection, Unit, Visible, looks_like_gpu_list, resolve, visibility,
+};
 pub use watch::{Held, Reading, Report, Sample, Watch};
 pub use xid::Xid;

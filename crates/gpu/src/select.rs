@@ -12,5 +12,5 @@ mod unit;
 
 pub use error::SelectError;
 pub use parse::{Selection, looks_like_gpu_list};
-pub use resolve::resolve;
+pub use resolve::{Visible, resolve};
 pub use unit::{Member, Unit, visibility};

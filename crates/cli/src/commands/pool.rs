@@ -7,8 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use packhorse_core::Policy;
 use packhorse_gpu::{
-    Config, Device, Driver, GpuError, Inventory, Member, SelectError, Selection, Unit, Vendor,
-    resolve,
+    Config, Device, Driver, GpuError, Inventory, Member, Selection, Unit, Vendor, Visible, resolve,
 };
 use packhorse_intake::Vram;
 use packhorse_intake::probe::Probe;
@@ -272,13 +271,10 @@ fn choose(
         .visible_variables()
         .iter()
         .find_map(|name| Some((name, std::env::var(name).ok()?)));
-    let list = visible.as_ref().map(|(_, list)| list.as_str());
-    let units = resolve(&selection, &known.inventory, list).map_err(|error| match &visible {
-        Some((variable, list)) if selection == Selection::All => {
-            wrong_list(variable, list, error, &known.inventory)
-        }
-        _ => error.into(),
-    })?;
+    let visible = visible
+        .as_ref()
+        .map(|(variable, list)| Visible { variable, list });
+    let units = resolve(&selection, &known.inventory, visible)?;
     let devices = known.devices.as_deref();
     let about = devices.map(|devices| units.iter().map(|unit| about(unit, devices)).collect());
     Ok(Chosen {
@@ -286,34 +282,6 @@ fn choose(
         units,
         driver: devices.is_some().then_some(known.driver),
     })
-}
-
-/// What is wrong with the list of GPUs in a variable of the environment.
-fn wrong_list(
-    variable: &str,
-    list: &str,
-    error: SelectError,
-    inventory: &Inventory,
-) -> anyhow::Error {
-    let error = match error {
-        // CUDA stops reading where an id is wrong, and this is the first.
-        SelectError::Nothing { .. } => {
-            let first = list.split(',').next().unwrap_or_default().trim();
-            let first = Selection::parse(&[first.to_owned()])
-                .and_then(|first| resolve(&first, inventory, None));
-            match first {
-                Err(wrong @ (SelectError::Unknown { .. } | SelectError::Lost { .. })) => wrong,
-                _ => {
-                    return anyhow::anyhow!(
-                        "no GPUs to use: {variable} is set to `{list}`, which allows none\n\
-                         hint: unset it, or name GPUs with --gpus 0,1"
-                    );
-                }
-            }
-        }
-        other => other,
-    };
-    anyhow::anyhow!("{variable} is set to `{list}`: {error}")
 }
 
 /// What the driver tells.

@@ -62,6 +62,27 @@ pub enum SelectError {
         /// The driver that should have said it.
         broken: Option<BrokenDriver>,
     },
+    /// The list in a variable of the environment names something that cannot be had.
+    #[error("{variable} is set to `{list}`: {error}")]
+    WrongList {
+        /// The variable.
+        variable: String,
+        /// Its value.
+        list: String,
+        /// What is wrong with it.
+        error: Box<SelectError>,
+    },
+    /// The list in a variable of the environment has nothing in it.
+    #[error(
+        "no GPUs to use: {variable} is set to `{list}`, which allows none\n\
+         hint: unset it, or name GPUs with --gpus 0,1"
+    )]
+    EmptyList {
+        /// The variable.
+        variable: String,
+        /// Its value.
+        list: String,
+    },
     /// There is a driver, and nothing that can be used.
     #[error("no GPUs to use: {reason}\nhint: {WHAT_TO_DO}")]
     Nothing {

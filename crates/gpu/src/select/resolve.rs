@@ -2,23 +2,34 @@ use super::ids::{Found, find, same_without_driver};
 use super::{Member, SelectError, Selection, Unit};
 use crate::{Device, Inventory, cores};
 
+/// A limit that is already in the environment, such as Slurm sets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Visible<'a> {
+    /// `CUDA_VISIBLE_DEVICES`, or the vendor's own variable (see
+    /// [`Vendor::visible_variables`](crate::Vendor::visible_variables)).
+    pub variable: &'a str,
+    /// Its value.
+    pub list: &'a str,
+}
+
 /// What a selection comes to on this machine.
 ///
-/// `visible` is the limit that is already in the environment, such as Slurm
-/// sets it: the value of `CUDA_VISIBLE_DEVICES`, or of the vendor's own
-/// variable (see [`Vendor::visible_variables`](crate::Vendor::visible_variables)).
-/// It limits what `all` means; ids that a person wrote are taken at their word.
+/// `visible` limits what `all` means; ids that a person wrote are taken at their
+/// word.
 pub fn resolve(
     selection: &Selection,
     inventory: &Inventory,
-    visible: Option<&str>,
+    visible: Option<Visible<'_>>,
 ) -> Result<Vec<Unit>, SelectError> {
     let groups = match selection {
         Selection::Groups(groups) => groups
             .iter()
             .map(|group| group.iter().map(|id| Chosen::plain(id)).collect())
             .collect(),
-        Selection::All => everything(inventory, visible)?,
+        Selection::All => match visible {
+            Some(visible) => return listed(visible, inventory),
+            None => everything(inventory)?,
+        },
         Selection::None => {
             return Err(SelectError::Nothing {
                 reason: "none are wanted".to_owned(),
@@ -44,41 +55,42 @@ impl Chosen {
 }
 
 /// What `all` means here, each device by itself.
-fn everything(
-    inventory: &Inventory,
-    visible: Option<&str>,
-) -> Result<Vec<Vec<Chosen>>, SelectError> {
-    let chosen: Vec<Chosen> = match (visible, inventory) {
-        (Some(list), _) => {
-            let chosen: Vec<Chosen> = allowed(list, inventory).map(Chosen::plain).collect();
-            if chosen.is_empty() {
-                return Err(SelectError::Nothing {
-                    reason: format!("the environment allows none (its list is `{list}`)"),
-                });
-            }
-            chosen
-        }
-        (None, Inventory::Devices(devices)) => healthy(devices)?,
-        (None, Inventory::Broken(broken)) => {
+fn everything(inventory: &Inventory) -> Result<Vec<Vec<Chosen>>, SelectError> {
+    let chosen = match inventory {
+        Inventory::Devices(devices) => healthy(devices)?,
+        Inventory::Broken(broken) => {
             return Err(SelectError::NoGpus {
                 broken: Some(broken.clone()),
             });
         }
-        (None, Inventory::NoDriver) => return Err(SelectError::NoGpus { broken: None }),
+        Inventory::NoDriver => return Err(SelectError::NoGpus { broken: None }),
     };
     Ok(chosen.into_iter().map(|one| vec![one]).collect())
 }
 
-/// The ids of the environment's list up to the first that is none, which is
-/// where CUDA stops reading.
-fn allowed<'a>(list: &'a str, inventory: &Inventory) -> impl Iterator<Item = &'a str> {
-    list.split(',').map(str::trim).take_while(move |id| {
-        let plausible = !id.is_empty() && !id.starts_with('-') && *id != "NoDevFiles";
-        plausible
-            && match inventory {
-                Inventory::Devices(devices) => find(devices, id).is_ok(),
-                Inventory::Broken(_) | Inventory::NoDriver => true,
-            }
+/// What the environment's list comes to: its ids up to the first that is none, which
+/// is where CUDA stops reading. If that is its very first, something is wrong with it.
+fn listed(visible: Visible<'_>, inventory: &Inventory) -> Result<Vec<Unit>, SelectError> {
+    let (variable, list) = (visible.variable.to_owned(), visible.list.to_owned());
+    let is_known = |id: &str| match inventory {
+        Inventory::Devices(devices) => find(devices, id).is_ok(),
+        Inventory::Broken(_) | Inventory::NoDriver => true,
+    };
+    let ids = visible.list.split(',').map(str::trim);
+    let mut ids =
+        ids.take_while(|id| !id.is_empty() && !id.starts_with('-') && *id != "NoDevFiles");
+    let Some(first) = ids.next() else {
+        return Err(SelectError::EmptyList { variable, list });
+    };
+    let rest = ids.take_while(|id| is_known(id));
+    let groups: Vec<_> = std::iter::once(first)
+        .chain(rest)
+        .map(|id| vec![Chosen::plain(id)])
+        .collect();
+    units(&groups, inventory).map_err(|error| SelectError::WrongList {
+        variable,
+        list,
+        error: Box::new(error),
     })
 }
 

@@ -1,7 +1,9 @@
 //! What `--gpus` comes to.
 
 use packhorse_fake_nvml::{Code, FakeDevice, FakeMig, Lost, Mig};
-use packhorse_gpu::{Inventory, SelectError, Selection, Unit, Vendor, resolve, visibility};
+use packhorse_gpu::{
+    Inventory, SelectError, Selection, Unit, Vendor, Visible, resolve, visibility,
+};
 use packhorse_model::CoreId;
 
 use crate::machine::Machine;
@@ -11,6 +13,8 @@ fn choose(
     inventory: &Inventory,
     visible: Option<&str>,
 ) -> Result<Vec<Unit>, SelectError> {
+    let variable = "CUDA_VISIBLE_DEVICES";
+    let visible = visible.map(|list| Visible { variable, list });
     resolve(&Selection::parse(values)?, inventory, visible)
 }
 
@@ -190,11 +194,17 @@ fn all_is_what_the_environment_allows_as_it_is_written_there() {
     for list in ["", "-1", "NoDevFiles", " "] {
         for inventory in [&inventory, &unknown] {
             let error = told(&["all"], inventory, Some(list)).unwrap_err();
-            assert!(matches!(error, SelectError::Nothing { .. }), "{error}");
+            assert!(matches!(error, SelectError::EmptyList { .. }), "{error}");
         }
     }
-    let error = told(&["all"], &inventory, Some("1,1")).unwrap_err();
-    assert!(matches!(error, SelectError::Twice { .. }), "{error}");
+    for (list, wanted) in [
+        ("1,1", "`1` is the same GPU as `1`"),
+        ("9,1", "there is no GPU `9`"),
+    ] {
+        let error = told(&["all"], &inventory, Some(list)).unwrap_err();
+        let wanted = format!("CUDA_VISIBLE_DEVICES is set to `{list}`: {wanted}");
+        assert!(error.to_string().starts_with(&wanted), "{error}");
+    }
 }
 
 #[test]
