@@ -25,9 +25,9 @@ use super::PoolArgs;
     verbatim_doc_comment,
     after_help = "\
 Exit status: 0 all tasks succeeded, 1 some failed, 2 wrong usage or input,
-130, 143 or 129 interrupted by Ctrl-C, SIGTERM or SIGHUP. Ctrl-C lets running
-tasks finish, a second one ends them, a third kills them; `packhorse resume`
-then runs the rest."
+130, 143, 129 or 131 interrupted by Ctrl-C, SIGTERM, SIGHUP or Ctrl-\\. Ctrl-C lets
+running tasks finish, a second one ends them, a third kills them, as Ctrl-\\ does at
+once; `packhorse resume` then runs the rest."
 )]
 pub struct RunArgs {
     /// Files with commands; `-` is standard input, which is also the default

@@ -31,7 +31,7 @@ pub(crate) fn take_in(home: &Home, locked: Option<RunId>) -> Result<(), Error> {
         }
         let abandoned = match locked {
             Some(locked) => run == locked,
-            None => !home.is_running(run)?,
+            None => matches!(home.is_running(run), Ok(false)),
         };
         if abandoned {
             done = done.and(take_in_one(home, run, &path));
@@ -68,25 +68,20 @@ fn commit(db: &Connection, run: RunId, said: Said, path: &Path) -> rusqlite::Res
     db.execute_batch("BEGIN IMMEDIATE")?;
     // If it is gone by now, somebody was first, and the run may even go on already.
     if path.exists() && is_about(db, run, &said)? {
-        let mut records = said.records;
         // It may have ended before, and gone on since.
-        let last = records
-            .iter()
-            .filter_map(|record| Some(about(record)?.1))
-            .max();
-        let sql = "UPDATE run SET ended = NULL, exit = NULL WHERE id = ?1 AND ended < ?2";
-        db.execute(sql, params![run.0, last.map(|at| at.0)])?;
+        let mut reopen =
+            db.prepare("UPDATE run SET ended = NULL, exit = NULL WHERE id = ?1 AND ended < ?2")?;
         let mut task = db.prepare("SELECT 1 FROM task WHERE id = ?1")?;
-        let mut known = Vec::with_capacity(records.len());
-        for record in &records {
-            known.push(match about(record) {
-                Some((number, _)) => task.exists([columns::task_key(run, number)])?,
-                None => false,
-            });
+        let mut known = Vec::with_capacity(said.records.len());
+        for record in said.records {
+            if let Some((number, at)) = about(&record)
+                && task.exists([columns::task_key(run, number)])?
+            {
+                reopen.execute(params![run.0, at.0])?;
+                known.push(record);
+            }
         }
-        let mut known = known.into_iter();
-        records.retain(|_| known.next().unwrap_or_default());
-        match Statements::prepare(db, run)?.apply(&records) {
+        match Statements::prepare(db, run)?.apply(&known) {
             // There is no record of a new run among them.
             Ok(()) | Err(Refusal::NumberTaken) => {}
             Err(Refusal::Sqlite(error)) => return Err(error),
