@@ -479,10 +479,15 @@ fn the_list_of_runs_is_cut_only_by_the_width_of_a_terminal() {
     let mut command = world.command(["ls"]);
     command.env("TERM", "xterm").stdout(terminal);
     assert!(command.status().unwrap().success());
-    // What is short enough waits in the terminal until somebody reads it.
-    let mut seen = [0; 4096];
-    let length = rustix::io::read(&master, &mut seen).unwrap();
-    let seen = String::from_utf8_lossy(&seen[..length]);
+    // What is short enough waits in the terminal until somebody reads it, and comes in
+    // pieces: a heading and a row.
+    let mut seen = Vec::new();
+    while seen.split(|&byte| byte == b'\n').count() < 3 {
+        let mut piece = [0; 4096];
+        let length = rustix::io::read(&master, &mut piece).unwrap();
+        seen.extend_from_slice(&piece[..length]);
+    }
+    let seen = String::from_utf8_lossy(&seen);
     let run = seen.lines().last().unwrap();
     assert_eq!(run.chars().count(), 100, "{seen}");
     assert!(run.ends_with("xx…"), "{seen}");
