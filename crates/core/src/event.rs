@@ -1,8 +1,6 @@
 use std::time::Duration;
 
-use packhorse_model::{
-    Bytes, DeviceId, Milli, Outcome, Placement, Priority, Request, Task, TaskId,
-};
+use packhorse_model::{Bytes, DeviceId, Milli, Outcome, Placement, Priority, Request, TaskId};
 
 use crate::Refusal;
 
@@ -56,22 +54,6 @@ pub enum Probe {
     /// Another one like it is. It does not come into line before a revision says
     /// what it needs.
     Awaited,
-}
-
-impl From<&Task> for Submission {
-    fn from(task: &Task) -> Self {
-        Self {
-            id: task.id,
-            request: task.request.clone(),
-            batch: 0,
-            priority: task.priority,
-            retries: task.retries,
-            time_limit: task.time_limit,
-            expected: None,
-            probe: Probe::None,
-            after: task.after.clone(),
-        }
-    }
 }
 
 /// What happened.

@@ -1,9 +1,14 @@
-use std::time::Duration;
+use std::borrow::Cow;
 
-use crate::{Priority, Request, TaskId};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{ByteString, byte_string};
 
 /// What to execute.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// In JSON a string is a line, and a list is words.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// A line as a shell would read it. Bytes, because file names need not be
     /// UTF-8.
@@ -12,23 +17,133 @@ pub enum Command {
     Words(Vec<Vec<u8>>),
 }
 
-/// One thing to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Task {
-    /// Which one it is.
-    pub id: TaskId,
-    /// A name that other tasks may come after.
-    pub name: Option<String>,
-    /// What to execute.
-    pub command: Command,
-    /// What it needs.
-    pub request: Request,
-    /// Its place in the order.
-    pub priority: Priority,
-    /// How many more attempts a failure gets.
-    pub retries: u32,
-    /// How long an attempt may take.
-    pub time_limit: Option<Duration>,
-    /// The tasks that must have succeeded before it may start.
-    pub after: Vec<TaskId>,
+impl Command {
+    /// Whether there is nothing to execute.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Line(line) => line.is_empty(),
+            Self::Words(words) => words.is_empty(),
+        }
+    }
+
+    /// About how many bytes it takes.
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Line(line) => line.len(),
+            Self::Words(words) => words.iter().map(|word| word.len() + 24).sum(),
+        }
+    }
+
+    /// The command on one line, as a person would type it. Bytes that are not
+    /// UTF-8 are replaced.
+    pub fn to_text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Line(line) => String::from_utf8_lossy(line),
+            Self::Words(words) => words
+                .iter()
+                .map(|word| quoted(&String::from_utf8_lossy(word)))
+                .collect::<Vec<_>>()
+                .join(" ")
+                .into(),
+        }
+    }
+}
+
+/// A word with quotes around it if a shell would need them.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+impl Default for Command {
+    fn default() -> Self {
+        Self::Line(Vec::new())
+    }
+}
+
+impl Serialize for Command {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Word<'a>(&'a [u8]);
+        impl Serialize for Word<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                byte_string::serialize(self.0, serializer)
+            }
+        }
+        match self {
+            Self::Line(line) => byte_string::serialize(line, serializer),
+            Self::Words(words) => serializer.collect_seq(words.iter().map(|word| Word(word))),
+        }
+    }
+}
+
+/// The written forms.
+#[derive(Deserialize)]
+#[serde(untagged)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+enum Written {
+    /// A line for the shell.
+    Line(ByteString),
+    /// A program and its arguments.
+    Words(Vec<ByteString>),
+}
+
+impl<'de> Deserialize<'de> for Command {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = Written::deserialize(deserializer).map_err(|_| {
+            D::Error::custom("a command is a string (a line) or a list (its words)")
+        })?;
+        Ok(match written {
+            Written::Line(line) => Self::Line(line.0),
+            Written::Words(words) => Self::Words(words.into_iter().map(|word| word.0).collect()),
+        })
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Command {
+    fn schema_name() -> Cow<'static, str> {
+        "Command".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Written::json_schema(generator)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_string_is_a_line_and_a_list_is_words() {
+        for (json, wanted) in [
+            (r#""a b""#, Command::Line(b"a b".to_vec())),
+            (
+                r#"["a","b c"]"#,
+                Command::Words(vec![b"a".to_vec(), b"b c".to_vec()]),
+            ),
+            (r#"{"bytes":"\\xff"}"#, Command::Line(vec![0xff])),
+            (
+                r#"["a",{"bytes":"\\xff"}]"#,
+                Command::Words(vec![b"a".to_vec(), vec![0xff]]),
+            ),
+        ] {
+            let command: Command = serde_json::from_str(json).unwrap();
+            assert_eq!(command, wanted);
+            assert_eq!(serde_json::to_string(&command).unwrap(), json);
+        }
+        let error = serde_json::from_str::<Command>("7").unwrap_err();
+        assert!(error.to_string().starts_with("a command is a string"));
+    }
+
+    #[test]
+    fn words_are_quoted_only_where_a_shell_needs_it() {
+        let words = [&b"python"[..], b"a b", b"it's", b"--lr=0.1", b""];
+        let words = Command::Words(words.iter().map(|word| word.to_vec()).collect());
+        assert_eq!(words.to_text(), r"python 'a b' 'it'\''s' --lr=0.1 ''");
+    }
 }

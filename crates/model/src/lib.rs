@@ -1,24 +1,41 @@
-//! The words of Packhorse as types.
+//! The words of Packhorse as types, and its two languages.
 //!
-//! Every other crate speaks in these: a [`Task`] with its [`Request`] comes in
-//! through a door, the core gives each of its attempts a [`Placement`], and it
-//! ends in exactly one [`Outcome`].
+//! Every other crate speaks in these. A [`TaskSpec`] is the one form of a task: it
+//! comes in through a door, is kept in the store, and can be written as one JSON
+//! object. The core gives each attempt a [`Placement`] for its [`Request`], and the
+//! task ends in exactly one [`Outcome`]. An [`Event`] is the one form of what
+//! happened: what `--json` prints. A [`RunSpec`] is what a run needs to be resumed.
 //!
-//! There is no logic here beyond reading and printing a value the way people
-//! write it, and no input or output at all.
+//! There is no logic here beyond reading and writing a value the way people write
+//! it, and no input or output at all.
 
+mod byte_string;
 mod command;
+mod event;
 mod exit;
 mod id;
 mod outcome;
 mod placement;
 mod quantity;
 mod request;
+mod run_spec;
+mod task_spec;
+mod time;
+mod written;
 
-pub use command::{Command, Task};
+pub use byte_string::ByteString;
+pub use command::Command;
+pub use event::{
+    Event, EventKind, Measurement, Phase, RunSummary, Stream, TaskResult, Utilisation,
+};
 pub use exit::Exit;
 pub use id::{CoreId, DeviceId, NodeId, ParseIdError, RunId, TaskId};
 pub use outcome::Outcome;
 pub use placement::{Granted, Placement};
 pub use quantity::{Bytes, Milli, ParseQuantityError, parse_duration};
-pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request};
+pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request, TimeLimit, VramRequest};
+pub use run_spec::{
+    Ageing, ConsumedRows, InputFile, Placing, PoolSpec, RunSpec, SourceSpec, SweepSpec,
+};
+pub use task_spec::{Grace, ProbeSpec, TaskSpec};
+pub use time::Timestamp;

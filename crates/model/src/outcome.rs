@@ -1,7 +1,10 @@
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// How an attempt, or in the end a task, came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "OutcomeParts", try_from = "OutcomeParts")]
 pub enum Outcome {
     /// It ended with exit status 0.
     Succeeded,
@@ -79,6 +82,36 @@ impl Outcome {
             "interrupted" => Self::Interrupted,
             _ => return None,
         })
+    }
+}
+
+/// An outcome as it is written: a word, and a number where one belongs to it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct OutcomeParts {
+    /// `succeeded`, `failed`, `killed`, `timed-out`, `not-started`, `skipped` or
+    /// `interrupted`.
+    outcome: String,
+    /// The exit status of a task that failed, the signal of one that was killed.
+    #[serde(default)]
+    detail: Option<i32>,
+}
+
+impl From<Outcome> for OutcomeParts {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome: outcome.word().to_owned(),
+            detail: outcome.detail(),
+        }
+    }
+}
+
+impl TryFrom<OutcomeParts> for Outcome {
+    type Error = String;
+
+    fn try_from(parts: OutcomeParts) -> Result<Self, Self::Error> {
+        Self::from_parts(&parts.outcome, parts.detail)
+            .ok_or_else(|| format!("`{}` is no outcome", parts.outcome))
     }
 }
 

@@ -2,6 +2,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::written;
+
 /// Thousandths of a GPU. Whole numbers, so that shares add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Milli(pub u32);
@@ -145,6 +149,33 @@ impl FromStr for Bytes {
             reason = "checked above"
         )]
         Ok(Self(bytes as u64))
+    }
+}
+
+impl Serialize for Milli {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(f64::from(self.0) / 1000.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Milli {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        written::parse(deserializer)
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match written::Amount::deserialize(deserializer)? {
+            written::Amount::Whole(bytes) => Ok(Self(bytes)),
+            other => other.parse(),
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
-use crate::{Bytes, Milli, ParseQuantityError};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{Bytes, Milli, ParseQuantityError, parse_duration, written};
 
 /// What a task needs in order to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -53,8 +56,125 @@ pub enum GpuRequest {
 }
 
 /// The order among waiting tasks: a lower number goes first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Priority(pub i32);
+
+/// How much GPU memory a task asks for, as people say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VramRequest {
+    /// `9G`: so much of each of its GPUs.
+    Bytes(Bytes),
+    /// `auto`: what was learned of commands like it; if nothing was, a GPU to
+    /// itself.
+    Auto,
+    /// `measure`: a GPU to itself, to be measured on it.
+    Measure,
+}
+
+/// How long an attempt may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimeLimit {
+    /// `never`: as long as it likes, even if the run has a limit.
+    Never,
+    /// This long.
+    After(Duration),
+}
+
+impl TimeLimit {
+    /// The length of time, if there is a limit.
+    pub const fn get(self) -> Option<Duration> {
+        match self {
+            Self::Never => None,
+            Self::After(time) => Some(time),
+        }
+    }
+}
+
+impl FromStr for VramRequest {
+    type Err = ParseQuantityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.to_ascii_lowercase().as_str() {
+            "auto" => Ok(Self::Auto),
+            "measure" => Ok(Self::Measure),
+            _ => text.parse().map(Self::Bytes),
+        }
+    }
+}
+
+impl fmt::Display for VramRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Auto => f.write_str("auto"),
+            Self::Measure => f.write_str("measure"),
+        }
+    }
+}
+
+impl Serialize for VramRequest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Bytes(bytes) => bytes.serialize(serializer),
+            word => serializer.collect_str(word),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for VramRequest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match written::Amount::deserialize(deserializer)? {
+            written::Amount::Whole(bytes) => Ok(Self::Bytes(Bytes(bytes))),
+            other => other.parse(),
+        }
+    }
+}
+
+impl FromStr for TimeLimit {
+    type Err = ParseQuantityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "never" => Ok(Self::Never),
+            _ => parse_duration(text).map(Self::After),
+        }
+    }
+}
+
+impl Serialize for TimeLimit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Never => serializer.serialize_str("never"),
+            Self::After(time) => serializer.serialize_f64(time.as_secs_f64()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TimeLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        written::parse(deserializer)
+    }
+}
+
+impl Serialize for GpuRequest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::None => serializer.serialize_u32(0),
+            Self::Whole(count) => serializer.serialize_u32(*count),
+            Self::Share(share) => share.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for GpuRequest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        written::parse(deserializer)
+    }
+}
 
 impl Models {
     /// Whichever.
@@ -143,6 +263,61 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(wanted), "{text}");
         }
+    }
+
+    #[test]
+    fn amounts_are_read_as_numbers_and_as_text() {
+        fn read<T: serde::de::DeserializeOwned>(json: &str) -> T {
+            serde_json::from_str(json).unwrap()
+        }
+        assert_eq!(read::<GpuRequest>("0.5"), GpuRequest::Share(Milli(500)));
+        assert_eq!(read::<GpuRequest>("2"), GpuRequest::Whole(2));
+        assert_eq!(
+            read::<GpuRequest>(r#""1/3""#),
+            GpuRequest::Share(Milli(333))
+        );
+        assert_eq!(
+            read::<VramRequest>(r#""9G""#),
+            VramRequest::Bytes(Bytes(9 << 30))
+        );
+        assert_eq!(read::<VramRequest>("1024"), VramRequest::Bytes(Bytes(1024)));
+        assert_eq!(read::<VramRequest>(r#""auto""#), VramRequest::Auto);
+        assert_eq!(
+            read::<TimeLimit>("1.5"),
+            TimeLimit::After(Duration::from_millis(1500))
+        );
+        assert_eq!(
+            read::<TimeLimit>(r#""2h""#),
+            TimeLimit::After(Duration::from_hours(2))
+        );
+        assert_eq!(read::<TimeLimit>(r#""never""#), TimeLimit::Never);
+        assert!(serde_json::from_str::<GpuRequest>("1.5").is_err());
+        assert!(serde_json::from_str::<GpuRequest>("true").is_err());
+    }
+
+    #[test]
+    fn amounts_are_read_as_they_were_written() {
+        fn again<T>(value: &T)
+        where
+            T: Serialize + serde::de::DeserializeOwned + PartialEq + fmt::Debug,
+        {
+            let json = serde_json::to_string(value).unwrap();
+            assert_eq!(serde_json::from_str::<T>(&json).unwrap(), *value, "{json}");
+        }
+        for gpus in [
+            GpuRequest::None,
+            GpuRequest::Share(Milli(333)),
+            GpuRequest::Whole(8),
+        ] {
+            again(&gpus);
+        }
+        for bytes in [0, 1, u64::MAX] {
+            again(&VramRequest::Bytes(Bytes(bytes)));
+        }
+        again(&VramRequest::Measure);
+        again(&TimeLimit::After(Duration::from_micros(1_234_567)));
+        again(&TimeLimit::Never);
+        again(&Milli(1500));
     }
 
     #[test]

@@ -243,7 +243,7 @@ fn unfinished_is_what_has_no_final_outcome_page_by_page() {
     };
     assert_eq!(page(0, 2), [3, 7]);
     assert_eq!(page(7, 2), [8, 10]);
-    assert_eq!(page(10, 2), []);
+    assert_eq!(page(10, 2), Vec::<u32>::new());
     let seven = &reader.unfinished(lock.run(), 6, 1).unwrap()[0];
     assert_eq!(seven.attempts, 1, "the next attempt is the second");
 }

@@ -1,0 +1,284 @@
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{ByteString, ParseQuantityError, TaskSpec, byte_string, parse_duration, written};
+
+/// One invocation's tasks together: what each needs that says nothing itself, what
+/// they may run on, and where they come from. It is all that a later session needs
+/// to go on with a run.
+///
+/// Members are only ever added, each with a default: an old run can be resumed by a
+/// new program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunSpec {
+    /// A task without a command: what holds for every task that says nothing else.
+    pub defaults: TaskSpec,
+    /// What tasks may run on.
+    pub pool: PoolSpec,
+    /// Where the tasks come from.
+    pub source: SourceSpec,
+    /// How many tasks, in the order of their numbers, make a batch: those of a later
+    /// one wait for it, unless they are not in its way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<NonZeroU32>,
+}
+
+/// What tasks may run on, and how that is shared. What is left out is the usual.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolSpec {
+    /// The GPUs, as they were named.
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "written::list"
+    )]
+    pub gpus: Vec<String>,
+    /// These ids are handed out as they stand, without a look at the driver.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub as_written: bool,
+    /// No GPUs, and at most so many tasks at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
+    /// At most so many tasks on one GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_per_gpu: Option<u32>,
+    /// Which GPU a task gets when several would do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Placing>,
+    /// Processes whose GPU memory does not count: a name, `uid:1000` or a process id.
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "written::list"
+    )]
+    pub ignore_process: Vec<String>,
+    /// Whether to coordinate with other runs on this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leases: Option<bool>,
+    /// Whether GPUs are shared through NVIDIA's Multi-Process Service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mps: Option<bool>,
+    /// The part of a GPU's threads that a task may use under MPS, in per cent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread_percentage: Option<u8>,
+    /// How long a task waits to count one priority more urgent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ageing: Option<Ageing>,
+}
+
+impl PoolSpec {
+    /// This with what it leaves out taken from `defaults`. GPUs and slots are two
+    /// answers to one question: whoever gives one gets neither from there.
+    #[must_use]
+    pub fn over(self, defaults: &Self) -> Self {
+        let Self {
+            gpus,
+            as_written,
+            slots,
+            max_per_gpu,
+            place,
+            ignore_process,
+            leases,
+            mps,
+            thread_percentage,
+            ageing,
+        } = self;
+        let elsewhere = !gpus.is_empty() || slots.is_some();
+        let other = defaults.clone();
+        Self {
+            gpus: if elsewhere { gpus } else { other.gpus },
+            as_written: if elsewhere {
+                as_written
+            } else {
+                other.as_written
+            },
+            slots: if elsewhere { slots } else { other.slots },
+            max_per_gpu: max_per_gpu.or(other.max_per_gpu),
+            place: place.or(other.place),
+            ignore_process: if ignore_process.is_empty() {
+                other.ignore_process
+            } else {
+                ignore_process
+            },
+            leases: leases.or(other.leases),
+            mps: mps.or(other.mps),
+            thread_percentage: thread_percentage.or(other.thread_percentage),
+            ageing: ageing.or(other.ageing),
+        }
+    }
+}
+
+/// Which GPU a task gets when several would do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placing {
+    /// Where the least room becomes useless for others: whole GPUs stay free.
+    #[default]
+    Pack,
+    /// The least loaded.
+    Spread,
+}
+
+/// How waiting makes a task more urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ageing {
+    /// By one priority in so much time.
+    After(Duration),
+    /// Not at all.
+    Off,
+}
+
+impl FromStr for Ageing {
+    type Err = ParseQuantityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "off" => Ok(Self::Off),
+            _ => parse_duration(text).map(Self::After),
+        }
+    }
+}
+
+impl Serialize for Ageing {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Off => serializer.serialize_str("off"),
+            Self::After(time) => serializer.serialize_f64(time.as_secs_f64()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Ageing {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        written::parse(deserializer)
+    }
+}
+
+/// Where the tasks of a run come from, so that a later session can read on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum SourceSpec {
+    /// Nowhere that could be read again: all that was read is in the store.
+    #[default]
+    Nowhere,
+    /// Lines of files; none if one of them was a pipe.
+    Lines {
+        /// What was read, one after the other.
+        files: Vec<InputFile>,
+        /// Commands are separated by NUL bytes.
+        null: bool,
+    },
+    /// Task lines of files: a JSON object each.
+    TaskLines {
+        /// What was read, one after the other.
+        files: Vec<InputFile>,
+    },
+    /// The combinations of parameters.
+    Sweep(SweepSpec),
+    /// The rows of a CSV file.
+    Csv {
+        /// Where rows are taken out once they have succeeded.
+        consume: Option<ConsumedRows>,
+    },
+}
+
+/// A file that tasks are read from, and how to know that it is still the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputFile {
+    /// Where it is.
+    #[serde(with = "byte_string::path")]
+    pub path: PathBuf,
+    /// How long it was.
+    pub length: u64,
+    /// When it was last changed: seconds and nanoseconds.
+    pub modified: (i64, i64),
+    /// Where reading began.
+    pub start: u64,
+}
+
+/// A sweep whose commands can be made again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweepSpec {
+    /// The template.
+    pub template: String,
+    /// Each parameter's name and values.
+    pub parameters: Vec<(String, Vec<String>)>,
+    /// Parameters that go together.
+    pub zips: Vec<Vec<String>>,
+    /// The seed of the shuffled order; none is grid order.
+    pub seed: Option<u64>,
+    /// How many of them.
+    pub limit: Option<u64>,
+}
+
+/// The rows of a CSV file that is consumed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConsumedRows {
+    /// The file.
+    #[serde(with = "byte_string::path")]
+    pub path: PathBuf,
+    /// The row that names the columns.
+    pub header: String,
+    /// Every row as it stands in the file, in the order of the tasks.
+    pub rows: Vec<ByteString>,
+}
+
+impl FromStr for RunSpec {
+    type Err = serde_json::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        serde_json::from_str(text)
+    }
+}
+
+impl RunSpec {
+    /// For the store to keep.
+    pub fn to_json(&self) -> String {
+        // Nothing in it can fail to be written: its keys are text.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_read_as_it_was_written() {
+        let spec = RunSpec {
+            pool: PoolSpec {
+                gpus: vec!["0+1".to_owned()],
+                ageing: Some(Ageing::Off),
+                place: Some(Placing::Spread),
+                leases: Some(false),
+                ..PoolSpec::default()
+            },
+            source: SourceSpec::Csv {
+                consume: Some(ConsumedRows {
+                    rows: vec![ByteString(vec![0xff])],
+                    ..ConsumedRows::default()
+                }),
+            },
+            batch: NonZeroU32::new(20),
+            ..RunSpec::default()
+        };
+        assert_eq!(spec.to_json().parse::<RunSpec>().unwrap(), spec);
+        assert_eq!("{}".parse::<RunSpec>().unwrap(), RunSpec::default());
+    }
+
+    #[test]
+    fn gpus_and_slots_are_two_answers_to_one_question() {
+        let gpus: PoolSpec = serde_json::from_str(r#"{"gpus": "0,1", "mps": true}"#).unwrap();
+        assert_eq!(gpus.gpus, ["0,1"]);
+        let slots = PoolSpec {
+            slots: Some(2),
+            ..PoolSpec::default()
+        };
+        let both = slots.over(&gpus);
+        assert!(both.gpus.is_empty() && both.slots == Some(2) && both.mps == Some(true));
+    }
+}
