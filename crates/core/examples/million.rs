@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use packhorse_core::{
-    Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Pool, PoolError, Probe, Settings, State,
-    Submission, step,
+    DeviceSpec, Effect, EndCause, NodeSpec, Now, Pool, PoolError, ProbePlan, SchedulerEvent,
+    SchedulerSettings, SchedulerState, Submission, step,
 };
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId, Outcome, Priority, Request,
@@ -104,21 +104,21 @@ fn submission(scene: Scene, number: u32) -> Submission {
         retries: 1,
         time_limit: (scene == Scene::Shares).then_some(Duration::from_hours(1)),
         expected: (scene == Scene::Lasting).then_some(hours),
-        probe: Probe::None,
+        probe: ProbePlan::None,
         after: vec![],
     }
 }
 
 /// A scheduler, and the attempts it has started in their order.
 struct Work {
-    state: State,
+    state: SchedulerState,
     effects: Vec<Effect>,
     running: VecDeque<(TaskId, u32)>,
     now: Duration,
 }
 
 impl Work {
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: SchedulerEvent) {
         self.now += Duration::from_millis(10);
         step(&mut self.state, event, Now(self.now), &mut self.effects);
         for effect in self.effects.drain(..) {
@@ -133,11 +133,11 @@ impl Work {
         let Some((task, attempt)) = self.running.pop_front() else {
             return false;
         };
-        self.step(Event::Ended {
+        self.step(SchedulerEvent::Ended {
             task,
             attempt,
             outcome: Outcome::Succeeded,
-            cause: Cause::Own,
+            cause: EndCause::Own,
         });
         true
     }
@@ -172,7 +172,7 @@ fn main() -> Result<(), PoolError> {
     };
     let empty = IN_USE.load(Relaxed);
     let mut work = Work {
-        state: State::new(&pool(nodes), Settings::default())?,
+        state: SchedulerState::new(&pool(nodes), SchedulerSettings::default())?,
         effects: Vec::new(),
         running: VecDeque::new(),
         now: Duration::ZERO,
@@ -180,7 +180,7 @@ fn main() -> Result<(), PoolError> {
 
     let start = Instant::now();
     for number in 1..=tasks {
-        work.step(Event::Submit(submission(scene, number)));
+        work.step(SchedulerEvent::Submit(submission(scene, number)));
     }
     let submit = start.elapsed() / tasks.max(1);
     let waiting = work.state.counts().waiting.max(1);

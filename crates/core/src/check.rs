@@ -4,15 +4,15 @@
 use packhorse_model::{Bytes, MemoryRequest, Milli};
 use rustc_hash::FxHashSet;
 
-use crate::Probe;
-use crate::device::{Load, is_whole};
+use crate::ProbePlan;
+use crate::device::{TenantLoad, is_whole};
 use crate::ledger::Amounts;
 use crate::reach;
-use crate::state::State;
-use crate::tasks::Status;
+use crate::state::SchedulerState;
+use crate::tasks::TaskStatus;
 use crate::time::Moment;
 
-impl State {
+impl SchedulerState {
     /// Panics, saying what is wrong, if any invariant does not hold. For tests:
     /// it looks at everything there is.
     pub fn check(&self) {
@@ -36,19 +36,19 @@ impl State {
                 "{id} is another task's record"
             );
             assert!(
-                self.past.get(id).is_none(),
+                self.finished.get(id).is_none(),
                 "{id} has finished and is still there"
             );
             match record.status {
-                Status::Waiting => {
-                    assert_ne!(record.probe, Probe::Awaited, "{id} is not measured");
+                TaskStatus::Waiting => {
+                    assert_ne!(record.probe, ProbePlan::Awaited, "{id} is not measured");
                     waiting += 1;
                 }
-                Status::Blocked => assert!(
-                    self.deps.is_blocked(handle) || record.probe == Probe::Awaited,
+                TaskStatus::Blocked => assert!(
+                    self.deps.is_blocked(handle) || record.probe == ProbePlan::Awaited,
                     "{id} waits for nobody"
                 ),
-                Status::Running(place) => {
+                TaskStatus::Running(place) => {
                     assert!(running.insert(place), "{id} runs in another's place");
                     let held = &self.running[place as usize];
                     assert_eq!(held.task, handle, "{id} is not what runs in its place");
@@ -61,7 +61,7 @@ impl State {
                     if !probe {
                         assert_eq!(held.class, record.class, "{id} has another class");
                     }
-                    let held = &held.held;
+                    let held = &held.allocation;
                     let devices = request.gpus.devices() as usize;
                     assert_eq!(held.devices.len(), devices, "{id} has other devices");
                     assert_eq!(
@@ -87,12 +87,12 @@ impl State {
         );
         for (class, order, handle) in self.queue.iter() {
             let record = self.tasks.get(handle);
-            let wanted = (class, order, Status::Waiting);
+            let wanted = (class, order, TaskStatus::Waiting);
             let found = (record.class, record.order, record.status);
             assert_eq!(found, wanted, "{} is in the wrong line", record.id);
         }
         let unfinished = self.tasks.len() as u64;
-        let known = unfinished + self.past.len();
+        let known = unfinished + self.finished.len();
         assert_eq!(known, self.submitted, "a task was lost, or finished twice");
     }
 
@@ -105,11 +105,11 @@ impl State {
             let here = || {
                 self.running
                     .iter()
-                    .filter(|running| running.held.node == index)
+                    .filter(|running| running.allocation.node == index)
             };
             assert_eq!(node.guests.len(), here().count(), "attempts of {node:?}");
             let mut taken = FxHashSet::default();
-            for core in here().flat_map(|running| &running.held.cores) {
+            for core in here().flat_map(|running| &running.allocation.cores) {
                 assert!(
                     taken.insert(*core),
                     "core {core} of {node:?} is given twice"
@@ -124,7 +124,9 @@ impl State {
                 );
             }
             let sum = |amount: fn(&Amounts) -> u64| -> u64 {
-                here().map(|running| amount(&running.held.amounts)).sum()
+                here()
+                    .map(|running| amount(&running.allocation.amounts))
+                    .sum()
             };
             let used = Amounts {
                 cores: sum(|amounts| amounts.cores),
@@ -144,7 +146,7 @@ impl State {
         for (index, device) in self.ledger.devices.iter().enumerate() {
             let here = || {
                 let running = self.running.iter();
-                running.filter(move |running| running.held.devices.contains(&index))
+                running.filter(move |running| running.allocation.devices.contains(&index))
             };
             assert_eq!(
                 device.tenants.len(),
@@ -153,7 +155,7 @@ impl State {
             );
             for running in here() {
                 assert_eq!(
-                    running.held.node, device.node,
+                    running.allocation.node, device.node,
                     "{device:?} is given across nodes"
                 );
                 let tenant = device
@@ -180,7 +182,7 @@ impl State {
                     "size of {device:?}"
                 );
             }
-            let load = Load::of(&device.tenants);
+            let load = TenantLoad::of(&device.tenants);
             assert_eq!(device.load, load, "load of {device:?}");
             assert!(load.share <= Milli::ONE, "{device:?} is over its share");
             assert!(
@@ -202,7 +204,7 @@ impl State {
             for on in self.deps.waits_for(handle) {
                 edges += 1;
                 let id = record.id;
-                assert_eq!(record.status, Status::Blocked, "{id} did not wait");
+                assert_eq!(record.status, TaskStatus::Blocked, "{id} did not wait");
                 let on = self.tasks.get(on).id;
                 assert!(
                     self.tasks.find(on).is_some(),

@@ -14,7 +14,7 @@ pub(crate) struct Deps {
     edges: Vec<Edge>,
     vacant: Vec<u32>,
     /// By the task's handle; shorter than the handles go if the rest has none.
-    ends: Vec<[Ends; 2]>,
+    ends: Vec<[ListEnds; 2]>,
 }
 
 /// Which of a task's two lists.
@@ -38,7 +38,7 @@ struct Link {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ends {
+struct ListEnds {
     first: u32,
     last: u32,
 }
@@ -117,10 +117,10 @@ impl Deps {
         (first != NIL).then_some(first)
     }
 
-    fn ends(&mut self, task: Handle, list: List) -> &mut Ends {
+    fn ends(&mut self, task: Handle, list: List) -> &mut ListEnds {
         let place = task.0 as usize;
         if self.ends.len() <= place {
-            let empty = Ends {
+            let empty = ListEnds {
                 first: NIL,
                 last: NIL,
             };

@@ -5,8 +5,8 @@ use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Request
 use crate::cores::CoreSet;
 use crate::queue::Demand;
 use crate::tasks::Handle;
-use crate::time::{Ends, Moment};
-use crate::{DeviceSpec, Outside, Settings};
+use crate::time::{EndTimes, Moment};
+use crate::{DeviceSpec, Outside, SchedulerSettings};
 
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceLedger {
@@ -21,7 +21,7 @@ pub(crate) struct DeviceLedger {
     /// Our attempts on it, in no order that means anything.
     pub(crate) tenants: Vec<Tenant>,
     /// What those hold together.
-    pub(crate) load: Load,
+    pub(crate) load: TenantLoad,
 }
 
 /// An attempt on a device.
@@ -34,12 +34,12 @@ pub(crate) struct Tenant {
     pub(crate) observed: Bytes,
     /// Whether it has the device to itself.
     pub(crate) whole: bool,
-    pub(crate) ends: Ends,
+    pub(crate) ends: EndTimes,
 }
 
 /// What attempts hold of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Load {
+pub(crate) struct TenantLoad {
     pub(crate) share: Milli,
     pub(crate) memory: Bytes,
     pub(crate) attempts: u32,
@@ -58,7 +58,7 @@ impl Tenant {
     }
 }
 
-impl Load {
+impl TenantLoad {
     pub(crate) fn add(&mut self, tenant: &Tenant) {
         self.share.0 += tenant.share.0;
         // A driver may show anything.
@@ -86,7 +86,7 @@ impl DeviceLedger {
             drained: false,
             outside: Outside::default(),
             tenants: Vec::new(),
-            load: Load::default(),
+            load: TenantLoad::default(),
         }
     }
 
@@ -97,7 +97,7 @@ impl DeviceLedger {
 
     pub(crate) fn leave(&mut self, task: Handle) {
         self.tenants.retain(|tenant| tenant.task != task);
-        self.load = Load::of(&self.tenants);
+        self.load = TenantLoad::of(&self.tenants);
     }
 
     /// Takes note of what `task` holds. Whether that changes anything.
@@ -107,7 +107,7 @@ impl DeviceLedger {
         };
         tenant.observed = memory;
         let before = self.load;
-        self.load = Load::of(&self.tenants);
+        self.load = TenantLoad::of(&self.tenants);
         self.load != before
     }
 
@@ -129,7 +129,7 @@ impl DeviceLedger {
     /// How full it is in thousandths: by its share or its memory, whichever is
     /// fuller.
     pub(crate) fn fullness(&self) -> u64 {
-        // Past this a device is more than full, whatever there is of it.
+        // FinishedTasks this a device is more than full, whatever there is of it.
         let taken = self.taken().0.min(u64::MAX / 1000) * 1000;
         let memory = taken.checked_div(self.capacity.0).unwrap_or(0);
         memory.max(self.used().0.into())
@@ -142,7 +142,7 @@ impl DeviceLedger {
 
     /// How much memory one more attempt could be promised there now; nothing if
     /// it could not be there at all.
-    pub(crate) fn headroom(&self, settings: Settings, request: &Request) -> Option<Bytes> {
+    pub(crate) fn headroom(&self, settings: SchedulerSettings, request: &Request) -> Option<Bytes> {
         if self.drained {
             return None;
         }
@@ -150,16 +150,16 @@ impl DeviceLedger {
     }
 
     /// The same if none of our attempts were there.
-    pub(crate) fn reach(&self, settings: Settings, request: &Request) -> Option<Bytes> {
+    pub(crate) fn reach(&self, settings: SchedulerSettings, request: &Request) -> Option<Bytes> {
         if self.drained {
             return None;
         }
-        self.room(Load::default(), self.outside, settings, request)
+        self.room(TenantLoad::default(), self.outside, settings, request)
     }
 
     /// The same if nobody's processes were there, and drained or not.
-    pub(crate) fn size(&self, settings: Settings, request: &Request) -> Option<Bytes> {
-        self.room(Load::default(), Outside::default(), settings, request)
+    pub(crate) fn size(&self, settings: SchedulerSettings, request: &Request) -> Option<Bytes> {
+        self.room(TenantLoad::default(), Outside::default(), settings, request)
     }
 
     /// Whether strangers hold more of it than a desktop's few windows do.
@@ -174,9 +174,9 @@ impl DeviceLedger {
     /// The same beside this `load` of ours and this of `outside`.
     pub(crate) fn room(
         &self,
-        load: Load,
+        load: TenantLoad,
         outside: Outside,
-        settings: Settings,
+        settings: SchedulerSettings,
         request: &Request,
     ) -> Option<Bytes> {
         let suits = request.models.contains(self.model) && self.capacity >= request.device_memory;
@@ -206,7 +206,12 @@ impl DeviceLedger {
 
     /// When there will be room for `demand`, if our attempts end when they
     /// should.
-    pub(crate) fn ready(&self, settings: Settings, demand: &Demand, now: Moment) -> Moment {
+    pub(crate) fn ready(
+        &self,
+        settings: SchedulerSettings,
+        demand: &Demand,
+        now: Moment,
+    ) -> Moment {
         let fits = |load| {
             self.room(load, self.outside, settings, &demand.request)
                 .is_some_and(|room| room >= demand.memory())
@@ -221,7 +226,7 @@ impl DeviceLedger {
             };
             when = next;
             rest = None;
-            load = Load::default();
+            load = TenantLoad::default();
             for tenant in &self.tenants {
                 let end = tenant.ends.at(now);
                 if end > when {

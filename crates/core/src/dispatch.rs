@@ -12,13 +12,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::ledger::count;
-use crate::order::Order;
 use crate::place::Spot;
+use crate::queue_key::QueueKey;
 use crate::reserve::Reservation;
-use crate::state::{Running, State};
-use crate::tasks::{Handle, Status};
-use crate::time::{Ends, Moment};
-use crate::{Effect, Probe, reach};
+use crate::state::{RunningAttempt, SchedulerState};
+use crate::tasks::{Handle, TaskStatus};
+use crate::time::{EndTimes, Moment};
+use crate::{Effect, ProbePlan, reach};
 
 /// What has changed since the last time that things were handed out.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +33,7 @@ pub(crate) struct Stale {
 
 /// Who may be able to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Candidate {
+enum StartCandidate {
     /// One that came into line. It goes before the same task as somebody who
     /// fits on a node, since it may fit on others as well.
     Fresh,
@@ -67,7 +67,7 @@ impl Stale {
 }
 
 /// Starts what fits, in order.
-pub(crate) fn dispatch(state: &mut State, effects: &mut Vec<Effect>) {
+pub(crate) fn dispatch(state: &mut SchedulerState, effects: &mut Vec<Effect>) {
     reach::refresh(state);
     drop_stale_reservation(state);
     if state.held || !state.ledger.has_slot() {
@@ -84,7 +84,7 @@ pub(crate) fn dispatch(state: &mut State, effects: &mut Vec<Effect>) {
 }
 
 /// Not all could be asked whether they can start. So anybody might, later.
-fn defer(state: &mut State) {
+fn defer(state: &mut SchedulerState) {
     if !state.stale.tasks.is_empty() {
         settle(state);
         state.stale.all = true;
@@ -92,13 +92,13 @@ fn defer(state: &mut State) {
     }
 }
 
-fn settle(state: &mut State) {
+fn settle(state: &mut SchedulerState) {
     for task in state.stale.tasks.drain(..) {
         state.tasks.get_mut(task).fresh = false;
     }
 }
 
-fn drop_stale_reservation(state: &mut State) {
+fn drop_stale_reservation(state: &mut SchedulerState) {
     let Some(kept) = &state.reservation else {
         return;
     };
@@ -115,14 +115,14 @@ fn drop_stale_reservation(state: &mut State) {
 }
 
 /// What was kept is open to all again.
-fn drop_reservation(state: &mut State) {
+fn drop_reservation(state: &mut SchedulerState) {
     if let Some(kept) = state.reservation.take() {
         state.stale.touch(kept.spot.node);
     }
 }
 
 /// Something has changed on the node of what is kept.
-fn refresh_reservation(state: &mut State) {
+fn refresh_reservation(state: &mut SchedulerState) {
     if let Some(kept) = &mut state.reservation {
         let demand = state.queue.demand(kept.class);
         let now = Moment::new(state.now);
@@ -132,7 +132,7 @@ fn refresh_reservation(state: &mut State) {
 
 /// Starts those at the head of the line, and keeps a place for the first that
 /// has to wait. Whether there is still a slot.
-fn first_ones(state: &mut State, effects: &mut Vec<Effect>) -> bool {
+fn first_ones(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
     while let Some(task) = reach::first(state) {
         if !state.ledger.has_slot() {
             return false;
@@ -158,7 +158,7 @@ fn first_ones(state: &mut State, effects: &mut Vec<Effect>) -> bool {
 }
 
 /// A place for `task` among those that it may not have been refused before.
-fn find(state: &State, task: Handle, kept: Option<&Reservation>) -> Option<Spot> {
+fn find(state: &SchedulerState, task: Handle, kept: Option<&Reservation>) -> Option<Spot> {
     let record = state.tasks.get(task);
     let demand = state.queue.demand(record.class);
     let view = state.view(kept);
@@ -172,7 +172,7 @@ fn find(state: &State, task: Handle, kept: Option<&Reservation>) -> Option<Spot>
 
 /// Starts those behind the holder of the reservation who do not delay it.
 /// Whether all were asked; if not, there is no slot left.
-fn fill(state: &mut State, effects: &mut Vec<Effect>) -> bool {
+fn fill(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
     if let Some(kept) = &state.reservation
         && state.stale.touches(kept.spot.node)
     {
@@ -181,8 +181,8 @@ fn fill(state: &mut State, effects: &mut Vec<Effect>) -> bool {
     let mut line = BinaryHeap::new();
     for &task in &state.stale.tasks {
         let record = state.tasks.get(task);
-        if record.status == Status::Waiting {
-            line.push(Reverse((record.order, Candidate::Fresh, task)));
+        if record.status == TaskStatus::Waiting {
+            line.push(Reverse((record.order, StartCandidate::Fresh, task)));
         }
     }
     let nodes = state.stale.nodes(state.ledger.nodes.len());
@@ -194,13 +194,13 @@ fn fill(state: &mut State, effects: &mut Vec<Effect>) -> bool {
         match candidate {
             // If another of its class is in front of it and still waits, there
             // is no room for that one, and so none for this.
-            Candidate::Fresh => {
+            StartCandidate::Fresh => {
                 let head = state.queue.head(state.tasks.get(task).class);
                 if head.is_none_or(|(_, head)| head != task) {
                     continue;
                 }
             }
-            Candidate::OnNode { node, started } => {
+            StartCandidate::OnNode { node, started } => {
                 if started != state.started {
                     line.extend(on_node(state, node));
                     continue;
@@ -217,7 +217,7 @@ fn fill(state: &mut State, effects: &mut Vec<Effect>) -> bool {
         {
             refresh_reservation(state);
         }
-        if let Candidate::OnNode { node, .. } = candidate {
+        if let StartCandidate::OnNode { node, .. } = candidate {
             line.extend(on_node(state, node));
         }
     }
@@ -225,15 +225,18 @@ fn fill(state: &mut State, effects: &mut Vec<Effect>) -> bool {
 }
 
 /// Who goes first of those who fit on `node`, and his place in line.
-fn on_node(state: &State, node: usize) -> Option<Reverse<(Order, Candidate, Handle)>> {
+fn on_node(
+    state: &SchedulerState,
+    node: usize,
+) -> Option<Reverse<(QueueKey, StartCandidate, Handle)>> {
     let (order, task) = first_on(state, node)?;
     let started = state.started;
-    let candidate = Candidate::OnNode { node, started };
+    let candidate = StartCandidate::OnNode { node, started };
     Some(Reverse((order, candidate, task)))
 }
 
 /// Who goes first of those who fit on `node`.
-fn first_on(state: &State, node: usize) -> Option<(Order, Handle)> {
+fn first_on(state: &SchedulerState, node: usize) -> Option<(QueueKey, Handle)> {
     let view = state.view(state.reservation.as_ref());
     let heads = state.queue.shapes().filter_map(|shape| {
         let room = view.headroom(node, &shape.demand)?;
@@ -243,33 +246,33 @@ fn first_on(state: &State, node: usize) -> Option<(Order, Handle)> {
     state.queue.head(class)
 }
 
-fn start(state: &mut State, task: Handle, spot: Spot, effects: &mut Vec<Effect>) {
+fn start(state: &mut SchedulerState, task: Handle, spot: Spot, effects: &mut Vec<Effect>) {
     let record = state.tasks.get_mut(task);
     state.queue.remove(record.class, record.order);
-    let ends = Ends::new(Moment::new(state.now), record.limit, record.expected);
+    let ends = EndTimes::new(Moment::new(state.now), record.limit, record.expected);
     let request = &state.queue.demand(record.class).request;
     let held = state.ledger.take(spot, request, task, ends);
-    let attempt = if record.probe == Probe::First {
+    let attempt = if record.probe == ProbePlan::First {
         0
     } else {
         record.attempts += 1;
         record.attempts
     };
-    record.probe = Probe::None;
-    record.status = Status::Running(count(state.running.len()));
+    record.probe = ProbePlan::None;
+    record.status = TaskStatus::Running(count(state.running.len()));
     effects.push(Effect::Start {
         task: record.id,
         attempt,
         placement: state.ledger.placement(&held, task),
         time_limit: record.limit.get(),
     });
-    state.running.push(Running {
+    state.running.push(RunningAttempt {
         task,
         class: record.class,
         attempt,
         since: state.now,
         number: state.started,
-        held,
+        allocation: held,
         stopping: false,
     });
     state.started += 1;

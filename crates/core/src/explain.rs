@@ -5,15 +5,15 @@ use std::time::Duration;
 use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId, TaskId};
 
 use crate::device::Tenant;
+use crate::finished::Ending;
 use crate::ledger::Amounts;
-use crate::past::Ending;
 use crate::place::Spot;
 use crate::queue::Demand;
 use crate::reserve;
-use crate::state::{Running, State};
-use crate::tasks::{Handle, Record, Status};
+use crate::state::{RunningAttempt, SchedulerState};
+use crate::tasks::{Handle, TaskRecord, TaskStatus};
 use crate::time::Moment;
-use crate::{Now, Outside, Probe, RunningTask};
+use crate::{Now, Outside, ProbePlan, RunningTask};
 
 /// What can be said about a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +32,10 @@ pub enum Explanation {
         task: TaskId,
         /// What it comes after and has not finished; nobody, if it waits for a
         /// measurement alone.
-        on: Vec<Pending>,
+        on: Vec<PendingDependency>,
     },
     /// It is in line.
-    Waiting(Waiting),
+    Waiting(WaitingTask),
     /// It is over.
     Finished {
         /// The task.
@@ -47,7 +47,7 @@ pub enum Explanation {
 
 /// A dependency that has not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingDependency {
     /// The task that has to succeed first.
     pub task: TaskId,
     /// For how long it has been running, if it runs.
@@ -56,7 +56,7 @@ pub struct Pending {
 
 /// A task in line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitingTask {
     /// The task.
     pub task: TaskId,
     /// The attempt it waits for, from 1; 0 is a probe.
@@ -66,14 +66,14 @@ pub struct Waiting {
     /// Who is first in line. It may be this task.
     pub first: TaskId,
     /// What keeps it from starting.
-    pub reason: Reason,
+    pub reason: WaitReason,
     /// What is kept for the first in line, if anything is.
     pub reserved: Option<Reserved>,
 }
 
 /// What keeps a task in line from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum WaitReason {
     /// Nothing is handed out at the moment.
     Held,
     /// As many attempts run as there are slots.
@@ -84,7 +84,7 @@ pub enum Reason {
         longest: Option<Holder>,
     },
     /// Something it needs is not free.
-    Missing(Missing),
+    Missing(MissingResources),
     /// It could start only if these devices took something new again.
     Drained(Vec<DeviceId>),
     /// What it needs is free, but kept for the first in line.
@@ -93,7 +93,7 @@ pub enum Reason {
 
 /// What a task lacks, at the place where it will probably start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingResources {
     /// How much GPU it needs.
     pub gpus: GpuRequest,
     /// How much memory of each.
@@ -174,31 +174,31 @@ pub struct Reserved {
 ///
 /// It counts those in front, so it may look at every waiting task: it is for a
 /// person who asks, not for every event.
-pub fn explain(state: &State, task: TaskId, now: Now) -> Option<Explanation> {
+pub fn explain(state: &SchedulerState, task: TaskId, now: Now) -> Option<Explanation> {
     let Some(handle) = state.tasks.find(task) else {
-        let ending = state.past.get(task)?;
+        let ending = state.finished.get(task)?;
         return Some(Explanation::Finished { task, ending });
     };
     let record = state.tasks.get(handle);
     Some(match record.status {
-        Status::Running(place) => {
+        TaskStatus::Running(place) => {
             let running = state.running_task(&state.running[place as usize]);
             let lasting = now.since(running.since);
             Explanation::Running { running, lasting }
         }
-        Status::Blocked => {
+        TaskStatus::Blocked => {
             let on = state.deps.waits_for(handle);
             Explanation::Blocked {
                 task,
                 on: on.map(|on| pending(state, on, now)).collect(),
             }
         }
-        Status::Waiting => {
+        TaskStatus::Waiting => {
             let first = state.queue.first().unwrap_or(handle);
             let reservation = state.reservation.as_ref();
-            Explanation::Waiting(Waiting {
+            Explanation::Waiting(WaitingTask {
                 task,
-                attempt: if record.probe == Probe::First {
+                attempt: if record.probe == ProbePlan::First {
                     0
                 } else {
                     record.attempts.saturating_add(1)
@@ -220,20 +220,20 @@ pub fn explain(state: &State, task: TaskId, now: Now) -> Option<Explanation> {
     })
 }
 
-fn device_ids(state: &State, devices: &[usize]) -> Vec<DeviceId> {
+fn device_ids(state: &SchedulerState, devices: &[usize]) -> Vec<DeviceId> {
     devices
         .iter()
         .map(|&device| state.ledger.devices[device].id)
         .collect()
 }
 
-fn pending(state: &State, on: Handle, now: Now) -> Pending {
+fn pending(state: &SchedulerState, on: Handle, now: Now) -> PendingDependency {
     let record = state.tasks.get(on);
     let running = match record.status {
-        Status::Running(place) => Some(now.since(state.running[place as usize].since)),
-        Status::Blocked | Status::Waiting => None,
+        TaskStatus::Running(place) => Some(now.since(state.running[place as usize].since)),
+        TaskStatus::Blocked | TaskStatus::Waiting => None,
     };
-    Pending {
+    PendingDependency {
         task: record.id,
         running,
     }
@@ -248,9 +248,9 @@ fn small(amount: u64) -> u32 {
     u32::try_from(amount).unwrap_or(u32::MAX)
 }
 
-fn reason(state: &State, task: Handle, record: &Record, now: Now) -> Reason {
+fn reason(state: &SchedulerState, task: Handle, record: &TaskRecord, now: Now) -> WaitReason {
     if state.held {
-        return Reason::Held;
+        return WaitReason::Held;
     }
     if let Some(slots) = state.ledger.slots
         && !state.ledger.has_slot()
@@ -258,12 +258,12 @@ fn reason(state: &State, task: Handle, record: &Record, now: Now) -> Reason {
         let longest = state.running.iter().min_by_key(|running| running.number);
         let nothing = Amounts::default();
         let longest = longest.map(|running| holder(state, running, &[], nothing, now));
-        return Reason::Slots { slots, longest };
+        return WaitReason::Slots { slots, longest };
     }
     let demand = state.queue.demand(record.class);
     let nodes = 0..state.ledger.nodes.len();
     if state.view(None).best(demand, nodes).is_some() {
-        return Reason::Reserved;
+        return WaitReason::Reserved;
     }
     let own = state.reservation.as_ref();
     let own = own.filter(|kept| kept.holder == task);
@@ -272,13 +272,13 @@ fn reason(state: &State, task: Handle, record: &Record, now: Now) -> Reason {
         .or_else(|| reserve::soonest(&state.ledger, state.settings, demand, Moment::new(now)))
         .or_else(|| strangers_place(state, demand));
     match spot {
-        Some(spot) => Reason::Missing(missing(state, demand, &spot, now)),
-        None => Reason::Drained(drained(state, demand)),
+        Some(spot) => WaitReason::Missing(missing(state, demand, &spot, now)),
+        None => WaitReason::Drained(drained(state, demand)),
     }
 }
 
 /// Where it could start if only strangers went: where they hold least.
-fn strangers_place(state: &State, demand: &Demand) -> Option<Spot> {
+fn strangers_place(state: &SchedulerState, demand: &Demand) -> Option<Spot> {
     let ledger = &state.ledger;
     let wanted = demand.request.gpus.devices() as usize;
     let spots = (0..ledger.nodes.len()).filter_map(|node| {
@@ -309,7 +309,7 @@ fn strangers_place(state: &State, demand: &Demand) -> Option<Spot> {
 }
 
 /// The drained devices that would do.
-fn drained(state: &State, demand: &Demand) -> Vec<DeviceId> {
+fn drained(state: &SchedulerState, demand: &Demand) -> Vec<DeviceId> {
     let devices = state.ledger.devices.iter();
     let suitable = devices.filter(|device| {
         let size = device.size(state.settings, &demand.request);
@@ -318,7 +318,7 @@ fn drained(state: &State, demand: &Demand) -> Vec<DeviceId> {
     suitable.map(|device| device.id).collect()
 }
 
-fn missing(state: &State, demand: &Demand, spot: &Spot, now: Now) -> Missing {
+fn missing(state: &SchedulerState, demand: &Demand, spot: &Spot, now: Now) -> MissingResources {
     let request = &demand.request;
     let node = &state.ledger.nodes[spot.node];
     let room = |device: usize| state.ledger.devices[device].headroom(state.settings, request);
@@ -332,10 +332,10 @@ fn missing(state: &State, demand: &Demand, spot: &Spot, now: Now) -> Missing {
     let rooms: Option<Vec<Bytes>> = full.iter().map(|&device| room(device)).collect();
     let needs = node.needs(request);
     let lacking = needs.beyond(node.free);
-    let mut running: Vec<&Running> = state.running.iter().collect();
+    let mut running: Vec<&RunningAttempt> = state.running.iter().collect();
     running.sort_unstable_by_key(|running| running.number);
     let holders = running.into_iter().filter_map(|running| {
-        let held = &running.held;
+        let held = &running.allocation;
         let on: Vec<usize> = held
             .devices
             .iter()
@@ -352,7 +352,7 @@ fn missing(state: &State, demand: &Demand, spot: &Spot, now: Now) -> Missing {
     });
     let outside = full.iter().map(|&device| &state.ledger.devices[device]);
     let outside = outside.filter(|device| device.outside != Outside::default());
-    Missing {
+    MissingResources {
         gpus: request.gpus,
         memory: request.memory,
         node: node.id,
@@ -375,7 +375,13 @@ fn missing(state: &State, demand: &Demand, spot: &Spot, now: Now) -> Missing {
     }
 }
 
-fn holder(state: &State, running: &Running, on: &[usize], taken: Amounts, now: Now) -> Holder {
+fn holder(
+    state: &SchedulerState,
+    running: &RunningAttempt,
+    on: &[usize],
+    taken: Amounts,
+    now: Now,
+) -> Holder {
     let tenants = on.iter().flat_map(|&device| {
         let tenants = state.ledger.devices[device].tenants.iter();
         tenants.filter(|tenant| tenant.task == running.task)

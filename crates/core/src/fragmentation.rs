@@ -4,7 +4,7 @@
 //! nothing to whoever needs a whole one, and a whole one is worth nothing on a
 //! machine whose cores are all busy. So each place is judged by how much of the
 //! free room around it becomes useless for tasks like those seen so far, the
-//! [`Mix`]; that is called fragmentation. Everything here is in thousandths of
+//! [`RequestMix`]; that is called fragmentation. Everything here is in thousandths of
 //! a device, and in whole numbers.
 //!
 //! - The room of a device is what is neither given out nor held by others, by
@@ -30,8 +30,8 @@ use std::hash::{Hash, Hasher};
 use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
 use rustc_hash::FxHasher;
 
-use crate::Settings;
-use crate::device::{DeviceLedger, Load, is_whole};
+use crate::SchedulerSettings;
+use crate::device::{DeviceLedger, TenantLoad, is_whole};
 use crate::ledger::{Amounts, Ledger, NodeLedger};
 
 /// So many kinds of tasks are told apart. Of more, the most frequent remain.
@@ -50,8 +50,8 @@ const ALL: u64 = Milli::ONE.0 as u64;
 /// that come again and again are never pushed out for long, and of many that are
 /// equally rare some are there, which will do as well.
 #[derive(Clone, Debug)]
-pub(crate) struct Mix {
-    kinds: Vec<Kind>,
+pub(crate) struct RequestMix {
+    kinds: Vec<RequestKind>,
     seen: u64,
     /// The most cores of a node.
     cores: u64,
@@ -62,12 +62,12 @@ pub(crate) struct Mix {
 }
 
 #[derive(Clone, Debug)]
-struct Kind {
+struct RequestKind {
     request: Request,
     seen: u64,
 }
 
-impl Mix {
+impl RequestMix {
     pub(crate) fn new(ledger: &Ledger) -> Self {
         let counted = |size: u64| if size == u64::MAX { 0 } else { size };
         let largest = |of: fn(&NodeLedger) -> u64| {
@@ -103,7 +103,7 @@ impl Mix {
             self.kinds[place].seen += 1;
         } else {
             let request = request.clone();
-            self.kinds.push(Kind { request, seen: 1 });
+            self.kinds.push(RequestKind { request, seen: 1 });
         }
     }
 
@@ -121,13 +121,13 @@ impl Mix {
 }
 
 /// How much of a device is left beside this `load` of ours.
-fn room(device: &DeviceLedger, load: Load) -> u64 {
+fn room(device: &DeviceLedger, load: TenantLoad) -> u64 {
     if load.whole || device.outside.whole {
         return 0;
     }
     let share = u64::from(load.share.0) + u64::from(device.outside.share.0);
     let taken = load.memory.0.saturating_add(device.outside.memory.0);
-    // Past this a device is more than full, whatever there is of it.
+    // FinishedTasks this a device is more than full, whatever there is of it.
     let memory = taken.min(u64::MAX / ALL) * ALL;
     let memory = memory.checked_div(device.capacity.0).unwrap_or(0);
     ALL.saturating_sub(share.max(memory))
@@ -156,12 +156,12 @@ fn size(device: &DeviceLedger, request: &Request) -> u64 {
 }
 
 /// What it would be with one more attempt for `request`.
-fn joined(device: &DeviceLedger, request: &Request) -> Load {
+fn joined(device: &DeviceLedger, request: &Request) -> TenantLoad {
     let promised = match request.memory {
         MemoryRequest::Whole => device.capacity,
         _ => memory(request),
     };
-    Load {
+    TenantLoad {
         share: Milli(device.load.share.0 + request.gpus.share().0),
         memory: Bytes(device.load.memory.0.saturating_add(promised.0)),
         attempts: device.load.attempts + 1,
@@ -199,39 +199,39 @@ pub(crate) struct Outlook<'a> {
     /// Its place in the pool's order.
     pub(crate) node: usize,
     own: &'a NodeLedger,
-    mix: &'a Mix,
+    mix: &'a RequestMix,
     ledger: &'a Ledger,
-    settings: Settings,
+    settings: SchedulerSettings,
     /// Its devices, those that are alike together.
-    sorts: Vec<Sort<'a>>,
+    sorts: Vec<DeviceGroup<'a>>,
     /// The room of all its devices.
     room: u64,
     /// In the order of the kinds.
-    uses: Vec<Use>,
+    uses: Vec<KindUse>,
 }
 
 /// Devices that are alike.
-struct Sort<'a> {
-    state: Standing<'a>,
+struct DeviceGroup<'a> {
+    state: LoadedDevice<'a>,
     count: u64,
 }
 
 /// A device with a load of ours, which may not be the one that it has.
-struct Standing<'a> {
+struct LoadedDevice<'a> {
     device: &'a DeviceLedger,
-    load: Load,
+    load: TenantLoad,
     room: u64,
 }
 
-impl<'a> Standing<'a> {
-    fn new(device: &'a DeviceLedger, load: Load) -> Self {
+impl<'a> LoadedDevice<'a> {
+    fn new(device: &'a DeviceLedger, load: TenantLoad) -> Self {
         let room = room(device, load);
         Self { device, load, room }
     }
 
     /// How much tasks of one kind could fill of it; nothing if not even one
     /// fits.
-    fn fill(&self, settings: Settings, kind: &Kind) -> Option<u64> {
+    fn fill(&self, settings: SchedulerSettings, kind: &RequestKind) -> Option<u64> {
         let (device, load, request) = (self.device, self.load, &kind.request);
         let fits = device.room(load, device.outside, settings, request)? >= memory(request);
         if device.drained || !fits {
@@ -250,7 +250,7 @@ impl<'a> Standing<'a> {
 
 /// What tasks of one kind could use of a node's devices.
 #[derive(Clone, Copy, Default)]
-struct Use {
+struct KindUse {
     /// How many devices one of them fits on.
     devices: u64,
     /// What they could fill of those.
@@ -263,9 +263,9 @@ struct Use {
     value: u64,
 }
 
-impl Use {
+impl KindUse {
     /// `one` and `many` together.
-    fn value(self, kind: &Kind, free: Amounts) -> u64 {
+    fn value(self, kind: &RequestKind, free: Amounts) -> u64 {
         let wanted = u64::from(kind.request.gpus.devices());
         if wanted == 0 || self.devices < wanted || !self.needs.is_within(free) {
             return 0;
@@ -288,15 +288,20 @@ impl Use {
 }
 
 impl<'a> Outlook<'a> {
-    pub(crate) fn new(mix: &'a Mix, ledger: &'a Ledger, settings: Settings, node: usize) -> Self {
-        let mut sorts: Vec<Sort> = Vec::new();
+    pub(crate) fn new(
+        mix: &'a RequestMix,
+        ledger: &'a Ledger,
+        settings: SchedulerSettings,
+        node: usize,
+    ) -> Self {
+        let mut sorts: Vec<DeviceGroup> = Vec::new();
         for (_, device) in ledger.devices_of(node) {
-            let alike = |sort: &&mut Sort| are_alike(sort.state.device, device);
+            let alike = |sort: &&mut DeviceGroup| are_alike(sort.state.device, device);
             if let Some(sort) = sorts.iter_mut().find(alike) {
                 sort.count += 1;
             } else {
-                let state = Standing::new(device, device.load);
-                sorts.push(Sort { state, count: 1 });
+                let state = LoadedDevice::new(device, device.load);
+                sorts.push(DeviceGroup { state, count: 1 });
             }
         }
         let room = sorts.iter().map(|sort| sort.count * sort.state.room).sum();
@@ -315,12 +320,12 @@ impl<'a> Outlook<'a> {
         outlook
     }
 
-    fn of(&self, kind: &Kind) -> Use {
+    fn of(&self, kind: &RequestKind) -> KindUse {
         let wanted = u64::from(kind.request.gpus.devices());
         let needs = self.own.needs(&kind.request);
-        let mut found = Use {
+        let mut found = KindUse {
             needs,
-            ..Use::default()
+            ..KindUse::default()
         };
         if wanted == 0 || !needs.is_within(self.own.free) {
             return found;
@@ -344,10 +349,10 @@ impl<'a> Outlook<'a> {
         let free = self.own.free.beyond(self.own.needs(request));
         let changes = devices.iter().map(|&device| {
             let device = &self.ledger.devices[device];
-            let after = Standing::new(device, joined(device, request));
-            (Standing::new(device, device.load), after)
+            let after = LoadedDevice::new(device, joined(device, request));
+            (LoadedDevice::new(device, device.load), after)
         });
-        let changes: Vec<(Standing, Standing)> = changes.collect();
+        let changes: Vec<(LoadedDevice, LoadedDevice)> = changes.collect();
         let taken = changes.iter();
         let taken = taken.map(|(before, after)| before.room.saturating_sub(after.room));
         let taken: u64 = taken.sum();
@@ -397,7 +402,7 @@ mod tests {
     use super::*;
     use crate::{NodeSpec, Pool};
 
-    fn mix() -> Mix {
+    fn mix() -> RequestMix {
         let node = NodeSpec {
             id: packhorse_model::NodeId(0),
             devices: vec![],
@@ -405,7 +410,7 @@ mod tests {
             cpu: None,
             ram: None,
         };
-        Mix::new(&Ledger::new(&Pool {
+        RequestMix::new(&Ledger::new(&Pool {
             nodes: vec![node],
             slots: None,
         }))

@@ -12,8 +12,8 @@ use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Outcome, Request};
 
 use crate::learn::round_up;
 use crate::refusal::impossible;
-use crate::state::{Running, State};
-use crate::{Again, Cause};
+use crate::state::{RunningAttempt, SchedulerState};
+use crate::{EndCause, RetryReason};
 
 /// More often than this, another one's doing is as good as its own.
 const MOST_COLLATERAL: u8 = 16;
@@ -23,13 +23,18 @@ pub(crate) enum Next {
     /// The task is over.
     Finish(Outcome),
     /// It goes back in line.
-    Again(Again),
+    Again(RetryReason),
     /// It goes back in line, and needs something else.
-    Otherwise(Again, Request),
+    Otherwise(RetryReason, Request),
 }
 
 /// What comes after `ended`.
-pub(crate) fn next(state: &State, ended: &Running, outcome: Outcome, cause: Cause) -> Next {
+pub(crate) fn next(
+    state: &SchedulerState,
+    ended: &RunningAttempt,
+    outcome: Outcome,
+    cause: EndCause,
+) -> Next {
     let record = state.tasks.get(ended.task);
     if ended.attempt == 0 {
         // The task itself has not run: whatever its probe did, it has not
@@ -37,7 +42,7 @@ pub(crate) fn next(state: &State, ended: &Running, outcome: Outcome, cause: Caus
         return if ended.stopping || outcome == Outcome::Interrupted {
             Next::Finish(Outcome::Interrupted)
         } else {
-            Next::Again(Again::Probed)
+            Next::Again(RetryReason::Probed)
         };
     }
     // An attempt's number has to stay a u32, however many were asked for.
@@ -45,10 +50,10 @@ pub(crate) fn next(state: &State, ended: &Running, outcome: Outcome, cause: Caus
         return Next::Finish(outcome);
     }
     match cause {
-        Cause::Collateral if record.collateral < MOST_COLLATERAL => {
-            return Next::Again(Again::Collateral);
+        EndCause::Collateral if record.collateral < MOST_COLLATERAL => {
+            return Next::Again(RetryReason::Collateral);
         }
-        Cause::OutOfMemory { peak } if outcome.is_worth_retrying() => {
+        EndCause::OutOfMemory { peak } if outcome.is_worth_retrying() => {
             let request = &state.queue.demand(ended.class).request;
             if request.gpus != GpuRequest::None {
                 if let Some((why, request)) = more_memory(state, ended, request, peak) {
@@ -60,10 +65,10 @@ pub(crate) fn next(state: &State, ended: &Running, outcome: Outcome, cause: Caus
                 }
             }
         }
-        Cause::Own | Cause::OutOfMemory { .. } | Cause::Collateral => {}
+        EndCause::Own | EndCause::OutOfMemory { .. } | EndCause::Collateral => {}
     }
     if outcome.is_worth_retrying() && record.retries > 0 {
-        Next::Again(Again::Retry)
+        Next::Again(RetryReason::Retry)
     } else {
         Next::Finish(outcome)
     }
@@ -71,11 +76,11 @@ pub(crate) fn next(state: &State, ended: &Running, outcome: Outcome, cause: Caus
 
 /// The next rung for an attempt that ran out of memory; `None` at the top.
 fn more_memory(
-    state: &State,
-    ended: &Running,
+    state: &SchedulerState,
+    ended: &RunningAttempt,
     request: &Request,
     peak: Bytes,
-) -> Option<(Again, Request)> {
+) -> Option<(RetryReason, Request)> {
     let possible = |request: Request| {
         let refusal = impossible(&state.ledger, state.settings, &request);
         refusal.is_none().then_some(request)
@@ -99,13 +104,13 @@ fn more_memory(
         if largest.is_some_and(|largest| memory < largest)
             && let Some(request) = possible(more)
         {
-            return Some((Again::MoreMemory { memory }, request));
+            return Some((RetryReason::MoreMemory { memory }, request));
         }
     }
     // One with whole devices was alone there, unless strangers were not few.
     let was_alone = matches!(request.gpus, GpuRequest::Whole(_))
         && !ended
-            .held
+            .allocation
             .devices
             .iter()
             .any(|&device| state.ledger.devices[device].has_company());
@@ -114,9 +119,9 @@ fn more_memory(
             memory: MemoryRequest::Whole,
             ..request.clone()
         };
-        return possible(alone).map(|request| (Again::Alone, request));
+        return possible(alone).map(|request| (RetryReason::Alone, request));
     }
-    let devices = ended.held.devices.iter();
+    let devices = ended.allocation.devices.iter();
     let above = devices
         .map(|&device| state.ledger.devices[device].capacity)
         .min()
@@ -126,5 +131,5 @@ fn more_memory(
         device_memory: Bytes(above.0.checked_add(1)?),
         ..request.clone()
     };
-    possible(larger).map(|request| (Again::LargerDevice { above }, request))
+    possible(larger).map(|request| (RetryReason::LargerDevice { above }, request))
 }

@@ -16,7 +16,7 @@ const STEP: Bytes = Bytes(64 << 20);
 
 /// The memory that one earlier attempt was seen to need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Sample {
+pub struct PeakSample {
     /// The most that was seen on one device.
     pub peak: Bytes,
     /// By how much more it may have been, between two looks.
@@ -30,7 +30,7 @@ pub struct Sample {
 /// shrinks as evidence grows: a tenth of it divided by the square root of their
 /// number, but never less than 64 MiB or what sampling may have missed. The sum
 /// is rounded up to 64 MiB.
-pub fn reservation(samples: &[Sample]) -> Option<Bytes> {
+pub fn reservation(samples: &[PeakSample]) -> Option<Bytes> {
     let peak = high(samples.iter().map(|sample| sample.peak.0))?;
     let margin = margin(peak, samples.len())
         .max(error(samples, peak))
@@ -41,8 +41,8 @@ pub fn reservation(samples: &[Sample]) -> Option<Bytes> {
 /// How much more than `peak` may have gone unseen. Of those that came near it,
 /// the one that was looked at best counts; and the more of them agree, the less
 /// can all have missed.
-fn error(samples: &[Sample], peak: u64) -> u64 {
-    let near = |sample: &&Sample| sample.peak.0 >= peak - peak / 20;
+fn error(samples: &[PeakSample], peak: u64) -> u64 {
+    let near = |sample: &&PeakSample| sample.peak.0 >= peak - peak / 20;
     let best = samples
         .iter()
         .filter(near)
@@ -95,15 +95,15 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn peaks(mebibytes: impl IntoIterator<Item = u64>) -> Vec<Sample> {
-        let sample = |peak| Sample {
+    fn peaks(mebibytes: impl IntoIterator<Item = u64>) -> Vec<PeakSample> {
+        let sample = |peak| PeakSample {
             peak: Bytes(peak * MIB),
             error: Bytes(0),
         };
         mebibytes.into_iter().map(sample).collect()
     }
 
-    fn reserved(samples: &[Sample]) -> u64 {
+    fn reserved(samples: &[PeakSample]) -> u64 {
         let Bytes(amount) = reservation(samples).unwrap();
         assert_eq!(amount % (64 * MIB), 0);
         amount / MIB
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_largest_numbers_do_no_harm() {
-        let huge = Sample {
+        let huge = PeakSample {
             peak: Bytes(u64::MAX),
             error: Bytes(u64::MAX),
         };

@@ -14,7 +14,7 @@ use crate::cores::CoreSet;
 use crate::device::{DeviceLedger, Tenant, is_whole};
 use crate::place::Spot;
 use crate::tasks::Handle;
-use crate::time::{Ends, Moment};
+use crate::time::{EndTimes, Moment};
 use crate::{NodeSpec, Pool};
 
 /// Nodes and devices are known by their place in the pool's order.
@@ -55,12 +55,12 @@ pub(crate) struct NodeLedger {
 pub(crate) struct Guest {
     pub(crate) task: Handle,
     pub(crate) amounts: Amounts,
-    pub(crate) ends: Ends,
+    pub(crate) ends: EndTimes,
 }
 
 /// What one attempt holds, until it gives it back.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct Allocation {
     pub(crate) node: usize,
     pub(crate) devices: Vec<usize>,
     pub(crate) cores: Vec<usize>,
@@ -225,7 +225,13 @@ impl Ledger {
 
     /// Takes what `request` needs at `spot`, which `place` found to fit, for an
     /// attempt of `task`.
-    pub(crate) fn take(&mut self, spot: Spot, request: &Request, task: Handle, ends: Ends) -> Held {
+    pub(crate) fn take(
+        &mut self,
+        spot: Spot,
+        request: &Request,
+        task: Handle,
+        ends: EndTimes,
+    ) -> Allocation {
         let node = &mut self.nodes[spot.node];
         let cores = if request.cores == 0 {
             Vec::new()
@@ -262,7 +268,7 @@ impl Ledger {
             });
         }
         self.attempts += 1;
-        Held {
+        Allocation {
             node: spot.node,
             devices: spot.devices,
             cores,
@@ -271,7 +277,7 @@ impl Ledger {
     }
 
     /// Returns what an attempt of `task` held.
-    pub(crate) fn give_back(&mut self, held: &Held, task: Handle) {
+    pub(crate) fn give_back(&mut self, held: &Allocation, task: Handle) {
         let node = &mut self.nodes[held.node];
         for &core in &held.cores {
             node.free_cores.insert(core);
@@ -285,7 +291,7 @@ impl Ledger {
     }
 
     /// The same in everybody's words.
-    pub(crate) fn placement(&self, held: &Held, task: Handle) -> Placement {
+    pub(crate) fn placement(&self, held: &Allocation, task: Handle) -> Placement {
         let node = &self.nodes[held.node];
         let granted = |&device: &usize| {
             let device = &self.devices[device];

@@ -11,7 +11,7 @@
 //!            finished ◀─────────────────────── running ────┘
 //! ```
 //!
-//! [`step`] takes one [`Event`] and appends [`Effect`]s for others to carry
+//! [`step`] takes one [`SchedulerEvent`] and appends [`Effect`]s for others to carry
 //! out. It promises:
 //!
 //! - the same events at the same times give the same effects;
@@ -33,14 +33,14 @@
 //!
 //! ```
 //! use packhorse_core::{
-//!     DeviceSpec, Event, NodeSpec, Now, Pool, Probe, Settings, State, Submission, step,
+//!     DeviceSpec, Event, NodeSpec, Now, Pool, ProbePlan, SchedulerSettings, SchedulerState, Submission, step,
 //! };
 //! use packhorse_model::{Bytes, DeviceId, NodeId, Priority, Request, RunId, TaskId};
 //!
 //! let gpu = DeviceSpec { id: DeviceId(40), near_cores: vec![], memory: Bytes(0), model: 0 };
 //! let node = NodeSpec { id: NodeId(0), devices: vec![gpu], cores: vec![], cpu: None, ram: None };
 //! let pool = Pool { nodes: vec![node], slots: None };
-//! let mut state = State::new(&pool, Settings::default())?;
+//! let mut state = SchedulerState::new(&pool, SchedulerSettings::default())?;
 //!
 //! let mut effects = Vec::new();
 //! let task = Submission {
@@ -51,7 +51,7 @@
 //!     retries: 0,
 //!     time_limit: None,
 //!     expected: None,
-//!     probe: Probe::None,
+//!     probe: ProbePlan::None,
 //!     after: vec![],
 //! };
 //! step(&mut state, Event::Submit(task), Now::default(), &mut effects);
@@ -64,36 +64,39 @@ mod cores;
 mod deps;
 mod device;
 mod dispatch;
-mod event;
 mod explain;
+mod finished;
 mod fragmentation;
 mod ladder;
 mod learn;
 mod ledger;
-mod order;
-mod past;
 mod place;
 mod pool;
+mod prose;
 mod queue;
+mod queue_key;
 mod reach;
 mod refusal;
 mod reserve;
+mod scheduler_event;
 mod shelf;
 mod slack;
 mod state;
 mod step;
 mod tasks;
 mod time;
-mod words;
 
-pub use event::{Again, Cause, Effect, Event, Now, Outside, Probe, Submission};
 pub use explain::{
-    Explanation, Holder, Missing, Pending, Reason, Reserved, Short, Waiting, explain,
+    Explanation, Holder, MissingResources, PendingDependency, Reserved, Short, WaitReason,
+    WaitingTask, explain,
 };
-pub use learn::{Sample, expected, reservation};
-pub use past::Ending;
-pub use pool::{DeviceSpec, NodeSpec, Policy, Pool, PoolError, Settings};
-pub use refusal::Refusal;
-pub use state::{Counts, DeviceLoad, RunningTask, State};
+pub use finished::Ending;
+pub use learn::{PeakSample, expected, reservation};
+pub use pool::{DeviceSpec, NodeSpec, Policy, Pool, PoolError, SchedulerSettings};
+pub use prose::Prose;
+pub use refusal::RefusalReason;
+pub use scheduler_event::{
+    Effect, EndCause, Now, Outside, ProbePlan, RetryReason, SchedulerEvent, Submission,
+};
+pub use state::{DeviceLoad, RunningTask, SchedulerState, TaskCounts};
 pub use step::step;
-pub use words::Words;

@@ -6,12 +6,12 @@ use packhorse_model::{Bytes, GpuRequest};
 use rustc_hash::FxHashSet;
 
 use crate::device::DeviceLedger;
-use crate::fragmentation::{Mix, Outlook, are_alike, likeness};
+use crate::fragmentation::{Outlook, RequestMix, are_alike, likeness};
 use crate::ledger::{Ledger, count};
 use crate::queue::Demand;
 use crate::reserve::Reservation;
 use crate::time::Moment;
-use crate::{Policy, Settings};
+use crate::{Policy, SchedulerSettings};
 
 /// A place for an attempt: a node, and devices of it in the pool's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct Spot {
 }
 
 /// A place where it fits.
-struct Candidate {
+struct SpotCandidate {
     spot: Spot,
     /// What decides between places that cost the same: the least is best, and of
     /// equals the first in the pool's order.
@@ -30,17 +30,17 @@ struct Candidate {
 
 /// The pool as one sees it who looks for a place.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct PoolView<'a> {
     pub(crate) ledger: &'a Ledger,
-    pub(crate) settings: Settings,
+    pub(crate) settings: SchedulerSettings,
     /// Who comes here.
-    pub(crate) mix: &'a Mix,
+    pub(crate) mix: &'a RequestMix,
     /// What has to be left to another.
     pub(crate) kept: Option<&'a Reservation>,
     pub(crate) now: Moment,
 }
 
-impl View<'_> {
+impl PoolView<'_> {
     /// The best place for `demand` on one of `nodes`, which are in the pool's
     /// order; `None` if it fits on none of them.
     pub(crate) fn best(
@@ -147,10 +147,10 @@ impl View<'_> {
     }
 
     /// Adds the places on `node`, which has the amounts that it takes.
-    fn add_candidates(&self, node: usize, demand: &Demand, candidates: &mut Vec<Candidate>) {
+    fn add_candidates(&self, node: usize, demand: &Demand, candidates: &mut Vec<SpotCandidate>) {
         let mut add = |devices: Vec<usize>, ties: [u64; 2]| {
             let spot = Spot { node, devices };
-            candidates.push(Candidate { spot, ties });
+            candidates.push(SpotCandidate { spot, ties });
         };
         let policy = self.settings.policy;
         match demand.request.gpus {

@@ -61,7 +61,7 @@ pub enum Policy {
 
 /// How to place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct SchedulerSettings {
     /// Which of several places that fit.
     pub policy: Policy,
     /// At most so many attempts on one device.
@@ -119,7 +119,7 @@ fn duplicate<T: Copy + Eq + Hash>(values: impl IntoIterator<Item = T>) -> Option
 
 impl Pool {
     /// Finds what would make nonsense of any placement.
-    pub(crate) fn validate(&self, settings: &Settings) -> Result<(), PoolError> {
+    pub(crate) fn validate(&self, settings: &SchedulerSettings) -> Result<(), PoolError> {
         if self.nodes.is_empty() {
             return Err(PoolError::NoNodes);
         }

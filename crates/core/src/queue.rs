@@ -13,7 +13,7 @@ use packhorse_model::{Bytes, MemoryRequest, Request};
 use rustc_hash::FxHashMap;
 
 use crate::ledger::count;
-use crate::order::Order;
+use crate::queue_key::QueueKey;
 use crate::shelf::Shelf;
 use crate::tasks::Handle;
 use crate::time::Bound;
@@ -51,7 +51,7 @@ impl Demand {
 
 /// All lines.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct TaskQueue {
     classes: Vec<Class>,
     numbers: FxHashMap<Demand, ClassId>,
     shapes: Vec<Shape>,
@@ -63,7 +63,7 @@ pub(crate) struct Queue {
 struct Class {
     demand: Demand,
     shape: usize,
-    line: BTreeMap<Order, Handle>,
+    line: BTreeMap<QueueKey, Handle>,
 }
 
 /// Classes that differ in memory alone.
@@ -80,7 +80,7 @@ pub(crate) struct Shape {
     pub(crate) reached: u64,
 }
 
-impl Queue {
+impl TaskQueue {
     /// The class of `demand`. Only requests that the pool can satisfy come
     /// here, so there are never very many.
     pub(crate) fn class(&mut self, demand: Demand) -> ClassId {
@@ -112,7 +112,7 @@ impl Queue {
         &self.classes[class.0 as usize].demand
     }
 
-    pub(crate) fn insert(&mut self, class: ClassId, order: Order, task: Handle) {
+    pub(crate) fn insert(&mut self, class: ClassId, order: QueueKey, task: Handle) {
         let line = &mut self.classes[class.0 as usize].line;
         if line.insert(order, task).is_none() {
             self.len += 1;
@@ -120,7 +120,7 @@ impl Queue {
         self.set_head(class);
     }
 
-    pub(crate) fn remove(&mut self, class: ClassId, order: Order) {
+    pub(crate) fn remove(&mut self, class: ClassId, order: QueueKey) {
         let line = &mut self.classes[class.0 as usize].line;
         if line.remove(&order).is_some() {
             self.len -= 1;
@@ -136,7 +136,7 @@ impl Queue {
     }
 
     /// The first of `class`.
-    pub(crate) fn head(&self, class: ClassId) -> Option<(Order, Handle)> {
+    pub(crate) fn head(&self, class: ClassId) -> Option<(QueueKey, Handle)> {
         let (&order, &task) = self.classes[class.0 as usize].line.first_key_value()?;
         Some((order, task))
     }
@@ -169,7 +169,7 @@ impl Queue {
     }
 
     /// How many stand in front of `order`.
-    pub(crate) fn ahead(&self, order: Order) -> usize {
+    pub(crate) fn ahead(&self, order: QueueKey) -> usize {
         self.classes
             .iter()
             .map(|class| class.line.range(..order).count())
@@ -181,7 +181,7 @@ impl Queue {
     }
 
     /// Everybody, class by class.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (ClassId, Order, Handle)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ClassId, QueueKey, Handle)> {
         self.classes.iter().zip(0..).flat_map(|(class, number)| {
             class
                 .line

@@ -5,17 +5,17 @@
 
 use packhorse_model::{Bytes, GpuRequest};
 
-use crate::Settings;
+use crate::SchedulerSettings;
 use crate::device::DeviceLedger;
 use crate::ledger::Ledger;
 use crate::place::nth_largest;
 use crate::queue::Demand;
-use crate::state::State;
+use crate::state::SchedulerState;
 use crate::tasks::Handle;
 
 /// Finds out anew how far each shape of those who wait reaches, where that may
 /// have changed.
-pub(crate) fn refresh(state: &mut State) {
+pub(crate) fn refresh(state: &mut SchedulerState) {
     let (ledger, settings) = (&state.ledger, state.settings);
     for shape in state.queue.shapes_mut() {
         if shape.reached != ledger.changes {
@@ -28,13 +28,13 @@ pub(crate) fn refresh(state: &mut State) {
 }
 
 /// The first in line that could start if nothing of ours were running.
-pub(crate) fn first(state: &State) -> Option<Handle> {
+pub(crate) fn first(state: &SchedulerState) -> Option<Handle> {
     state.queue.first_within(|shape| shape.reach)
 }
 
 /// Whether none of those who wait could start even if nobody's processes were
 /// running: what they need is drained.
-pub(crate) fn nothing_ever(state: &State) -> bool {
+pub(crate) fn nothing_ever(state: &SchedulerState) -> bool {
     let first = state
         .queue
         .first_within(|shape| undrained(&state.ledger, state.settings, &shape.demand));
@@ -43,7 +43,11 @@ pub(crate) fn nothing_ever(state: &State) -> bool {
 
 /// How much memory one with the shape of `demand` could be promised if nobody's
 /// processes were running.
-pub(crate) fn undrained(ledger: &Ledger, settings: Settings, demand: &Demand) -> Option<Bytes> {
+pub(crate) fn undrained(
+    ledger: &Ledger,
+    settings: SchedulerSettings,
+    demand: &Demand,
+) -> Option<Bytes> {
     of(ledger, demand, |device| {
         let size = device.size(settings, &demand.request);
         size.filter(|_| !device.drained)

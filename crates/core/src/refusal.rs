@@ -1,13 +1,13 @@
 use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Milli, Request, TaskId};
 
-use crate::Settings;
+use crate::SchedulerSettings;
 use crate::device::DeviceLedger;
 use crate::ledger::{Amounts, Ledger, NodeLedger, count};
-use crate::words::Number;
+use crate::prose::Number;
 
 /// Why a submitted task was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Refusal {
+pub enum RefusalReason {
     /// Its id is in use, or was.
     #[error("a task with this number was submitted before")]
     AlreadyKnown,
@@ -116,9 +116,9 @@ fn hint(most_gpus: u32) -> &'static str {
 /// Why no node could ever satisfy `request`, even if nobody used it.
 pub(crate) fn impossible(
     ledger: &Ledger,
-    settings: Settings,
+    settings: SchedulerSettings,
     request: &Request,
-) -> Option<Refusal> {
+) -> Option<RefusalReason> {
     let memory = match request.memory {
         MemoryRequest::Bytes(memory) => memory,
         MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(0),
@@ -131,7 +131,7 @@ pub(crate) fn impossible(
         GpuRequest::Whole(wanted) => wanted > 0,
     };
     if !sensible {
-        return Some(Refusal::NotAnAmount(request.gpus));
+        return Some(RefusalReason::NotAnAmount(request.gpus));
     }
     let suits = |device: &&DeviceLedger| {
         let size = device.size(settings, request);
@@ -161,49 +161,51 @@ pub(crate) fn impossible(
     let lacking = needs.beyond(sizes);
     let small = |amount: u64| u32::try_from(amount).unwrap_or(u32::MAX);
     Some(if u64::from(wanted) > gpus {
-        Refusal::TooManyGpus {
+        RefusalReason::TooManyGpus {
             wanted,
             most_gpus: small(gpus),
         }
     } else if wanted > 0 && best == 0 {
         unsuitable(ledger, request, memory)
     } else if wanted > best {
-        Refusal::TooFewSuitableGpus {
+        RefusalReason::TooFewSuitableGpus {
             wanted,
             most_gpus: best,
         }
     } else if lacking.cores > 0 {
-        Refusal::TooManyCores {
+        RefusalReason::TooManyCores {
             wanted: request.cores,
             most_cores: small(sizes.cores),
         }
     } else if lacking.cpu > 0 {
-        Refusal::TooMuchCpu {
+        RefusalReason::TooMuchCpu {
             wanted: Milli(small(needs.cpu)),
             most: Milli(small(sizes.cpu)),
         }
     } else if lacking.ram > 0 {
-        Refusal::TooMuchRam {
+        RefusalReason::TooMuchRam {
             wanted: request.ram,
             most: Bytes(sizes.ram),
         }
     } else if request.cpu == Milli(0) && request.ram == Bytes(0) {
-        Refusal::NoNodeHasBoth {
+        RefusalReason::NoNodeHasBoth {
             devices: wanted,
             cores: request.cores,
         }
     } else {
-        Refusal::NoNodeHasAll
+        RefusalReason::NoNodeHasAll
     })
 }
 
 /// Why no device will do.
-fn unsuitable(ledger: &Ledger, request: &Request, memory: Bytes) -> Refusal {
+fn unsuitable(ledger: &Ledger, request: &Request, memory: Bytes) -> RefusalReason {
     let models = ledger.devices.iter();
     let mut models = models.filter(|device| request.models.contains(device.model));
     let largest = models.by_ref().map(|device| device.capacity).max();
-    largest.map_or(Refusal::NoSuchModel, |most| Refusal::TooMuchMemory {
-        wanted: memory.max(request.device_memory),
-        most,
+    largest.map_or(RefusalReason::NoSuchModel, |most| {
+        RefusalReason::TooMuchMemory {
+            wanted: memory.max(request.device_memory),
+            most,
+        }
     })
 }

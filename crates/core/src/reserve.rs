@@ -32,7 +32,7 @@
 
 use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
 
-use crate::Settings;
+use crate::SchedulerSettings;
 use crate::device::{DeviceLedger, is_whole};
 use crate::ledger::{Amounts, Ledger};
 use crate::place::Spot;
@@ -69,7 +69,7 @@ impl Reservation {
     /// if it could start nowhere.
     pub(crate) fn new(
         ledger: &Ledger,
-        settings: Settings,
+        settings: SchedulerSettings,
         (holder, class): (Handle, ClassId),
         demand: &Demand,
         now: Moment,
@@ -91,7 +91,7 @@ impl Reservation {
     pub(crate) fn refresh(
         &mut self,
         ledger: &Ledger,
-        settings: Settings,
+        settings: SchedulerSettings,
         demand: &Demand,
         now: Moment,
     ) {
@@ -112,7 +112,12 @@ impl Reservation {
     }
 
     /// Whether its holder could start there if all of our attempts ended.
-    pub(crate) fn is_possible(&self, ledger: &Ledger, settings: Settings, demand: &Demand) -> bool {
+    pub(crate) fn is_possible(
+        &self,
+        ledger: &Ledger,
+        settings: SchedulerSettings,
+        demand: &Demand,
+    ) -> bool {
         let mut devices = self
             .spot
             .devices
@@ -148,7 +153,7 @@ impl Reservation {
 impl Slack {
     /// What others may have of `device`, which is kept for `demand`. `None`: it
     /// is closed to them.
-    fn of(device: &DeviceLedger, settings: Settings, demand: &Demand) -> Option<Self> {
+    fn of(device: &DeviceLedger, settings: SchedulerSettings, demand: &Demand) -> Option<Self> {
         let request = &demand.request;
         if is_whole(request) {
             return None;
@@ -181,7 +186,7 @@ impl Slack {
     }
 }
 
-fn is_reachable(device: &DeviceLedger, settings: Settings, demand: &Demand) -> bool {
+fn is_reachable(device: &DeviceLedger, settings: SchedulerSettings, demand: &Demand) -> bool {
     let reach = device.reach(settings, &demand.request);
     reach.is_some_and(|reach| reach >= demand.memory())
 }
@@ -206,7 +211,7 @@ type Distance = (Moment, u64, u64, Amounts);
 /// as things stand.
 pub(crate) fn soonest(
     ledger: &Ledger,
-    settings: Settings,
+    settings: SchedulerSettings,
     demand: &Demand,
     now: Moment,
 ) -> Option<Spot> {

@@ -7,8 +7,8 @@
 
 use packhorse_model::Bytes;
 
-use crate::order::Order;
 use crate::queue::ClassId;
+use crate::queue_key::QueueKey;
 
 /// A block that grows past this is split in two.
 const BLOCK: usize = 48;
@@ -18,7 +18,7 @@ pub(crate) struct Shelf {
     /// Neighbours stand in one block; none is empty.
     blocks: Vec<Vec<Item>>,
     /// The least of each block.
-    leasts: Vec<Order>,
+    leasts: Vec<QueueKey>,
     /// Where the least of all is.
     top: usize,
 }
@@ -28,25 +28,25 @@ struct Item {
     memory: Bytes,
     class: ClassId,
     /// Who is first in the class's line.
-    head: Order,
+    head: QueueKey,
 }
 
-fn least(items: &[Item]) -> Order {
+fn least(items: &[Item]) -> QueueKey {
     let heads = items.iter().map(|item| item.head);
-    heads.min().unwrap_or(Order::NOBODY)
+    heads.min().unwrap_or(QueueKey::NOBODY)
 }
 
 /// The one of `items` who is the `best` of them.
-fn first(items: &[Item], best: Order) -> Option<(Order, ClassId)> {
+fn first(items: &[Item], best: QueueKey) -> Option<(QueueKey, ClassId)> {
     let item = items.iter().find(|item| item.head == best)?;
-    (best != Order::NOBODY).then_some((best, item.class))
+    (best != QueueKey::NOBODY).then_some((best, item.class))
 }
 
 impl Shelf {
     /// Says who is first in the line of `class`, which needs `memory`; nobody
     /// if the line is empty.
-    pub(crate) fn set(&mut self, memory: Bytes, class: ClassId, head: Option<Order>) {
-        let head = head.unwrap_or(Order::NOBODY);
+    pub(crate) fn set(&mut self, memory: Bytes, class: ClassId, head: Option<QueueKey>) {
+        let head = head.unwrap_or(QueueKey::NOBODY);
         let item = Item {
             memory,
             class,
@@ -77,7 +77,7 @@ impl Shelf {
     }
 
     /// Who is first of all that need no more than `limit`.
-    pub(crate) fn least(&self, limit: Bytes) -> Option<(Order, ClassId)> {
+    pub(crate) fn least(&self, limit: Bytes) -> Option<(QueueKey, ClassId)> {
         // The last of these may reach beyond the limit; the others do not.
         let last = self.blocks_up_to(limit).checked_sub(1)?;
         if self.top < last {
@@ -99,7 +99,7 @@ impl Shelf {
     pub(crate) fn is_empty(&self) -> bool {
         self.leasts
             .get(self.top)
-            .is_none_or(|&least| least == Order::NOBODY)
+            .is_none_or(|&least| least == QueueKey::NOBODY)
     }
 
     /// How many blocks begin no higher than `memory`.
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn the_least_of_a_prefix_is_found_among_thousands() {
         let mut shelf = Shelf::default();
-        let mut slow: BTreeMap<Bytes, (Option<Order>, ClassId)> = BTreeMap::new();
+        let mut slow: BTreeMap<Bytes, (Option<QueueKey>, ClassId)> = BTreeMap::new();
         let mut random = 1_u64;
         let mut next = |below: u64| {
             random = random
@@ -136,7 +136,7 @@ mod tests {
                 |&(_, class)| class,
             );
             let rank = Priority(i32::try_from(next(1000)).unwrap());
-            let order = Order::new(0, rank, None, Now::default(), number);
+            let order = QueueKey::new(0, rank, None, Now::default(), number);
             let head = (next(3) > 0).then_some(order);
             shelf.set(memory, class, head);
             slow.insert(memory, (head, class));

@@ -2,28 +2,28 @@ use packhorse_model::{Bytes, DeviceId, Milli, NodeId, Placement, TaskId};
 
 use crate::deps::Deps;
 use crate::dispatch::Stale;
-use crate::fragmentation::Mix;
-use crate::ledger::{Held, Ledger};
-use crate::past::Past;
-use crate::place::View;
-use crate::queue::{ClassId, Queue};
+use crate::finished::FinishedTasks;
+use crate::fragmentation::RequestMix;
+use crate::ledger::{Allocation, Ledger};
+use crate::place::PoolView;
+use crate::queue::{ClassId, TaskQueue};
 use crate::reserve::Reservation;
 use crate::tasks::{Handle, Tasks};
 use crate::time::Moment;
-use crate::{Now, Outside, Pool, PoolError, Settings, reach};
+use crate::{Now, Outside, Pool, PoolError, SchedulerSettings, reach};
 
 /// Everything the scheduler knows. Changed by [`step`](crate::step) alone.
 #[derive(Clone, Debug)]
-pub struct State {
-    pub(crate) settings: Settings,
+pub struct SchedulerState {
+    pub(crate) settings: SchedulerSettings,
     pub(crate) ledger: Ledger,
     /// What those need who come here.
-    pub(crate) mix: Mix,
+    pub(crate) mix: RequestMix,
     pub(crate) tasks: Tasks,
-    pub(crate) queue: Queue,
+    pub(crate) queue: TaskQueue,
     pub(crate) deps: Deps,
-    pub(crate) past: Past,
-    pub(crate) running: Vec<Running>,
+    pub(crate) finished: FinishedTasks,
+    pub(crate) running: Vec<RunningAttempt>,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) held: bool,
     /// How many tasks were taken so far; the next one's place in line.
@@ -38,7 +38,7 @@ pub struct State {
 
 /// A running attempt.
 #[derive(Clone, Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningAttempt {
     pub(crate) task: Handle,
     /// What it was started with.
     pub(crate) class: ClassId,
@@ -47,13 +47,13 @@ pub(crate) struct Running {
     pub(crate) since: Now,
     /// Its number among all attempts ever started.
     pub(crate) number: u64,
-    pub(crate) held: Held,
+    pub(crate) allocation: Allocation,
     pub(crate) stopping: bool,
 }
 
 /// How many tasks are where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct TaskCounts {
     /// In line.
     pub waiting: usize,
     /// Not in line yet: a task they come after has not finished.
@@ -107,19 +107,19 @@ pub struct DeviceLoad {
     pub reserved_for: Option<TaskId>,
 }
 
-impl State {
+impl SchedulerState {
     /// A scheduler for `pool`, with nothing to do yet.
-    pub fn new(pool: &Pool, settings: Settings) -> Result<Self, PoolError> {
+    pub fn new(pool: &Pool, settings: SchedulerSettings) -> Result<Self, PoolError> {
         pool.validate(&settings)?;
         let ledger = Ledger::new(pool);
         Ok(Self {
             settings,
-            mix: Mix::new(&ledger),
+            mix: RequestMix::new(&ledger),
             ledger,
             tasks: Tasks::default(),
-            queue: Queue::default(),
+            queue: TaskQueue::default(),
             deps: Deps::default(),
-            past: Past::default(),
+            finished: FinishedTasks::default(),
             running: Vec::new(),
             reservation: None,
             held: false,
@@ -131,13 +131,13 @@ impl State {
     }
 
     /// How many tasks are where.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> TaskCounts {
         let (waiting, running) = (self.queue.len(), self.running.len());
-        Counts {
+        TaskCounts {
             waiting,
             blocked: self.tasks.len() - waiting - running,
             running,
-            finished: self.past.len(),
+            finished: self.finished.len(),
         }
     }
 
@@ -165,7 +165,7 @@ impl State {
 
     /// What runs, in the order it was started.
     pub fn running(&self) -> Vec<RunningTask> {
-        let mut running: Vec<&Running> = self.running.iter().collect();
+        let mut running: Vec<&RunningAttempt> = self.running.iter().collect();
         running.sort_unstable_by_key(|running| running.number);
         running
             .into_iter()
@@ -173,12 +173,12 @@ impl State {
             .collect()
     }
 
-    pub(crate) fn running_task(&self, running: &Running) -> RunningTask {
+    pub(crate) fn running_task(&self, running: &RunningAttempt) -> RunningTask {
         let record = self.tasks.get(running.task);
         RunningTask {
             task: record.id,
             attempt: running.attempt,
-            placement: self.ledger.placement(&running.held, running.task),
+            placement: self.ledger.placement(&running.allocation, running.task),
             since: running.since,
             stopping: running.stopping,
         }
@@ -212,8 +212,8 @@ impl State {
     }
 
     /// The pool as one sees it who has to respect `kept`.
-    pub(crate) fn view<'a>(&'a self, kept: Option<&'a Reservation>) -> View<'a> {
-        View {
+    pub(crate) fn view<'a>(&'a self, kept: Option<&'a Reservation>) -> PoolView<'a> {
+        PoolView {
             ledger: &self.ledger,
             settings: self.settings,
             mix: &self.mix,

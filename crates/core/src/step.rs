@@ -7,15 +7,17 @@ use packhorse_model::{Bytes, DeviceId, Outcome, Request, TaskId};
 
 use crate::device::DeviceLedger;
 use crate::dispatch::dispatch;
+use crate::finished::Ending;
 use crate::ladder::{self, Next};
-use crate::order::Order;
-use crate::past::Ending;
 use crate::queue::{ClassId, Demand};
+use crate::queue_key::QueueKey;
 use crate::refusal::impossible;
-use crate::state::State;
-use crate::tasks::{Handle, Record, Status};
+use crate::state::SchedulerState;
+use crate::tasks::{Handle, TaskRecord, TaskStatus};
 use crate::time::{Bound, Length};
-use crate::{Again, Cause, Effect, Event, Now, Probe, Refusal, Submission};
+use crate::{
+    Effect, EndCause, Now, ProbePlan, RefusalReason, RetryReason, SchedulerEvent, Submission,
+};
 
 /// Takes note of `event`, which happened at `now`, and appends what is to be
 /// done about it to `effects`.
@@ -23,46 +25,51 @@ use crate::{Again, Cause, Effect, Event, Now, Probe, Refusal, Submission};
 /// Tasks that cannot run any more because of the event are finished breadth
 /// first, those after one task in the order of their submission. Starts come
 /// last, in the order of the queue.
-pub fn step(state: &mut State, event: Event, now: Now, effects: &mut Vec<Effect>) {
+pub fn step(
+    state: &mut SchedulerState,
+    event: SchedulerEvent,
+    now: Now,
+    effects: &mut Vec<Effect>,
+) {
     // Time never runs backwards, whatever a clock says.
     state.now = state.now.max(now);
     match event {
-        Event::Submit(submission) => on_submit(state, submission, effects),
-        Event::Ended {
+        SchedulerEvent::Submit(submission) => on_submit(state, submission, effects),
+        SchedulerEvent::Ended {
             task,
             attempt,
             outcome,
             cause,
         } => on_ended(state, (task, attempt), outcome, cause, effects),
-        Event::Observed {
+        SchedulerEvent::Observed {
             task,
             attempt,
             device,
             memory,
         } => on_observed(state, (task, attempt), device, memory),
-        Event::Outside { device, held } => change(state, device, |device| {
+        SchedulerEvent::Outside { device, held } => change(state, device, |device| {
             std::mem::replace(&mut device.outside, held) != held
         }),
-        Event::Drain(device) => change(state, device, |device| {
+        SchedulerEvent::Drain(device) => change(state, device, |device| {
             !std::mem::replace(&mut device.drained, true)
         }),
-        Event::Restore(device) => change(state, device, |device| {
+        SchedulerEvent::Restore(device) => change(state, device, |device| {
             std::mem::replace(&mut device.drained, false)
         }),
-        Event::Revise {
+        SchedulerEvent::Revise {
             task,
             request,
             expected,
             probe,
         } => on_revise(state, task, request, expected, probe),
-        Event::Cancel(task) => on_cancel(state, task, effects),
-        Event::Hold => state.held = true,
-        Event::Unhold => state.held = false,
+        SchedulerEvent::Cancel(task) => on_cancel(state, task, effects),
+        SchedulerEvent::Hold => state.held = true,
+        SchedulerEvent::Unhold => state.held = false,
     }
     dispatch(state, effects);
 }
 
-fn on_submit(state: &mut State, submission: Submission, effects: &mut Vec<Effect>) {
+fn on_submit(state: &mut SchedulerState, submission: Submission, effects: &mut Vec<Effect>) {
     let task = submission.id;
     if let Err(reason) = acceptable(state, &submission) {
         effects.push(Effect::Refused { task, reason });
@@ -71,7 +78,7 @@ fn on_submit(state: &mut State, submission: Submission, effects: &mut Vec<Effect
     let number = state.submitted;
     state.submitted += 1;
     if let Some(outcome) = doomed(state, &submission.after) {
-        state.past.record(task, outcome.into());
+        state.finished.record(task, outcome.into());
         effects.push(Effect::Finished {
             task,
             attempts: 0,
@@ -83,9 +90,9 @@ fn on_submit(state: &mut State, submission: Submission, effects: &mut Vec<Effect
     let expected = Length::new(submission.expected);
     state.mix.see(&submission.request);
     let class = class(state, submission.request, limit, expected);
-    let handle = state.tasks.insert(Record {
+    let handle = state.tasks.insert(TaskRecord {
         id: task,
-        order: Order::new(
+        order: QueueKey::new(
             submission.batch,
             submission.priority,
             state.settings.ageing,
@@ -97,7 +104,7 @@ fn on_submit(state: &mut State, submission: Submission, effects: &mut Vec<Effect
         attempts: 0,
         limit,
         expected,
-        status: Status::Blocked,
+        status: TaskStatus::Blocked,
         collateral: 0,
         probe: submission.probe,
         fresh: false,
@@ -112,29 +119,29 @@ fn on_submit(state: &mut State, submission: Submission, effects: &mut Vec<Effect
     }
 }
 
-fn class(state: &mut State, request: Request, limit: Length, expected: Length) -> ClassId {
+fn class(state: &mut SchedulerState, request: Request, limit: Length, expected: Length) -> ClassId {
     let bound = Bound::new(limit, expected);
     state.queue.class(Demand { request, bound })
 }
 
 /// A task whose class was `before` needs `request` after all.
-fn learn(state: &mut State, before: ClassId, request: &Request) {
+fn learn(state: &mut SchedulerState, before: ClassId, request: &Request) {
     state.mix.forget(&state.queue.demand(before).request);
     state.mix.see(request);
 }
 
-fn acceptable(state: &State, submission: &Submission) -> Result<(), Refusal> {
+fn acceptable(state: &SchedulerState, submission: &Submission) -> Result<(), RefusalReason> {
     let is_known =
-        |task: TaskId| state.tasks.find(task).is_some() || state.past.get(task).is_some();
+        |task: TaskId| state.tasks.find(task).is_some() || state.finished.get(task).is_some();
     if is_known(submission.id) {
-        return Err(Refusal::AlreadyKnown);
+        return Err(RefusalReason::AlreadyKnown);
     }
     for &on in &submission.after {
         if on == submission.id {
-            return Err(Refusal::AfterItself);
+            return Err(RefusalReason::AfterItself);
         }
         if !is_known(on) {
-            return Err(Refusal::UnknownDependency(on));
+            return Err(RefusalReason::UnknownDependency(on));
         }
     }
     impossible(&state.ledger, state.settings, &submission.request).map_or(Ok(()), Err)
@@ -142,8 +149,8 @@ fn acceptable(state: &State, submission: &Submission) -> Result<(), Refusal> {
 
 /// What becomes of a task at once because of one in `after` that has finished.
 /// Being interrupted outranks being skipped: that can still be made good.
-fn doomed(state: &State, after: &[TaskId]) -> Option<Outcome> {
-    let endings = after.iter().filter_map(|&on| state.past.get(on));
+fn doomed(state: &SchedulerState, after: &[TaskId]) -> Option<Outcome> {
+    let endings = after.iter().filter_map(|&on| state.finished.get(on));
     let passed_on = endings.filter_map(Ending::passed_on);
     passed_on.reduce(|one, other| match (one, other) {
         (Outcome::Interrupted, _) | (_, Outcome::Interrupted) => Outcome::Interrupted,
@@ -151,10 +158,10 @@ fn doomed(state: &State, after: &[TaskId]) -> Option<Outcome> {
     })
 }
 
-/// The place in `State::running` of an attempt, if it runs.
-fn find_running(state: &State, (task, attempt): (TaskId, u32)) -> Option<usize> {
+/// The place in `SchedulerState::running` of an attempt, if it runs.
+fn find_running(state: &SchedulerState, (task, attempt): (TaskId, u32)) -> Option<usize> {
     let record = state.tasks.get(state.tasks.find(task)?);
-    let Status::Running(place) = record.status else {
+    let TaskStatus::Running(place) = record.status else {
         return None;
     };
     let place = place as usize;
@@ -162,10 +169,10 @@ fn find_running(state: &State, (task, attempt): (TaskId, u32)) -> Option<usize> 
 }
 
 fn on_ended(
-    state: &mut State,
+    state: &mut SchedulerState,
     attempt: (TaskId, u32),
     outcome: Outcome,
-    cause: Cause,
+    cause: EndCause,
     effects: &mut Vec<Effect>,
 ) {
     let Some(place) = find_running(state, attempt) else {
@@ -175,10 +182,10 @@ fn on_ended(
     let ended = state.running.swap_remove(place);
     if let Some(moved) = state.running.get(place) {
         state.tasks.get_mut(moved.task).status =
-            Status::Running(u32::try_from(place).unwrap_or(u32::MAX));
+            TaskStatus::Running(u32::try_from(place).unwrap_or(u32::MAX));
     }
-    state.ledger.give_back(&ended.held, ended.task);
-    state.stale.touch(ended.held.node);
+    state.ledger.give_back(&ended.allocation, ended.task);
+    state.stale.touch(ended.allocation.node);
     let why = match next {
         Next::Finish(outcome) => {
             finish(state, ended.task, outcome, effects);
@@ -196,13 +203,16 @@ fn on_ended(
     };
     let record = state.tasks.get_mut(ended.task);
     match why {
-        Again::Retry => record.retries -= 1,
-        Again::Collateral => record.collateral += 1,
-        Again::MoreMemory { .. } | Again::Alone | Again::LargerDevice { .. } | Again::Probed => {}
+        RetryReason::Retry => record.retries -= 1,
+        RetryReason::Collateral => record.collateral += 1,
+        RetryReason::MoreMemory { .. }
+        | RetryReason::Alone
+        | RetryReason::LargerDevice { .. }
+        | RetryReason::Probed => {}
     }
     effects.push(Effect::Retrying {
         task: record.id,
-        next_attempt: if record.probe == Probe::First {
+        next_attempt: if record.probe == ProbePlan::First {
             0
         } else {
             record.attempts + 1
@@ -214,7 +224,12 @@ fn on_ended(
     enqueue(state, ended.task);
 }
 
-fn on_observed(state: &mut State, attempt: (TaskId, u32), device: DeviceId, memory: Bytes) {
+fn on_observed(
+    state: &mut SchedulerState,
+    attempt: (TaskId, u32),
+    device: DeviceId,
+    memory: Bytes,
+) {
     let running = find_running(state, attempt).map(|place| &state.running[place]);
     let (Some(running), Some(device)) = (running, state.ledger.find(device)) else {
         return;
@@ -226,7 +241,7 @@ fn on_observed(state: &mut State, attempt: (TaskId, u32), device: DeviceId, memo
 }
 
 /// Lets `apply` change a device, which says whether it did.
-fn change(state: &mut State, device: DeviceId, apply: impl Fn(&mut DeviceLedger) -> bool) {
+fn change(state: &mut SchedulerState, device: DeviceId, apply: impl Fn(&mut DeviceLedger) -> bool) {
     let Some(device) = state.ledger.find(device) else {
         return;
     };
@@ -238,11 +253,11 @@ fn change(state: &mut State, device: DeviceId, apply: impl Fn(&mut DeviceLedger)
 }
 
 fn on_revise(
-    state: &mut State,
+    state: &mut SchedulerState,
     task: TaskId,
     request: Request,
     expected: Option<Duration>,
-    probe: Probe,
+    probe: ProbePlan,
 ) {
     let Some(handle) = state.tasks.find(task) else {
         return;
@@ -253,7 +268,7 @@ fn on_revise(
     let record = state.tasks.get(handle);
     let (status, order, before) = (record.status, record.order, record.class);
     let limit = record.limit;
-    if let Status::Running(place) = status
+    if let TaskStatus::Running(place) = status
         && state.running[place as usize].attempt > 0
     {
         return;
@@ -266,22 +281,22 @@ fn on_revise(
     record.expected = expected;
     record.probe = probe;
     match status {
-        Status::Waiting if class != before || probe == Probe::Awaited => {
+        TaskStatus::Waiting if class != before || probe == ProbePlan::Awaited => {
             state.queue.remove(before, order);
             enqueue(state, handle);
         }
-        Status::Blocked if !state.deps.is_blocked(handle) => enqueue(state, handle),
+        TaskStatus::Blocked if !state.deps.is_blocked(handle) => enqueue(state, handle),
         _ => {}
     }
 }
 
-fn on_cancel(state: &mut State, task: TaskId, effects: &mut Vec<Effect>) {
+fn on_cancel(state: &mut SchedulerState, task: TaskId, effects: &mut Vec<Effect>) {
     let Some(handle) = state.tasks.find(task) else {
         return;
     };
     let record = state.tasks.get(handle);
     match record.status {
-        Status::Running(place) => {
+        TaskStatus::Running(place) => {
             let running = &mut state.running[place as usize];
             if !running.stopping {
                 running.stopping = true;
@@ -291,11 +306,11 @@ fn on_cancel(state: &mut State, task: TaskId, effects: &mut Vec<Effect>) {
                 });
             }
         }
-        Status::Waiting => {
+        TaskStatus::Waiting => {
             state.queue.remove(record.class, record.order);
             finish(state, handle, Outcome::Interrupted, effects);
         }
-        Status::Blocked => {
+        TaskStatus::Blocked => {
             state.deps.release(handle);
             finish(state, handle, Outcome::Interrupted, effects);
         }
@@ -303,13 +318,13 @@ fn on_cancel(state: &mut State, task: TaskId, effects: &mut Vec<Effect>) {
 }
 
 /// Puts a task in line, unless it waits to know what it needs.
-fn enqueue(state: &mut State, task: Handle) {
+fn enqueue(state: &mut SchedulerState, task: Handle) {
     let record = state.tasks.get_mut(task);
-    if record.probe == Probe::Awaited {
-        record.status = Status::Blocked;
+    if record.probe == ProbePlan::Awaited {
+        record.status = TaskStatus::Blocked;
         return;
     }
-    record.status = Status::Waiting;
+    record.status = TaskStatus::Waiting;
     state.queue.insert(record.class, record.order, task);
     if !record.fresh {
         record.fresh = true;
@@ -319,7 +334,7 @@ fn enqueue(state: &mut State, task: Handle) {
 
 /// Ends a task that is neither in the queue nor running nor blocked any more,
 /// and all that can never start because of it.
-fn finish(state: &mut State, task: Handle, outcome: Outcome, effects: &mut Vec<Effect>) {
+fn finish(state: &mut SchedulerState, task: Handle, outcome: Outcome, effects: &mut Vec<Effect>) {
     let mut line = VecDeque::new();
     let mut current = Some((task, outcome));
     while let Some((task, outcome)) = current {
@@ -330,7 +345,7 @@ fn finish(state: &mut State, task: Handle, outcome: Outcome, effects: &mut Vec<E
             outcome,
         });
         let ending = Ending::from(outcome);
-        state.past.record(record.id, ending);
+        state.finished.record(record.id, ending);
         while let Some(follower) = state.deps.pop_follower(task) {
             if let Some(passed_on) = ending.passed_on() {
                 state.deps.release(follower);

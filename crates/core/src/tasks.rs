@@ -3,9 +3,9 @@
 use packhorse_model::TaskId;
 use rustc_hash::FxHashMap;
 
-use crate::Probe;
-use crate::order::Order;
+use crate::ProbePlan;
 use crate::queue::ClassId;
+use crate::queue_key::QueueKey;
 use crate::time::Length;
 
 /// Where a task's record is, while it lives.
@@ -14,9 +14,9 @@ pub(crate) struct Handle(pub(crate) u32);
 
 /// One task. There may be millions: every byte counts.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct TaskRecord {
     pub(crate) id: TaskId,
-    pub(crate) order: Order,
+    pub(crate) order: QueueKey,
     /// What its next attempt needs, or the one that runs; of a probe that runs,
     /// what comes after it needs.
     pub(crate) class: ClassId,
@@ -26,36 +26,36 @@ pub(crate) struct Record {
     pub(crate) attempts: u32,
     pub(crate) limit: Length,
     pub(crate) expected: Length,
-    pub(crate) status: Status,
+    pub(crate) status: TaskStatus,
     /// How often another one's doing ended an attempt of it.
     pub(crate) collateral: u8,
     /// Whether its next start is a probe, or it waits for another one's.
-    pub(crate) probe: Probe,
+    pub(crate) probe: ProbePlan,
     /// Whether it came into line since the last time things were handed out.
     pub(crate) fresh: bool,
 }
 
 /// What a task is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Status {
+pub(crate) enum TaskStatus {
     /// A task it comes after has not finished, or a probe that it waits for.
     Blocked,
     /// It is in the queue.
     Waiting,
-    /// It runs: its place in `State::running`.
+    /// It runs: its place in `SchedulerState::running`.
     Running(u32),
 }
 
 /// All records, found by handle or by id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tasks {
-    records: Vec<Record>,
+    records: Vec<TaskRecord>,
     vacant: Vec<Handle>,
     by_id: FxHashMap<TaskId, Handle>,
 }
 
 impl Tasks {
-    pub(crate) fn insert(&mut self, record: Record) -> Handle {
+    pub(crate) fn insert(&mut self, record: TaskRecord) -> Handle {
         let id = record.id;
         let handle = if let Some(handle) = self.vacant.pop() {
             self.records[handle.0 as usize] = record;
@@ -79,11 +79,11 @@ impl Tasks {
         self.by_id.get(&id).copied()
     }
 
-    pub(crate) fn get(&self, handle: Handle) -> &Record {
+    pub(crate) fn get(&self, handle: Handle) -> &TaskRecord {
         &self.records[handle.0 as usize]
     }
 
-    pub(crate) fn get_mut(&mut self, handle: Handle) -> &mut Record {
+    pub(crate) fn get_mut(&mut self, handle: Handle) -> &mut TaskRecord {
         &mut self.records[handle.0 as usize]
     }
 
@@ -92,7 +92,7 @@ impl Tasks {
     }
 
     /// Every task with its handle, in no order that means anything.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &Record)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &TaskRecord)> {
         self.by_id
             .values()
             .map(|&handle| (handle, self.get(handle)))

@@ -19,7 +19,7 @@ pub(crate) struct Length(u64);
 
 /// When a running attempt ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ends {
+pub(crate) struct EndTimes {
     expected: Moment,
     limit: Moment,
 }
@@ -70,7 +70,7 @@ impl Bound {
     }
 }
 
-impl Ends {
+impl EndTimes {
     pub(crate) fn new(since: Moment, limit: Length, expected: Length) -> Self {
         Self {
             expected: since.plus(limit.min(expected)),
@@ -131,11 +131,11 @@ mod tests {
 
     #[test]
     fn one_that_is_overdue_needs_its_limit_or_nobody_knows() {
-        let ends = Ends::new(Moment(100), length(50), length(10));
+        let ends = EndTimes::new(Moment(100), length(50), length(10));
         assert_eq!(ends.at(Moment(110)), Moment(110));
         assert_eq!(ends.at(Moment(111)), Moment(150));
         assert_eq!(ends.at(Moment(151)), Moment::NEVER);
-        let ends = Ends::new(Moment(100), Length::UNKNOWN, length(10));
+        let ends = EndTimes::new(Moment(100), Length::UNKNOWN, length(10));
         assert_eq!(ends.at(Moment(111)), Moment::NEVER);
     }
 }

@@ -124,7 +124,7 @@ impl Run<'_> {
     fn why(&self, task: TaskId) -> String {
         let name = |device| self.devices.label(device);
         match core::explain(&self.state, task, self.now()) {
-            Some(explanation) => explanation.words(&name).to_string(),
+            Some(explanation) => explanation.prose(&name).to_string(),
             None if task.number > self.backlog.fed => format!(
                 "task {task} waits in line, with more than {} others in front of it",
                 self.state.counts().waiting

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packhorse_core::{self as core, Again, Cause, Effect, Refusal};
+use packhorse_core::{self as core, Effect, EndCause, RefusalReason, RetryReason};
 use packhorse_hands::{self as hands, Ended, Job, Stop};
 use packhorse_model::{Outcome, Placement, TaskId};
 use packhorse_store::{End, Record, Start, UnixMicros, Verdict};
@@ -20,11 +20,11 @@ impl Run<'_> {
     }
 
     pub(crate) fn attempt_ended(&mut self, ended: &Ended, judgement: &Judgement) {
-        let event = core::Event::Ended {
+        let event = core::SchedulerEvent::Ended {
             task: ended.task,
             attempt: self.core_attempt(ended.task, ended.attempt),
             outcome: ended.outcome,
-            cause: judgement.cause.unwrap_or(Cause::Own),
+            cause: judgement.cause.unwrap_or(EndCause::Own),
         };
         self.step_with(event, Some((ended, judgement)));
     }
@@ -47,7 +47,10 @@ impl Run<'_> {
                 why,
                 left,
             } => {
-                if !matches!(why, Again::Retry | Again::Collateral | Again::Probed) {
+                if !matches!(
+                    why,
+                    RetryReason::Retry | RetryReason::Collateral | RetryReason::Probed
+                ) {
                     // Whatever it asked for before, from now on it asks for memory.
                     self.count_memory();
                 }
@@ -193,7 +196,7 @@ impl Run<'_> {
         }))
     }
 
-    fn refuse(&mut self, task: TaskId, reason: &Refusal) {
+    fn refuse(&mut self, task: TaskId, reason: &RefusalReason) {
         let before = self.tasks.get(&task.number).map_or(0, |known| known.before);
         self.feed.decided.insert(task.number, Outcome::NotStarted);
         let ended = Ended {
@@ -246,17 +249,17 @@ impl Run<'_> {
 }
 
 /// Why a task is in line again, in words; nothing if that is a plain retry.
-fn again(why: Again, ended: &Ended, judgement: &Judgement) -> Option<String> {
+fn again(why: RetryReason, ended: &Ended, judgement: &Judgement) -> Option<String> {
     let what = judgement.note.as_deref().unwrap_or("it did not succeed");
     Some(match why {
-        Again::Retry => return judgement.note.clone(),
-        Again::Collateral => format!("{what}; it runs again, and no retry is used up"),
-        Again::MoreMemory { memory } => format!("{what}; it runs again with {memory}"),
-        Again::Alone => format!("{what}; it runs again with a GPU to itself"),
-        Again::LargerDevice { above } => {
+        RetryReason::Retry => return judgement.note.clone(),
+        RetryReason::Collateral => format!("{what}; it runs again, and no retry is used up"),
+        RetryReason::MoreMemory { memory } => format!("{what}; it runs again with {memory}"),
+        RetryReason::Alone => format!("{what}; it runs again with a GPU to itself"),
+        RetryReason::LargerDevice { above } => {
             format!("{what}; it runs again on a GPU with more than {above}")
         }
-        Again::Probed => probed(ended, judgement),
+        RetryReason::Probed => probed(ended, judgement),
     })
 }
 
@@ -268,7 +271,7 @@ fn probed(ended: &Ended, judgement: &Judgement) -> String {
         (Outcome::Succeeded, Some(peak)) => format!("measured: {peak} of GPU memory"),
         (Outcome::Succeeded, None) => "it ended before its memory could be measured".to_owned(),
         (Outcome::NotStarted, _) => format!("not started, so nothing was measured: {why}"),
-        _ if matches!(judgement.cause, Some(Cause::OutOfMemory { .. })) => why,
+        _ if matches!(judgement.cause, Some(EndCause::OutOfMemory { .. })) => why,
         _ => format!("failed, so it does not tell how much memory is needed: {why}"),
     }
 }

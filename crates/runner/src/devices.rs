@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use packhorse_core::{
-    self as core, DeviceSpec, Effect, NodeSpec, Now, Pool, PoolError, Refusal, State,
+    self as core, DeviceSpec, Effect, NodeSpec, Now, Pool, PoolError, RefusalReason, SchedulerState,
 };
 use packhorse_gpu::mps::CLIENT_VARIABLES;
 use packhorse_gpu::{Member, Unit, Vendor, visibility};
@@ -23,13 +23,13 @@ const THREAD_CAPS: [&str; 4] = [
 
 impl Places {
     /// A scheduler for them.
-    pub(crate) fn scheduler(&self) -> Result<State, PoolError> {
-        State::new(&self.pool(), self.rules())
+    pub(crate) fn scheduler(&self) -> Result<SchedulerState, PoolError> {
+        SchedulerState::new(&self.pool(), self.rules())
     }
 
     /// How tasks are placed there.
-    pub fn rules(&self) -> core::Settings {
-        core::Settings {
+    pub fn rules(&self) -> core::SchedulerSettings {
+        core::SchedulerSettings {
             policy: self.policy,
             max_per_device: self.max_per_device,
             ageing: self.ageing,
@@ -98,14 +98,14 @@ pub fn models_named(about: &[About], names: &str) -> Models {
 }
 
 /// Why no task with this request could ever run there, if none could.
-pub fn refusal(places: &Places, request: &Request) -> Result<Option<Refusal>, PoolError> {
+pub fn refusal(places: &Places, request: &Request) -> Result<Option<RefusalReason>, PoolError> {
     let mut state = places.scheduler()?;
     let mut effects = Vec::new();
     let mut submission = Defaults::default().submission(TaskId::new(RunId(1), 1));
     submission.request = request.clone();
     core::step(
         &mut state,
-        core::Event::Submit(submission),
+        core::SchedulerEvent::Submit(submission),
         Now::default(),
         &mut effects,
     );

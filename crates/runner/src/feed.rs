@@ -158,7 +158,7 @@ impl Run<'_> {
             self.wait_for_store();
         }
         // All of them are in line before the first one starts.
-        self.step(core::Event::Hold);
+        self.step(core::SchedulerEvent::Hold);
         let (id, mut after) = (self.id, 0);
         loop {
             let page = self.reader()?.unfinished(id, after, FETCHED)?;
@@ -174,7 +174,7 @@ impl Run<'_> {
                 }
             }
         }
-        self.step(core::Event::Unhold);
+        self.step(core::SchedulerEvent::Unhold);
         Ok(())
     }
 
@@ -295,11 +295,11 @@ impl Run<'_> {
     fn take_made(&mut self, tasks: Vec<NewTask>) -> Result<(), RunError> {
         self.feed.known += u32::try_from(tasks.len()).unwrap_or(u32::MAX);
         self.store.send(Record::Tasks(tasks.clone()));
-        self.step(core::Event::Hold);
+        self.step(core::SchedulerEvent::Hold);
         for task in tasks {
             self.submit_new(task)?;
         }
-        self.step(core::Event::Unhold);
+        self.step(core::SchedulerEvent::Unhold);
         Ok(())
     }
 
@@ -442,7 +442,7 @@ impl Run<'_> {
         // wherever it stood.
         let together = self.phase == crate::Phase::Running && soon.len() > 1;
         if together {
-            self.step(core::Event::Hold);
+            self.step(core::SchedulerEvent::Hold);
         }
         for (number, command, wishes) in soon {
             if let Some(task) = wishes {
@@ -457,7 +457,7 @@ impl Run<'_> {
             self.submit(submission, known)?;
         }
         if together {
-            self.step(core::Event::Unhold);
+            self.step(core::SchedulerEvent::Unhold);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use packhorse_core::{Probe, Submission};
+use packhorse_core::{ProbePlan, Submission};
 use packhorse_model::{Command, DeviceId, TaskId};
 use packhorse_store::Start;
 
@@ -76,7 +76,7 @@ impl Defaults {
             retries: self.retries,
             time_limit: self.time_limit,
             expected: None,
-            probe: Probe::None,
+            probe: ProbePlan::None,
             after: Vec::new(),
         }
     }

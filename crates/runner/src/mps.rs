@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use fs_err::File;
-use packhorse_core::Cause;
+use packhorse_core::EndCause;
 use packhorse_gpu::mps::{
     CLIENT_VARIABLES, Client, Daemon, Ownership, PIPE_VARIABLE, is_collateral,
 };
@@ -359,7 +359,7 @@ impl Run<'_> {
         &self,
         ended: &Ended,
         devices: &[DeviceId],
-    ) -> Option<(Cause, String)> {
+    ) -> Option<(EndCause, String)> {
         let service = self.service.as_ref()?;
         if self.settings.output == hands::Output::Inherit {
             return None;
@@ -381,9 +381,12 @@ impl Run<'_> {
         }
         Some(if alone && !service.suspects.insert(ended.task.number) {
             let note = "its MPS server died under it again, and it was alone there";
-            (Cause::Own, note.to_owned())
+            (EndCause::Own, note.to_owned())
         } else {
-            (Cause::Collateral, "its MPS server died under it".to_owned())
+            (
+                EndCause::Collateral,
+                "its MPS server died under it".to_owned(),
+            )
         })
     }
 

@@ -241,13 +241,13 @@ impl Run<'_> {
 
     /// Lets the core take a step; under the lock of all runs, if it may take
     /// something that others could take as well.
-    pub(crate) fn decide(&mut self, event: core::Event, effects: &mut Vec<Effect>) {
+    pub(crate) fn decide(&mut self, event: core::SchedulerEvent, effects: &mut Vec<Effect>) {
         let now = self.now();
         let may_take = match event {
-            core::Event::Unhold => true,
+            core::SchedulerEvent::Unhold => true,
             // Nothing is handed out meanwhile.
             _ if self.state.is_held() => false,
-            core::Event::Submit(_) | core::Event::Ended { .. } => true,
+            core::SchedulerEvent::Submit(_) | core::SchedulerEvent::Ended { .. } => true,
             _ => self.state.counts().waiting > 0,
         };
         if !may_take || self.neighbours.all_is_ours() {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packhorse_core::{self as core, Effect, Now, State, Submission};
+use packhorse_core::{self as core, Effect, Now, SchedulerState, Submission};
 use packhorse_hands::{self as hands, Ended, Hands, Happening, Signal, Stop};
 use packhorse_model::{Exit, RunId, TaskId};
 use packhorse_store::{Reader, Record, UnixMicros, Writer};
@@ -55,7 +55,7 @@ pub(crate) struct Run<'r> {
     pub(crate) id: RunId,
     pub(crate) settings: Settings,
     pub(crate) devices: Devices,
-    pub(crate) state: State,
+    pub(crate) state: SchedulerState,
     pub(crate) hands: Hands,
     pub(crate) store: Writer,
     pub(crate) reader: Option<Reader>,
@@ -227,7 +227,7 @@ impl<'r> Run<'r> {
 
     /// Ends what runs, after something went wrong that nothing works without.
     fn leave(mut self) {
-        self.step(core::Event::Hold);
+        self.step(core::SchedulerEvent::Hold);
         self.hands.stop_all(Stop::Terminate);
         for ended in self.take_pending() {
             self.attempt_ended(&ended, &Judgement::default());
@@ -372,7 +372,7 @@ impl<'r> Run<'r> {
             return;
         }
         self.phase = phase;
-        self.step(core::Event::Hold);
+        self.step(core::SchedulerEvent::Hold);
         match phase {
             Phase::Running | Phase::Draining => {}
             Phase::Terminating => self.hands.stop_all(Stop::Terminate),
@@ -410,16 +410,20 @@ impl<'r> Run<'r> {
     ) -> Result<(), RunError> {
         self.settle_needs(&mut submission, &mut known)?;
         self.tasks.insert(submission.id.number, known);
-        self.step(core::Event::Submit(submission));
+        self.step(core::SchedulerEvent::Submit(submission));
         Ok(())
     }
 
     /// Lets the core decide, and does what it says.
-    pub(crate) fn step(&mut self, event: core::Event) {
+    pub(crate) fn step(&mut self, event: core::SchedulerEvent) {
         self.step_with(event, None);
     }
 
-    pub(crate) fn step_with(&mut self, event: core::Event, ended: Option<(&Ended, &Judgement)>) {
+    pub(crate) fn step_with(
+        &mut self,
+        event: core::SchedulerEvent,
+        ended: Option<(&Ended, &Judgement)>,
+    ) {
         let mut effects = std::mem::take(&mut self.effects);
         self.decide(event, &mut effects);
         for effect in effects.drain(..) {
@@ -506,7 +510,7 @@ impl<'r> Run<'r> {
 
 /// Who waits, and why.
 struct Waiting<'a> {
-    state: &'a State,
+    state: &'a SchedulerState,
     devices: &'a Devices,
     now: Now,
 }
@@ -516,7 +520,7 @@ impl Line for Waiting<'_> {
         let first = self.state.first_in_line()?;
         let explanation = core::explain(self.state, first, self.now)?;
         let name = |device| self.devices.label(device);
-        Some(explanation.words(&name).to_string())
+        Some(explanation.prose(&name).to_string())
     }
 }
 

@@ -14,8 +14,8 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use packhorse_core::{
-    Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Policy, Pool, Settings, State, Submission,
-    step,
+    DeviceSpec, Effect, EndCause, NodeSpec, Now, Policy, Pool, SchedulerEvent, SchedulerSettings,
+    SchedulerState, Submission, step,
 };
 use packhorse_model::{
     Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId, Outcome, Priority, Request, RunId,
@@ -41,10 +41,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn settings(policy: Policy) -> Settings {
-    Settings {
+fn settings(policy: Policy) -> SchedulerSettings {
+    SchedulerSettings {
         policy,
-        ..Settings::default()
+        ..SchedulerSettings::default()
     }
 }
 
@@ -95,7 +95,7 @@ fn eight() -> Result<(), Box<dyn Error>> {
         nodes: vec![node],
         slots: None,
     };
-    let mut state = State::new(&pool, Settings::default())?;
+    let mut state = SchedulerState::new(&pool, SchedulerSettings::default())?;
     let mut effects = Vec::new();
     let mut running: VecDeque<TaskId> = VecDeque::new();
     let (mut spent, mut placed) = (Duration::ZERO, 0);
@@ -114,13 +114,18 @@ fn eight() -> Result<(), Box<dyn Error>> {
             retries: 0,
             time_limit: None,
             expected: None,
-            probe: packhorse_core::Probe::None,
+            probe: packhorse_core::ProbePlan::None,
             after: Vec::new(),
         };
         let id = submission.id;
         let now = Now(Duration::from_secs(number.into()));
         let start = Instant::now();
-        step(&mut state, Event::Submit(submission), now, &mut effects);
+        step(
+            &mut state,
+            SchedulerEvent::Submit(submission),
+            now,
+            &mut effects,
+        );
         let took = start.elapsed();
         let started = |effect: &Effect| matches!(effect, Effect::Start { .. });
         if effects.drain(..).any(|effect| started(&effect)) {
@@ -129,13 +134,13 @@ fn eight() -> Result<(), Box<dyn Error>> {
             running.push_back(id);
         } else {
             // Nobody is to wait, so that each placement is one by itself.
-            step(&mut state, Event::Cancel(id), now, &mut effects);
+            step(&mut state, SchedulerEvent::Cancel(id), now, &mut effects);
             for task in running.drain(..8.min(running.len())) {
-                let ended = Event::Ended {
+                let ended = SchedulerEvent::Ended {
                     task,
                     attempt: 1,
                     outcome: Outcome::Succeeded,
-                    cause: Cause::Own,
+                    cause: EndCause::Own,
                 };
                 step(&mut state, ended, now, &mut effects);
             }
@@ -148,7 +153,7 @@ fn eight() -> Result<(), Box<dyn Error>> {
 }
 
 fn crowd(crowd: &Crowd) -> Result<(), Box<dyn Error>> {
-    let mut simulation = Simulation::new(&crowd.pool(), Settings::default())?;
+    let mut simulation = Simulation::new(&crowd.pool(), SchedulerSettings::default())?;
     for work in crowd.work() {
         simulation.submit(Duration::ZERO, work);
     }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use packhorse_core::Event;
+use packhorse_core::SchedulerEvent;
 use packhorse_model::{Bytes, TaskId};
 
 /// Something that will happen.
@@ -19,7 +19,7 @@ pub(crate) enum Happening {
         memory: Bytes,
     },
     /// The scheduler is told something.
-    Tell(Box<Event>),
+    Tell(Box<SchedulerEvent>),
 }
 
 impl Happening {

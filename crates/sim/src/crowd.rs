@@ -137,7 +137,7 @@ fn mebibytes(amount: f64) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use packhorse_core::{Cause, Settings};
+    use packhorse_core::{EndCause, SchedulerSettings};
 
     use super::*;
     use crate::Simulation;
@@ -162,13 +162,13 @@ mod tests {
     #[test]
     fn with_needs_known_nobody_dies_and_no_gpu_is_left_idle() {
         let crowd = crowd(2000);
-        let mut simulation = Simulation::new(&crowd.pool(), Settings::default()).unwrap();
+        let mut simulation = Simulation::new(&crowd.pool(), SchedulerSettings::default()).unwrap();
         for work in crowd.work() {
             simulation.submit(Duration::ZERO, work);
         }
         let history = simulation.run();
         assert_eq!(history.finished.len(), 2000);
-        assert_eq!(history.ended_by(|cause| cause != Cause::Own), 0);
+        assert_eq!(history.ended_by(|cause| cause != EndCause::Own), 0);
         let ratio = history.makespan().as_secs_f64() / crowd.lower_bound().as_secs_f64();
         assert!((1.0..1.1).contains(&ratio), "{ratio}");
     }

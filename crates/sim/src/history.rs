@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use packhorse_core::{Cause, Refusal};
+use packhorse_core::{EndCause, RefusalReason};
 use packhorse_model::{Bytes, DeviceId, Outcome, Placement, TaskId};
 
 /// One attempt, from its start to its end.
@@ -20,7 +20,7 @@ pub struct Ran {
     /// The most memory that it held on a device.
     pub peak: Bytes,
     /// How it came out; nothing while it runs.
-    pub outcome: Option<(Outcome, Cause)>,
+    pub outcome: Option<(Outcome, EndCause)>,
 }
 
 /// What happened in a simulation.
@@ -31,7 +31,7 @@ pub struct History {
     /// How every task that is over came out.
     pub finished: BTreeMap<TaskId, Outcome>,
     /// The tasks that were not taken.
-    pub refused: Vec<(TaskId, Refusal)>,
+    pub refused: Vec<(TaskId, RefusalReason)>,
     /// The tasks that still wait although nothing more will happen.
     pub waiting: Vec<TaskId>,
 }
@@ -44,7 +44,7 @@ impl History {
     }
 
     /// How many attempts ended because of `cause`.
-    pub fn ended_by(&self, cause: impl Fn(Cause) -> bool) -> usize {
+    pub fn ended_by(&self, cause: impl Fn(EndCause) -> bool) -> usize {
         let causes = self.ran.iter().filter_map(|ran| Some(ran.outcome?.1));
         causes.filter(|&ended| cause(ended)).count()
     }

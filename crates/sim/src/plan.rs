@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use packhorse_core::{
-    DeviceSpec, Event, Outside, Pool, PoolError, Probe, Refusal, Settings, Submission,
+    DeviceSpec, Outside, Pool, PoolError, ProbePlan, RefusalReason, SchedulerEvent,
+    SchedulerSettings, Submission,
 };
 use packhorse_model::{DeviceId, TaskId};
 use rustc_hash::FxHashSet;
@@ -30,7 +31,7 @@ pub struct Plan {
     /// How many durations are not known.
     pub unknown: usize,
     /// The tasks that could never run on this pool.
-    pub refused: Vec<(TaskId, Refusal)>,
+    pub refused: Vec<(TaskId, RefusalReason)>,
     /// The tasks that would not run while what strangers hold stays held.
     pub waiting: Vec<TaskId>,
 }
@@ -68,7 +69,7 @@ impl Plan {
     /// longer than its time limit; nobody is probed first.
     pub fn new(
         pool: &Pool,
-        settings: Settings,
+        settings: SchedulerSettings,
         outside: &[(DeviceId, Outside)],
         jobs: Vec<Job>,
     ) -> Result<Self, PoolError> {
@@ -77,15 +78,15 @@ impl Plan {
         let unknown: FxHashSet<TaskId> = unknown.map(|job| job.submission.id).collect();
         let mut simulation = Simulation::new(pool, settings)?;
         for &(device, held) in outside {
-            simulation.tell(Duration::ZERO, Event::Outside { device, held });
+            simulation.tell(Duration::ZERO, SchedulerEvent::Outside { device, held });
         }
         // All are there before the first starts, as they are in a real run that
         // has read its input: priorities count from the beginning.
-        simulation.tell(Duration::ZERO, Event::Hold);
+        simulation.tell(Duration::ZERO, SchedulerEvent::Hold);
         for job in jobs {
             simulation.submit(Duration::ZERO, guess.work(job));
         }
-        simulation.tell(Duration::ZERO, Event::Unhold);
+        simulation.tell(Duration::ZERO, SchedulerEvent::Unhold);
         let history = simulation.run();
         let bars = history.ran.into_iter().map(|ran| Bar {
             task: ran.task,
@@ -131,7 +132,7 @@ impl Guess {
     }
 
     fn work(self, mut job: Job) -> Work {
-        job.submission.probe = Probe::None;
+        job.submission.probe = ProbePlan::None;
         let lasts = match self {
             Self::Rounds => {
                 // In rounds, seconds mean nothing.
@@ -187,7 +188,7 @@ mod tests {
     }
 
     fn plan(gpus: u32, jobs: Vec<Job>) -> Plan {
-        Plan::new(&pool(gpus), Settings::default(), &[], jobs).unwrap()
+        Plan::new(&pool(gpus), SchedulerSettings::default(), &[], jobs).unwrap()
     }
 
     fn bars(plan: &Plan) -> Vec<(u32, u32, u64, u64)> {
@@ -263,7 +264,12 @@ mod tests {
             ..Outside::default()
         };
         let outside = [(DeviceId(0), stranger)];
-        let plan = Plan::new(&pool(1), Settings::default(), &outside, vec![large, many]);
+        let plan = Plan::new(
+            &pool(1),
+            SchedulerSettings::default(),
+            &outside,
+            vec![large, many],
+        );
         let plan = plan.unwrap();
         assert_eq!(plan.waiting, [TaskId::new(RunId(1), 1)]);
         assert_eq!(plan.refused.len(), 1);

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use packhorse_core::{Effect, Event, Now, PoolError, Settings, State, step};
+use packhorse_core::{
+    Effect, Now, PoolError, SchedulerEvent, SchedulerSettings, SchedulerState, step,
+};
 use packhorse_model::{GpuRequest, Request};
 
 use crate::random::Random;
@@ -44,11 +46,11 @@ fn size(request: &Request) -> u64 {
 /// of the cluster's GPUs and rise.
 pub fn replay(
     trace: &Trace,
-    settings: Settings,
+    settings: SchedulerSettings,
     seed: u64,
     marks: &[u32],
 ) -> Result<Replay, PoolError> {
-    let mut state = State::new(&trace.pool, settings)?;
+    let mut state = SchedulerState::new(&trace.pool, settings)?;
     let mut random = Random::new(seed);
     let mut order: Vec<usize> = (0..trace.tasks.len()).collect();
     random.shuffle(&mut order);
@@ -79,7 +81,7 @@ pub fn replay(
         let number = u32::try_from(replay.tasks).unwrap_or(u32::MAX);
         let submission = plain(number, request.clone());
         let id = submission.id;
-        let event = Event::Submit(submission);
+        let event = SchedulerEvent::Submit(submission);
         step(&mut state, event, now(replay.tasks), &mut effects);
         let started = |effect: &Effect| matches!(effect, Effect::Start { .. });
         if effects.iter().any(started) {
@@ -88,7 +90,7 @@ pub fn replay(
             replay.failed += 1;
             step(
                 &mut state,
-                Event::Cancel(id),
+                SchedulerEvent::Cancel(id),
                 now(replay.tasks),
                 &mut effects,
             );
@@ -117,7 +119,7 @@ mod tests {
 
     #[test]
     fn marks_are_reached_by_drawing_again() {
-        let replay = replay(&trace(), Settings::default(), 1, &[50, 300]).unwrap();
+        let replay = replay(&trace(), SchedulerSettings::default(), 1, &[50, 300]).unwrap();
         let asked: Vec<u32> = replay.marks.iter().map(|mark| mark.asked).collect();
         assert_eq!(asked, [50, 300]);
         assert!(replay.tasks > 3);
@@ -127,19 +129,19 @@ mod tests {
 
     #[test]
     fn same_seed_gives_the_same_replay() {
-        let one = replay(&trace(), Settings::default(), 5, &[130]).unwrap();
+        let one = replay(&trace(), SchedulerSettings::default(), 5, &[130]).unwrap();
         assert_eq!(
             one,
-            replay(&trace(), Settings::default(), 5, &[130]).unwrap()
+            replay(&trace(), SchedulerSettings::default(), 5, &[130]).unwrap()
         );
     }
 
     #[test]
     fn spreading_wastes_what_packing_keeps_whole() {
         let given = |policy| -> Vec<u64> {
-            let settings = Settings {
+            let settings = SchedulerSettings {
                 policy,
-                ..Settings::default()
+                ..SchedulerSettings::default()
             };
             let replays = (0..20).map(|seed| replay(&trace(), settings, seed, &[100]));
             replays
@@ -155,7 +157,7 @@ mod tests {
         let tasks = "head\n1,1,1,1,500\n2,1,1,2,1000\n";
         let trace = Trace::parse("head\na,9000,99,2,M\n", tasks).unwrap();
         for seed in 0..10 {
-            let replay = replay(&trace, Settings::default(), seed, &[1000]).unwrap();
+            let replay = replay(&trace, SchedulerSettings::default(), seed, &[1000]).unwrap();
             assert_eq!(replay.marks[0].given, 2000, "seed {seed}");
         }
     }
@@ -163,7 +165,7 @@ mod tests {
     #[test]
     fn tasks_without_gpus_alone_reach_no_mark() {
         let trace = Trace::parse("head\na,9,9,1,M\n", "head\n1,1,1,0,0\n").unwrap();
-        let replay = replay(&trace, Settings::default(), 1, &[100]).unwrap();
+        let replay = replay(&trace, SchedulerSettings::default(), 1, &[100]).unwrap();
         assert_eq!(replay.marks, []);
     }
 }

@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use packhorse_core::{Cause, Effect, Event, Now, Outside, Pool, PoolError, Settings, State, step};
+use packhorse_core::{
+    Effect, EndCause, Now, Outside, Pool, PoolError, SchedulerEvent, SchedulerSettings,
+    SchedulerState, step,
+};
 use packhorse_model::{Bytes, DeviceId, Outcome, Placement, TaskId};
 use rustc_hash::FxHashMap;
 
@@ -20,7 +23,7 @@ const OUT_OF_MEMORY: Outcome = Outcome::Failed { code: 1 };
 /// was promised, it is the one to blame; if not, it is collateral.
 #[derive(Clone, Debug)]
 pub struct Simulation {
-    state: State,
+    state: SchedulerState,
     now: Duration,
     agenda: Agenda,
     truths: FxHashMap<TaskId, Truth>,
@@ -52,7 +55,7 @@ impl Device {
 
 impl Simulation {
     /// A world with nothing to do yet.
-    pub fn new(pool: &Pool, settings: Settings) -> Result<Self, PoolError> {
+    pub fn new(pool: &Pool, settings: SchedulerSettings) -> Result<Self, PoolError> {
         let specs = pool.nodes.iter().flat_map(|node| &node.devices);
         let devices = specs.map(|spec| {
             let device = Device {
@@ -62,7 +65,7 @@ impl Simulation {
             (spec.id, device)
         });
         Ok(Self {
-            state: State::new(pool, settings)?,
+            state: SchedulerState::new(pool, settings)?,
             now: Duration::ZERO,
             agenda: Agenda::default(),
             truths: FxHashMap::default(),
@@ -76,12 +79,12 @@ impl Simulation {
     /// A task comes.
     pub fn submit(&mut self, at: Duration, work: Work) {
         self.truths.insert(work.submission.id, work.truth);
-        self.tell(at, Event::Submit(work.submission));
+        self.tell(at, SchedulerEvent::Submit(work.submission));
     }
 
     /// Something else happens. Memory that strangers hold is held on the device
     /// as well. A task that comes this way ends as soon as it starts.
-    pub fn tell(&mut self, at: Duration, event: Event) {
+    pub fn tell(&mut self, at: Duration, event: SchedulerEvent) {
         self.agenda.put(at, Happening::Tell(Box::new(event)));
     }
 
@@ -98,7 +101,7 @@ impl Simulation {
                     memory,
                 } => self.on_hold(task, start, memory),
                 Happening::Tell(event) => {
-                    if let Event::Outside { device, held } = &*event {
+                    if let SchedulerEvent::Outside { device, held } = &*event {
                         self.on_outside(*device, *held);
                     }
                     self.step(*event);
@@ -115,7 +118,7 @@ impl Simulation {
         }
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: SchedulerEvent) {
         let mut effects = std::mem::take(&mut self.effects);
         step(&mut self.state, event, Now(self.now), &mut effects);
         for effect in effects.drain(..) {
@@ -177,7 +180,7 @@ impl Simulation {
     /// It is told to end, and does so at once.
     fn stop(&mut self, task: TaskId) {
         if let Some(&start) = self.running.get(&task) {
-            let event = self.end(task, start, Outcome::Interrupted, Cause::Own);
+            let event = self.end(task, start, Outcome::Interrupted, EndCause::Own);
             self.tell(self.now, event);
         }
     }
@@ -193,7 +196,7 @@ impl Simulation {
             Some(truth) => truth.outcome,
             None => Outcome::Succeeded,
         };
-        let event = self.end(task, start, outcome, Cause::Own);
+        let event = self.end(task, start, outcome, EndCause::Own);
         self.step(event);
     }
 
@@ -211,9 +214,9 @@ impl Simulation {
         if !fits {
             let promised = granted.iter().map(|granted| granted.memory).min();
             let cause = if promised.is_none_or(|promised| memory > promised) {
-                Cause::OutOfMemory { peak: ran.peak }
+                EndCause::OutOfMemory { peak: ran.peak }
             } else {
-                Cause::Collateral
+                EndCause::Collateral
             };
             let event = self.end(task, start, OUT_OF_MEMORY, cause);
             self.step(event);
@@ -224,7 +227,7 @@ impl Simulation {
             if let Some(device) = self.devices.get_mut(&granted.device) {
                 device.held.insert(task, memory);
             }
-            self.step(Event::Observed {
+            self.step(SchedulerEvent::Observed {
                 task,
                 attempt,
                 device: granted.device,
@@ -234,7 +237,13 @@ impl Simulation {
     }
 
     /// Takes the attempt off its devices; the event says so to the scheduler.
-    fn end(&mut self, task: TaskId, start: usize, outcome: Outcome, cause: Cause) -> Event {
+    fn end(
+        &mut self,
+        task: TaskId,
+        start: usize,
+        outcome: Outcome,
+        cause: EndCause,
+    ) -> SchedulerEvent {
         self.running.remove(&task);
         let ran = &mut self.history.ran[start];
         ran.end = self.now;
@@ -244,7 +253,7 @@ impl Simulation {
                 device.held.remove(&task);
             }
         }
-        Event::Ended {
+        SchedulerEvent::Ended {
             task,
             attempt: ran.attempt,
             outcome,

@@ -42,7 +42,7 @@ pub(crate) fn plain(number: u32, request: Request) -> Submission {
         retries: 0,
         time_limit: None,
         expected: None,
-        probe: packhorse_core::Probe::None,
+        probe: packhorse_core::ProbePlan::None,
         after: Vec::new(),
     }
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use packhorse_core::Refusal;
+use packhorse_core::RefusalReason;
 use packhorse_hands::Output;
 use packhorse_runner::{
     Beginning, Defaults, Input, Parameters, Places, Reporter, Settings, Sharing, Summary, refusal,
@@ -121,9 +121,9 @@ impl Order {
 }
 
 /// What to do about a request that the options made.
-fn advice(reason: &Refusal) -> &'static str {
+fn advice(reason: &RefusalReason) -> &'static str {
     match reason {
-        Refusal::TooManyGpus { most_gpus: 1.., .. } => {
+        RefusalReason::TooManyGpus { most_gpus: 1.., .. } => {
             "\nhint: ask for fewer with -g, or name more with --gpus"
         }
         _ => "",

@@ -1,6 +1,6 @@
 use std::io::Write as _;
 
-use packhorse_core::{Sample, expected, reservation};
+use packhorse_core::{PeakSample, expected, reservation};
 use packhorse_model::Exit;
 use packhorse_store::{Forget, Home, Learned, Reader};
 use serde_json::json;
@@ -41,9 +41,9 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
     for learned in &found {
         let samples = reader.samples(&learned.signature)?;
         let samples = samples.get(&learned.model).map_or(&[][..], Vec::as_slice);
-        let peaks: Vec<Sample> = samples
+        let peaks: Vec<PeakSample> = samples
             .iter()
-            .map(|sample| Sample {
+            .map(|sample| PeakSample {
                 peak: sample.peak,
                 error: sample.error,
             })

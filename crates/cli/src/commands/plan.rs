@@ -2,7 +2,7 @@ use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
 use anyhow::bail;
-use packhorse_core::Refusal;
+use packhorse_core::RefusalReason;
 use packhorse_gpu::SelectError;
 use packhorse_intake::lines::{Lines, Options, Separator};
 use packhorse_model::{Command, DeviceId, Exit, RunId, TaskId};
@@ -183,8 +183,8 @@ fn show(plan: &Plan, places: &Places) -> anyhow::Result<Exit> {
 }
 
 /// Why a task would be skipped: it comes after one that would not run either.
-fn skipped(plan: &Plan, reason: &Refusal) -> Option<String> {
-    let Refusal::UnknownDependency(first) = reason else {
+fn skipped(plan: &Plan, reason: &RefusalReason) -> Option<String> {
+    let RefusalReason::UnknownDependency(first) = reason else {
         return None;
     };
     let would_not_run = plan.refused.iter().any(|(task, _)| task == first);
@@ -216,7 +216,7 @@ fn show_json(plan: &Plan, places: &Places, words: &[String]) -> anyhow::Result<E
             })
         })
         .collect();
-    let why = |reason: &Refusal| skipped(plan, reason).unwrap_or_else(|| reason.to_string());
+    let why = |reason: &RefusalReason| skipped(plan, reason).unwrap_or_else(|| reason.to_string());
     let value = json!({
         "tasks": bars,
         "expected_end_seconds": plan.expected_end().map(seconds),

@@ -1,4 +1,4 @@
-use packhorse_core::{Event, Now, Outside, explain};
+use packhorse_core::{Now, Outside, SchedulerEvent, explain};
 use packhorse_model::Milli;
 
 use crate::lab::{FAILED, Lab, gib, id, task};
@@ -115,7 +115,7 @@ fn a_lack_of_slots_and_a_hold_are_told() {
          it is first in line"
     );
     lab.done(1);
-    lab.step(Event::Hold);
+    lab.step(SchedulerEvent::Hold);
     lab.end(3, FAILED);
     assert_eq!(
         lab.why(3),

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use packhorse_core::{
-    Again, Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Outside, Policy, Pool, Probe, Settings,
-    State, Submission, explain, step,
+    DeviceSpec, Effect, EndCause, NodeSpec, Now, Outside, Policy, Pool, ProbePlan, RetryReason,
+    SchedulerEvent, SchedulerSettings, SchedulerState, Submission, explain, step,
 };
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, Models, NodeId, Outcome, Placement,
@@ -34,7 +34,7 @@ pub fn task(number: u32) -> Builder {
         retries: 0,
         time_limit: None,
         expected: None,
-        probe: Probe::None,
+        probe: ProbePlan::None,
         after: vec![],
     })
 }
@@ -112,13 +112,13 @@ impl Builder {
     }
 
     pub fn probe(mut self) -> Self {
-        self.0.probe = Probe::First;
+        self.0.probe = ProbePlan::First;
         self
     }
 
     /// Another one like it is measured first.
     pub fn awaiting(mut self) -> Self {
-        self.0.probe = Probe::Awaited;
+        self.0.probe = ProbePlan::Awaited;
         self
     }
 
@@ -147,7 +147,7 @@ impl Builder {
 #[derive(Default)]
 pub struct Lab {
     pool: Pool,
-    settings: Settings,
+    settings: SchedulerSettings,
 }
 
 impl Lab {
@@ -201,7 +201,7 @@ impl Lab {
         self
     }
 
-    /// Counts what keeps the last node's cores busy, and its main memory in GiB.
+    /// TaskCounts what keeps the last node's cores busy, and its main memory in GiB.
     pub fn host(mut self, cpu: u32, ram: u64) -> Self {
         let node = self.pool.nodes.last_mut().unwrap();
         node.cpu = Some(Milli(cpu));
@@ -231,7 +231,7 @@ impl Lab {
 
     pub fn start(self) -> Running {
         Running {
-            state: State::new(&self.pool, self.settings).unwrap(),
+            state: SchedulerState::new(&self.pool, self.settings).unwrap(),
             now: Duration::ZERO,
         }
     }
@@ -239,12 +239,12 @@ impl Lab {
 
 /// A scheduler at work, with a clock that the test moves.
 pub struct Running {
-    pub state: State,
+    pub state: SchedulerState,
     now: Duration,
 }
 
 impl Running {
-    pub fn step(&mut self, event: Event) -> String {
+    pub fn step(&mut self, event: SchedulerEvent) -> String {
         let mut effects = Vec::new();
         step(&mut self.state, event, Now(self.now), &mut effects);
         self.state.check();
@@ -253,23 +253,23 @@ impl Running {
     }
 
     pub fn submit(&mut self, task: Builder) -> String {
-        self.step(Event::Submit(task.0))
+        self.step(SchedulerEvent::Submit(task.0))
     }
 
     /// Ends the running attempt of a task, by its own doing.
     pub fn end(&mut self, number: u32, outcome: Outcome) -> String {
-        self.end_by(number, outcome, Cause::Own)
+        self.end_by(number, outcome, EndCause::Own)
     }
 
     /// Ends the running attempt of a task for lack of memory.
     pub fn out_of_memory(&mut self, number: u32, peak: u64) -> String {
         let peak = gib(peak);
-        self.end_by(number, FAILED, Cause::OutOfMemory { peak })
+        self.end_by(number, FAILED, EndCause::OutOfMemory { peak })
     }
 
-    pub fn end_by(&mut self, number: u32, outcome: Outcome, cause: Cause) -> String {
+    pub fn end_by(&mut self, number: u32, outcome: Outcome, cause: EndCause) -> String {
         let attempt = self.attempt(number);
-        self.step(Event::Ended {
+        self.step(SchedulerEvent::Ended {
             task: id(number),
             attempt,
             outcome,
@@ -289,13 +289,13 @@ impl Running {
     }
 
     pub fn cancel(&mut self, number: u32) -> String {
-        self.step(Event::Cancel(id(number)))
+        self.step(SchedulerEvent::Cancel(id(number)))
     }
 
     /// The driver shows that it holds so many GiB of a device.
     pub fn observe(&mut self, number: u32, device: u32, memory: u64) -> String {
         let attempt = self.attempt(number);
-        self.step(Event::Observed {
+        self.step(SchedulerEvent::Observed {
             task: id(number),
             attempt,
             device: DeviceId(device),
@@ -305,7 +305,7 @@ impl Running {
 
     pub fn outside(&mut self, device: u32, held: Outside) -> String {
         let device = DeviceId(device);
-        self.step(Event::Outside { device, held })
+        self.step(SchedulerEvent::Outside { device, held })
     }
 
     /// Strangers' processes hold so many GiB of a device.
@@ -318,16 +318,16 @@ impl Running {
     }
 
     pub fn drain(&mut self, device: u32) -> String {
-        self.step(Event::Drain(DeviceId(device)))
+        self.step(SchedulerEvent::Drain(DeviceId(device)))
     }
 
     pub fn restore(&mut self, device: u32) -> String {
-        self.step(Event::Restore(DeviceId(device)))
+        self.step(SchedulerEvent::Restore(DeviceId(device)))
     }
 
     /// What a task needs is known to be this.
     pub fn revise(&mut self, task: Builder) -> String {
-        self.step(Event::Revise {
+        self.step(SchedulerEvent::Revise {
             task: task.0.id,
             request: task.0.request,
             expected: task.0.expected,
@@ -343,7 +343,7 @@ impl Running {
     pub fn why(&self, number: u32) -> String {
         let explanation = explain(&self.state, id(number), Now(self.now)).expect("it is known");
         explanation
-            .words(&|device| format!("gpu{}", device.0))
+            .prose(&|device| format!("gpu{}", device.0))
             .to_string()
     }
 
@@ -383,12 +383,12 @@ fn text(effect: &Effect) -> String {
             ..
         } => {
             let why = match why {
-                Again::Retry => "retry".to_owned(),
-                Again::Collateral => "collateral".to_owned(),
-                Again::MoreMemory { memory } => format!("with {memory}"),
-                Again::Alone => "alone".to_owned(),
-                Again::LargerDevice { above } => format!("above {above}"),
-                Again::Probed => "probed".to_owned(),
+                RetryReason::Retry => "retry".to_owned(),
+                RetryReason::Collateral => "collateral".to_owned(),
+                RetryReason::MoreMemory { memory } => format!("with {memory}"),
+                RetryReason::Alone => "alone".to_owned(),
+                RetryReason::LargerDevice { above } => format!("above {above}"),
+                RetryReason::Probed => "probed".to_owned(),
             };
             format!("{why} {}#{next_attempt}", task.number)
         }

@@ -1,4 +1,4 @@
-use packhorse_core::Cause;
+use packhorse_core::EndCause;
 use packhorse_model::{Bytes, MemoryRequest, Outcome};
 
 use crate::lab::{FAILED, Lab, task};
@@ -109,7 +109,7 @@ fn where_there_is_no_gpu_running_out_of_memory_is_a_failure() {
 
 #[test]
 fn one_that_was_cancelled_or_succeeded_is_over_whatever_the_cause() {
-    let cause = Cause::Collateral;
+    let cause = EndCause::Collateral;
     let mut lab = Lab::default().node(1).start();
     lab.submit(task(1));
     assert_eq!(lab.end_by(1, Outcome::Succeeded, cause), "succeeded 1/1");
@@ -125,16 +125,16 @@ fn another_ones_doing_uses_up_no_retry_but_not_for_ever() {
     lab.submit(task(1).retries(1));
     for attempt in 2..=17 {
         assert_eq!(
-            lab.end_by(1, FAILED, Cause::Collateral),
+            lab.end_by(1, FAILED, EndCause::Collateral),
             format!("collateral 1#{attempt}, start 1#{attempt} on 10")
         );
     }
-    let ended = lab.end_by(1, FAILED, Cause::Collateral);
+    let ended = lab.end_by(1, FAILED, EndCause::Collateral);
     assert_eq!(
         ended, "retry 1#18, start 1#18 on 10",
         "as if it were its own"
     );
-    assert_eq!(lab.end_by(1, FAILED, Cause::Collateral), "failed 1/18");
+    assert_eq!(lab.end_by(1, FAILED, EndCause::Collateral), "failed 1/18");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_task_is_run_elsewhere_when_its_device_is_lost() {
     lab.submit(task(1));
     lab.drain(10);
     let killed = Outcome::Killed { signal: 9 };
-    let again = lab.end_by(1, killed, Cause::Collateral);
+    let again = lab.end_by(1, killed, EndCause::Collateral);
     assert_eq!(again, "collateral 1#2, start 1#2 on 11");
 }
 

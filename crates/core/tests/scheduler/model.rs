@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use packhorse_core::{
-    Again, Cause, Effect, Event, Outside, Pool, Probe, Refusal, Settings, Submission,
+    Effect, EndCause, Outside, Pool, ProbePlan, RefusalReason, RetryReason, SchedulerEvent,
+    SchedulerSettings, Submission,
 };
 use packhorse_model::{
     Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Outcome, Placement, Request, TaskId,
@@ -20,13 +21,13 @@ use packhorse_model::{
 
 pub struct Model {
     pool: Pool,
-    settings: Settings,
+    settings: SchedulerSettings,
     held: bool,
     tasks: Vec<Task>,
     reservation: Option<handout::Reservation>,
     outside: BTreeMap<DeviceId, Outside>,
     drained: BTreeSet<DeviceId>,
-    mix: outlook::Mix,
+    mix: outlook::RequestMix,
     now: Duration,
 }
 
@@ -61,7 +62,7 @@ struct Run {
 }
 
 impl Model {
-    pub fn new(pool: Pool, settings: Settings) -> Self {
+    pub fn new(pool: Pool, settings: SchedulerSettings) -> Self {
         Self {
             pool,
             settings,
@@ -70,7 +71,7 @@ impl Model {
             reservation: None,
             outside: BTreeMap::new(),
             drained: BTreeSet::new(),
-            mix: outlook::Mix::default(),
+            mix: outlook::RequestMix::default(),
             now: Duration::ZERO,
         }
     }
@@ -105,47 +106,47 @@ impl Model {
     /// Those that wait for another one's probe, and what they need.
     pub fn awaiting(&self) -> Vec<(TaskId, Request)> {
         let unfinished = self.tasks.iter().map(|task| &task.submission);
-        let awaiting = unfinished.filter(|task| task.probe == Probe::Awaited);
+        let awaiting = unfinished.filter(|task| task.probe == ProbePlan::Awaited);
         awaiting
             .map(|task| (task.id, task.request.clone()))
             .collect()
     }
 
-    pub fn step(&mut self, event: Event, now: Duration) -> Vec<Effect> {
+    pub fn step(&mut self, event: SchedulerEvent, now: Duration) -> Vec<Effect> {
         self.now = now;
         let mut effects = vec![];
         match event {
-            Event::Submit(submission) => self.submit(submission, &mut effects),
-            Event::Ended {
+            SchedulerEvent::Submit(submission) => self.submit(submission, &mut effects),
+            SchedulerEvent::Ended {
                 task,
                 attempt,
                 outcome,
                 cause,
             } => self.ended(task, attempt, outcome, cause, &mut effects),
-            Event::Observed {
+            SchedulerEvent::Observed {
                 task,
                 attempt,
                 device,
                 memory,
             } => self.observed(task, attempt, device, memory),
-            Event::Outside { device, held } => {
+            SchedulerEvent::Outside { device, held } => {
                 self.outside.insert(device, held);
             }
-            Event::Drain(device) => {
+            SchedulerEvent::Drain(device) => {
                 self.drained.insert(device);
             }
-            Event::Restore(device) => {
+            SchedulerEvent::Restore(device) => {
                 self.drained.remove(&device);
             }
-            Event::Revise {
+            SchedulerEvent::Revise {
                 task,
                 request,
                 expected,
                 probe,
             } => self.revise(task, request, expected, probe),
-            Event::Cancel(task) => self.cancel(task, &mut effects),
-            Event::Hold => self.held = true,
-            Event::Unhold => self.held = false,
+            SchedulerEvent::Cancel(task) => self.cancel(task, &mut effects),
+            SchedulerEvent::Hold => self.held = true,
+            SchedulerEvent::Unhold => self.held = false,
         }
         self.hand_out(&mut effects);
         effects
@@ -203,33 +204,33 @@ impl Model {
         self.unblock();
     }
 
-    fn refusal(&self, submission: &Submission) -> Option<Refusal> {
+    fn refusal(&self, submission: &Submission) -> Option<RefusalReason> {
         if self.find(submission.id).is_some() {
-            return Some(Refusal::AlreadyKnown);
+            return Some(RefusalReason::AlreadyKnown);
         }
         for &on in &submission.after {
             if on == submission.id {
-                return Some(Refusal::AfterItself);
+                return Some(RefusalReason::AfterItself);
             }
             if self.find(on).is_none() {
-                return Some(Refusal::UnknownDependency(on));
+                return Some(RefusalReason::UnknownDependency(on));
             }
         }
         self.impossible(&submission.request)
     }
 
-    fn impossible(&self, request: &Request) -> Option<Refusal> {
+    fn impossible(&self, request: &Request) -> Option<RefusalReason> {
         let gpus = request.gpus;
         let memory = rooms::memory(request);
         match gpus {
-            GpuRequest::Whole(0) => return Some(Refusal::NotAnAmount(gpus)),
+            GpuRequest::Whole(0) => return Some(RefusalReason::NotAnAmount(gpus)),
             GpuRequest::Share(Milli(share)) if share >= 1000 => {
-                return Some(Refusal::NotAnAmount(gpus));
+                return Some(RefusalReason::NotAnAmount(gpus));
             }
             GpuRequest::Share(Milli(0))
                 if memory == 0 && request.memory != MemoryRequest::Whole =>
             {
-                return Some(Refusal::NotAnAmount(gpus));
+                return Some(RefusalReason::NotAnAmount(gpus));
             }
             _ => {}
         }
@@ -250,7 +251,7 @@ impl Model {
         let devices: Vec<usize> = nodes.iter().map(|node| node.devices.len()).collect();
         let most_gpus = *devices.iter().max().unwrap();
         if most_gpus < wanted {
-            return Some(Refusal::TooManyGpus {
+            return Some(RefusalReason::TooManyGpus {
                 wanted: number(wanted),
                 most_gpus: number(most_gpus),
             });
@@ -260,15 +261,15 @@ impl Model {
             let devices = nodes.iter().flat_map(|node| &node.devices);
             let allowed = devices.filter(|device| request.models.contains(device.model));
             return Some(match allowed.map(|device| device.memory).max() {
-                None => Refusal::NoSuchModel,
-                Some(most) => Refusal::TooMuchMemory {
+                None => RefusalReason::NoSuchModel,
+                Some(most) => RefusalReason::TooMuchMemory {
                     wanted: Bytes(memory).max(request.device_memory),
                     most,
                 },
             });
         }
         if wanted > best {
-            return Some(Refusal::TooFewSuitableGpus {
+            return Some(RefusalReason::TooFewSuitableGpus {
                 wanted: number(wanted),
                 most_gpus: number(best),
             });
@@ -276,27 +277,27 @@ impl Model {
         let least = |index: usize| nodes.iter().map(|node| lacking(node)[index]).min().unwrap();
         Some(if least(0) > 0 {
             let cores = nodes.iter().map(|node| node.cores.len()).max().unwrap();
-            Refusal::TooManyCores {
+            RefusalReason::TooManyCores {
                 wanted: request.cores,
                 most_cores: number(cores),
             }
         } else if least(1) > 0 {
-            Refusal::TooMuchCpu {
+            RefusalReason::TooMuchCpu {
                 wanted: request.cpu.max(Milli(request.cores * 1000)),
                 most: nodes.iter().map(|node| node.cpu.unwrap()).max().unwrap(),
             }
         } else if least(2) > 0 {
-            Refusal::TooMuchRam {
+            RefusalReason::TooMuchRam {
                 wanted: request.ram,
                 most: nodes.iter().map(|node| node.ram.unwrap()).max().unwrap(),
             }
         } else if request.cpu == Milli(0) && request.ram == Bytes(0) {
-            Refusal::NoNodeHasBoth {
+            RefusalReason::NoNodeHasBoth {
                 devices: number(wanted),
                 cores: request.cores,
             }
         } else {
-            Refusal::NoNodeHasAll
+            RefusalReason::NoNodeHasAll
         })
     }
 
@@ -305,7 +306,7 @@ impl Model {
         id: TaskId,
         attempt: u32,
         outcome: Outcome,
-        cause: Cause,
+        cause: EndCause,
         effects: &mut Vec<Effect>,
     ) {
         let Some(index) = self.find(id) else { return };
@@ -318,7 +319,7 @@ impl Model {
         let (request, placement) = (run.request.clone(), run.placement.clone());
         let task = &self.tasks[index];
         let out_of_memory = match cause {
-            Cause::OutOfMemory { peak } if request.gpus != GpuRequest::None => Some(peak),
+            EndCause::OutOfMemory { peak } if request.gpus != GpuRequest::None => Some(peak),
             _ => None,
         };
         let why = if attempt == 0 {
@@ -327,12 +328,12 @@ impl Model {
                 self.unblock();
                 return;
             }
-            Some(Again::Probed)
+            Some(RetryReason::Probed)
         } else if task.stopping || outcome.is_success() {
             None
-        } else if cause == Cause::Collateral && task.collateral < 16 {
+        } else if cause == EndCause::Collateral && task.collateral < 16 {
             self.tasks[index].collateral += 1;
-            Some(Again::Collateral)
+            Some(RetryReason::Collateral)
         } else if let (Some(peak), true) = (out_of_memory, outcome.is_worth_retrying()) {
             let next = self.next_rung(&request, &placement, peak.0);
             if let Some((why, request)) = next {
@@ -342,13 +343,13 @@ impl Model {
                 Some(why)
             } else if request.memory == MemoryRequest::Uncounted && task.retries > 0 {
                 self.tasks[index].retries -= 1;
-                Some(Again::Retry)
+                Some(RetryReason::Retry)
             } else {
                 None
             }
         } else if outcome.is_worth_retrying() && task.retries > 0 {
             self.tasks[index].retries -= 1;
-            Some(Again::Retry)
+            Some(RetryReason::Retry)
         } else {
             None
         };
@@ -358,7 +359,7 @@ impl Model {
             task.place = Place::Blocked;
             effects.push(Effect::Retrying {
                 task: id,
-                next_attempt: if task.submission.probe == Probe::First {
+                next_attempt: if task.submission.probe == ProbePlan::First {
                     0
                 } else {
                     task.attempts + 1
@@ -378,7 +379,7 @@ impl Model {
         request: &Request,
         placement: &Placement,
         peak: u64,
-    ) -> Option<(Again, Request)> {
+    ) -> Option<(RetryReason, Request)> {
         let mut next = request.clone();
         let devices = || self.pool.nodes.iter().flat_map(|node| &node.devices);
         if let MemoryRequest::Bytes(Bytes(before)) = request.memory {
@@ -390,7 +391,7 @@ impl Model {
             let largest = allowed.map(|device| device.memory.0).max().unwrap();
             if memory < largest && self.impossible(&next).is_none() {
                 let memory = Bytes(memory);
-                return Some((Again::MoreMemory { memory }, next));
+                return Some((RetryReason::MoreMemory { memory }, next));
             }
         }
         next.memory = MemoryRequest::Whole;
@@ -411,7 +412,7 @@ impl Model {
             return self
                 .impossible(&next)
                 .is_none()
-                .then_some((Again::Alone, next));
+                .then_some((RetryReason::Alone, next));
         }
         let its_own = |id| devices().find(|device| device.id == id).unwrap().memory;
         let granted = placement.devices.iter();
@@ -421,7 +422,7 @@ impl Model {
             .unwrap();
         next.device_memory = Bytes(above.0 + 1);
         let possible = above.0 > 0 && self.impossible(&next).is_none();
-        possible.then_some((Again::LargerDevice { above }, next))
+        possible.then_some((RetryReason::LargerDevice { above }, next))
     }
 
     fn observed(&mut self, id: TaskId, attempt: u32, device: DeviceId, memory: Bytes) {
@@ -433,7 +434,13 @@ impl Model {
         }
     }
 
-    fn revise(&mut self, id: TaskId, request: Request, expected: Option<Duration>, probe: Probe) {
+    fn revise(
+        &mut self,
+        id: TaskId,
+        request: Request,
+        expected: Option<Duration>,
+        probe: ProbePlan,
+    ) {
         let Some(index) = self.find(id) else { return };
         if self.impossible(&request).is_some() {
             return;
@@ -512,7 +519,7 @@ impl Model {
                 matches!(on.place, Place::Finished(outcome) if outcome.is_success())
             });
             let task = &mut self.tasks[index];
-            let awaits = task.submission.probe == Probe::Awaited;
+            let awaits = task.submission.probe == ProbePlan::Awaited;
             if ready && !awaits && matches!(task.place, Place::Blocked) {
                 task.place = Place::Waiting;
             }

@@ -1,4 +1,4 @@
-use packhorse_core::{Cause, Event, Outside};
+use packhorse_core::{EndCause, Outside, SchedulerEvent};
 use packhorse_model::{Bytes, DeviceId, Milli, Outcome};
 
 use crate::lab::{FAILED, Lab, gib, id, task};
@@ -78,11 +78,11 @@ fn events_about_what_does_not_run_are_ignored() {
     let mut lab = Lab::default().node(1).start();
     lab.submit(task(1).retries(1));
     lab.submit(task(2));
-    let ended = |number, attempt| Event::Ended {
+    let ended = |number, attempt| SchedulerEvent::Ended {
         task: id(number),
         attempt,
         outcome: Outcome::Succeeded,
-        cause: Cause::Own,
+        cause: EndCause::Own,
     };
     for event in [
         ended(1, 0),
@@ -99,7 +99,7 @@ fn events_about_what_does_not_run_are_ignored() {
     assert_eq!(lab.step(ended(1, 2)), "", "a task that is over");
     assert_eq!(lab.cancel(1), "");
     assert_eq!(lab.cancel(9), "");
-    assert_eq!(lab.step(Event::Unhold), "");
+    assert_eq!(lab.step(SchedulerEvent::Unhold), "");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn events_about_unknown_devices_and_attempts_are_ignored() {
         assert_eq!(lab.strangers(device, 1), "");
         assert_eq!(lab.observe(1, device, 99), "");
     }
-    let observed = |number, attempt| Event::Observed {
+    let observed = |number, attempt| SchedulerEvent::Observed {
         task: id(number),
         attempt,
         device: DeviceId(10),
@@ -158,7 +158,7 @@ fn whatever_a_driver_shows_does_no_harm() {
     lab.submit(task(1).memory(2));
     lab.submit(task(2).memory(2));
     for number in [1, 2] {
-        let event = Event::Observed {
+        let event = SchedulerEvent::Observed {
             task: id(number),
             attempt: 1,
             device: DeviceId(10),

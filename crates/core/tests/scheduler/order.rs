@@ -1,4 +1,4 @@
-use packhorse_core::{Counts, Event};
+use packhorse_core::{SchedulerEvent, TaskCounts};
 
 use crate::lab::{Lab, task};
 
@@ -57,11 +57,11 @@ fn slots_limit_how_many_run_at_once() {
 fn nothing_is_handed_out_while_held() {
     let mut lab = Lab::default().node(1).start();
     lab.submit(task(1));
-    assert_eq!(lab.step(Event::Hold), "");
+    assert_eq!(lab.step(SchedulerEvent::Hold), "");
     assert!(lab.state.is_held());
     assert_eq!(lab.submit(task(2).priority(-1)), "");
     assert_eq!(lab.done(1), "succeeded 1/1");
-    assert_eq!(lab.step(Event::Unhold), "start 2 on 10");
+    assert_eq!(lab.step(SchedulerEvent::Unhold), "start 2 on 10");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn counts_tell_who_is_where() {
     lab.submit(task(3).after(&[2]));
     lab.submit(task(4));
     lab.cancel(4);
-    let counts = Counts {
+    let counts = TaskCounts {
         waiting: 1,
         blocked: 1,
         running: 1,

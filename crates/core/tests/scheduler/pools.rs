@@ -1,4 +1,4 @@
-use packhorse_core::{DeviceSpec, NodeSpec, Pool, PoolError, Settings, State};
+use packhorse_core::{DeviceSpec, NodeSpec, Pool, PoolError, SchedulerSettings, SchedulerState};
 use packhorse_model::{Bytes, CoreId, DeviceId, NodeId};
 
 fn node(id: u32, devices: &[u32], cores: &[u32]) -> NodeSpec {
@@ -18,11 +18,11 @@ fn node(id: u32, devices: &[u32], cores: &[u32]) -> NodeSpec {
 }
 
 fn error(nodes: Vec<NodeSpec>, slots: Option<u32>, max_per_device: Option<u32>) -> PoolError {
-    let settings = Settings {
+    let settings = SchedulerSettings {
         max_per_device,
-        ..Settings::default()
+        ..SchedulerSettings::default()
     };
-    State::new(&Pool { nodes, slots }, settings).unwrap_err()
+    SchedulerState::new(&Pool { nodes, slots }, settings).unwrap_err()
 }
 
 #[test]
@@ -58,5 +58,7 @@ fn a_pool_that_makes_no_sense_is_an_error() {
 #[test]
 fn the_same_core_number_on_two_nodes_is_two_cores() {
     let nodes = vec![node(1, &[], &[0]), node(2, &[], &[0])];
-    assert!(State::new(&Pool { nodes, slots: None }, Settings::default()).is_ok());
+    assert!(
+        SchedulerState::new(&Pool { nodes, slots: None }, SchedulerSettings::default()).is_ok()
+    );
 }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use packhorse_core::{
-    Cause, DeviceSpec, Effect, Event, NodeSpec, Now, Outside, Policy, Pool, Probe, Settings, State,
-    Submission, explain, step,
+    DeviceSpec, Effect, EndCause, NodeSpec, Now, Outside, Policy, Pool, ProbePlan, SchedulerEvent,
+    SchedulerSettings, SchedulerState, Submission, explain, step,
 };
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, Models, NodeId, Outcome, Priority,
@@ -32,11 +32,11 @@ enum Plan {
         retries: u32,
         limit: Option<u8>,
         expected: Option<u8>,
-        probe: Probe,
+        probe: ProbePlan,
         after: Vec<Index>,
         twist: Twist,
     },
-    End(Index, Outcome, Cause),
+    End(Index, Outcome, EndCause),
     EndWrongly(Index, u32),
     Observe(Index, Index, Bytes),
     Outside(Index, Outside),
@@ -46,7 +46,7 @@ enum Plan {
         task: Index,
         request: Request,
         expected: Option<u8>,
-        probe: Probe,
+        probe: ProbePlan,
     },
     Cancel(Index),
     CancelUnknown,
@@ -104,11 +104,11 @@ fn pools() -> impl Strategy<Value = Pool> {
     })
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
+fn settings() -> impl Strategy<Value = SchedulerSettings> {
     let policy = prop_oneof![Just(Policy::Pack), Just(Policy::Spread)];
     let most = prop::option::weighted(0.3, 1..4_u32);
     let ageing = prop::option::weighted(0.3, (0..20_u64).prop_map(Duration::from_secs));
-    (policy, most, ageing).prop_map(|(policy, max_per_device, ageing)| Settings {
+    (policy, most, ageing).prop_map(|(policy, max_per_device, ageing)| SchedulerSettings {
         policy,
         max_per_device,
         ageing,
@@ -153,11 +153,11 @@ fn requests() -> impl Strategy<Value = Request> {
     )
 }
 
-fn causes() -> impl Strategy<Value = Cause> {
+fn causes() -> impl Strategy<Value = EndCause> {
     prop_oneof![
-        6 => Just(Cause::Own),
-        2 => (0..18_u64).prop_map(|units| Cause::OutOfMemory { peak: Bytes(units * UNIT) }),
-        1 => Just(Cause::Collateral),
+        6 => Just(EndCause::Own),
+        2 => (0..18_u64).prop_map(|units| EndCause::OutOfMemory { peak: Bytes(units * UNIT) }),
+        1 => Just(EndCause::Collateral),
     ]
 }
 
@@ -199,9 +199,9 @@ fn plans() -> impl Strategy<Value = Plan> {
     let order = (prop_oneof![3 => Just(0), 1 => 0..3_u32], -1..2_i32);
     let probe = || {
         prop_oneof![
-            8 => Just(Probe::None),
-            1 => Just(Probe::First),
-            1 => Just(Probe::Awaited),
+            8 => Just(ProbePlan::None),
+            1 => Just(ProbePlan::First),
+            1 => Just(ProbePlan::Awaited),
         ]
     };
     let lengths = (seconds(), seconds());
@@ -256,7 +256,7 @@ fn seconds(seconds: Option<u8>) -> Option<Duration> {
 }
 
 /// Makes an event of a plan, or nothing if there is no task it could be about.
-fn event(plan: &Plan, model: &Model, devices: &[DeviceId], number: u32) -> Option<Event> {
+fn event(plan: &Plan, model: &Model, devices: &[DeviceId], number: u32) -> Option<SchedulerEvent> {
     let known = model.known();
     let running = model.running();
     let pick = |index: &Index| (!known.is_empty()).then(|| *index.get(&known));
@@ -284,7 +284,7 @@ fn event(plan: &Plan, model: &Model, devices: &[DeviceId], number: u32) -> Optio
                 Twist::KnownId(_) | Twist::UnknownDependency => after.push(UNKNOWN),
                 Twist::AfterItself => after.push(id),
             }
-            Event::Submit(Submission {
+            SchedulerEvent::Submit(Submission {
                 id,
                 request: request.clone(),
                 batch: *batch,
@@ -298,23 +298,23 @@ fn event(plan: &Plan, model: &Model, devices: &[DeviceId], number: u32) -> Optio
         }
         Plan::End(index, outcome, cause) => {
             let (task, attempt) = pick_running(index)?;
-            Event::Ended {
+            SchedulerEvent::Ended {
                 task,
                 attempt,
                 outcome: *outcome,
                 cause: *cause,
             }
         }
-        Plan::EndWrongly(index, attempt) => Event::Ended {
+        Plan::EndWrongly(index, attempt) => SchedulerEvent::Ended {
             task: pick(index).unwrap_or(UNKNOWN),
             attempt: *attempt,
             outcome: Outcome::Succeeded,
-            cause: Cause::Own,
+            cause: EndCause::Own,
         },
         Plan::Observe(index, device, memory) => {
             let (task, attempt) = pick_running(index)?;
             let its_own = model.devices_of(task);
-            Event::Observed {
+            SchedulerEvent::Observed {
                 task,
                 attempt,
                 // Now and then one that it is not on.
@@ -326,46 +326,46 @@ fn event(plan: &Plan, model: &Model, devices: &[DeviceId], number: u32) -> Optio
                 memory: *memory,
             }
         }
-        Plan::Outside(device, outside) => Event::Outside {
+        Plan::Outside(device, outside) => SchedulerEvent::Outside {
             device: pick_device(device)?,
             held: *outside,
         },
-        Plan::Drain(device) => Event::Drain(pick_device(device)?),
-        Plan::Restore(device) => Event::Restore(pick_device(device)?),
+        Plan::Drain(device) => SchedulerEvent::Drain(pick_device(device)?),
+        Plan::Restore(device) => SchedulerEvent::Restore(pick_device(device)?),
         Plan::Revise {
             task,
             request,
             expected,
             probe,
-        } => Event::Revise {
+        } => SchedulerEvent::Revise {
             task: pick(task)?,
             request: request.clone(),
             expected: seconds(*expected),
             probe: *probe,
         },
-        Plan::Cancel(index) => Event::Cancel(pick(index)?),
-        Plan::CancelUnknown => Event::Cancel(UNKNOWN),
-        Plan::Hold => Event::Hold,
-        Plan::Unhold => Event::Unhold,
+        Plan::Cancel(index) => SchedulerEvent::Cancel(pick(index)?),
+        Plan::CancelUnknown => SchedulerEvent::Cancel(UNKNOWN),
+        Plan::Hold => SchedulerEvent::Hold,
+        Plan::Unhold => SchedulerEvent::Unhold,
     })
 }
 
 /// The scheduler and the model side by side, and what they said.
 struct Pair {
-    state: State,
+    state: SchedulerState,
     model: Model,
     devices: Vec<DeviceId>,
     drained: BTreeSet<DeviceId>,
     steps: u64,
-    events: Vec<Event>,
+    events: Vec<SchedulerEvent>,
     effects: Vec<Effect>,
 }
 
 impl Pair {
-    fn new(pool: &Pool, settings: Settings) -> Self {
+    fn new(pool: &Pool, settings: SchedulerSettings) -> Self {
         let devices = pool.nodes.iter().flat_map(|node| &node.devices);
         Self {
-            state: State::new(pool, settings).unwrap(),
+            state: SchedulerState::new(pool, settings).unwrap(),
             devices: devices.map(|device| device.id).collect(),
             drained: BTreeSet::new(),
             model: Model::new(pool.clone(), settings),
@@ -375,7 +375,7 @@ impl Pair {
         }
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: SchedulerEvent) {
         self.steps += 1;
         let now = Duration::from_secs(self.steps);
         let before = self.effects.len();
@@ -385,8 +385,8 @@ impl Pair {
         assert_eq!(self.effects[before..], wanted[..], "after {event:?}");
         assert_eq!(self.state.is_stuck(), self.model.is_stuck());
         match event {
-            Event::Drain(device) => drop(self.drained.insert(device)),
-            Event::Restore(device) => drop(self.drained.remove(&device)),
+            SchedulerEvent::Drain(device) => drop(self.drained.insert(device)),
+            SchedulerEvent::Restore(device) => drop(self.drained.remove(&device)),
             _ => {}
         }
         self.events.push(event);
@@ -405,26 +405,26 @@ impl Pair {
 
     /// Lets everything come to its end.
     fn drain(&mut self) {
-        self.step(Event::Unhold);
+        self.step(SchedulerEvent::Unhold);
         for device in self.devices.clone() {
-            self.step(Event::Restore(device));
+            self.step(SchedulerEvent::Restore(device));
             let held = Outside::default();
-            self.step(Event::Outside { device, held });
+            self.step(SchedulerEvent::Outside { device, held });
         }
         for (task, request) in self.model.awaiting() {
-            self.step(Event::Revise {
+            self.step(SchedulerEvent::Revise {
                 task,
                 request,
                 expected: None,
-                probe: Probe::None,
+                probe: ProbePlan::None,
             });
         }
         while let Some(&(task, attempt)) = self.model.running().first() {
-            self.step(Event::Ended {
+            self.step(SchedulerEvent::Ended {
                 task,
                 attempt,
                 outcome: Outcome::Succeeded,
-                cause: Cause::Own,
+                cause: EndCause::Own,
             });
         }
     }
@@ -469,7 +469,7 @@ proptest! {
             pair.model.known().into_iter().map(|task| (task, 1)).collect();
         prop_assert_eq!(finished, known, "every task finishes exactly once");
 
-        let mut again = State::new(&pool, settings).unwrap();
+        let mut again = SchedulerState::new(&pool, settings).unwrap();
         let mut effects = vec![];
         for (event, seconds) in pair.events.into_iter().zip(1..) {
             step(&mut again, event, Now(Duration::from_secs(seconds)), &mut effects);

@@ -1,4 +1,4 @@
-use packhorse_core::Event;
+use packhorse_core::SchedulerEvent;
 
 use crate::lab::{Lab, task};
 
@@ -153,10 +153,10 @@ fn a_hold_keeps_the_reservation() {
     lab.submit(task(1).share(400));
     lab.submit(task(2).share(700));
     lab.submit(task(3));
-    lab.step(Event::Hold);
+    lab.step(SchedulerEvent::Hold);
     assert_eq!(lab.done(2), "succeeded 2/1");
     assert_eq!(lab.reserved(), [10]);
-    assert_eq!(lab.step(Event::Unhold), "start 3 on 11");
+    assert_eq!(lab.step(SchedulerEvent::Unhold), "start 3 on 11");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use packhorse_core::Event;
+use packhorse_core::SchedulerEvent;
 use packhorse_model::Outcome;
 
 use crate::lab::{FAILED, Lab, task};
@@ -50,16 +50,16 @@ fn what_cannot_come_out_better_is_not_retried() {
 fn a_retry_waits_while_nothing_is_handed_out() {
     let mut lab = Lab::default().node(1).start();
     lab.submit(task(1).retries(1));
-    lab.step(Event::Hold);
+    lab.step(SchedulerEvent::Hold);
     assert_eq!(lab.end(1, FAILED), "retry 1#2");
-    assert_eq!(lab.step(Event::Unhold), "start 1#2 on 10");
+    assert_eq!(lab.step(SchedulerEvent::Unhold), "start 1#2 on 10");
 }
 
 #[test]
 fn a_cancelled_task_that_waits_for_a_retry_tells_its_attempts() {
     let mut lab = Lab::default().node(1).start();
     lab.submit(task(1).retries(1));
-    lab.step(Event::Hold);
+    lab.step(SchedulerEvent::Hold);
     lab.end(1, FAILED);
     assert_eq!(lab.cancel(1), "interrupted 1/1");
 }

@@ -46,7 +46,7 @@ impl Run<'_> {
                  hint: `packhorse gpus --restore {id}` puts it back"
             ),
         );
-        self.step(core::Event::Drain(device));
+        self.step(core::SchedulerEvent::Drain(device));
         // The others may have waited for a look at this one.
         self.tell_all_outside();
         let on_it: Vec<TaskId> = self
@@ -84,7 +84,7 @@ impl Run<'_> {
              hint: `packhorse gpus --restore {id}` puts it back"
         );
         self.warn(None, message);
-        self.step(core::Event::Drain(device));
+        self.step(core::SchedulerEvent::Drain(device));
     }
 }
 

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use packhorse_core::Cause;
+use packhorse_core::EndCause;
 use packhorse_hands::{self as hands, Ended};
 use packhorse_model::{Bytes, DeviceId, Outcome, TaskId};
 use packhorse_store::{Peak, Record, Sample, UnixMicros, Whence};
@@ -28,7 +28,7 @@ pub(crate) struct Pending {
 /// What is made of an end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Judgement {
-    pub(crate) cause: Option<Cause>,
+    pub(crate) cause: Option<EndCause>,
     /// In words, for people.
     pub(crate) note: Option<String>,
     /// What it was seen to hold at most.
@@ -157,7 +157,7 @@ impl Run<'_> {
             judgement.cause = Some(cause);
             judgement.note = Some(note);
         }
-        if matches!(judgement.cause, Some(Cause::OutOfMemory { .. })) {
+        if matches!(judgement.cause, Some(EndCause::OutOfMemory { .. })) {
             // From here on the ladder says what it gets.
             self.forget_wish(ended.task.number);
         }
@@ -171,10 +171,10 @@ impl Run<'_> {
         ended: &Ended,
         devices: &[DeviceId],
         uprooted: bool,
-    ) -> Option<(Cause, String)> {
+    ) -> Option<(EndCause, String)> {
         if uprooted && !ended.outcome.is_success() {
             return Some((
-                Cause::Collateral,
+                EndCause::Collateral,
                 "its GPU was taken out while it ran".to_owned(),
             ));
         }
@@ -188,7 +188,7 @@ impl Run<'_> {
         let watching = self.watching.as_ref()?;
         if let Some(&device) = devices.iter().find(|&&device| watching.is_drained(device)) {
             let note = format!("{} failed while it ran", self.devices.label(device));
-            return Some((Cause::Collateral, note));
+            return Some((EndCause::Collateral, note));
         }
         if let Some(judgement) = self.server_died(ended, devices) {
             return Some(judgement);
@@ -201,7 +201,7 @@ impl Run<'_> {
         hands::log_path(&self.logs, ended.task, ended.attempt)
     }
 
-    fn out_of_memory(&self, ended: &Ended, devices: &[DeviceId]) -> Option<(Cause, String)> {
+    fn out_of_memory(&self, ended: &Ended, devices: &[DeviceId]) -> Option<(EndCause, String)> {
         let watching = self.watching.as_ref()?;
         let track = watching.tracks.get(&ended.task.number);
         let log = (self.settings.output != hands::Output::Inherit).then(|| self.log_of(ended));
@@ -226,14 +226,14 @@ impl Run<'_> {
                 "out of GPU memory ({sign}), because {other} outgrew what it was promised on {}",
                 self.devices.label(device)
             );
-            return Some((Cause::Collateral, note));
+            return Some((EndCause::Collateral, note));
         }
         if within && let Some((device, held)) = self.crowded(devices) {
             let note = format!(
                 "out of GPU memory ({sign}), because others hold {held} on {}",
                 self.devices.label(device)
             );
-            return Some((Cause::Collateral, note));
+            return Some((EndCause::Collateral, note));
         }
         let mut note = format!("out of GPU memory ({sign})");
         if let Some(track) = track {
@@ -242,7 +242,7 @@ impl Run<'_> {
                 note = format!("{note}, seen at {peak} of {promised}");
             }
         }
-        Some((Cause::OutOfMemory { peak }, note))
+        Some((EndCause::OutOfMemory { peak }, note))
     }
 
     /// A neighbour that holds more than it was promised on one of these devices.
@@ -285,7 +285,7 @@ impl Run<'_> {
         let Some(wants) = &known.wants else {
             return;
         };
-        let out_of_memory = matches!(judgement.cause, Some(Cause::OutOfMemory { .. }));
+        let out_of_memory = matches!(judgement.cause, Some(EndCause::OutOfMemory { .. }));
         let whence = match ended.outcome {
             _ if out_of_memory => Whence::OutOfMemory,
             Outcome::Succeeded if ended.attempt == 0 || known.appetite == Appetite::Measured => {

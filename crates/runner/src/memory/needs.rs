@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use packhorse_core::{self as core, Probe, Submission};
+use packhorse_core::{self as core, ProbePlan, Submission};
 use packhorse_intake::signature::signature;
 use packhorse_model::{Command, MemoryRequest, Models, Request};
 use packhorse_store::{Reader, Sample};
@@ -136,7 +136,7 @@ impl Run<'_> {
         // All of them at once, before the first one starts.
         let together = !self.state.is_held();
         if together {
-            self.step(core::Event::Hold);
+            self.step(core::SchedulerEvent::Hold);
         }
         for number in waiting {
             let (Some(known), Some(shape)) =
@@ -151,10 +151,10 @@ impl Run<'_> {
             let need = shape.need(request.models);
             let largest = largest(&self.settings.places.about, request.models);
             request.memory = need.request(known.appetite.bound(), largest);
-            self.revise(number, request, need.expected, Probe::None);
+            self.revise(number, request, need.expected, ProbePlan::None);
         }
         if together {
-            self.step(core::Event::Unhold);
+            self.step(core::SchedulerEvent::Unhold);
         }
     }
 

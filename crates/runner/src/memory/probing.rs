@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use packhorse_core::{self as core, Probe, Submission};
+use packhorse_core::{self as core, ProbePlan, Submission};
 use packhorse_model::{Priority, Request, TaskId};
 
 use crate::run::Run;
@@ -53,29 +53,29 @@ impl Probing {
 impl Run<'_> {
     /// Whether a task of an unknown shape is to be measured, or waits for another
     /// one's probe.
-    pub(super) fn appoint(&mut self, signature: &Arc<str>, task: &Submission) -> Probe {
+    pub(super) fn appoint(&mut self, signature: &Arc<str>, task: &Submission) -> ProbePlan {
         let turn = (task.batch, task.priority, task.id.number);
         let shape = self.needs.shapes.entry(Arc::clone(signature)).or_default();
         let probing = &mut shape.probing;
         match &probing.one {
-            _ if !task.after.is_empty() => Probe::First,
+            _ if !task.after.is_empty() => ProbePlan::First,
             None => {
                 probing.one = Some((turn, task.request.clone()));
-                Probe::First
+                ProbePlan::First
             }
-            Some((_, request)) if *request != task.request => Probe::First,
+            Some((_, request)) if *request != task.request => ProbePlan::First,
             Some((one, request)) => {
                 let (one, request) = (*one, request.clone());
                 let runs = self.tasks.get(&one.2);
                 let runs = runs.is_some_and(|known| !known.devices.is_empty());
                 if runs || one < turn {
                     probing.awaiting.insert(turn);
-                    return Probe::Awaited;
+                    return ProbePlan::Awaited;
                 }
                 probing.awaiting.insert(one);
                 probing.one = Some((turn, request.clone()));
-                self.revise(one.2, request, None, Probe::Awaited);
-                Probe::First
+                self.revise(one.2, request, None, ProbePlan::Awaited);
+                ProbePlan::First
             }
         }
     }
@@ -89,7 +89,7 @@ impl Run<'_> {
             .and_then(|wants| self.needs.shapes.get_mut(&wants.signature))
             .and_then(|shape| shape.probing.leave(number));
         if let Some((next, request)) = next {
-            self.revise(next, request, None, Probe::First);
+            self.revise(next, request, None, ProbePlan::First);
         }
     }
 
@@ -98,9 +98,9 @@ impl Run<'_> {
         number: u32,
         request: Request,
         expected: Option<std::time::Duration>,
-        probe: Probe,
+        probe: ProbePlan,
     ) {
-        self.step(core::Event::Revise {
+        self.step(core::SchedulerEvent::Revise {
             task: TaskId::new(self.id, number),
             request,
             expected,

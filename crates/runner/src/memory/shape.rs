@@ -26,9 +26,9 @@ pub(super) struct Need {
 impl Need {
     /// What `samples` say.
     fn of<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Self {
-        let peaks: Vec<core::Sample> = samples
+        let peaks: Vec<core::PeakSample> = samples
             .clone()
-            .map(|sample| core::Sample {
+            .map(|sample| core::PeakSample {
                 peak: sample.peak,
                 error: sample.error,
             })

@@ -175,13 +175,13 @@ impl Run<'_> {
     pub(super) fn tell_all_outside(&mut self) {
         let held = self.state.is_held();
         if !held {
-            self.step(core::Event::Hold);
+            self.step(core::SchedulerEvent::Hold);
         }
         for index in 0..self.settings.places.devices.len() {
             self.tell_outside(index);
         }
         if !held {
-            self.step(core::Event::Unhold);
+            self.step(core::SchedulerEvent::Unhold);
         }
     }
 
@@ -418,7 +418,7 @@ impl Run<'_> {
         }
         for (task, attempt, memory) in news {
             let attempt = self.core_attempt(task, attempt);
-            self.step(core::Event::Observed {
+            self.step(core::SchedulerEvent::Observed {
                 task,
                 attempt,
                 device,
@@ -437,7 +437,7 @@ impl Run<'_> {
 
     /// What the core is to be told of what others hold on a device, if that has
     /// changed.
-    pub(crate) fn outside_event(&mut self, index: usize) -> Option<core::Event> {
+    pub(crate) fn outside_event(&mut self, index: usize) -> Option<core::SchedulerEvent> {
         let (memory, runs) = self.memory_outside(index);
         let unseen = self.is_unseen(index);
         let held = Outside {
@@ -459,7 +459,7 @@ impl Run<'_> {
         }
         *told = held;
         let device = device_id(index);
-        Some(core::Event::Outside { device, held })
+        Some(core::SchedulerEvent::Outside { device, held })
     }
 
     /// The memory of a device that counts as others', and how much of it other runs

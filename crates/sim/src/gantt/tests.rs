@@ -1,4 +1,4 @@
-use packhorse_core::{DeviceSpec, NodeSpec, Pool, Settings};
+use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_model::{Bytes, GpuRequest, Milli, NodeId, Request};
 
 use super::*;
@@ -36,7 +36,7 @@ fn job(number: u32, gpus: GpuRequest, minutes: Option<u64>) -> Job {
 }
 
 fn chart(gpus: u32, jobs: Vec<Job>, width: usize, glyphs: Glyphs) -> String {
-    let plan = Plan::new(&pool(gpus), Settings::default(), &[], jobs).unwrap();
+    let plan = Plan::new(&pool(gpus), SchedulerSettings::default(), &[], jobs).unwrap();
     let gantt = Gantt {
         plan: &plan,
         width,

@@ -31,7 +31,7 @@ fn pool(memory: &[u64]) -> Pool {
 }
 
 fn world(memory: &[u64]) -> Simulation {
-    Simulation::new(&pool(memory), Settings::default()).unwrap()
+    Simulation::new(&pool(memory), SchedulerSettings::default()).unwrap()
 }
 
 fn id(number: u32) -> TaskId {
@@ -96,7 +96,7 @@ fn who_outgrows_his_promise_and_the_gpu_climbs_the_ladder() {
     let peak = Bytes(8 * GB);
     assert_eq!(
         history.ran[1].outcome,
-        Some((OUT_OF_MEMORY, Cause::OutOfMemory { peak }))
+        Some((OUT_OF_MEMORY, EndCause::OutOfMemory { peak }))
     );
     assert_eq!(
         attempts(&history),
@@ -118,7 +118,7 @@ fn victim_of_a_neighbour_is_collateral() {
     let history = world.run();
     assert_eq!(
         history.ran[1].outcome,
-        Some((OUT_OF_MEMORY, Cause::Collateral))
+        Some((OUT_OF_MEMORY, EndCause::Collateral))
     );
     assert_eq!(history.finished[&id(2)], Outcome::Succeeded);
     let retried = &history.ran[2];
@@ -142,7 +142,7 @@ fn what_ends_makes_room_for_what_grows_at_the_same_moment() {
 #[test]
 fn strangers_make_tasks_wait_and_are_really_there() {
     let mut world = world(&[24]);
-    let stranger = |memory: u64| Event::Outside {
+    let stranger = |memory: u64| SchedulerEvent::Outside {
         device: DeviceId(0),
         held: Outside {
             memory: Bytes(memory * GB),
@@ -165,7 +165,7 @@ fn strangers_make_tasks_wait_and_are_really_there() {
     );
     assert_eq!(
         history.ran[0].outcome,
-        Some((OUT_OF_MEMORY, Cause::Collateral))
+        Some((OUT_OF_MEMORY, EndCause::Collateral))
     );
 }
 
@@ -186,7 +186,7 @@ fn cancelled_attempt_makes_room_at_once() {
     let mut world = world(&[24]);
     world.submit(seconds(0), work(1, 20, 100, 20));
     world.submit(seconds(0), work(2, 20, 10, 20));
-    world.tell(seconds(30), Event::Cancel(id(1)));
+    world.tell(seconds(30), SchedulerEvent::Cancel(id(1)));
     let history = world.run();
     assert_eq!(attempts(&history), [(1, 1, 0, 30, 20), (2, 1, 30, 40, 20)]);
     assert_eq!(history.finished[&id(1)], Outcome::Interrupted);
@@ -196,7 +196,7 @@ fn cancelled_attempt_makes_room_at_once() {
 fn what_never_can_start_is_told() {
     let mut world = world(&[24]);
     world.submit(seconds(0), work(1, 25, 1, 1));
-    world.tell(seconds(0), Event::Drain(DeviceId(0)));
+    world.tell(seconds(0), SchedulerEvent::Drain(DeviceId(0)));
     world.submit(seconds(1), work(2, 5, 1, 1));
     let history = world.run();
     assert_eq!(history.refused[0].0, id(1));

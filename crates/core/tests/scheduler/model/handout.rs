@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use packhorse_core::{DeviceSpec, Effect, NodeSpec, Policy, Probe};
+use packhorse_core::{DeviceSpec, Effect, NodeSpec, Policy, ProbePlan};
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, Granted, MemoryRequest, NodeId, Placement, Request, TaskId,
 };
@@ -106,13 +106,13 @@ impl Model {
 
     fn start(&mut self, index: usize, placement: Placement, effects: &mut Vec<Effect>) {
         let task = &mut self.tasks[index];
-        let attempt = if task.submission.probe == Probe::First {
+        let attempt = if task.submission.probe == ProbePlan::First {
             0
         } else {
             task.attempts += 1;
             task.attempts
         };
-        task.submission.probe = Probe::None;
+        task.submission.probe = ProbePlan::None;
         effects.push(Effect::Start {
             task: task.submission.id,
             attempt,

@@ -8,9 +8,9 @@ use super::rooms::{Tenant, amounts, is_whole, lacking, memory};
 
 /// What tasks were seen to need, and how often each.
 #[derive(Default)]
-pub struct Mix(Vec<(Request, i128)>);
+pub struct RequestMix(Vec<(Request, i128)>);
 
-impl Mix {
+impl RequestMix {
     pub fn see(&mut self, request: &Request) {
         if self.0.iter().all(|(known, _)| known != request) {
             if self.0.len() == 64 {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use packhorse_model::{Bytes, DeviceId, Milli, Outcome, Placement, Priority, Request, TaskId};
 
-use crate::Refusal;
+use crate::RefusalReason;
 
 /// A moment, as the time since some origin that never moves. Only differences
 /// mean anything.
@@ -36,7 +36,7 @@ pub struct Submission {
     /// take longer.
     pub expected: Option<Duration>,
     /// Whether it is measured first.
-    pub probe: Probe,
+    pub probe: ProbePlan,
     /// The tasks that must have succeeded before it may start. Each must have
     /// been submitted before.
     pub after: Vec<TaskId>,
@@ -44,7 +44,7 @@ pub struct Submission {
 
 /// Whether a task is measured before it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Probe {
+pub enum ProbePlan {
     /// No, or not any more.
     #[default]
     None,
@@ -58,7 +58,7 @@ pub enum Probe {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum SchedulerEvent {
     /// There is a new task.
     Submit(Submission),
     /// An attempt is over and nothing of it is left running. Ignored if that
@@ -71,7 +71,7 @@ pub enum Event {
         /// How it came out.
         outcome: Outcome,
         /// What brought its end about.
-        cause: Cause,
+        cause: EndCause,
     },
     /// What the driver shows that a running attempt's processes hold on a
     /// device; the last word counts. Ignored if that attempt does not run
@@ -108,7 +108,7 @@ pub enum Event {
         /// How long an attempt will take at most.
         expected: Option<Duration>,
         /// Whether it is measured first.
-        probe: Probe,
+        probe: ProbePlan,
     },
     /// A task is not wanted any more. One that does not run finishes as
     /// interrupted; one that runs is stopped, gets no further attempt, and
@@ -125,7 +125,7 @@ pub enum Event {
 /// What brought an attempt's end about. It matters only if the attempt did not
 /// succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
+pub enum EndCause {
     /// Itself, or nobody knows.
     Own,
     /// A device of its ran out of memory, and it is the one to blame.
@@ -159,7 +159,7 @@ pub struct Outside {
 
 /// Why a task whose attempt is over is back in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Again {
+pub enum RetryReason {
     /// It failed, and has a retry left: now one less.
     Retry,
     /// It was another one's doing, so no retry is used up.
@@ -189,9 +189,9 @@ pub enum Effect {
         /// The task.
         task: TaskId,
         /// Why not.
-        reason: Refusal,
+        reason: RefusalReason,
     },
-    /// Start an attempt, and report its end with [`Event::Ended`].
+    /// Start an attempt, and report its end with [`SchedulerEvent::Ended`].
     Start {
         /// The task.
         task: TaskId,
@@ -219,7 +219,7 @@ pub enum Effect {
         /// How the last one came out.
         outcome: Outcome,
         /// Why it is tried again.
-        why: Again,
+        why: RetryReason,
         /// How many retries it has left.
         left: u32,
     },

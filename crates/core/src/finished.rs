@@ -40,12 +40,12 @@ impl Ending {
 
 /// All that have finished, 32 neighbouring tasks of a run in one word.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Past {
+pub(crate) struct FinishedTasks {
     words: FxHashMap<(RunId, u32), u64>,
     len: u64,
 }
 
-impl Past {
+impl FinishedTasks {
     pub(crate) fn record(&mut self, task: TaskId, ending: Ending) {
         let bits = match ending {
             Ending::Succeeded => 1,

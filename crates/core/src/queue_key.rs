@@ -11,7 +11,7 @@ use crate::Now;
 /// kept over retries: since all rise at the same pace while they wait, nobody
 /// ever overtakes another by waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Order {
+pub(crate) struct QueueKey {
     batch: u32,
     // The halves of numbers, the high one first: as u64s they would make the
     // struct larger, a million times.
@@ -19,7 +19,7 @@ pub(crate) struct Order {
     submitted: [u32; 2],
 }
 
-impl Order {
+impl QueueKey {
     /// Behind everybody.
     pub(crate) const NOBODY: Self = Self {
         batch: u32::MAX,
@@ -62,13 +62,13 @@ impl Order {
     }
 }
 
-impl PartialOrd for Order {
+impl PartialOrd for QueueKey {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Order {
+impl Ord for QueueKey {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key().cmp(&other.key())
     }
@@ -92,10 +92,10 @@ fn halves(number: u64) -> [u32; 2] {
 mod tests {
     use super::*;
 
-    fn order(batch: u32, priority: i32, ageing: Option<u64>, at: u64, number: u64) -> Order {
+    fn order(batch: u32, priority: i32, ageing: Option<u64>, at: u64, number: u64) -> QueueKey {
         let now = Now(Duration::from_secs(at));
         let ageing = ageing.map(Duration::from_secs);
-        Order::new(batch, Priority(priority), ageing, now, number)
+        QueueKey::new(batch, Priority(priority), ageing, now, number)
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
             order(1, 0, None, 9, 4),
             order(1, 0, None, 1, 1 << 33),
             order(1, i32::MAX, None, 0, 0),
-            Order::NOBODY,
+            QueueKey::NOBODY,
         ];
         assert!(line.is_sorted());
     }
@@ -128,6 +128,6 @@ mod tests {
         let first = order(0, i32::MIN, Some(u64::MAX), 0, 1);
         let last = order(0, i32::MAX, Some(u64::MAX), u64::MAX, 2);
         assert!(first < last);
-        assert!(last < Order::NOBODY);
+        assert!(last < QueueKey::NOBODY);
     }
 }

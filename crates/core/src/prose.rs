@@ -6,28 +6,28 @@ use std::time::Duration;
 use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Placement};
 
 use crate::Outside;
-use crate::explain::{Explanation, Holder, Missing, Reason, Reserved, Waiting};
-use crate::past::Ending;
+use crate::explain::{Explanation, Holder, MissingResources, Reserved, WaitReason, WaitingTask};
+use crate::finished::Ending;
 
 /// How many of several are named before the rest is only counted.
 const NAMED: usize = 3;
 
 /// An [`Explanation`] with names for its devices; its `Display` is a sentence.
-pub struct Words<'a> {
+pub struct Prose<'a> {
     explanation: &'a Explanation,
     name: &'a dyn Fn(DeviceId) -> String,
 }
 
-impl fmt::Debug for Words<'_> {
+impl fmt::Debug for Prose<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Words").field(self.explanation).finish()
+        f.debug_tuple("Prose").field(self.explanation).finish()
     }
 }
 
 impl Explanation {
     /// The same in words, with devices called as `name` says.
-    pub fn words<'a>(&'a self, name: &'a dyn Fn(DeviceId) -> String) -> Words<'a> {
-        Words {
+    pub fn prose<'a>(&'a self, name: &'a dyn Fn(DeviceId) -> String) -> Prose<'a> {
+        Prose {
             explanation: self,
             name,
         }
@@ -36,11 +36,11 @@ impl Explanation {
 
 impl Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.words(&|device| format!("device {}", device.0)).fmt(f)
+        self.prose(&|device| format!("device {}", device.0)).fmt(f)
     }
 }
 
-impl Display for Words<'_> {
+impl Display for Prose<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.explanation {
             Explanation::Running { running, lasting } => {
@@ -80,7 +80,7 @@ impl Display for Words<'_> {
     }
 }
 
-impl Words<'_> {
+impl Prose<'_> {
     fn names(&self, devices: &[DeviceId]) -> Vec<String> {
         devices.iter().map(|&device| (self.name)(device)).collect()
     }
@@ -116,11 +116,11 @@ impl Words<'_> {
         write!(f, " with {}", with.join(" and "))
     }
 
-    fn write_waiting(&self, f: &mut fmt::Formatter<'_>, waiting: &Waiting) -> fmt::Result {
+    fn write_waiting(&self, f: &mut fmt::Formatter<'_>, waiting: &WaitingTask) -> fmt::Result {
         write!(f, "{} waits", waiting.task)?;
         match &waiting.reason {
-            Reason::Held => f.write_str(": nothing is handed out at the moment")?,
-            Reason::Slots { slots, longest } => {
+            WaitReason::Held => f.write_str(": nothing is handed out at the moment")?,
+            WaitReason::Slots { slots, longest } => {
                 let all = if *slots == 1 {
                     "the only one is"
                 } else {
@@ -132,16 +132,16 @@ impl Words<'_> {
                     write!(f, ", the longest by {} (for {lasting})", holder.task)?;
                 }
             }
-            Reason::Missing(missing) => self.write_missing(f, missing)?,
-            Reason::Drained(devices) => {
+            WaitReason::Missing(missing) => self.write_missing(f, missing)?,
+            WaitReason::Drained(devices) => {
                 let names = self.names(devices);
                 let verb = if names.len() == 1 { "takes" } else { "take" };
                 write!(f, ": {} {verb} nothing new, being drained", Several(&names))?;
             }
-            Reason::Reserved => {}
+            WaitReason::Reserved => {}
         }
         if let Some(reserved) = &waiting.reserved {
-            if waiting.reason == Reason::Reserved {
+            if waiting.reason == WaitReason::Reserved {
                 f.write_str(": ")?;
                 self.write_reserved(f, reserved, waiting)?;
                 f.write_str(", and it fits nowhere else")?;
@@ -166,7 +166,7 @@ impl Words<'_> {
         }
     }
 
-    fn write_missing(&self, f: &mut fmt::Formatter<'_>, missing: &Missing) -> fmt::Result {
+    fn write_missing(&self, f: &mut fmt::Formatter<'_>, missing: &MissingResources) -> fmt::Result {
         let mut wanted = Vec::new();
         if !missing.devices.is_empty() {
             let gpus = gpus(missing.gpus, missing.memory);
@@ -203,7 +203,7 @@ impl Words<'_> {
         write!(f, ": {}", Several(&holders))
     }
 
-    fn holder(&self, holder: &Holder, missing: &Missing) -> String {
+    fn holder(&self, holder: &Holder, missing: &MissingResources) -> String {
         let mut things = Vec::new();
         if !holder.devices.is_empty() {
             let names = self.names(&holder.devices);
@@ -226,7 +226,7 @@ impl Words<'_> {
     }
 
     /// What others hold on a device, as far as it matters.
-    fn others(&self, device: DeviceId, held: &Outside, missing: &Missing) -> Vec<String> {
+    fn others(&self, device: DeviceId, held: &Outside, missing: &MissingResources) -> Vec<String> {
         let name = (self.name)(device);
         let mut texts = Vec::new();
         if held.whole {
@@ -258,7 +258,7 @@ impl Words<'_> {
         &self,
         f: &mut fmt::Formatter<'_>,
         reserved: &Reserved,
-        waiting: &Waiting,
+        waiting: &WaitingTask,
     ) -> fmt::Result {
         let mut things = self.names(&reserved.devices);
         if reserved.cores > 0 {
