@@ -2,11 +2,12 @@
 //! kept.
 
 use packhorse_model::{Bytes, MemoryRequest, Milli};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ProbePlan;
 use crate::device::{TenantLoad, is_whole};
 use crate::ledger::Amounts;
+use crate::queue::ClassId;
 use crate::reach;
 use crate::state::SchedulerState;
 use crate::tasks::TaskStatus;
@@ -88,7 +89,7 @@ impl SchedulerState {
         for (class, order, handle) in self.queue.iter() {
             let record = self.tasks.get(handle);
             let wanted = (class, order, TaskStatus::Waiting);
-            let found = (record.class, record.order, record.status);
+            let found = (record.class, record.key, record.status);
             assert_eq!(found, wanted, "{} is in the wrong line", record.id);
         }
         let unfinished = self.tasks.len() as u64;
@@ -222,13 +223,20 @@ impl SchedulerState {
             first.map(|(.., task)| task),
             "who is first in line"
         );
-        for shape in self.queue.shapes() {
-            let request = &shape.demand.request;
-            let wanted = reach::of(&self.ledger, &shape.demand, |device| {
+        for family in self.queue.families() {
+            let request = &family.request;
+            let wanted = reach::of(&self.ledger, request, |device| {
                 device.reach(self.settings, request)
             });
-            assert_eq!(shape.reach, wanted, "reach of {shape:?}");
+            assert_eq!(family.reach, wanted, "reach of {family:?}");
         }
+        let mut users: FxHashMap<ClassId, u32> = FxHashMap::default();
+        let records = self.tasks.iter().map(|(_, record)| record.class);
+        for class in records.chain(self.running.iter().map(|running| running.class)) {
+            *users.entry(class).or_default() += 1;
+        }
+        let found: FxHashMap<ClassId, u32> = self.queue.class_users().collect();
+        assert_eq!(found, users, "classes that nobody refers to are gone");
     }
 
     fn check_reservation(&self) {

@@ -46,9 +46,32 @@ pub(crate) struct TenantLoad {
     pub(crate) whole: bool,
 }
 
+/// What there is of a device for one more attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceRoom {
+    pub(crate) share: Milli,
+    /// No end of it, where memory is not counted.
+    pub(crate) memory: Bytes,
+}
+
+/// The amount of memory that `request` needs of each device, where that counts.
+pub(crate) fn memory_of(request: &Request) -> Bytes {
+    match request.memory {
+        MemoryRequest::Bytes(memory) => memory,
+        MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(0),
+    }
+}
+
 /// Whether an attempt has its devices to itself.
 pub(crate) fn is_whole(request: &Request) -> bool {
     matches!(request.gpus, GpuRequest::Whole(_)) || request.memory == MemoryRequest::Whole
+}
+
+impl DeviceRoom {
+    /// Whether the amounts of `request` fit.
+    pub(crate) fn fits(self, request: &Request) -> bool {
+        request.gpus.share() <= self.share && memory_of(request) <= self.memory
+    }
 }
 
 impl Tenant {
@@ -140,25 +163,42 @@ impl DeviceLedger {
         self.load.attempts.saturating_add(self.outside.attempts)
     }
 
-    /// How much memory one more attempt could be promised there now; nothing if
-    /// it could not be there at all.
-    pub(crate) fn headroom(&self, settings: SchedulerSettings, request: &Request) -> Option<Bytes> {
-        if self.drained {
+    /// Whether nothing more is started on it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.drained
+    }
+
+    /// What there is now for one more attempt like `request`, whatever its
+    /// amounts; nothing if it could not be there at all.
+    pub(crate) fn headroom(
+        &self,
+        settings: SchedulerSettings,
+        request: &Request,
+    ) -> Option<DeviceRoom> {
+        if self.is_closed() {
             return None;
         }
         self.room(self.load, self.outside, settings, request)
     }
 
     /// The same if none of our attempts were there.
-    pub(crate) fn reach(&self, settings: SchedulerSettings, request: &Request) -> Option<Bytes> {
-        if self.drained {
+    pub(crate) fn reach(
+        &self,
+        settings: SchedulerSettings,
+        request: &Request,
+    ) -> Option<DeviceRoom> {
+        if self.is_closed() {
             return None;
         }
         self.room(TenantLoad::default(), self.outside, settings, request)
     }
 
     /// The same if nobody's processes were there, and drained or not.
-    pub(crate) fn size(&self, settings: SchedulerSettings, request: &Request) -> Option<Bytes> {
+    pub(crate) fn size(
+        &self,
+        settings: SchedulerSettings,
+        request: &Request,
+    ) -> Option<DeviceRoom> {
         self.room(TenantLoad::default(), Outside::default(), settings, request)
     }
 
@@ -171,14 +211,14 @@ impl DeviceLedger {
         u128::from(outside.memory.0) * 20 > u128::from(self.capacity.0)
     }
 
-    /// The same beside this `load` of ours and this of `outside`.
+    /// What there is for one more attempt beside this `load` of ours and this of `outside`.
     pub(crate) fn room(
         &self,
         load: TenantLoad,
         outside: Outside,
         settings: SchedulerSettings,
         request: &Request,
-    ) -> Option<Bytes> {
+    ) -> Option<DeviceRoom> {
         let suits = request.models.contains(self.model) && self.capacity >= request.device_memory;
         if !suits || load.whole || outside.whole {
             return None;
@@ -190,18 +230,20 @@ impl DeviceLedger {
         if is_whole(request) && (attempts > 0 || outside.share > Milli(0)) {
             return None;
         }
-        let used = u64::from(load.share.0) + u64::from(outside.share.0);
-        if used + u64::from(request.gpus.share().0) > u64::from(Milli::ONE.0) {
-            return None;
-        }
-        match request.memory {
-            MemoryRequest::Uncounted => Some(Bytes(u64::MAX)),
-            MemoryRequest::Whole => (!self.is_company(outside)).then_some(Bytes(u64::MAX)),
+        let used = load.share.0.saturating_add(outside.share.0);
+        let share = Milli(Milli::ONE.0.checked_sub(used)?);
+        let memory = match request.memory {
+            MemoryRequest::Uncounted => Bytes(u64::MAX),
+            MemoryRequest::Whole if self.is_company(outside) => return None,
+            MemoryRequest::Whole => Bytes(u64::MAX),
+            // Of an unknown amount nothing can be promised.
+            MemoryRequest::Bytes(_) if self.capacity == Bytes(0) => return None,
             MemoryRequest::Bytes(_) => {
                 let taken = load.memory.0.saturating_add(outside.memory.0);
-                (self.capacity > Bytes(0)).then(|| Bytes(self.capacity.0.saturating_sub(taken)))
+                Bytes(self.capacity.0.saturating_sub(taken))
             }
-        }
+        };
+        Some(DeviceRoom { share, memory })
     }
 
     /// When there will be room for `demand`, if our attempts end when they
@@ -214,7 +256,7 @@ impl DeviceLedger {
     ) -> Moment {
         let fits = |load| {
             self.room(load, self.outside, settings, &demand.request)
-                .is_some_and(|room| room >= demand.memory())
+                .is_some_and(|room| room.fits(&demand.request))
         };
         let mut load = self.load;
         let mut rest = self.tenants.iter().map(|tenant| tenant.ends.at(now)).min();

@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::ledger::count;
+use crate::needs::Rooms;
 use crate::place::Spot;
 use crate::queue_key::QueueKey;
 use crate::reserve::Reservation;
@@ -182,7 +183,7 @@ fn fill(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
     for &task in &state.stale.tasks {
         let record = state.tasks.get(task);
         if record.status == TaskStatus::Waiting {
-            line.push(Reverse((record.order, StartCandidate::Fresh, task)));
+            line.push(Reverse((record.key, StartCandidate::Fresh, task)));
         }
     }
     let nodes = state.stale.nodes(state.ledger.nodes.len());
@@ -238,17 +239,18 @@ fn on_node(
 /// Who goes first of those who fit on `node`.
 fn first_on(state: &SchedulerState, node: usize) -> Option<(QueueKey, Handle)> {
     let view = state.view(state.reservation.as_ref());
-    let heads = state.queue.shapes().filter_map(|shape| {
-        let room = view.headroom(node, &shape.demand)?;
-        shape.shelf.least(room)
-    });
-    let (_, class) = heads.min_by_key(|&(order, _)| order)?;
-    state.queue.head(class)
+    let mut rooms = Rooms::default();
+    let task = state.queue.first_of(|family| {
+        rooms.clear();
+        view.add_rooms(node, &family.request, &mut rooms);
+        family.index.first(&rooms)
+    })?;
+    Some((state.tasks.get(task).key, task))
 }
 
 fn start(state: &mut SchedulerState, task: Handle, spot: Spot, effects: &mut Vec<Effect>) {
     let record = state.tasks.get_mut(task);
-    state.queue.remove(record.class, record.order);
+    state.queue.remove(record.class, record.key);
     let ends = EndTimes::new(Moment::new(state.now), record.limit, record.expected);
     let request = &state.queue.demand(record.class).request;
     let held = state.ledger.take(spot, request, task, ends);
@@ -266,6 +268,7 @@ fn start(state: &mut SchedulerState, task: Handle, spot: Spot, effects: &mut Vec
         placement: state.ledger.placement(&held, task),
         time_limit: record.limit.get(),
     });
+    state.queue.refer_to_class(record.class);
     state.running.push(RunningAttempt {
         task,
         class: record.class,

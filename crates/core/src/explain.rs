@@ -203,7 +203,7 @@ pub fn explain(state: &SchedulerState, task: TaskId, now: Now) -> Option<Explana
                 } else {
                     record.attempts.saturating_add(1)
                 },
-                ahead: state.queue.ahead(record.order),
+                ahead: state.queue.ahead(record.key),
                 first: state.tasks.get(first).id,
                 reason: reason(state, handle, record, now),
                 reserved: reservation.map(|kept| Reserved {
@@ -288,7 +288,7 @@ fn strangers_place(state: &SchedulerState, demand: &Demand) -> Option<Spot> {
             .filter(|(_, device)| !device.drained)
             .filter(|(_, device)| {
                 let size = device.size(state.settings, &demand.request);
-                size.is_some_and(|size| size >= demand.memory())
+                size.is_some_and(|size| size.fits(&demand.request))
             })
             .map(|(index, device)| (device.outside.memory, device.attempts(), index))
             .collect();
@@ -313,7 +313,7 @@ fn drained(state: &SchedulerState, demand: &Demand) -> Vec<DeviceId> {
     let devices = state.ledger.devices.iter();
     let suitable = devices.filter(|device| {
         let size = device.size(state.settings, &demand.request);
-        device.drained && size.is_some_and(|size| size >= demand.memory())
+        device.drained && size.is_some_and(|size| size.fits(&demand.request))
     });
     suitable.map(|device| device.id).collect()
 }
@@ -326,10 +326,14 @@ fn missing(state: &SchedulerState, demand: &Demand, spot: &Spot, now: Now) -> Mi
         .devices
         .iter()
         .copied()
-        .filter(|&device| room(device).is_none_or(|room| room < demand.memory()))
+        .filter(|&device| room(device).is_none_or(|room| !room.fits(request)))
         .collect();
     // If one lacks more than memory, that is what to tell.
-    let rooms: Option<Vec<Bytes>> = full.iter().map(|&device| room(device)).collect();
+    let memory = |&device: &usize| {
+        let room = room(device).filter(|room| request.gpus.share() <= room.share);
+        room.map(|room| room.memory)
+    };
+    let rooms: Option<Vec<Bytes>> = full.iter().map(memory).collect();
     let needs = node.needs(request);
     let lacking = needs.beyond(node.free);
     let mut running: Vec<&RunningAttempt> = state.running.iter().collect();

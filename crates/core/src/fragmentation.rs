@@ -31,7 +31,7 @@ use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
 use rustc_hash::FxHasher;
 
 use crate::SchedulerSettings;
-use crate::device::{DeviceLedger, TenantLoad, is_whole};
+use crate::device::{DeviceLedger, TenantLoad, is_whole, memory_of};
 use crate::ledger::{Amounts, Ledger, NodeLedger};
 
 /// So many kinds of tasks are told apart. Of more, the most frequent remain.
@@ -133,20 +133,13 @@ fn room(device: &DeviceLedger, load: TenantLoad) -> u64 {
     ALL.saturating_sub(share.max(memory))
 }
 
-fn memory(request: &Request) -> Bytes {
-    match request.memory {
-        MemoryRequest::Bytes(memory) => memory,
-        MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(0),
-    }
-}
-
 /// How much of each of its devices `request` takes, if they are like this one.
 fn size(device: &DeviceLedger, request: &Request) -> u64 {
     if is_whole(request) {
         return ALL;
     }
     let share = u64::from(request.gpus.share().0);
-    match memory(request).0 {
+    match memory_of(request).0 {
         0 => share,
         memory => {
             let memory = memory.saturating_mul(ALL).checked_div(device.capacity.0);
@@ -159,7 +152,7 @@ fn size(device: &DeviceLedger, request: &Request) -> u64 {
 fn joined(device: &DeviceLedger, request: &Request) -> TenantLoad {
     let promised = match request.memory {
         MemoryRequest::Whole => device.capacity,
-        _ => memory(request),
+        _ => memory_of(request),
     };
     TenantLoad {
         share: Milli(device.load.share.0 + request.gpus.share().0),
@@ -174,7 +167,7 @@ pub(crate) fn are_alike(one: &DeviceLedger, other: &DeviceLedger) -> bool {
     one.load == other.load
         && one.capacity == other.capacity
         && one.model == other.model
-        && one.drained == other.drained
+        && one.is_closed() == other.is_closed()
         && one.outside == other.outside
 }
 
@@ -188,7 +181,7 @@ pub(crate) fn likeness(ledger: &Ledger, node: usize) -> u64 {
     for (_, device) in ledger.devices_of(node) {
         let load = device.load;
         (load.share, load.memory, load.attempts, load.whole).hash(&mut hasher);
-        (device.capacity, device.model, device.drained).hash(&mut hasher);
+        (device.capacity, device.model, device.is_closed()).hash(&mut hasher);
         device.outside.hash(&mut hasher);
     }
     hasher.finish()
@@ -233,8 +226,8 @@ impl<'a> LoadedDevice<'a> {
     /// fits.
     fn fill(&self, settings: SchedulerSettings, kind: &RequestKind) -> Option<u64> {
         let (device, load, request) = (self.device, self.load, &kind.request);
-        let fits = device.room(load, device.outside, settings, request)? >= memory(request);
-        if device.drained || !fits {
+        let room = device.room(load, device.outside, settings, request)?;
+        if device.is_closed() || !room.fits(request) {
             return None;
         }
         let places = settings.max_per_device.map_or(u64::MAX, |most| {

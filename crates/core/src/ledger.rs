@@ -48,6 +48,8 @@ pub(crate) struct NodeLedger {
     pub(crate) free: Amounts,
     /// Our attempts on it, in no order that means anything.
     pub(crate) guests: Vec<Guest>,
+    /// Whether it is to go when the last of those has ended.
+    pub(crate) leaving: bool,
 }
 
 /// An attempt on a machine.
@@ -109,16 +111,6 @@ impl Amounts {
             |amount, lacking| if lacking > 0 { amount } else { 0 },
         )
     }
-
-    /// Whether `free` is still enough for `kept` when this is taken out of it.
-    /// What takes nothing of a kind takes it from nobody.
-    pub(crate) fn leaves(self, kept: Self, free: Self) -> bool {
-        let needed = self.zip(kept, |taken, kept| match taken {
-            0 => 0,
-            taken => taken.saturating_add(kept),
-        });
-        needed.is_within(free)
-    }
 }
 
 impl NodeLedger {
@@ -136,6 +128,7 @@ impl NodeLedger {
             size,
             free: size,
             guests: Vec::new(),
+            leaving: false,
         }
     }
 

@@ -1,13 +1,12 @@
 //! Where a demand fits now, and which of those places is best.
 
-use std::cmp::Reverse;
-
-use packhorse_model::{Bytes, GpuRequest};
+use packhorse_model::{GpuRequest, Request};
 use rustc_hash::FxHashSet;
 
-use crate::device::DeviceLedger;
+use crate::device::{DeviceLedger, DeviceRoom};
 use crate::fragmentation::{Outlook, RequestMix, are_alike, likeness};
-use crate::ledger::{Ledger, count};
+use crate::ledger::Ledger;
+use crate::needs::Rooms;
 use crate::queue::Demand;
 use crate::reserve::Reservation;
 use crate::time::Moment;
@@ -84,17 +83,25 @@ impl PoolView<'_> {
         Some(best.spot)
     }
 
-    /// How much memory of each of its devices one with the shape of `demand`
-    /// could be promised on `node`; `None` if none fits there at all.
-    pub(crate) fn headroom(&self, node: usize, demand: &Demand) -> Option<Bytes> {
-        if !self.has_amounts(node, demand) {
-            return None;
+    /// Adds what those like `request` may need to start on `node`.
+    pub(crate) fn add_rooms(&self, node: usize, request: &Request, rooms: &mut Rooms) {
+        let ledger = &self.ledger.nodes[node];
+        if ledger.leaving {
+            return;
         }
-        let rooms = self.rooms(node, demand).map(|(_, room)| room);
-        match demand.request.gpus {
-            GpuRequest::None => Some(Bytes(u64::MAX)),
-            GpuRequest::Share(_) | GpuRequest::Whole(1) => rooms.max(),
-            GpuRequest::Whole(wanted) => nth_largest(rooms, wanted),
+        let mut add = |nanos, kept: Option<&Reservation>| {
+            let free = kept.map_or(ledger.free, |kept| ledger.free.beyond(kept.needs));
+            let devices = self.device_rooms(node, request, kept);
+            let devices = devices.map(|(_, room)| room);
+            rooms.add_machine(nanos, free, request.gpus, devices);
+        };
+        let kept = self.kept.filter(|kept| kept.spot.node == node);
+        add(u64::MAX, kept);
+        // What is over in time need not leave anything.
+        if let Some(kept) = kept
+            && let Some(nanos) = kept.until.nanos_from(self.now)
+        {
+            add(nanos, None);
         }
     }
 
@@ -108,42 +115,44 @@ impl PoolView<'_> {
     fn has_amounts(&self, node: usize, demand: &Demand) -> bool {
         let ledger = &self.ledger.nodes[node];
         let needs = ledger.needs(&demand.request);
-        match self.kept {
-            Some(kept) if kept.spot.node == node && !self.is_in_time(kept, demand) => {
-                needs.leaves(kept.needs, ledger.free)
+        !ledger.leaving
+            && match self.kept_from(node, demand) {
+                Some(kept) => needs.is_within(ledger.free.beyond(kept.needs)),
+                None => needs.is_within(ledger.free),
             }
-            _ => needs.is_within(ledger.free),
-        }
     }
 
-    /// Whether it will be over before the one comes for whom things are kept.
-    fn is_in_time(&self, kept: &Reservation, demand: &Demand) -> bool {
-        demand.bound.is_over_by(kept.until, self.now)
+    /// What `demand` has to leave on `node`: nothing if it will be over before
+    /// the one comes for whom things are kept.
+    fn kept_from(&self, node: usize, demand: &Demand) -> Option<&Reservation> {
+        self.kept
+            .filter(|kept| kept.spot.node == node && !demand.bound.is_over_by(kept.until, self.now))
     }
 
-    /// The devices of `node` where one with the shape of `demand` fits, with
-    /// the memory that it could be promised.
-    fn rooms(&self, node: usize, demand: &Demand) -> impl Iterator<Item = (usize, Bytes)> {
-        let kept = self
-            .kept
-            .filter(|kept| kept.spot.node == node && !self.is_in_time(kept, demand));
-        self.ledger
-            .devices_of(node)
-            .filter_map(move |(index, device)| {
-                let room = device.headroom(self.settings, &demand.request)?;
-                let room = match kept {
-                    Some(kept) => kept.room_left(index, &demand.request, room)?,
-                    None => room,
-                };
-                Some((index, room))
-            })
+    /// The devices of `node` where one like `request` may be that has to leave
+    /// what is `kept`, and what there is of each.
+    fn device_rooms(
+        &self,
+        node: usize,
+        request: &Request,
+        kept: Option<&Reservation>,
+    ) -> impl Iterator<Item = (usize, DeviceRoom)> {
+        let devices = self.ledger.devices_of(node);
+        devices.filter_map(move |(index, device)| {
+            let room = device.headroom(self.settings, request)?;
+            let room = match kept {
+                Some(kept) => kept.room_left(index, request, room)?,
+                None => room,
+            };
+            Some((index, room))
+        })
     }
 
     /// The devices of `node` where `demand` itself fits.
     fn fitting(&self, node: usize, demand: &Demand) -> impl Iterator<Item = usize> {
-        let needed = demand.memory();
-        let rooms = self.rooms(node, demand);
-        rooms.filter_map(move |(index, room)| (room >= needed).then_some(index))
+        let request = &demand.request;
+        let rooms = self.device_rooms(node, request, self.kept_from(node, demand));
+        rooms.filter_map(move |(index, room)| room.fits(request).then_some(index))
     }
 
     /// Adds the places on `node`, which has the amounts that it takes.
@@ -195,14 +204,4 @@ impl PoolView<'_> {
             }
         }
     }
-}
-
-/// What the `wanted` largest have all.
-pub(crate) fn nth_largest(rooms: impl Iterator<Item = Bytes>, wanted: u32) -> Option<Bytes> {
-    let mut rooms: Vec<Bytes> = rooms.collect();
-    if count(rooms.len()) < wanted {
-        return None;
-    }
-    rooms.sort_unstable_by_key(|&room| Reverse(room));
-    rooms.get((wanted as usize).checked_sub(1)?).copied()
 }

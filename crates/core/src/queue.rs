@@ -2,19 +2,21 @@
 //!
 //! Tasks with equal requests and equal bounds on their duration are a class: if
 //! the first of a class may start nowhere, none of them may. So there is one
-//! ordered line a class, and an event looks at heads of lines only, never at
-//! the crowd behind them. Classes that differ in the amount of memory alone
-//! have one shape and stand on one [`Shelf`], so that it need not look at every
-//! head either.
+//! ordered line for each class, and an event looks at heads of lines only, never
+//! at those behind them. Classes that differ in amounts alone are a family, with
+//! one [`FitIndex`] of their heads, so that it need not look at every head
+//! either. A class lives as long as a task refers to it, a family as long as it
+//! has a class.
 
 use std::collections::BTreeMap;
 
-use packhorse_model::{Bytes, MemoryRequest, Request};
+use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Milli, Request};
 use rustc_hash::FxHashMap;
 
+use crate::fit_index::{FitIndex, Head};
 use crate::ledger::count;
+use crate::needs::{Needs, Rooms};
 use crate::queue_key::QueueKey;
-use crate::shelf::Shelf;
 use crate::tasks::Handle;
 use crate::time::Bound;
 
@@ -31,21 +33,24 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// The amount of memory that it needs of each device, where that counts.
-    pub(crate) fn memory(&self) -> Bytes {
-        match self.request.memory {
-            MemoryRequest::Bytes(memory) => memory,
-            MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(0),
+    /// Its request without amounts: what its family has in common.
+    fn family(&self) -> Request {
+        let request = &self.request;
+        Request {
+            gpus: match request.gpus {
+                GpuRequest::Share(_) => GpuRequest::Share(Milli(0)),
+                gpus => gpus,
+            },
+            memory: match request.memory {
+                MemoryRequest::Bytes(_) => MemoryRequest::Bytes(Bytes(0)),
+                memory => memory,
+            },
+            cores: 0,
+            cpu: Milli(0),
+            ram: Bytes(0),
+            models: request.models,
+            device_memory: request.device_memory,
         }
-    }
-
-    /// The same without the amount of memory.
-    fn shape(&self) -> Self {
-        let mut shape = self.clone();
-        if let MemoryRequest::Bytes(memory) = &mut shape.request.memory {
-            *memory = Bytes(0);
-        }
-        shape
     }
 }
 
@@ -53,140 +58,213 @@ impl Demand {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TaskQueue {
     classes: Vec<Class>,
-    numbers: FxHashMap<Demand, ClassId>,
-    shapes: Vec<Shape>,
-    shape_numbers: FxHashMap<Demand, usize>,
+    vacant_classes: Vec<ClassId>,
+    class_ids: FxHashMap<Demand, ClassId>,
+    families: Vec<Family>,
+    vacant_families: Vec<usize>,
+    family_ids: FxHashMap<Request, usize>,
     len: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Class {
     demand: Demand,
-    shape: usize,
-    line: BTreeMap<QueueKey, Handle>,
+    family: usize,
+    /// How many refer to it.
+    users: u32,
+    head: Option<(QueueKey, Handle)>,
+    /// Those behind the head.
+    rest: BTreeMap<QueueKey, Handle>,
 }
 
-/// Classes that differ in memory alone.
+/// Classes that differ in amounts alone.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
-    /// A demand of this shape, for no memory.
-    pub(crate) demand: Demand,
-    pub(crate) shelf: Shelf,
-    /// The most memory that one of this shape could be promised if nothing of
-    /// ours were running; nothing if none could start even then. Kept up by
-    /// `dispatch`.
-    pub(crate) reach: Option<Bytes>,
+pub(crate) struct Family {
+    /// What they have in common: a request without amounts.
+    pub(crate) request: Request,
+    /// How many there are.
+    classes: u32,
+    pub(crate) index: FitIndex,
+    /// What they may need to start if nothing of ours were running. Kept up to
+    /// date by `dispatch`.
+    pub(crate) reach: Rooms,
     /// When that was found out, in the ledger's count of changes; 0 is never.
     pub(crate) reached: u64,
 }
 
 impl TaskQueue {
-    /// The class of `demand`. Only requests that the pool can satisfy come
-    /// here, so there are never very many.
-    pub(crate) fn class(&mut self, demand: Demand) -> ClassId {
-        if let Some(&class) = self.numbers.get(&demand) {
-            return class;
+    /// The class of `demand`, with one more that refers to it.
+    pub(crate) fn join_class(&mut self, demand: Demand) -> ClassId {
+        if let Some(&id) = self.class_ids.get(&demand) {
+            self.refer_to_class(id);
+            return id;
         }
-        let class = ClassId(count(self.classes.len()));
-        let shape = demand.shape();
-        let next = self.shapes.len();
-        let number = *self.shape_numbers.entry(shape.clone()).or_insert(next);
-        if number == next {
-            self.shapes.push(Shape {
-                demand: shape,
-                shelf: Shelf::default(),
-                reach: None,
-                reached: 0,
-            });
-        }
-        self.classes.push(Class {
+        let class = Class {
+            family: self.join_family(demand.family()),
             demand: demand.clone(),
-            shape: number,
-            line: BTreeMap::new(),
-        });
-        self.numbers.insert(demand, class);
-        class
+            users: 1,
+            head: None,
+            rest: BTreeMap::new(),
+        };
+        let id = if let Some(id) = self.vacant_classes.pop() {
+            self.classes[id.0 as usize] = class;
+            id
+        } else {
+            self.classes.push(class);
+            ClassId(count(self.classes.len() - 1))
+        };
+        self.class_ids.insert(demand, id);
+        id
+    }
+
+    fn join_family(&mut self, request: Request) -> usize {
+        if let Some(&family) = self.family_ids.get(&request) {
+            self.families[family].classes += 1;
+            return family;
+        }
+        let family = Family {
+            request: request.clone(),
+            classes: 1,
+            index: FitIndex::default(),
+            reach: Rooms::default(),
+            reached: 0,
+        };
+        let place = if let Some(place) = self.vacant_families.pop() {
+            self.families[place] = family;
+            place
+        } else {
+            self.families.push(family);
+            self.families.len() - 1
+        };
+        self.family_ids.insert(request, place);
+        place
+    }
+
+    /// One more refers to `class`.
+    pub(crate) fn refer_to_class(&mut self, class: ClassId) {
+        self.classes[class.0 as usize].users += 1;
+    }
+
+    /// One of those who referred to `class` does so no more.
+    pub(crate) fn leave_class(&mut self, id: ClassId) {
+        let class = &mut self.classes[id.0 as usize];
+        class.users -= 1;
+        if class.users > 0 {
+            return;
+        }
+        self.class_ids.remove(&class.demand);
+        self.vacant_classes.push(id);
+        let place = class.family;
+        let family = &mut self.families[place];
+        family.classes -= 1;
+        if family.classes == 0 {
+            self.family_ids.remove(&family.request);
+            self.vacant_families.push(place);
+        }
+    }
+
+    /// How many refer to each class, for those with any.
+    pub(crate) fn class_users(&self) -> impl Iterator<Item = (ClassId, u32)> {
+        let ids = self.class_ids.values();
+        ids.map(|&id| (id, self.classes[id.0 as usize].users))
     }
 
     pub(crate) fn demand(&self, class: ClassId) -> &Demand {
         &self.classes[class.0 as usize].demand
     }
 
-    pub(crate) fn insert(&mut self, class: ClassId, order: QueueKey, task: Handle) {
-        let line = &mut self.classes[class.0 as usize].line;
-        if line.insert(order, task).is_none() {
-            self.len += 1;
+    pub(crate) fn insert(&mut self, id: ClassId, key: QueueKey, task: Handle) {
+        self.len += 1;
+        let class = &mut self.classes[id.0 as usize];
+        match class.head {
+            Some((head, _)) if head < key => {
+                class.rest.insert(key, task);
+            }
+            before => {
+                class.rest.extend(before);
+                class.head = Some((key, task));
+                self.set_head(id, before);
+            }
         }
-        self.set_head(class);
     }
 
-    pub(crate) fn remove(&mut self, class: ClassId, order: QueueKey) {
-        let line = &mut self.classes[class.0 as usize].line;
-        if line.remove(&order).is_some() {
-            self.len -= 1;
+    pub(crate) fn remove(&mut self, id: ClassId, key: QueueKey) {
+        self.len -= 1;
+        let class = &mut self.classes[id.0 as usize];
+        match class.head {
+            Some((head, _)) if head == key => {
+                let before = class.head;
+                class.head = class.rest.pop_first();
+                self.set_head(id, before);
+            }
+            _ => drop(class.rest.remove(&key)),
         }
-        self.set_head(class);
     }
 
-    fn set_head(&mut self, number: ClassId) {
-        let class = &self.classes[number.0 as usize];
-        let head = class.line.first_key_value().map(|(&order, _)| order);
-        let shape = &mut self.shapes[class.shape];
-        shape.shelf.set(class.demand.memory(), number, head);
+    /// Tells the family who is first in a class, and who was `before`.
+    fn set_head(&mut self, id: ClassId, before: Option<(QueueKey, Handle)>) {
+        let class = &self.classes[id.0 as usize];
+        let index = &mut self.families[class.family].index;
+        if let Some((key, _)) = before {
+            index.remove(key);
+        }
+        if let Some((key, _)) = class.head {
+            index.insert(Head {
+                key,
+                class: id,
+                needs: Needs::of(&class.demand),
+            });
+        }
     }
 
     /// The first of `class`.
     pub(crate) fn head(&self, class: ClassId) -> Option<(QueueKey, Handle)> {
-        let (&order, &task) = self.classes[class.0 as usize].line.first_key_value()?;
-        Some((order, task))
+        self.classes[class.0 as usize].head
     }
 
-    /// The shapes of those who wait.
-    pub(crate) fn shapes(&self) -> impl Iterator<Item = &Shape> {
-        self.shapes.iter().filter(|shape| !shape.shelf.is_empty())
+    /// The families of those who wait.
+    pub(crate) fn families(&self) -> impl Iterator<Item = &Family> {
+        self.families
+            .iter()
+            .filter(|family| !family.index.is_empty())
     }
 
     /// The same, to change what is known of them.
-    pub(crate) fn shapes_mut(&mut self) -> impl Iterator<Item = &mut Shape> {
-        let shapes = self.shapes.iter_mut();
-        shapes.filter(|shape| !shape.shelf.is_empty())
+    pub(crate) fn families_mut(&mut self) -> impl Iterator<Item = &mut Family> {
+        let families = self.families.iter_mut();
+        families.filter(|family| !family.index.is_empty())
     }
 
     /// The first of all.
     pub(crate) fn first(&self) -> Option<Handle> {
-        self.first_within(|_| Some(Bytes(u64::MAX)))
+        self.first_of(|family| family.index.front())
     }
 
-    /// The first of all that need no more memory than `limit` says for their
-    /// shape.
-    pub(crate) fn first_within(&self, limit: impl Fn(&Shape) -> Option<Bytes>) -> Option<Handle> {
-        let heads = self
-            .shapes
-            .iter()
-            .filter_map(|shape| shape.shelf.least(limit(shape)?));
-        let (_, class) = heads.min_by_key(|&(order, _)| order)?;
+    /// The first of those whom `first` says for each family.
+    pub(crate) fn first_of(
+        &self,
+        first: impl FnMut(&Family) -> Option<(QueueKey, ClassId)>,
+    ) -> Option<Handle> {
+        let heads = self.families().filter_map(first);
+        let (_, class) = heads.min_by_key(|&(key, _)| key)?;
         self.head(class).map(|(_, task)| task)
-    }
-
-    /// How many stand in front of `order`.
-    pub(crate) fn ahead(&self, order: QueueKey) -> usize {
-        self.classes
-            .iter()
-            .map(|class| class.line.range(..order).count())
-            .sum()
     }
 
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
+    /// How many stand in front of `key`.
+    pub(crate) fn ahead(&self, key: QueueKey) -> usize {
+        self.iter().filter(|&(_, other, _)| other < key).count()
+    }
+
     /// Everybody, class by class.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ClassId, QueueKey, Handle)> {
         self.classes.iter().zip(0..).flat_map(|(class, number)| {
-            class
-                .line
-                .iter()
-                .map(move |(&order, &task)| (ClassId(number), order, task))
+            let rest = class.rest.iter().map(|(&key, &task)| (key, task));
+            let line = class.head.into_iter().chain(rest);
+            line.map(move |(key, task)| (ClassId(number), key, task))
         })
     }
 }

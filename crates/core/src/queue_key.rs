@@ -20,13 +20,6 @@ pub(crate) struct QueueKey {
 }
 
 impl QueueKey {
-    /// Behind everybody.
-    pub(crate) const NOBODY: Self = Self {
-        batch: u32::MAX,
-        rank: [u32::MAX; 2],
-        submitted: [u32::MAX; 2],
-    };
-
     /// The place of the submission `number`, made at `now`.
     pub(crate) fn new(
         batch: u32,
@@ -107,7 +100,6 @@ mod tests {
             order(1, 0, None, 9, 4),
             order(1, 0, None, 1, 1 << 33),
             order(1, i32::MAX, None, 0, 0),
-            QueueKey::NOBODY,
         ];
         assert!(line.is_sorted());
     }
@@ -128,6 +120,5 @@ mod tests {
         let first = order(0, i32::MIN, Some(u64::MAX), 0, 1);
         let last = order(0, i32::MAX, Some(u64::MAX), u64::MAX, 2);
         assert!(first < last);
-        assert!(last < QueueKey::NOBODY);
     }
 }

@@ -1,7 +1,7 @@
 use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Milli, Request, TaskId};
 
 use crate::SchedulerSettings;
-use crate::device::DeviceLedger;
+use crate::device::{DeviceLedger, memory_of};
 use crate::ledger::{Amounts, Ledger, NodeLedger, count};
 use crate::prose::Number;
 
@@ -119,10 +119,7 @@ pub(crate) fn impossible(
     settings: SchedulerSettings,
     request: &Request,
 ) -> Option<RefusalReason> {
-    let memory = match request.memory {
-        MemoryRequest::Bytes(memory) => memory,
-        MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(0),
-    };
+    let memory = memory_of(request);
     let sensible = match request.gpus {
         GpuRequest::None => true,
         // Without a share, memory has to say how many fit.
@@ -135,7 +132,7 @@ pub(crate) fn impossible(
     }
     let suits = |device: &&DeviceLedger| {
         let size = device.size(settings, request);
-        size.is_some_and(|size| size >= memory)
+        size.is_some_and(|size| size.fits(request))
     };
     let suitable = |node: &NodeLedger| {
         let devices = &ledger.devices[node.devices.clone()];

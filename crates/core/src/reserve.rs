@@ -33,7 +33,7 @@
 use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
 
 use crate::SchedulerSettings;
-use crate::device::{DeviceLedger, is_whole};
+use crate::device::{DeviceLedger, DeviceRoom, is_whole};
 use crate::ledger::{Amounts, Ledger};
 use crate::place::Spot;
 use crate::queue::{ClassId, Demand};
@@ -130,23 +130,30 @@ impl Reservation {
         self.spot.devices.contains(&device)
     }
 
-    /// How much memory of a device of this node another may be promised that
+    /// What there is of a device of this node for another like `request` that
     /// takes longer than until the holder comes, where it would have `room`.
     /// `None` if it may not be there.
-    pub(crate) fn room_left(&self, device: usize, request: &Request, room: Bytes) -> Option<Bytes> {
+    pub(crate) fn room_left(
+        &self,
+        device: usize,
+        request: &Request,
+        room: DeviceRoom,
+    ) -> Option<DeviceRoom> {
         let Some(place) = self.spot.devices.iter().position(|&kept| kept == device) else {
             return Some(room);
         };
         let slack = self.slack[place]?;
-        if is_whole(request) || request.gpus.share() > slack.share {
+        if is_whole(request) {
             return None;
         }
-        match (slack.memory, request.memory) {
-            (None, _) => Some(room),
+        let memory = match (slack.memory, request.memory) {
+            (None, _) => room.memory,
             // Nobody knows what it will take.
-            (Some(_), MemoryRequest::Uncounted) => None,
-            (Some(memory), _) => Some(room.min(memory)),
-        }
+            (Some(_), MemoryRequest::Uncounted) => return None,
+            (Some(memory), _) => room.memory.min(memory),
+        };
+        let share = room.share.min(slack.share);
+        Some(DeviceRoom { share, memory })
     }
 }
 
@@ -188,7 +195,7 @@ impl Slack {
 
 fn is_reachable(device: &DeviceLedger, settings: SchedulerSettings, demand: &Demand) -> bool {
     let reach = device.reach(settings, &demand.request);
-    reach.is_some_and(|reach| reach >= demand.memory())
+    reach.is_some_and(|reach| reach.fits(&demand.request))
 }
 
 /// A device that would do.

@@ -228,7 +228,7 @@ impl SchedulerState {
         let mut tasks: Vec<_> = self
             .tasks
             .iter()
-            .map(|(_, record)| (record.order.submitted(), record.id))
+            .map(|(_, record)| (record.key.submitted(), record.id))
             .collect();
         tasks.sort_unstable();
         tasks.into_iter().map(|(_, id)| id).collect()

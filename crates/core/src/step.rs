@@ -89,10 +89,10 @@ fn on_submit(state: &mut SchedulerState, submission: Submission, effects: &mut V
     let limit = Length::new(submission.time_limit);
     let expected = Length::new(submission.expected);
     state.mix.see(&submission.request);
-    let class = class(state, submission.request, limit, expected);
+    let class = join_class(state, submission.request, limit, expected);
     let handle = state.tasks.insert(TaskRecord {
         id: task,
-        order: QueueKey::new(
+        key: QueueKey::new(
             submission.batch,
             submission.priority,
             state.settings.ageing,
@@ -119,9 +119,15 @@ fn on_submit(state: &mut SchedulerState, submission: Submission, effects: &mut V
     }
 }
 
-fn class(state: &mut SchedulerState, request: Request, limit: Length, expected: Length) -> ClassId {
+/// The class of a task, which has to leave it some day.
+fn join_class(
+    state: &mut SchedulerState,
+    request: Request,
+    limit: Length,
+    expected: Length,
+) -> ClassId {
     let bound = Bound::new(limit, expected);
-    state.queue.class(Demand { request, bound })
+    state.queue.join_class(Demand { request, bound })
 }
 
 /// A task whose class was `before` needs `request` after all.
@@ -185,6 +191,7 @@ fn on_ended(
             TaskStatus::Running(u32::try_from(place).unwrap_or(u32::MAX));
     }
     state.ledger.give_back(&ended.allocation, ended.task);
+    state.queue.leave_class(ended.class);
     state.stale.touch(ended.allocation.node);
     let why = match next {
         Next::Finish(outcome) => {
@@ -195,9 +202,11 @@ fn on_ended(
         Next::Otherwise(why, request) => {
             let record = state.tasks.get(ended.task);
             let (limit, expected) = (record.limit, record.expected);
-            learn(state, record.class, &request);
-            let class = class(state, request, limit, expected);
+            let before = record.class;
+            learn(state, before, &request);
+            let class = join_class(state, request, limit, expected);
             state.tasks.get_mut(ended.task).class = class;
+            state.queue.leave_class(before);
             why
         }
     };
@@ -266,7 +275,7 @@ fn on_revise(
         return;
     }
     let record = state.tasks.get(handle);
-    let (status, order, before) = (record.status, record.order, record.class);
+    let (status, order, before) = (record.status, record.key, record.class);
     let limit = record.limit;
     if let TaskStatus::Running(place) = status
         && state.running[place as usize].attempt > 0
@@ -275,7 +284,7 @@ fn on_revise(
     }
     let expected = Length::new(expected);
     learn(state, before, &request);
-    let class = class(state, request, limit, expected);
+    let class = join_class(state, request, limit, expected);
     let record = state.tasks.get_mut(handle);
     record.class = class;
     record.expected = expected;
@@ -288,6 +297,7 @@ fn on_revise(
         TaskStatus::Blocked if !state.deps.is_blocked(handle) => enqueue(state, handle),
         _ => {}
     }
+    state.queue.leave_class(before);
 }
 
 fn on_cancel(state: &mut SchedulerState, task: TaskId, effects: &mut Vec<Effect>) {
@@ -307,7 +317,7 @@ fn on_cancel(state: &mut SchedulerState, task: TaskId, effects: &mut Vec<Effect>
             }
         }
         TaskStatus::Waiting => {
-            state.queue.remove(record.class, record.order);
+            state.queue.remove(record.class, record.key);
             finish(state, handle, Outcome::Interrupted, effects);
         }
         TaskStatus::Blocked => {
@@ -325,7 +335,7 @@ fn enqueue(state: &mut SchedulerState, task: Handle) {
         return;
     }
     record.status = TaskStatus::Waiting;
-    state.queue.insert(record.class, record.order, task);
+    state.queue.insert(record.class, record.key, task);
     if !record.fresh {
         record.fresh = true;
         state.stale.arrive(task);
@@ -344,6 +354,7 @@ fn finish(state: &mut SchedulerState, task: Handle, outcome: Outcome, effects: &
             attempts: record.attempts,
             outcome,
         });
+        let class = record.class;
         let ending = Ending::from(outcome);
         state.finished.record(record.id, ending);
         while let Some(follower) = state.deps.pop_follower(task) {
@@ -354,6 +365,7 @@ fn finish(state: &mut SchedulerState, task: Handle, outcome: Outcome, effects: &
                 enqueue(state, follower);
             }
         }
+        state.queue.leave_class(class);
         state.tasks.remove(task);
         current = line.pop_front();
     }

@@ -16,7 +16,7 @@ pub(crate) struct Handle(pub(crate) u32);
 #[derive(Clone, Debug)]
 pub(crate) struct TaskRecord {
     pub(crate) id: TaskId,
-    pub(crate) order: QueueKey,
+    pub(crate) key: QueueKey,
     /// What its next attempt needs, or the one that runs; of a probe that runs,
     /// what comes after it needs.
     pub(crate) class: ClassId,

@@ -50,6 +50,12 @@ impl Moment {
         (self != Self::NEVER).then(|| Now(Duration::from_nanos(self.0)))
     }
 
+    /// How long it is from `now` until then, if that is known and not over.
+    pub(crate) fn nanos_from(self, now: Self) -> Option<u64> {
+        self.get()?;
+        self.0.checked_sub(now.0)
+    }
+
     fn plus(self, length: Length) -> Self {
         Self(self.0.saturating_add(length.0))
     }
@@ -66,7 +72,11 @@ impl Bound {
 
     /// Whether what starts `now` is over by `until`, as far as anybody knows.
     pub(crate) fn is_over_by(self, until: Moment, now: Moment) -> bool {
-        until != Moment::NEVER && now.plus(self.0) <= until
+        until.nanos_from(now).is_some_and(|nanos| self.0.0 <= nanos)
+    }
+
+    pub(crate) fn nanos(self) -> u64 {
+        self.0.0
     }
 }
 
