@@ -142,7 +142,13 @@ fn main() -> Result<(), PoolError> {
             Distinct::Priority,
             Distinct::Everything,
         ] {
-            let (submit, end) = measure(distinct, tasks)?;
+            // The best of three: a busy machine only ever makes it slower.
+            let runs = [(); 3].map(|()| measure(distinct, tasks));
+            let runs = runs.into_iter().collect::<Result<Vec<_>, _>>()?;
+            let (submit, end) = runs
+                .into_iter()
+                .min_by_key(|&(submit, end)| submit + end)
+                .unwrap_or_default();
             let sum = (submit + end).as_secs_f64();
             let equal = *equal.get_or_insert(sum);
             println!(

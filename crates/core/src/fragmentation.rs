@@ -148,6 +148,14 @@ fn size(device: &DeviceLedger, request: &Request) -> u64 {
     }
 }
 
+/// Whether both need the same of devices, whatever they need of a machine.
+fn need_same_devices(one: &Request, other: &Request) -> bool {
+    one.gpus == other.gpus
+        && one.memory == other.memory
+        && one.models == other.models
+        && one.device_memory == other.device_memory
+}
+
 /// What it would be with one more attempt for `request`.
 fn joined(device: &DeviceLedger, request: &Request) -> TenantLoad {
     let promised = match request.memory {
@@ -196,11 +204,14 @@ pub(crate) struct Outlook<'a> {
     ledger: &'a Ledger,
     settings: SchedulerSettings,
     /// Its devices, those that are alike together.
-    sorts: Vec<DeviceGroup<'a>>,
+    groups: Vec<DeviceGroup<'a>>,
     /// The room of all its devices.
     room: u64,
     /// In the order of the kinds.
     uses: Vec<KindUse>,
+    /// What kinds could fill of a device of each group: one row for neighbours
+    /// that need the same of devices.
+    fills: Vec<Vec<Option<u64>>>,
 }
 
 /// Devices that are alike.
@@ -224,8 +235,8 @@ impl<'a> LoadedDevice<'a> {
 
     /// How much tasks of one kind could fill of it; nothing if not even one
     /// fits.
-    fn fill(&self, settings: SchedulerSettings, kind: &RequestKind) -> Option<u64> {
-        let (device, load, request) = (self.device, self.load, &kind.request);
+    fn fill(&self, settings: SchedulerSettings, request: &Request) -> Option<u64> {
+        let (device, load) = (self.device, self.load);
         let room = device.room(load, device.outside, settings, request)?;
         if device.is_closed() || !room.fits(request) {
             return None;
@@ -254,6 +265,8 @@ struct KindUse {
     needs: Amounts,
     /// `one` and `many` as things stand.
     value: u64,
+    /// Which row of the fills is its own.
+    row: usize,
 }
 
 impl KindUse {
@@ -268,9 +281,9 @@ impl KindUse {
             1 => self.fill,
             _ => self.fill / self.devices * (self.devices / wanted * wanted),
         };
-        let suffices = |free: u64, need: u64| {
-            let most = free.saturating_mul(self.size).checked_div(need);
-            most.unwrap_or(u64::MAX)
+        let suffices = |free: u64, need: u64| match need {
+            0 => u64::MAX,
+            need => free.saturating_mul(self.size) / need,
         };
         let many = one
             .min(suffices(free.cores, self.needs.cores))
@@ -287,50 +300,64 @@ impl<'a> Outlook<'a> {
         settings: SchedulerSettings,
         node: usize,
     ) -> Self {
-        let mut sorts: Vec<DeviceGroup> = Vec::new();
+        let mut groups: Vec<DeviceGroup> = Vec::new();
         for (_, device) in ledger.devices_of(node) {
-            let alike = |sort: &&mut DeviceGroup| are_alike(sort.state.device, device);
-            if let Some(sort) = sorts.iter_mut().find(alike) {
-                sort.count += 1;
+            let alike = |group: &&mut DeviceGroup| are_alike(group.state.device, device);
+            if let Some(group) = groups.iter_mut().find(alike) {
+                group.count += 1;
             } else {
                 let state = LoadedDevice::new(device, device.load);
-                sorts.push(DeviceGroup { state, count: 1 });
+                groups.push(DeviceGroup { state, count: 1 });
             }
         }
-        let room = sorts.iter().map(|sort| sort.count * sort.state.room).sum();
+        let rooms = groups.iter().map(|group| group.count * group.state.room);
         let mut outlook = Self {
             node,
             own: &ledger.nodes[node],
             mix,
             ledger,
             settings,
-            sorts,
-            room,
-            uses: Vec::new(),
+            room: rooms.sum(),
+            groups,
+            uses: Vec::with_capacity(mix.kinds.len()),
+            fills: Vec::new(),
         };
-        let uses = mix.kinds.iter().map(|kind| outlook.of(kind));
-        outlook.uses = uses.collect();
+        let mut last: Option<&Request> = None;
+        for kind in &mix.kinds {
+            if !last.is_some_and(|last| need_same_devices(last, &kind.request)) {
+                let groups = outlook.groups.iter();
+                let fills = groups.map(|group| group.state.fill(settings, &kind.request));
+                let fills = fills.collect();
+                outlook.fills.push(fills);
+            }
+            last = Some(&kind.request);
+            let kind_use = outlook.of(kind);
+            outlook.uses.push(kind_use);
+        }
         outlook
     }
 
+    /// Of what use the node is to `kind`, whose row of fills is the last.
     fn of(&self, kind: &RequestKind) -> KindUse {
         let wanted = u64::from(kind.request.gpus.devices());
         let needs = self.own.needs(&kind.request);
+        let row = self.fills.len().saturating_sub(1);
         let mut found = KindUse {
             needs,
+            row,
             ..KindUse::default()
         };
         if wanted == 0 || !needs.is_within(self.own.free) {
             return found;
         }
-        for sort in &self.sorts {
-            if let Some(fill) = sort.state.fill(self.settings, kind) {
+        for (group, fill) in self.groups.iter().zip(&self.fills[row]) {
+            if let Some(fill) = fill {
                 if found.devices == 0 {
-                    let size = size(sort.state.device, &kind.request);
+                    let size = size(group.state.device, &kind.request);
                     found.size = size.saturating_mul(wanted);
                 }
-                found.devices += sort.count;
-                found.fill += sort.count * fill;
+                found.devices += group.count;
+                found.fill += group.count * fill;
             }
         }
         found.value = found.value(kind, self.own.free);
@@ -340,32 +367,43 @@ impl<'a> Outlook<'a> {
     /// What it costs if `request` takes these devices of the node.
     pub(crate) fn cost(&self, request: &Request, devices: &[usize]) -> i128 {
         let free = self.own.free.beyond(self.own.needs(request));
-        let changes = devices.iter().map(|&device| {
+        let changes = devices.iter().filter_map(|&device| {
             let device = &self.ledger.devices[device];
-            let after = LoadedDevice::new(device, joined(device, request));
-            (LoadedDevice::new(device, device.load), after)
+            let mut groups = self.groups.iter();
+            let group = groups.position(|group| are_alike(group.state.device, device))?;
+            Some((group, LoadedDevice::new(device, joined(device, request))))
         });
-        let changes: Vec<(LoadedDevice, LoadedDevice)> = changes.collect();
+        let changes: Vec<(usize, LoadedDevice)> = changes.collect();
         let taken = changes.iter();
-        let taken = taken.map(|(before, after)| before.room.saturating_sub(after.room));
+        let taken = taken.map(|(group, after)| {
+            let before = &self.groups[*group].state;
+            before.room.saturating_sub(after.room)
+        });
         let taken: u64 = taken.sum();
         let mut lost = 0;
+        // What of the row's fills goes, and what comes instead.
+        let mut change = (usize::MAX, [0; 2], [0; 2]);
         for (kind, &before) in self.mix.kinds.iter().zip(&self.uses) {
             // What nobody could use before, nobody can now.
             if before.value == 0 {
                 continue;
             }
-            let mut left = before;
-            for (before, after) in &changes {
-                if let Some(fill) = before.fill(self.settings, kind) {
-                    left.devices -= 1;
-                    left.fill -= fill;
-                }
-                if let Some(fill) = after.fill(self.settings, kind) {
-                    left.devices += 1;
-                    left.fill += fill;
-                }
+            if change.0 != before.row {
+                let sum = |fills: &mut dyn Iterator<Item = Option<u64>>| {
+                    let fills = fills.flatten();
+                    fills.fold([0, 0], |[devices, sum], fill| [devices + 1, sum + fill])
+                };
+                let row = &self.fills[before.row];
+                let gone = sum(&mut changes.iter().map(|(group, _)| row[*group]));
+                let come = sum(&mut changes
+                    .iter()
+                    .map(|(_, after)| after.fill(self.settings, &kind.request)));
+                change = (before.row, gone, come);
             }
+            let (_, gone, come) = change;
+            let mut left = before;
+            left.devices = left.devices - gone[0] + come[0];
+            left.fill = left.fill - gone[1] + come[1];
             let left = left.value(kind, free);
             lost += i128::from(kind.seen) * (i128::from(before.value) - i128::from(left));
         }

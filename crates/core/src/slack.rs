@@ -14,6 +14,10 @@
 /// sum, and what is lost by that is not given out.
 const FINEST: u64 = 1 << 16;
 
+/// With more units than this, it is faster to add up every subset of so `FEW`.
+const COARSE: u64 = 1 << 10;
+const FEW: usize = 8;
+
 /// The smallest room that is left over when any of `items` have been given back
 /// and there is enough for `need`, in a thing of which there is `size` and
 /// `taken` is gone; or a little less than that. `None` if there never is enough.
@@ -32,12 +36,34 @@ pub(crate) fn left_over(
         return None;
     }
     let unit = items.clone().fold(0, gcd).max(total.div_ceil(FINEST));
+    if total / unit > COARSE
+        && let Some(room) = by_enumeration(lacking, items.clone())
+    {
+        return Some(room);
+    }
     // A sum of items is no less than its whole units, and at most this more.
     let rest: u64 = items.clone().map(|item| item % unit).sum();
     let mut sums = Sums::new(total / unit);
     items.for_each(|item| sums.add(item / unit));
     let sum = sums.first_from(lacking.saturating_sub(rest).div_ceil(unit))?;
     Some((sum * unit).saturating_sub(lacking))
+}
+
+/// The smallest room that the sum of some of `items` leaves beyond `lacking`,
+/// found by making all of those sums; `None` if there are too many.
+fn by_enumeration(lacking: u64, items: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut sums = [0; 1 << FEW];
+    let mut len = 1;
+    for item in items {
+        for index in 0..len {
+            *sums.get_mut(len + index)? = sums[index] + item;
+        }
+        len *= 2;
+    }
+    let rooms = sums[..len]
+        .iter()
+        .filter_map(|sum| sum.checked_sub(lacking));
+    rooms.min()
 }
 
 fn gcd(one: u64, other: u64) -> u64 {
@@ -123,6 +149,11 @@ mod tests {
             let need = next(size + 1);
             let fast = left_over(size, items.iter().sum(), need, items.iter().copied());
             assert_eq!(fast, slow(size, need, &items), "{items:?} {size} {need}");
+            let odd: Vec<u64> = items.iter().take(FEW).map(|item| item * 1009 + 1).collect();
+            let size = odd.iter().sum::<u64>() + next(50_000);
+            let need = next(size + 1);
+            let fast = left_over(size, odd.iter().sum(), need, odd.iter().copied());
+            assert_eq!(fast, slow(size, need, &odd), "{odd:?} {size} {need}");
         }
     }
 
@@ -137,14 +168,14 @@ mod tests {
         };
         let mut given = 0;
         for _ in 0..100 {
-            let items: Vec<u64> = (0..5).map(|_| next(20 << 30)).collect();
+            let items: Vec<u64> = (0..9).map(|_| next(20 << 30)).collect();
             let taken: u64 = items.iter().sum();
             let size = taken + next(5 << 30);
             let need = next(size);
             let fast = left_over(size, taken, need, items.iter().copied()).unwrap();
             let slow = slow(size, need, &items).unwrap();
             assert!(fast <= slow, "{items:?} {size} {need}");
-            let lost = 5 * (taken / FINEST + 1);
+            let lost = 9 * (taken / FINEST + 1);
             assert!(fast + lost >= slow || fast == 0, "{fast} {slow} {lost}");
             given += u32::from(fast > 0);
         }
