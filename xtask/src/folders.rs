@@ -12,8 +12,7 @@ pub fn workspace() -> &'static Path {
     xtask.parent().unwrap_or(xtask)
 }
 
-/// The target folder this very program was built into, wherever
-/// `CARGO_TARGET_DIR` put it.
+/// The target folder that this program was built into, wherever `CARGO_TARGET_DIR` says.
 pub fn target() -> Result<PathBuf> {
     let exe = env::current_exe().context("cannot tell where xtask itself is")?;
     let target = exe.ancestors().nth(2);

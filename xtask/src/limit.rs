@@ -1,9 +1,9 @@
-//! The limit: the C library's `posix_spawn` and `waitpid` with a fixed number in
-//! flight, and nothing else. It is what the benchmarks divide by.
+//! The limit: the C library's `posix_spawn` and `waitpid` with a fixed number of processes
+//! at a time, and nothing else. The benchmarks divide by its speed.
 //!
-//! It is a yardstick and no upper bound: packhorse itself starts processes by a
-//! cheaper `clone`, so a ratio above 1 is possible, and one near 1 does not mean
-//! that our own bookkeeping costs nothing.
+//! It is a yardstick, not an upper bound: packhorse itself starts processes by a cheaper
+//! `clone`, so a ratio above 1 is possible, and one near 1 does not mean that our own
+//! bookkeeping costs nothing.
 
 use std::ffi::{CString, OsString, c_char, c_int};
 use std::io;
@@ -15,7 +15,7 @@ use std::ptr;
 use anyhow::{Context, Result, bail};
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct LimitArgs {
     /// How many run at a time
     #[arg(long)]
     slots: NonZeroUsize,
@@ -32,7 +32,7 @@ unsafe extern "C" {
 }
 
 /// Runs the command `count` times, `slots` at a time.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &LimitArgs) -> Result<ExitCode> {
     let words = args
         .command
         .iter()
@@ -75,7 +75,7 @@ fn spawn(command: &[*mut c_char]) -> io::Result<()> {
     }
 }
 
-/// Waits for any child; whether it succeeded.
+/// Waits for any child. Returns whether it succeeded.
 fn wait() -> Result<bool> {
     let mut status: c_int = 0;
     // SAFETY: `status` is ours to write to for the length of the call.

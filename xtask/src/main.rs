@@ -21,12 +21,15 @@ mod test;
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Xtask {
     /// Install what the tests need, then run every check
-    Test(test::Args),
-    /// Measure us against the kernel's limit and our peers, side by side
-    Bench(bench::Args),
-    /// The fastest way to run a command many times: what the bench compares with
+    Test(test::TestArgs),
+    /// Measure Packhorse, the kernel's limit and similar programs, side by side
+    Bench(bench::BenchArgs),
+    /// Run a command many times as fast as possible: what the bench compares with
     #[command(hide = true)]
-    Limit(limit::Args),
+    Limit(limit::LimitArgs),
+    /// Print figures of the scheduler alone, for the bench
+    #[command(hide = true, subcommand)]
+    Simulate(bench::SimulateArgs),
 }
 
 fn main() -> Result<ExitCode> {
@@ -34,5 +37,6 @@ fn main() -> Result<ExitCode> {
         Xtask::Test(args) => test::run(&args),
         Xtask::Bench(args) => bench::run(&args),
         Xtask::Limit(args) => limit::run(&args),
+        Xtask::Simulate(args) => bench::simulate(&args),
     }
 }

@@ -1,8 +1,7 @@
 //! Installs what a fresh machine lacks.
 //!
-//! Everything is looked for first, so that the usual case, where nothing is
-//! missing, costs next to nothing. What cannot be installed is reported with
-//! the command that would.
+//! Everything is looked for first, so that the usual case, where nothing is missing, takes
+//! almost no time. What cannot be installed is reported with the command that would do it.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,21 +11,20 @@ use anyhow::Result;
 
 use crate::folders::{cargo, target};
 
-/// What the Python side of the tests needs: the original to be compared with,
-/// and the usual reader of NVML.
+/// What the Python side of the tests needs: the original to compare with, and NVIDIA's
+/// bindings to NVML.
 const REQUIREMENTS: [&str; 2] = ["simple-gpu-scheduler==0.1.4", "nvidia-ml-py"];
 
-/// Written into the virtual environment when it is complete: the requirements
-/// it was made for.
+/// The file in a complete virtual environment that lists the requirements it was made for.
 const STAMP: &str = "packhorse-requirements.txt";
 
-/// Something that is not there, and what would bring it.
-pub struct Missing {
+/// Something that is not installed, and how to install it.
+pub struct MissingTool {
     what: String,
     hint: String,
 }
 
-impl Missing {
+impl MissingTool {
     fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -35,7 +33,7 @@ impl Missing {
     }
 }
 
-impl std::fmt::Display for Missing {
+impl std::fmt::Display for MissingTool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "missing: {}\n  hint: {}", self.what, self.hint)
     }
@@ -54,18 +52,18 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Makes sure of a program, by the Debian package of that name or another.
-pub fn program(program: &str, package: &str) -> Result<(), Missing> {
+/// Makes sure that a program is installed, from this Debian package.
+pub fn program(program: &str, package: &str) -> Result<(), MissingTool> {
     if find(program).is_some() {
         return Ok(());
     }
     apt(package)
 }
 
-/// Makes sure of a part of the toolchain that a minimal one lacks, by the
-/// cargo subcommand that it brings.
-pub fn component(component: &str, subcommand: &str) -> Result<(), Missing> {
-    // Beside cargo, because rustup's stand-ins on the PATH exist in any case.
+/// Makes sure that a component of the toolchain is installed, which a minimal toolchain
+/// lacks. It provides this cargo subcommand.
+pub fn component(component: &str, subcommand: &str) -> Result<(), MissingTool> {
+    // Next to cargo: rustup's proxies on the PATH exist in any case.
     let beside = |cargo| Path::new(&cargo).with_file_name(format!("cargo-{subcommand}"));
     if env::var_os("CARGO").is_some_and(|cargo| beside(cargo).is_file())
         || succeeds(cargo().args([subcommand, "--version"]))
@@ -77,9 +75,9 @@ pub fn component(component: &str, subcommand: &str) -> Result<(), Missing> {
     install(&mut rustup, component)
 }
 
-/// Makes sure of cargo-nextest. Compiling it takes minutes, so outside CI the
-/// tests rather do without.
-pub fn nextest() -> Result<(), Missing> {
+/// Makes sure that cargo-nextest is installed. Compiling it takes minutes, so outside CI
+/// the tests do without it.
+pub fn nextest() -> Result<(), MissingTool> {
     if succeeds(cargo().args(["nextest", "--version"])) {
         return Ok(());
     }
@@ -88,7 +86,7 @@ pub fn nextest() -> Result<(), Missing> {
     if in_ci() {
         install(&mut command, "cargo-nextest")
     } else {
-        Err(Missing::new("cargo-nextest", show(&command)))
+        Err(MissingTool::new("cargo-nextest", show(&command)))
     }
 }
 
@@ -96,10 +94,10 @@ pub fn nextest() -> Result<(), Missing> {
 pub struct Venv(PathBuf);
 
 impl Venv {
-    /// The one under the target folder, made now if it is not there.
-    pub fn ready() -> Result<Self, Missing> {
+    /// The one in the target folder, created now if there is none.
+    pub fn ready() -> Result<Self, MissingTool> {
         let folder =
-            target().map_err(|error| Missing::new("a target folder", error.to_string()))?;
+            target().map_err(|error| MissingTool::new("a target folder", error.to_string()))?;
         let venv = Self(folder.join("test-venv"));
         if !venv.is_complete() {
             venv.create()?;
@@ -119,11 +117,11 @@ impl Venv {
 
     fn is_complete(&self) -> bool {
         let stamp = fs_err::read_to_string(self.0.join(STAMP));
-        // The interpreter is a link: it dangles after Python was updated.
+        // The interpreter is a link, which may dangle after an update of Python.
         stamp.is_ok_and(|stamp| stamp == REQUIREMENTS.join("\n")) && self.python().is_file()
     }
 
-    fn create(&self) -> Result<(), Missing> {
+    fn create(&self) -> Result<(), MissingTool> {
         let python = python_with_venv()?;
         let mut venv = Command::new(python);
         venv.args(["-m", "venv", "--clear"]).arg(&self.0);
@@ -135,57 +133,56 @@ impl Venv {
         install(&mut pip, &REQUIREMENTS.join(" and "))?;
 
         fs_err::write(self.0.join(STAMP), REQUIREMENTS.join("\n"))
-            .map_err(|error| Missing::new("a Python virtual environment", error.to_string()))
+            .map_err(|error| MissingTool::new("a Python virtual environment", error.to_string()))
     }
 }
 
-/// A Python that can make virtual environments: Debian ships that apart.
-fn python_with_venv() -> Result<&'static str, Missing> {
+/// A Python that can create virtual environments: Debian has a separate package for that.
+fn python_with_venv() -> Result<&'static str, MissingTool> {
     let usable = |python: &&str| succeeds(Command::new(python).args(["-c", "import ensurepip"]));
-    // A Python of the user's own may come first on the PATH and lack it, while
-    // Debian's package serves Debian's Python.
+    // The user's own Python may come first on the PATH and lack it, while Debian's package
+    // is for Debian's Python.
     let candidates = ["python3", "/usr/bin/python3"];
     if let Some(python) = candidates.into_iter().find(usable) {
         return Ok(python);
     }
     apt("python3-venv")?;
-    candidates
-        .into_iter()
-        .find(usable)
-        .ok_or_else(|| Missing::new("python3 with venv", "install Python 3 with its venv module"))
+    candidates.into_iter().find(usable).ok_or_else(|| {
+        MissingTool::new("python3 with venv", "install Python 3 with its venv module")
+    })
 }
 
 /// Installs a Debian package, where that is possible and permitted.
-fn apt(package: &str) -> Result<(), Missing> {
+fn apt(package: &str) -> Result<(), MissingTool> {
     let mut command = Command::new("apt-get");
     command.args(["install", "--yes", "--no-install-recommends", package]);
     command.env("DEBIAN_FRONTEND", "noninteractive");
     if find("apt-get").is_none() {
         let hint = format!("no apt-get here: install what Debian calls {package}");
-        return Err(Missing::new(package, hint));
+        return Err(MissingTool::new(package, hint));
     }
     if !rustix::process::geteuid().is_root() {
         let hint = format!("run as root: {}", show(&command));
-        return Err(Missing::new(package, hint));
+        return Err(MissingTool::new(package, hint));
     }
     install(&mut command, package).or_else(|_| {
-        // A fresh image has no package lists, an old one has stale ones.
+        // A fresh image has no package lists, and an old one has stale ones.
         install(Command::new("apt-get").arg("update"), package)?;
         install(&mut command, package)
     })
 }
 
-fn install(command: &mut Command, what: &str) -> Result<(), Missing> {
+fn install(command: &mut Command, what: &str) -> Result<(), MissingTool> {
     println!("installing {what}: {}", show(command));
     match command.stdin(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => {
             let hint = format!("this failed ({status}): {}", show(command));
-            Err(Missing::new(what, hint))
+            Err(MissingTool::new(what, hint))
         }
         Err(error) => {
             let hint = format!("this could not start ({error}): {}", show(command));
-            Err(Missing::new(what, hint))
+            Err(MissingTool::new(what, hint))
         }
     }
 }
@@ -199,7 +196,7 @@ fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// A command as one would type it.
+/// A command as it would be typed.
 pub fn show(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let program = program.file_name().unwrap_or(program.as_os_str());

@@ -1,5 +1,4 @@
-//! `cargo xtask test`: every check there is, in the order in which a mistake
-//! shows soonest.
+//! `cargo xtask test`: all checks, those that find mistakes soonest first.
 
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
@@ -7,24 +6,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::folders::cargo;
-use crate::setup::{self, Missing, Venv, show};
+use crate::setup::{self, MissingTool, Venv, show};
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct TestArgs {
     /// Arguments for the test runner, such as a test's name
     #[arg(last = true)]
     runner: Vec<String>,
 }
 
-/// What setting up has found.
+/// What set-up has found.
 struct Tools {
     venv: Option<Venv>,
     nextest: bool,
-    missing: Vec<Missing>,
+    missing: Vec<MissingTool>,
 }
 
 /// Installs what is needed and runs every check; stops at the first failure.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &TestArgs) -> Result<ExitCode> {
     let mut times = Vec::new();
 
     heading("set-up");
@@ -63,7 +62,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn set_up() -> Tools {
     let mut missing = Vec::new();
-    let mut note = |result: Result<(), Missing>| {
+    let mut note = |result: Result<(), MissingTool>| {
         let there = result.is_ok();
         missing.extend(result.err());
         there
@@ -81,7 +80,7 @@ fn set_up() -> Tools {
     }
 }
 
-fn steps(tools: &Tools, args: &Args) -> Vec<Command> {
+fn steps(tools: &Tools, args: &TestArgs) -> Vec<Command> {
     let step = |words: &str| {
         let mut command = cargo();
         command.args(words.split(' '));
@@ -105,8 +104,8 @@ fn steps(tools: &Tools, args: &Args) -> Vec<Command> {
         step("test --workspace --doc --quiet"),
     ];
     if setup::find("cargo-deny").is_some() {
-        // Not the advisories: a test must not fail for what was published
-        // since yesterday, nor need the network.
+        // Not the advisories: a test must not fail because of what was published
+        // yesterday, nor need the network.
         steps.push(step("deny check licenses bans sources"));
     }
     steps
@@ -123,7 +122,7 @@ fn summary(times: &[(String, Duration)]) {
     }
 }
 
-/// The failing step's own exit code; one killed by a signal has none.
+/// The exit code of the failing step; one killed by a signal has none.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     code.map_or(ExitCode::FAILURE, ExitCode::from)

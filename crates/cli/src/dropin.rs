@@ -1,21 +1,18 @@
 //! The originals' names: `simple_gpu_scheduler` and `simple_hypersearch`, called
 //! through a link to this binary, with their options and their output.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
-use packhorse_gpu::Unit;
-use packhorse_hands::Output;
+use packhorse_engine::OutputMode;
 use packhorse_intake::lines::Separator;
-use packhorse_intake::sweep::{Order as Sequence, Parameter, Sweep, SweepError, Template};
-use packhorse_model::Exit;
-use packhorse_runner::{Input, Source};
+use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepOrder, Template, TemplateError};
+use packhorse_model::{Exit, SourceSpec, TaskSpec};
+use packhorse_session::{ReadTasks, TaskLanguage, open_inputs};
 
-use crate::args::{Mode, PoolArgs, TaskArgs, occurrences};
-use crate::commands::{Order, parameters, print, random_seed};
+use crate::args::{Mode, PoolArgs, occurrences};
+use crate::commands::{Order, launch, parameters, print, random_seed};
 use crate::report::Legacy;
-use crate::saved::{Saved, shown};
 
 /// The original's names.
 pub const SCHEDULER: &str = "simple_gpu_scheduler";
@@ -74,37 +71,31 @@ pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
         [one] => one.split(',').map(str::to_owned).collect(),
         several => several.to_vec(),
     };
-    let file = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0)
-        .map_err(|error| anyhow::anyhow!("standard input is closed: {error}"))?;
-    let source = Source {
-        name: "standard input".to_owned(),
-        file: fs_err::File::from_parts(file.into(), "standard input"),
-    };
-    let input = Input::Lines {
-        sources: VecDeque::from([source]),
-        separator: Separator::Newline,
-        skip: 0,
-    };
-    let task = TaskArgs::default();
-    let pool = PoolArgs {
+    let streams = open_inputs(&[])?;
+    let mut order = Order::of(
+        &PoolArgs::default(),
+        TaskSpec::default(),
+        OutputMode::Inherit,
+    )?;
+    order.spec.defaults = TaskSpec::default();
+    order.spec.pool = packhorse_model::PoolSpec {
         gpus: ids,
         as_written: true,
-        ..PoolArgs::default()
+        ..packhorse_model::PoolSpec::default()
     };
-    let order = Order::new(&pool, &task, Output::Inherit, input)?;
-    let summary = order.launch(&Saved::new(&pool, &task, None), &mut Legacy::new())?;
+    order.spec.source = SourceSpec::Lines {
+        files: Vec::new(),
+        null: false,
+    };
+    let language = TaskLanguage::Lines(Separator::Newline);
+    let source = Box::new(ReadTasks::new(streams, language, 0));
+    let summary = launch(order.prepare()?, source, &mut Legacy::new())?;
     Ok(summary.exit)
 }
 
-/// What a command is given for one id, exactly as it was written.
-pub fn unit(id: &str) -> Unit {
-    Unit {
-        label: id.to_owned(),
-        visible: id.to_owned(),
-        vendor: None,
-        near_cores: Vec::new(),
-        members: Vec::new(),
-    }
+/// A mistake in a template, with the place.
+fn shown(error: &TemplateError) -> anyhow::Error {
+    anyhow::anyhow!("{}", error.render("template", crate::terminal::colour()))
 }
 
 /// `simple_hypersearch`
@@ -130,8 +121,8 @@ pub fn hypersearch(words: Vec<OsString>) -> anyhow::Result<Exit> {
         sweep = sweep.parameter(Parameter::literal(&name, &values)?);
     }
     sweep = sweep.order(match args.sampling_mode {
-        Mode::Grid => Sequence::Grid,
-        Mode::ShuffledGrid => Sequence::Shuffled {
+        Mode::Grid => SweepOrder::Grid,
+        Mode::ShuffledGrid => SweepOrder::Shuffled {
             seed: args.seed.map_or_else(random_seed, i64::cast_unsigned),
         },
     });

@@ -12,7 +12,6 @@ pub mod args;
 mod commands;
 mod dropin;
 mod report;
-mod saved;
 mod terminal;
 mod wording;
 
@@ -30,7 +29,7 @@ pub fn main() -> Exit {
         Some(dropin::SCHEDULER) => dropin::scheduler(words),
         Some(dropin::HYPERSEARCH) => dropin::hypersearch(words),
         _ => match args::Cli::read(&words) {
-            Ok(cli) => commands::obey(cli.command),
+            Ok(cli) => commands::dispatch(cli.command),
             Err(error) => return usage(&error),
         },
     };

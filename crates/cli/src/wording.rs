@@ -24,29 +24,11 @@ pub fn duration(time: Duration) -> String {
 
 /// A command on one line, as a person would type it.
 pub fn command(command: &Command) -> Cow<'_, str> {
-    let text = match command {
-        Command::Line(line) => String::from_utf8_lossy(line),
-        Command::Words(words) => words
-            .iter()
-            .map(|word| quoted(&String::from_utf8_lossy(word)))
-            .collect::<Vec<_>>()
-            .join(" ")
-            .into(),
-    };
+    let text = command.to_text();
     if text.contains(|c: char| c.is_control()) {
         printable(&text).into()
     } else {
         text
-    }
-}
-
-/// A word with quotes around it if a shell would need them.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 
@@ -94,7 +76,7 @@ pub fn devices(labels: &[String]) -> String {
 }
 
 /// `1 task`, `2 tasks`.
-pub fn count(number: impl Into<u128>, thing: &str) -> String {
+pub fn count(number: impl Into<u64>, thing: &str) -> String {
     let number = number.into();
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {thing}{plural}")
@@ -116,13 +98,6 @@ mod tests {
         ] {
             assert_eq!(duration(Duration::from_millis(millis)), wanted);
         }
-    }
-
-    #[test]
-    fn words_are_quoted_only_where_a_shell_needs_it() {
-        let words = [&b"python"[..], b"a b", b"it's", b"--lr=0.1", b""];
-        let words = Command::Words(words.iter().map(|word| word.to_vec()).collect());
-        assert_eq!(command(&words), r"python 'a b' 'it'\''s' --lr=0.1 ''");
     }
 
     #[test]

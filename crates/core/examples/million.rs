@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use packhorse_core::{
-    DeviceSpec, Effect, EndCause, NodeSpec, Now, Pool, PoolError, ProbePlan, SchedulerEvent,
+    DeviceSpec, Effect, EndCause, NodeSpec, Now, Pool, PoolError, SchedulerEvent,
     SchedulerSettings, SchedulerState, Submission, step,
 };
 use packhorse_model::{
@@ -92,20 +92,19 @@ fn submission(scene: Scene, number: u32) -> Submission {
     };
     let hours = Duration::from_mins(30 * (1 + random(number, 2, 16)));
     Submission {
-        id: TaskId::new(RunId(1), number),
-        request: Request {
-            gpus,
-            memory,
-            cores,
-            ..Request::default()
-        },
-        batch: 0,
         priority: Priority(i32::try_from(number / 3 % 5).unwrap_or(0)),
         retries: 1,
         time_limit: (scene == Scene::Shares).then_some(Duration::from_hours(1)),
         expected: (scene == Scene::Lasting).then_some(hours),
-        probe: ProbePlan::None,
-        after: vec![],
+        ..Submission::new(
+            TaskId::new(RunId(1), number),
+            Request {
+                gpus,
+                memory,
+                cores,
+                ..Request::default()
+            },
+        )
     }
 }
 

@@ -43,10 +43,13 @@ impl SchedulerState {
             match record.status {
                 TaskStatus::Waiting => {
                     assert_ne!(record.probe, ProbePlan::Awaited, "{id} is not measured");
+                    assert!(!self.is_run_held(id.run), "{id} is of a run that is held");
                     waiting += 1;
                 }
                 TaskStatus::Blocked => assert!(
-                    self.deps.is_blocked(handle) || record.probe == ProbePlan::Awaited,
+                    self.deps.is_blocked(handle)
+                        || record.probe == ProbePlan::Awaited
+                        || self.is_run_held(id.run),
                     "{id} waits for nobody"
                 ),
                 TaskStatus::Running(place) => {
@@ -61,6 +64,9 @@ impl SchedulerState {
                     let request = &self.queue.demand(held.class).request;
                     if !probe {
                         assert_eq!(held.class, record.class, "{id} has another class");
+                    }
+                    if held.adopted {
+                        continue;
                     }
                     let held = &held.allocation;
                     let devices = request.gpus.devices() as usize;
@@ -98,10 +104,28 @@ impl SchedulerState {
     }
 
     fn check_nodes(&self) {
+        let devices = self
+            .ledger
+            .nodes
+            .iter()
+            .flat_map(|node| node.devices.clone());
+        assert!(
+            devices.eq(0..self.ledger.devices.len()),
+            "nodes have each other's devices"
+        );
+        for (place, device) in self.ledger.devices.iter().enumerate() {
+            assert_eq!(self.ledger.find(device.id), Some(place), "{device:?}");
+            let node = &self.ledger.nodes[device.node];
+            assert!(node.devices.contains(&place), "node of {device:?}");
+        }
         let attempts = self.ledger.attempts as usize;
         assert_eq!(attempts, self.running.len(), "slots are miscounted");
         let slots = self.ledger.slots.unwrap_or(u32::MAX);
-        assert!(self.ledger.attempts <= slots, "more attempts than slots");
+        let adopted = self.running.iter().any(|running| running.adopted);
+        assert!(
+            adopted || self.ledger.attempts <= slots,
+            "more attempts than slots"
+        );
         for (index, node) in self.ledger.nodes.iter().enumerate() {
             let here = || {
                 self.running
@@ -109,13 +133,17 @@ impl SchedulerState {
                     .filter(|running| running.allocation.node == index)
             };
             assert_eq!(node.guests.len(), here().count(), "attempts of {node:?}");
+            // What was adopted may be more than there is.
+            let adopted = here().any(|running| running.adopted);
             let mut taken = FxHashSet::default();
-            for core in here().flat_map(|running| &running.allocation.cores) {
-                assert!(
-                    taken.insert(*core),
-                    "core {core} of {node:?} is given twice"
-                );
+            let mut shared = FxHashMap::default();
+            for &core in here().flat_map(|running| &running.allocation.cores) {
+                if !taken.insert(core) {
+                    assert!(adopted, "core {core} of {node:?} is given twice");
+                    *shared.entry(core).or_default() += 1;
+                }
             }
+            assert_eq!(node.shared_cores, shared, "shared cores of {node:?}");
             for core in 0..node.cores.len() {
                 let free = !taken.contains(&core);
                 assert_eq!(
@@ -124,17 +152,24 @@ impl SchedulerState {
                     "core {core} of {node:?}"
                 );
             }
-            let sum = |amount: fn(&Amounts) -> u64| -> u64 {
-                here()
-                    .map(|running| amount(&running.allocation.amounts))
-                    .sum()
+            let sum = |amount: fn(&Amounts) -> u64| {
+                let amounts = here().map(|running| amount(&running.allocation.amounts));
+                amounts.fold(0, u64::saturating_add)
             };
             let used = Amounts {
                 cores: sum(|amounts| amounts.cores),
                 cpu: sum(|amounts| amounts.cpu),
                 ram: sum(|amounts| amounts.ram),
             };
-            assert!(used.is_within(node.size), "{node:?} is over its size");
+            assert_eq!(node.used, used, "what is used of {node:?}");
+            assert!(
+                adopted || used.is_within(node.size),
+                "{node:?} is over its size"
+            );
+            assert!(
+                !node.leaving || here().next().is_some(),
+                "{node:?} should be gone"
+            );
             assert_eq!(
                 node.free,
                 node.size.beyond(used),
@@ -164,6 +199,9 @@ impl SchedulerState {
                     .iter()
                     .find(|tenant| tenant.task == running.task);
                 let tenant = tenant.expect("it is on the device");
+                if running.adopted {
+                    continue;
+                }
                 let request = &self.queue.demand(running.class).request;
                 assert_eq!(tenant.share, request.gpus.share(), "a share of {device:?}");
                 assert_eq!(
@@ -185,6 +223,13 @@ impl SchedulerState {
             }
             let load = TenantLoad::of(&device.tenants);
             assert_eq!(device.load, load, "load of {device:?}");
+            assert!(
+                !device.leaving || here().next().is_some(),
+                "{device:?} should be gone"
+            );
+            if here().any(|running| running.adopted) {
+                continue;
+            }
             assert!(load.share <= Milli::ONE, "{device:?} is over its share");
             assert!(
                 device.promised() <= device.capacity,
@@ -256,6 +301,7 @@ impl SchedulerState {
             "the reservation has other devices"
         );
         let node = &self.ledger.nodes[kept.spot.node];
+        assert!(!node.leaving, "the reservation is on a node that is to go");
         for device in &kept.spot.devices {
             assert!(node.devices.contains(device), "the reservation spans nodes");
         }

@@ -19,7 +19,7 @@ pub(crate) struct Deps {
 
 /// Which of a task's two lists.
 #[derive(Clone, Copy, Debug)]
-enum List {
+enum EdgeList {
     WaitsFor,
     Followers,
 }
@@ -44,10 +44,10 @@ struct ListEnds {
 }
 
 impl Edge {
-    fn owner(&self, list: List) -> Handle {
+    fn owner(&self, list: EdgeList) -> Handle {
         match list {
-            List::WaitsFor => self.task,
-            List::Followers => self.on,
+            EdgeList::WaitsFor => self.task,
+            EdgeList::Followers => self.on,
         }
     }
 }
@@ -72,18 +72,18 @@ impl Deps {
             self.edges.push(edge);
             next.expect("four thousand million edges do not fit into memory")
         };
-        self.append(index, List::WaitsFor);
-        self.append(index, List::Followers);
+        self.append(index, EdgeList::WaitsFor);
+        self.append(index, EdgeList::Followers);
     }
 
     /// Whether `task` waits for another.
     pub(crate) fn is_blocked(&self, task: Handle) -> bool {
-        self.first(task, List::WaitsFor).is_some()
+        self.first(task, EdgeList::WaitsFor).is_some()
     }
 
     /// Takes the first of those who follow `on`; it no longer waits for it.
     pub(crate) fn pop_follower(&mut self, on: Handle) -> Option<Handle> {
-        let index = self.first(on, List::Followers)?;
+        let index = self.first(on, EdgeList::Followers)?;
         let task = self.edges[index as usize].task;
         self.cut(index);
         Some(task)
@@ -91,7 +91,7 @@ impl Deps {
 
     /// `task` waits for nobody any more.
     pub(crate) fn release(&mut self, task: Handle) {
-        while let Some(index) = self.first(task, List::WaitsFor) {
+        while let Some(index) = self.first(task, EdgeList::WaitsFor) {
             self.cut(index);
         }
     }
@@ -99,10 +99,10 @@ impl Deps {
     /// What `task` still waits for, in the order it was given.
     pub(crate) fn waits_for(&self, task: Handle) -> impl Iterator<Item = Handle> {
         let step = |&index: &u32| {
-            let behind = self.edges[index as usize].links[List::WaitsFor as usize].behind;
+            let behind = self.edges[index as usize].links[EdgeList::WaitsFor as usize].behind;
             (behind != NIL).then_some(behind)
         };
-        let indices = std::iter::successors(self.first(task, List::WaitsFor), step);
+        let indices = std::iter::successors(self.first(task, EdgeList::WaitsFor), step);
         indices.map(|index| self.edges[index as usize].on)
     }
 
@@ -111,13 +111,13 @@ impl Deps {
         self.edges.len() - self.vacant.len()
     }
 
-    fn first(&self, task: Handle, list: List) -> Option<u32> {
+    fn first(&self, task: Handle, list: EdgeList) -> Option<u32> {
         let ends = self.ends.get(task.0 as usize)?;
         let first = ends[list as usize].first;
         (first != NIL).then_some(first)
     }
 
-    fn ends(&mut self, task: Handle, list: List) -> &mut ListEnds {
+    fn ends(&mut self, task: Handle, list: EdgeList) -> &mut ListEnds {
         let place = task.0 as usize;
         if self.ends.len() <= place {
             let empty = ListEnds {
@@ -129,7 +129,7 @@ impl Deps {
         &mut self.ends[place][list as usize]
     }
 
-    fn append(&mut self, index: u32, list: List) {
+    fn append(&mut self, index: u32, list: EdgeList) {
         let owner = self.edges[index as usize].owner(list);
         let ends = self.ends(owner, list);
         let before = ends.last;
@@ -143,7 +143,7 @@ impl Deps {
     }
 
     fn cut(&mut self, index: u32) {
-        for list in [List::WaitsFor, List::Followers] {
+        for list in [EdgeList::WaitsFor, EdgeList::Followers] {
             let owner = self.edges[index as usize].owner(list);
             let Link { before, behind } = self.edges[index as usize].links[list as usize];
             if before == NIL {

@@ -1,4 +1,4 @@
-//! One device's account: who of ours is on it, and what others hold there.
+//! One device's account: which of our attempts are on it, and what others hold.
 
 use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Request};
 
@@ -17,6 +17,8 @@ pub(crate) struct DeviceLedger {
     pub(crate) capacity: Bytes,
     pub(crate) model: u8,
     pub(crate) drained: bool,
+    /// Whether it is removed when the last of our attempts on it has ended.
+    pub(crate) leaving: bool,
     pub(crate) outside: Outside,
     /// Our attempts on it, in no order that means anything.
     pub(crate) tenants: Vec<Tenant>,
@@ -50,7 +52,7 @@ pub(crate) struct TenantLoad {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceRoom {
     pub(crate) share: Milli,
-    /// No end of it, where memory is not counted.
+    /// `u64::MAX` where memory is not counted.
     pub(crate) memory: Bytes,
 }
 
@@ -83,8 +85,8 @@ impl Tenant {
 
 impl TenantLoad {
     pub(crate) fn add(&mut self, tenant: &Tenant) {
-        self.share.0 += tenant.share.0;
-        // A driver may show anything.
+        // A driver may show anything, and what is adopted may hold anything.
+        self.share.0 = self.share.0.saturating_add(tenant.share.0);
         self.memory.0 = self.memory.0.saturating_add(tenant.memory().0);
         self.attempts += 1;
         self.whole |= tenant.whole;
@@ -107,6 +109,7 @@ impl DeviceLedger {
             capacity: spec.memory,
             model: spec.model,
             drained: false,
+            leaving: false,
             outside: Outside::default(),
             tenants: Vec::new(),
             load: TenantLoad::default(),
@@ -136,7 +139,8 @@ impl DeviceLedger {
 
     /// What is promised of its memory.
     pub(crate) fn promised(&self) -> Bytes {
-        Bytes(self.tenants.iter().map(|tenant| tenant.promised.0).sum())
+        let promised = self.tenants.iter().map(|tenant| tenant.promised.0);
+        Bytes(promised.fold(0, u64::saturating_add))
     }
 
     /// What is taken of its memory, by us and by others.
@@ -152,7 +156,7 @@ impl DeviceLedger {
     /// How full it is in thousandths: by its share or its memory, whichever is
     /// fuller.
     pub(crate) fn fullness(&self) -> u64 {
-        // FinishedTasks this a device is more than full, whatever there is of it.
+        // Beyond this a device is more than full, whatever its size.
         let taken = self.taken().0.min(u64::MAX / 1000) * 1000;
         let memory = taken.checked_div(self.capacity.0).unwrap_or(0);
         memory.max(self.used().0.into())
@@ -165,7 +169,7 @@ impl DeviceLedger {
 
     /// Whether nothing more is started on it.
     pub(crate) fn is_closed(&self) -> bool {
-        self.drained
+        self.drained || self.leaving
     }
 
     /// What there is now for one more attempt like `request`, whatever its
@@ -202,7 +206,8 @@ impl DeviceLedger {
         self.room(TenantLoad::default(), Outside::default(), settings, request)
     }
 
-    /// Whether strangers hold more of it than a desktop's few windows do.
+    /// Whether other users' processes hold more of it than a desktop's few windows
+    /// do.
     pub(crate) fn has_company(&self) -> bool {
         self.is_company(self.outside)
     }
@@ -233,9 +238,8 @@ impl DeviceLedger {
         let used = load.share.0.saturating_add(outside.share.0);
         let share = Milli(Milli::ONE.0.checked_sub(used)?);
         let memory = match request.memory {
-            MemoryRequest::Uncounted => Bytes(u64::MAX),
             MemoryRequest::Whole if self.is_company(outside) => return None,
-            MemoryRequest::Whole => Bytes(u64::MAX),
+            MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(u64::MAX),
             // Of an unknown amount nothing can be promised.
             MemoryRequest::Bytes(_) if self.capacity == Bytes(0) => return None,
             MemoryRequest::Bytes(_) => {

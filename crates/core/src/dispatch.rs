@@ -1,11 +1,11 @@
-//! Handing out: after every event, whatever can start does.
+//! Dispatch: after every event, everything that can start is started.
 //!
-//! The rule is simple: go through the line; start whom there is room for; the
-//! first for whom there is none (but could be) gets the reservation, and those
-//! behind it have to respect that. With a million in line and a thousand
-//! devices nobody can go through the line at every event. It is not needed:
-//! when it was gone through the last time, nobody was left who could start. So
-//! only two kinds can start now: whoever came into line since, and whoever fits
+//! The rule is simple. Go through the line and start every task that fits. The
+//! first one that does not fit now, but could, gets the reservation, and those
+//! behind it have to respect that. With a million tasks in line and a thousand
+//! devices we cannot go through the whole line at every event, and need not:
+//! after the last dispatch nothing was left that could start. So only two kinds
+//! of tasks can start now: those that came into line since, and those that fit
 //! where something has changed since. [`Stale`] remembers both.
 
 use std::cmp::Reverse;
@@ -16,12 +16,12 @@ use crate::needs::Rooms;
 use crate::place::Spot;
 use crate::queue_key::QueueKey;
 use crate::reserve::Reservation;
-use crate::state::{RunningAttempt, SchedulerState};
+use crate::state::{AttemptRecord, SchedulerState};
 use crate::tasks::{Handle, TaskStatus};
 use crate::time::{EndTimes, Moment};
 use crate::{Effect, ProbePlan, reach};
 
-/// What has changed since the last time that things were handed out.
+/// What has changed since the last dispatch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stale {
     /// The nodes where something has changed, if not all.
@@ -35,11 +35,11 @@ pub(crate) struct Stale {
 /// Who may be able to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum StartCandidate {
-    /// One that came into line. It goes before the same task as somebody who
-    /// fits on a node, since it may fit on others as well.
+    /// One that came into line. If the same task is also the first that fits on a
+    /// node, this one is tried first, since it may fit on other nodes as well.
     Fresh,
-    /// Whoever goes first of those who fit on the node, as things stood when so
-    /// many attempts had been started.
+    /// The first of those that fit on the node, as found when `started` attempts
+    /// had been started.
     OnNode { node: usize, started: u64 },
 }
 
@@ -56,11 +56,20 @@ impl Stale {
         self.tasks.push(task);
     }
 
+    /// A node is gone, and those behind it have moved by one.
+    pub(crate) fn remove_node(&mut self, node: usize) {
+        let nodes = std::mem::take(&mut self.nodes).into_iter();
+        let nodes = nodes.filter(|&other| other != node);
+        self.nodes = nodes
+            .map(|other| other - usize::from(other > node))
+            .collect();
+    }
+
     fn touches(&self, node: usize) -> bool {
         self.all || self.nodes.contains(&node)
     }
 
-    /// The nodes to look at, in the pool's order, of so many.
+    /// The nodes to look at, in the pool's order; `len` is how many there are.
     fn nodes(&self, len: usize) -> impl Iterator<Item = usize> {
         let all = if self.all { 0..len } else { 0..0 };
         all.chain(self.nodes.iter().copied())
@@ -84,7 +93,7 @@ pub(crate) fn dispatch(state: &mut SchedulerState, effects: &mut Vec<Effect>) {
     }
 }
 
-/// Not all could be asked whether they can start. So anybody might, later.
+/// Not every task was tried, so any of them may be able to start later.
 fn defer(state: &mut SchedulerState) {
     if !state.stale.tasks.is_empty() {
         settle(state);
@@ -115,14 +124,14 @@ fn drop_stale_reservation(state: &mut SchedulerState) {
     }
 }
 
-/// What was kept is open to all again.
+/// What was reserved is open to all again.
 fn drop_reservation(state: &mut SchedulerState) {
     if let Some(kept) = state.reservation.take() {
         state.stale.touch(kept.spot.node);
     }
 }
 
-/// Something has changed on the node of what is kept.
+/// Something has changed on the node of the reservation.
 fn refresh_reservation(state: &mut SchedulerState) {
     if let Some(kept) = &mut state.reservation {
         let demand = state.queue.demand(kept.class);
@@ -131,8 +140,8 @@ fn refresh_reservation(state: &mut SchedulerState) {
     }
 }
 
-/// Starts those at the head of the line, and keeps a place for the first that
-/// has to wait. Whether there is still a slot.
+/// Starts those at the head of the line, and makes a reservation for the first
+/// that has to wait. Returns whether there is still a slot.
 fn first_ones(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
     while let Some(task) = reach::first(state) {
         if !state.ledger.has_slot() {
@@ -158,7 +167,7 @@ fn first_ones(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
     state.ledger.has_slot()
 }
 
-/// A place for `task` among those that it may not have been refused before.
+/// A place for `task`, on the nodes that may have changed since it was last tried.
 fn find(state: &SchedulerState, task: Handle, kept: Option<&Reservation>) -> Option<Spot> {
     let record = state.tasks.get(task);
     let demand = state.queue.demand(record.class);
@@ -171,8 +180,8 @@ fn find(state: &SchedulerState, task: Handle, kept: Option<&Reservation>) -> Opt
     }
 }
 
-/// Starts those behind the holder of the reservation who do not delay it.
-/// Whether all were asked; if not, there is no slot left.
+/// Starts those behind the holder of the reservation that do not delay it.
+/// Returns whether all were tried; if not, there is no slot left.
 fn fill(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
     if let Some(kept) = &state.reservation
         && state.stale.touches(kept.spot.node)
@@ -225,7 +234,7 @@ fn fill(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
     true
 }
 
-/// Who goes first of those who fit on `node`, and his place in line.
+/// The first of those that fit on `node`, as a candidate.
 fn on_node(
     state: &SchedulerState,
     node: usize,
@@ -236,7 +245,7 @@ fn on_node(
     Some(Reverse((order, candidate, task)))
 }
 
-/// Who goes first of those who fit on `node`.
+/// The first of those that fit on `node`, and its place in line.
 fn first_on(state: &SchedulerState, node: usize) -> Option<(QueueKey, Handle)> {
     let view = state.view(state.reservation.as_ref());
     let mut rooms = Rooms::default();
@@ -269,7 +278,7 @@ fn start(state: &mut SchedulerState, task: Handle, spot: Spot, effects: &mut Vec
         time_limit: record.limit.get(),
     });
     state.queue.refer_to_class(record.class);
-    state.running.push(RunningAttempt {
+    state.running.push(AttemptRecord {
         task,
         class: record.class,
         attempt,
@@ -277,6 +286,7 @@ fn start(state: &mut SchedulerState, task: Handle, spot: Spot, effects: &mut Vec
         number: state.started,
         allocation: held,
         stopping: false,
+        adopted: false,
     });
     state.started += 1;
 }

@@ -1,19 +1,20 @@
-//! Why a task is where it is, as data; `words` turns it into a sentence.
+//! Why a task is where it is, as data; `prose` turns it into a sentence.
 
 use std::time::Duration;
 
 use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId, TaskId};
 
 use crate::device::Tenant;
-use crate::finished::Ending;
+use crate::finished::TaskEnding;
 use crate::ledger::Amounts;
 use crate::place::Spot;
 use crate::queue::Demand;
+use crate::refusal::impossible;
 use crate::reserve;
-use crate::state::{RunningAttempt, SchedulerState};
+use crate::state::{AttemptRecord, SchedulerState};
 use crate::tasks::{Handle, TaskRecord, TaskStatus};
 use crate::time::Moment;
-use crate::{Now, Outside, ProbePlan, RunningTask};
+use crate::{Now, Outside, ProbePlan, RefusalReason, RunningTask};
 
 /// What can be said about a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,11 @@ pub enum Explanation {
         /// measurement alone.
         on: Vec<PendingDependency>,
     },
+    /// It could be in line, but its run is held.
+    Held {
+        /// The task.
+        task: TaskId,
+    },
     /// It is in line.
     Waiting(WaitingTask),
     /// It is over.
@@ -41,7 +47,7 @@ pub enum Explanation {
         /// The task.
         task: TaskId,
         /// How it ended.
-        ending: Ending,
+        ending: TaskEnding,
     },
 }
 
@@ -74,7 +80,7 @@ pub struct WaitingTask {
 /// What keeps a task in line from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitReason {
-    /// Nothing is handed out at the moment.
+    /// Nothing is started at the moment.
     Held,
     /// As many attempts run as there are slots.
     Slots {
@@ -87,6 +93,9 @@ pub enum WaitReason {
     Missing(MissingResources),
     /// It could start only if these devices took something new again.
     Drained(Vec<DeviceId>),
+    /// No machine of the pool could ever run it: the one that could was removed, or
+    /// the task was adopted.
+    Impossible(RefusalReason),
     /// What it needs is free, but kept for the first in line.
     Reserved,
 }
@@ -186,6 +195,11 @@ pub fn explain(state: &SchedulerState, task: TaskId, now: Now) -> Option<Explana
             let lasting = now.since(running.since);
             Explanation::Running { running, lasting }
         }
+        TaskStatus::Blocked
+            if record.probe != ProbePlan::Awaited && !state.deps.is_blocked(handle) =>
+        {
+            Explanation::Held { task }
+        }
         TaskStatus::Blocked => {
             let on = state.deps.waits_for(handle);
             Explanation::Blocked {
@@ -270,29 +284,34 @@ fn reason(state: &SchedulerState, task: Handle, record: &TaskRecord, now: Now) -
     let spot = own
         .map(|kept| kept.spot.clone())
         .or_else(|| reserve::soonest(&state.ledger, state.settings, demand, Moment::new(now)))
-        .or_else(|| strangers_place(state, demand));
-    match spot {
-        Some(spot) => WaitReason::Missing(missing(state, demand, &spot, now)),
+        .or_else(|| place_without_others(state, demand));
+    if let Some(spot) = spot {
+        return WaitReason::Missing(missing(state, demand, &spot, now));
+    }
+    match impossible(&state.ledger, state.settings, &demand.request) {
+        Some(reason) => WaitReason::Impossible(reason),
         None => WaitReason::Drained(drained(state, demand)),
     }
 }
 
-/// Where it could start if only strangers went: where they hold least.
-fn strangers_place(state: &SchedulerState, demand: &Demand) -> Option<Spot> {
+/// Where it could start if other users' processes went: where they hold least.
+fn place_without_others(state: &SchedulerState, demand: &Demand) -> Option<Spot> {
     let ledger = &state.ledger;
     let wanted = demand.request.gpus.devices() as usize;
     let spots = (0..ledger.nodes.len()).filter_map(|node| {
         let needs = ledger.nodes[node].needs(&demand.request);
         let mut devices: Vec<_> = ledger
             .devices_of(node)
-            .filter(|(_, device)| !device.drained)
+            .filter(|(_, device)| !device.is_closed())
             .filter(|(_, device)| {
                 let size = device.size(state.settings, &demand.request);
                 size.is_some_and(|size| size.fits(&demand.request))
             })
             .map(|(index, device)| (device.outside.memory, device.attempts(), index))
             .collect();
-        if devices.len() < wanted || !needs.is_within(ledger.nodes[node].size) {
+        let node_ledger = &ledger.nodes[node];
+        let able = !node_ledger.leaving && needs.is_within(node_ledger.size);
+        if devices.len() < wanted || !able {
             return None;
         }
         devices.sort_unstable();
@@ -313,7 +332,7 @@ fn drained(state: &SchedulerState, demand: &Demand) -> Vec<DeviceId> {
     let devices = state.ledger.devices.iter();
     let suitable = devices.filter(|device| {
         let size = device.size(state.settings, &demand.request);
-        device.drained && size.is_some_and(|size| size.fits(&demand.request))
+        device.drained && !device.leaving && size.is_some_and(|size| size.fits(&demand.request))
     });
     suitable.map(|device| device.id).collect()
 }
@@ -328,7 +347,7 @@ fn missing(state: &SchedulerState, demand: &Demand, spot: &Spot, now: Now) -> Mi
         .copied()
         .filter(|&device| room(device).is_none_or(|room| !room.fits(request)))
         .collect();
-    // If one lacks more than memory, that is what to tell.
+    // If a device lacks more than memory, say that instead.
     let memory = |&device: &usize| {
         let room = room(device).filter(|room| request.gpus.share() <= room.share);
         room.map(|room| room.memory)
@@ -336,7 +355,7 @@ fn missing(state: &SchedulerState, demand: &Demand, spot: &Spot, now: Now) -> Mi
     let rooms: Option<Vec<Bytes>> = full.iter().map(memory).collect();
     let needs = node.needs(request);
     let lacking = needs.beyond(node.free);
-    let mut running: Vec<&RunningAttempt> = state.running.iter().collect();
+    let mut running: Vec<&AttemptRecord> = state.running.iter().collect();
     running.sort_unstable_by_key(|running| running.number);
     let holders = running.into_iter().filter_map(|running| {
         let held = &running.allocation;
@@ -381,7 +400,7 @@ fn missing(state: &SchedulerState, demand: &Demand, spot: &Spot, now: Now) -> Mi
 
 fn holder(
     state: &SchedulerState,
-    running: &RunningAttempt,
+    running: &AttemptRecord,
     on: &[usize],
     taken: Amounts,
     now: Now,

@@ -1,14 +1,14 @@
 //! How finished tasks ended: two bits each.
 //!
 //! A task may name one that has long finished as its dependency, and an id must
-//! not be used twice; nothing else of the past matters here.
+//! not be used twice; nothing else about finished tasks matters here.
 
 use packhorse_model::{Outcome, RunId, TaskId};
 use rustc_hash::FxHashMap;
 
-/// How a task ended, as far as those after it care.
+/// How a task ended, as far as it matters to tasks that come after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ending {
+pub enum TaskEnding {
     /// Tasks after it may start.
     Succeeded,
     /// Tasks after it are skipped.
@@ -17,7 +17,7 @@ pub enum Ending {
     Interrupted,
 }
 
-impl From<Outcome> for Ending {
+impl From<Outcome> for TaskEnding {
     fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Succeeded => Self::Succeeded,
@@ -27,7 +27,7 @@ impl From<Outcome> for Ending {
     }
 }
 
-impl Ending {
+impl TaskEnding {
     /// What becomes of those after it, unless they may start.
     pub(crate) fn passed_on(self) -> Option<Outcome> {
         match self {
@@ -46,23 +46,23 @@ pub(crate) struct FinishedTasks {
 }
 
 impl FinishedTasks {
-    pub(crate) fn record(&mut self, task: TaskId, ending: Ending) {
+    pub(crate) fn record(&mut self, task: TaskId, ending: TaskEnding) {
         let bits = match ending {
-            Ending::Succeeded => 1,
-            Ending::Unsuccessful => 2,
-            Ending::Interrupted => 3,
+            TaskEnding::Succeeded => 1,
+            TaskEnding::Unsuccessful => 2,
+            TaskEnding::Interrupted => 3,
         };
         let word = self.words.entry((task.run, task.number / 32)).or_default();
         *word |= bits << (task.number % 32 * 2);
         self.len += 1;
     }
 
-    pub(crate) fn get(&self, task: TaskId) -> Option<Ending> {
+    pub(crate) fn get(&self, task: TaskId) -> Option<TaskEnding> {
         let word = self.words.get(&(task.run, task.number / 32))?;
         match word >> (task.number % 32 * 2) & 3 {
-            1 => Some(Ending::Succeeded),
-            2 => Some(Ending::Unsuccessful),
-            3 => Some(Ending::Interrupted),
+            1 => Some(TaskEnding::Succeeded),
+            2 => Some(TaskEnding::Unsuccessful),
+            3 => Some(TaskEnding::Interrupted),
             _ => None,
         }
     }

@@ -4,7 +4,7 @@
 //! needed of each thing below it. Where that does not fit, nothing below it
 //! does, so a search passes over thousands of others at once.
 
-use crate::needs::{Needs, Rooms};
+use crate::needs::{NeededAmounts, Rooms};
 use crate::queue::ClassId;
 use crate::queue_key::QueueKey;
 
@@ -22,7 +22,7 @@ pub(crate) struct FitIndex {
 pub(crate) struct Head {
     pub(crate) key: QueueKey,
     pub(crate) class: ClassId,
-    pub(crate) needs: Needs,
+    pub(crate) needs: NeededAmounts,
 }
 
 /// A part of the line; never empty.
@@ -31,7 +31,7 @@ struct Node {
     /// Nothing below it comes before this.
     start: QueueKey,
     /// Nothing below it needs less than this.
-    least: Needs,
+    least: NeededAmounts,
     below: Below,
 }
 
@@ -91,7 +91,7 @@ impl FitIndex {
 }
 
 impl Node {
-    fn new(below: Below, start: QueueKey, least: Needs) -> Self {
+    fn new(below: Below, start: QueueKey, least: NeededAmounts) -> Self {
         Self {
             start,
             least,
@@ -202,5 +202,105 @@ impl Node {
             Below::Heads(heads) => heads.iter().find(|head| rooms.admit(&head.needs)),
             Below::Nodes(nodes) => nodes.iter().find_map(|node| node.first(rooms)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Milli, Priority, Request};
+
+    use super::*;
+    use crate::Now;
+    use crate::device::DeviceRoom;
+    use crate::ledger::Amounts;
+    use crate::queue::Demand;
+    use crate::time::{Bound, Length};
+
+    struct Lcg(u64);
+
+    impl Lcg {
+        fn below(&mut self, below: u64) -> u64 {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(11);
+            (self.0 >> 33) % below
+        }
+    }
+
+    fn head(number: u64, random: &mut Lcg) -> Head {
+        let request = Request {
+            gpus: GpuRequest::Share(Milli(0)),
+            memory: MemoryRequest::Bytes(Bytes(random.below(1000))),
+            ram: Bytes(random.below(1000)),
+            ..Request::default()
+        };
+        let bound = Bound::new(Length::new(None), Length::new(None));
+        let priority = Priority(i32::try_from(random.below(50)).unwrap_or(0));
+        Head {
+            key: QueueKey::new(0, priority, None, Now::default(), number),
+            class: ClassId(u32::try_from(number).unwrap_or(0)),
+            needs: NeededAmounts::of(&Demand { request, bound }),
+        }
+    }
+
+    fn rooms(random: &mut Lcg) -> Rooms {
+        let mut rooms = Rooms::default();
+        for _ in 0..=random.below(3) {
+            let free = Amounts {
+                cores: 0,
+                cpu: 0,
+                ram: random.below(300),
+            };
+            let devices = (0..random.below(3)).map(|_| DeviceRoom {
+                share: Milli(1000),
+                memory: Bytes(random.below(300)),
+            });
+            let devices: Vec<DeviceRoom> = devices.collect();
+            let gpus = GpuRequest::Share(Milli(0));
+            rooms.add_machine(u64::MAX, free, gpus, devices.into_iter());
+        }
+        rooms
+    }
+
+    #[test]
+    fn the_first_that_fits_is_found_among_thousands() {
+        let mut random = Lcg(5);
+        let mut index = FitIndex::default();
+        let mut slow: BTreeMap<QueueKey, Head> = BTreeMap::new();
+        let mut found = 0;
+        for number in 0..30_000 {
+            // It grows, shrinks to nothing, and grows again.
+            let grows = number / 5000 % 2 == 0 || slow.is_empty();
+            if grows && random.below(4) > 0 {
+                let head = head(number, &mut random);
+                index.insert(head);
+                slow.insert(head.key, head);
+            } else if let Some((&first, _)) = slow.first_key_value() {
+                let some = slow
+                    .keys()
+                    .nth(usize::try_from(random.below(slow.len() as u64)).unwrap_or(0));
+                let key = some.copied().filter(|_| number % 3 == 0).unwrap_or(first);
+                index.remove(key);
+                slow.remove(&key);
+            }
+            assert_eq!(index.is_empty(), slow.is_empty());
+            let front = slow.first_key_value().map(|(&key, head)| (key, head.class));
+            assert_eq!(index.front(), front);
+            if number % 10 == 0 {
+                let rooms = rooms(&mut random);
+                let mut fitting = slow.values().filter(|head| rooms.admit(&head.needs));
+                let wanted = fitting.next().map(|head| (head.key, head.class));
+                assert_eq!(index.first(&rooms), wanted);
+                found += u32::from(wanted.is_some());
+            }
+        }
+        assert!(found > 100, "{found}");
+        while let Some((key, _)) = slow.pop_first() {
+            index.remove(key);
+        }
+        assert!(index.is_empty());
     }
 }

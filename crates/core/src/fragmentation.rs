@@ -69,18 +69,27 @@ struct RequestKind {
 
 impl RequestMix {
     pub(crate) fn new(ledger: &Ledger) -> Self {
+        let mut mix = Self {
+            kinds: Vec::new(),
+            seen: 0,
+            cores: 0,
+            cpu: 0,
+            devices: 0,
+        };
+        mix.measure(ledger);
+        mix
+    }
+
+    /// Takes note of what the nodes have.
+    pub(crate) fn measure(&mut self, ledger: &Ledger) {
         let counted = |size: u64| if size == u64::MAX { 0 } else { size };
         let largest = |of: fn(&NodeLedger) -> u64| {
             let sizes = ledger.nodes.iter().map(|node| counted(of(node)));
             sizes.max().unwrap_or(0)
         };
-        Self {
-            kinds: Vec::new(),
-            seen: 0,
-            cores: largest(|node| node.size.cores),
-            cpu: largest(|node| node.size.cpu),
-            devices: largest(|node| node.devices.len() as u64),
-        }
+        self.cores = largest(|node| node.size.cores);
+        self.cpu = largest(|node| node.size.cpu);
+        self.devices = largest(|node| node.devices.len() as u64);
     }
 
     fn find(&self, request: &Request) -> Option<usize> {
@@ -127,7 +136,7 @@ fn room(device: &DeviceLedger, load: TenantLoad) -> u64 {
     }
     let share = u64::from(load.share.0) + u64::from(device.outside.share.0);
     let taken = load.memory.0.saturating_add(device.outside.memory.0);
-    // FinishedTasks this a device is more than full, whatever there is of it.
+    // Beyond this a device is more than full, whatever its size.
     let memory = taken.min(u64::MAX / ALL) * ALL;
     let memory = memory.checked_div(device.capacity.0).unwrap_or(0);
     ALL.saturating_sub(share.max(memory))
@@ -163,7 +172,7 @@ fn joined(device: &DeviceLedger, request: &Request) -> TenantLoad {
         _ => memory_of(request),
     };
     TenantLoad {
-        share: Milli(device.load.share.0 + request.gpus.share().0),
+        share: Milli(device.load.share.0.saturating_add(request.gpus.share().0)),
         memory: Bytes(device.load.memory.0.saturating_add(promised.0)),
         attempts: device.load.attempts + 1,
         whole: device.load.whole || is_whole(request),

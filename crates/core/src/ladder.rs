@@ -12,7 +12,7 @@ use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Outcome, Request};
 
 use crate::learn::round_up;
 use crate::refusal::impossible;
-use crate::state::{RunningAttempt, SchedulerState};
+use crate::state::{AttemptRecord, SchedulerState};
 use crate::{EndCause, RetryReason};
 
 /// More often than this, another one's doing is as good as its own.
@@ -31,7 +31,7 @@ pub(crate) enum Next {
 /// What comes after `ended`.
 pub(crate) fn next(
     state: &SchedulerState,
-    ended: &RunningAttempt,
+    ended: &AttemptRecord,
     outcome: Outcome,
     cause: EndCause,
 ) -> Next {
@@ -77,7 +77,7 @@ pub(crate) fn next(
 /// The next rung for an attempt that ran out of memory; `None` at the top.
 fn more_memory(
     state: &SchedulerState,
-    ended: &RunningAttempt,
+    ended: &AttemptRecord,
     request: &Request,
     peak: Bytes,
 ) -> Option<(RetryReason, Request)> {

@@ -11,11 +11,11 @@ use packhorse_model::{
 use rustc_hash::FxHashMap;
 
 use crate::cores::CoreSet;
-use crate::device::{DeviceLedger, Tenant, is_whole};
+use crate::device::{DeviceLedger, Tenant, is_whole, memory_of};
 use crate::place::Spot;
 use crate::tasks::Handle;
 use crate::time::{EndTimes, Moment};
-use crate::{NodeSpec, Pool};
+use crate::{DeviceSpec, NodeSpec, Pool};
 
 /// Nodes and devices are known by their place in the pool's order.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Ledger {
 }
 
 /// What a machine has beside its devices: cores, thousandths of a core that may
-/// be kept busy, bytes of main memory. Of what is not counted there is no end.
+/// be kept busy, bytes of main memory. What is not counted is `u64::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Amounts {
     pub(crate) cores: u64,
@@ -44,11 +44,16 @@ pub(crate) struct NodeLedger {
     pub(crate) devices: Range<usize>,
     pub(crate) cores: Vec<CoreId>,
     pub(crate) free_cores: CoreSet,
+    /// Cores that more than one attempt holds, and how many more: some were
+    /// adopted.
+    pub(crate) shared_cores: FxHashMap<usize, u32>,
     pub(crate) size: Amounts,
+    /// What our attempts hold: more than there is, if some were adopted.
+    pub(crate) used: Amounts,
     pub(crate) free: Amounts,
     /// Our attempts on it, in no order that means anything.
     pub(crate) guests: Vec<Guest>,
-    /// Whether it is to go when the last of those has ended.
+    /// Whether it is removed when the last of those has ended.
     pub(crate) leaving: bool,
 }
 
@@ -124,8 +129,10 @@ impl NodeLedger {
             id: spec.id,
             devices,
             free_cores: CoreSet::all(spec.cores.len()),
+            shared_cores: FxHashMap::default(),
             cores: spec.cores.clone(),
             size,
+            used: Amounts::default(),
             free: size,
             guests: Vec::new(),
             leaving: false,
@@ -138,14 +145,43 @@ impl NodeLedger {
         Amounts::of(request).zip(self.size, counted)
     }
 
+    fn enter(&mut self, guest: Guest, cores: &[usize]) {
+        for &core in cores {
+            if self.free_cores.contains(core) {
+                self.free_cores.remove(core);
+            } else {
+                *self.shared_cores.entry(core).or_default() += 1;
+            }
+        }
+        self.used = self.used.zip(guest.amounts, u64::saturating_add);
+        self.free = self.size.beyond(self.used);
+        self.guests.push(guest);
+    }
+
+    fn leave(&mut self, task: Handle, cores: &[usize]) {
+        for &core in cores {
+            match self.shared_cores.get_mut(&core) {
+                Some(1) => drop(self.shared_cores.remove(&core)),
+                Some(more) => *more -= 1,
+                None => self.free_cores.insert(core),
+            }
+        }
+        self.guests.retain(|guest| guest.task != task);
+        let amounts = self.guests.iter().map(|guest| guest.amounts);
+        self.used = amounts.fold(Amounts::default(), |sum, amounts| {
+            sum.zip(amounts, u64::saturating_add)
+        });
+        self.free = self.size.beyond(self.used);
+    }
+
     /// When there will be enough for `request`, if our attempts end when they
     /// should.
     pub(crate) fn ready(&self, request: &Request, now: Moment) -> Moment {
         let needs = self.needs(request);
-        let mut free = self.free;
-        if needs.is_within(free) {
+        if needs.is_within(self.free) {
             return now;
         }
+        let mut used = self.used;
         let mut guests: Vec<(Moment, Amounts)> = self
             .guests
             .iter()
@@ -153,8 +189,8 @@ impl NodeLedger {
             .collect();
         guests.sort_unstable();
         for (end, amounts) in guests {
-            free = free.zip(amounts, u64::saturating_add);
-            if end == Moment::NEVER || needs.is_within(free) {
+            used = used.beyond(amounts);
+            if end == Moment::NEVER || needs.is_within(self.size.beyond(used)) {
                 return end;
             }
         }
@@ -164,37 +200,82 @@ impl NodeLedger {
 
 impl Ledger {
     pub(crate) fn new(pool: &Pool) -> Self {
-        let mut nodes = Vec::with_capacity(pool.nodes.len());
-        let mut devices = Vec::new();
-        for (index, node) in pool.nodes.iter().enumerate() {
-            let places: FxHashMap<CoreId, usize> = node
-                .cores
-                .iter()
-                .enumerate()
-                .map(|(place, &core)| (core, place))
-                .collect();
-            let first = devices.len();
-            devices.extend(node.devices.iter().map(|device| {
-                let mut near = CoreSet::none(node.cores.len());
-                let known = device.near_cores.iter().filter_map(|core| places.get(core));
-                known.for_each(|&place| near.insert(place));
-                DeviceLedger::new(device, index, near)
-            }));
-            nodes.push(NodeLedger::new(node, first..devices.len()));
-        }
-        let by_id = devices
-            .iter()
-            .enumerate()
-            .map(|(index, device)| (device.id, index))
-            .collect();
-        Self {
-            nodes,
-            devices,
-            by_id,
+        let mut ledger = Self {
+            nodes: Vec::with_capacity(pool.nodes.len()),
+            devices: Vec::new(),
+            by_id: FxHashMap::default(),
             slots: pool.slots,
             attempts: 0,
             changes: 1,
+        };
+        for node in &pool.nodes {
+            ledger.add_node(node);
         }
+        ledger
+    }
+
+    /// Adds a node, the last in the pool's order. Returns its place.
+    pub(crate) fn add_node(&mut self, spec: &NodeSpec) -> usize {
+        let node = self.nodes.len();
+        let end = self.devices.len();
+        self.nodes.push(NodeLedger::new(spec, end..end));
+        for device in &spec.devices {
+            self.add_device(node, device);
+        }
+        node
+    }
+
+    /// Adds a device, the last of `node`. Returns its place; devices that were
+    /// there or behind have moved by one.
+    pub(crate) fn add_device(&mut self, node: usize, spec: &DeviceSpec) -> usize {
+        let account = &mut self.nodes[node];
+        let mut near = CoreSet::none(account.cores.len());
+        for core in &spec.near_cores {
+            if let Some(place) = account.cores.iter().position(|other| other == core) {
+                near.insert(place);
+            }
+        }
+        let place = account.devices.end;
+        account.devices.end += 1;
+        for later in &mut self.nodes[node + 1..] {
+            later.devices = later.devices.start + 1..later.devices.end + 1;
+        }
+        self.devices
+            .insert(place, DeviceLedger::new(spec, node, near));
+        self.number_devices(place);
+        place
+    }
+
+    /// Removes a device that nothing of ours is on. Those behind it have moved by
+    /// one.
+    pub(crate) fn remove_device(&mut self, place: usize) {
+        let device = self.devices.remove(place);
+        self.by_id.remove(&device.id);
+        self.nodes[device.node].devices.end -= 1;
+        for later in &mut self.nodes[device.node + 1..] {
+            later.devices = later.devices.start - 1..later.devices.end - 1;
+        }
+        self.number_devices(place);
+    }
+
+    /// Removes a node without devices that nothing of ours is on. Those behind it
+    /// have moved by one.
+    pub(crate) fn remove_node(&mut self, node: usize) {
+        self.nodes.remove(node);
+        for device in &mut self.devices {
+            device.node -= usize::from(device.node > node);
+        }
+    }
+
+    fn number_devices(&mut self, from: usize) {
+        for (place, device) in self.devices.iter().enumerate().skip(from) {
+            self.by_id.insert(device.id, place);
+        }
+    }
+
+    /// The place of a node in the pool's order.
+    pub(crate) fn find_node(&self, id: NodeId) -> Option<usize> {
+        self.nodes.iter().position(|node| node.id == id)
     }
 
     /// The place of a device in the pool's order.
@@ -225,7 +306,7 @@ impl Ledger {
         task: Handle,
         ends: EndTimes,
     ) -> Allocation {
-        let node = &mut self.nodes[spot.node];
+        let node = &self.nodes[spot.node];
         let cores = if request.cores == 0 {
             Vec::new()
         } else {
@@ -235,55 +316,70 @@ impl Ledger {
             }
             node.free_cores.pick(request.cores as usize, &near)
         };
-        for &core in &cores {
-            node.free_cores.remove(core);
-        }
         let amounts = node.needs(request);
-        node.free = node.free.zip(amounts, u64::saturating_sub);
-        node.guests.push(Guest {
-            task,
-            amounts,
-            ends,
-        });
-        for &device in &spot.devices {
-            let device = &mut self.devices[device];
-            device.enter(Tenant {
-                task,
+        let grants: Vec<Granted> = spot
+            .devices
+            .iter()
+            .map(|&device| &self.devices[device])
+            .map(|device| Granted {
+                device: device.id,
                 share: request.gpus.share(),
-                promised: match request.memory {
-                    MemoryRequest::Uncounted => Bytes(0),
-                    MemoryRequest::Bytes(memory) => memory,
+                memory: match request.memory {
                     MemoryRequest::Whole => device.capacity,
+                    _ => memory_of(request),
                 },
-                observed: Bytes(0),
-                whole: is_whole(request),
-                ends,
-            });
-        }
-        self.attempts += 1;
-        Allocation {
+            })
+            .collect();
+        let allocation = Allocation {
             node: spot.node,
             devices: spot.devices,
             cores,
             amounts,
+        };
+        self.enter(&allocation, &grants, is_whole(request), task, ends);
+        allocation
+    }
+
+    /// Counts what an attempt of `task` holds, whether there is so much or not.
+    /// `grants` are the parts of its devices.
+    pub(crate) fn enter(
+        &mut self,
+        allocation: &Allocation,
+        grants: &[Granted],
+        whole: bool,
+        task: Handle,
+        ends: EndTimes,
+    ) {
+        let amounts = allocation.amounts;
+        let guest = Guest {
+            task,
+            amounts,
+            ends,
+        };
+        self.nodes[allocation.node].enter(guest, &allocation.cores);
+        for (&device, granted) in allocation.devices.iter().zip(grants) {
+            self.devices[device].enter(Tenant {
+                task,
+                share: granted.share,
+                promised: granted.memory,
+                observed: Bytes(0),
+                whole,
+                ends,
+            });
         }
+        self.attempts += 1;
     }
 
     /// Returns what an attempt of `task` held.
-    pub(crate) fn give_back(&mut self, held: &Allocation, task: Handle) {
-        let node = &mut self.nodes[held.node];
-        for &core in &held.cores {
-            node.free_cores.insert(core);
-        }
-        node.free = node.free.zip(held.amounts, u64::saturating_add);
-        node.guests.retain(|guest| guest.task != task);
-        for &device in &held.devices {
+    pub(crate) fn give_back(&mut self, allocation: &Allocation, task: Handle) {
+        self.nodes[allocation.node].leave(task, &allocation.cores);
+        for &device in &allocation.devices {
             self.devices[device].leave(task);
         }
         self.attempts -= 1;
     }
 
-    /// The same in everybody's words.
+    /// The allocation as a placement, with ids instead of places.
     pub(crate) fn placement(&self, held: &Allocation, task: Handle) -> Placement {
         let node = &self.nodes[held.node];
         let granted = |&device: &usize| {

@@ -6,9 +6,11 @@
 //!                ▼            all of `after` succeeded
 //!            blocked ─────────────────────────▶ waiting ◀──┐
 //!                │                                 │       │ probed, out of memory,
-//!                │ one of `after` did not succeed  │ fits  │ another one's doing,
+//!                │ one of `after` did not succeed  │ fits  │ not its fault,
 //!                ▼                                 ▼       │ or retries left
 //!            finished ◀─────────────────────── running ────┘
+//!                                                  ▲
+//!             Adopt ───────────────────────────────┘
 //! ```
 //!
 //! [`step`] takes one [`SchedulerEvent`] and appends [`Effect`]s for others to carry
@@ -16,26 +18,31 @@
 //!
 //! - the same events at the same times give the same effects;
 //! - no device is given out beyond its share, its memory or its limit of
-//!   attempts, what others hold there included; no core is given twice;
-//! - one that is to be alone on a device is; a drained device gets nothing new;
-//! - nothing waits while it could start, except out of respect for the
-//!   reservation of the first in line;
+//!   attempts, counting what others hold there; no core is given twice (what is
+//!   adopted is counted even where it is too much; then nothing is added to it);
+//! - a task that asks to be alone on a device is alone there; a drained device
+//!   gets nothing new;
+//! - nothing waits while it could start, except for the reservation of the first
+//!   in line, or because its run, or everything, is held;
 //! - the first in line is never delayed by one behind it, as far as it is known
 //!   how long attempts take and what they need;
-//! - every task that was not refused ends in exactly one outcome, if devices
-//!   that it needs do not stay drained or taken by others;
+//! - every task that was not refused ends in exactly one outcome, provided that
+//!   the devices it needs do not stay drained, removed or taken by others;
 //! - no event makes it panic, however little sense it makes.
 //!
-//! An event costs O(log n) in the waiting tasks, and O(devices) when the first
-//! in line changes; it looks at tasks only where something has changed.
+//! An event costs O(log n) in the waiting tasks, however different their requests
+//! are, and O(devices) when the first in line changes; it looks at tasks only
+//! where something has changed. Holding a run, and adding or removing a node or
+//! a device, look at everything.
 //!
 //! There is no clock, file, thread or random number here; time is passed in.
 //!
 //! ```
 //! use packhorse_core::{
-//!     DeviceSpec, Event, NodeSpec, Now, Pool, ProbePlan, SchedulerSettings, SchedulerState, Submission, step,
+//!     DeviceSpec, NodeSpec, Now, Pool, SchedulerEvent, SchedulerSettings, SchedulerState,
+//!     Submission, step,
 //! };
-//! use packhorse_model::{Bytes, DeviceId, NodeId, Priority, Request, RunId, TaskId};
+//! use packhorse_model::{Bytes, DeviceId, NodeId, Request, RunId, TaskId};
 //!
 //! let gpu = DeviceSpec { id: DeviceId(40), near_cores: vec![], memory: Bytes(0), model: 0 };
 //! let node = NodeSpec { id: NodeId(0), devices: vec![gpu], cores: vec![], cpu: None, ram: None };
@@ -43,22 +50,13 @@
 //! let mut state = SchedulerState::new(&pool, SchedulerSettings::default())?;
 //!
 //! let mut effects = Vec::new();
-//! let task = Submission {
-//!     id: TaskId::new(RunId(1), 1),
-//!     request: Request::default(),
-//!     batch: 0,
-//!     priority: Priority(0),
-//!     retries: 0,
-//!     time_limit: None,
-//!     expected: None,
-//!     probe: ProbePlan::None,
-//!     after: vec![],
-//! };
-//! step(&mut state, Event::Submit(task), Now::default(), &mut effects);
+//! let task = Submission::new(TaskId::new(RunId(1), 1), Request::default());
+//! step(&mut state, SchedulerEvent::Submit(task), Now::default(), &mut effects);
 //! assert_eq!(effects.len(), 1, "it starts at once");
 //! # Ok::<(), packhorse_core::PoolError>(())
 //! ```
 
+mod adopt;
 mod check;
 mod cores;
 mod deps;
@@ -74,6 +72,7 @@ mod ledger;
 mod needs;
 mod place;
 mod pool;
+mod pool_change;
 mod prose;
 mod queue;
 mod queue_key;
@@ -84,6 +83,7 @@ mod scheduler_event;
 mod slack;
 mod state;
 mod step;
+mod submission;
 mod tasks;
 mod time;
 
@@ -91,13 +91,12 @@ pub use explain::{
     Explanation, Holder, MissingResources, PendingDependency, Reserved, Short, WaitReason,
     WaitingTask, explain,
 };
-pub use finished::Ending;
+pub use finished::TaskEnding;
 pub use learn::{PeakSample, expected, reservation};
 pub use pool::{DeviceSpec, NodeSpec, Policy, Pool, PoolError, SchedulerSettings};
 pub use prose::Prose;
 pub use refusal::RefusalReason;
-pub use scheduler_event::{
-    Effect, EndCause, Now, Outside, ProbePlan, RetryReason, SchedulerEvent, Submission,
-};
-pub use state::{DeviceLoad, RunningTask, SchedulerState, TaskCounts};
+pub use scheduler_event::{Effect, EndCause, Now, Outside, RetryReason, SchedulerEvent};
+pub use state::{DeviceLoad, RunningTask, SchedulerCounts, SchedulerState};
 pub use step::step;
+pub use submission::{OwnerId, ProbePlan, Submission};

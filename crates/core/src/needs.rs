@@ -10,13 +10,13 @@ use crate::queue::Demand;
 /// device, memory of it, and what a machine has. All that tells the classes of
 /// one family apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Needs([u64; 6]);
+pub(crate) struct NeededAmounts([u64; 6]);
 
 /// Alternatives: what fits into one of these fits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rooms(Vec<Needs>);
+pub(crate) struct Rooms(Vec<NeededAmounts>);
 
-impl Needs {
+impl NeededAmounts {
     /// What `demand` needs.
     pub(crate) fn of(demand: &Demand) -> Self {
         let Amounts { cores, cpu, ram } = Amounts::of(&demand.request);
@@ -45,12 +45,12 @@ impl Rooms {
     }
 
     /// Whether it fits into one of these.
-    pub(crate) fn admit(&self, needs: &Needs) -> bool {
+    pub(crate) fn admit(&self, needs: &NeededAmounts) -> bool {
         self.0.iter().any(|room| needs.is_within(room))
     }
 
-    /// Adds what a machine with so many `free` amounts and these devices has for
-    /// attempts that need `gpus`, for those that take at most `nanos`.
+    /// Adds what a machine with `free` amounts and these devices has for attempts
+    /// that need `gpus` and take at most `nanos`.
     pub(crate) fn add_machine(
         &mut self,
         nanos: u64,
@@ -59,7 +59,8 @@ impl Rooms {
         devices: impl Iterator<Item = DeviceRoom>,
     ) {
         let Amounts { cores, cpu, ram } = free;
-        let mut add = |share, memory| self.add(Needs([nanos, share, memory, cores, cpu, ram]));
+        let mut add =
+            |share, memory| self.add(NeededAmounts([nanos, share, memory, cores, cpu, ram]));
         match gpus {
             GpuRequest::None => add(u64::MAX, u64::MAX),
             GpuRequest::Share(_) => {
@@ -73,8 +74,8 @@ impl Rooms {
         }
     }
 
-    /// Adds an alternative, and drops those that it makes needless.
-    fn add(&mut self, room: Needs) {
+    /// Adds an alternative, unless another covers it, and drops those it covers.
+    fn add(&mut self, room: NeededAmounts) {
         if !self.admit(&room) {
             self.0.retain(|other| !other.is_within(&room));
             self.0.push(room);

@@ -27,14 +27,14 @@ struct SpotCandidate {
     ties: [u64; 2],
 }
 
-/// The pool as one sees it who looks for a place.
+/// The pool, as seen by a task that looks for a place.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolView<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) settings: SchedulerSettings,
-    /// Who comes here.
+    /// What tasks need here, and how often.
     pub(crate) mix: &'a RequestMix,
-    /// What has to be left to another.
+    /// What has to be left to the first in line.
     pub(crate) kept: Option<&'a Reservation>,
     pub(crate) now: Moment,
 }
@@ -97,7 +97,7 @@ impl PoolView<'_> {
         };
         let kept = self.kept.filter(|kept| kept.spot.node == node);
         add(u64::MAX, kept);
-        // What is over in time need not leave anything.
+        // What is over in time may use what is kept.
         if let Some(kept) = kept
             && let Some(nanos) = kept.until.nanos_from(self.now)
         {
@@ -122,15 +122,15 @@ impl PoolView<'_> {
             }
     }
 
-    /// What `demand` has to leave on `node`: nothing if it will be over before
-    /// the one comes for whom things are kept.
+    /// What `demand` has to leave on `node`: nothing if it will be over before the
+    /// holder of the reservation can start.
     fn kept_from(&self, node: usize, demand: &Demand) -> Option<&Reservation> {
         self.kept
             .filter(|kept| kept.spot.node == node && !demand.bound.is_over_by(kept.until, self.now))
     }
 
-    /// The devices of `node` where one like `request` may be that has to leave
-    /// what is `kept`, and what there is of each.
+    /// The devices of `node` that a task like `request` may use while it leaves
+    /// what is `kept`, and how much room each has.
     fn device_rooms(
         &self,
         node: usize,

@@ -73,7 +73,7 @@ pub struct SchedulerSettings {
     pub ageing: Option<Duration>,
 }
 
-/// What is wrong with a pool or its settings.
+/// What is wrong with a pool, a part of it, or its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// There is nothing to run on.
@@ -93,6 +93,9 @@ pub enum PoolError {
     /// Two devices have one id.
     #[error("device {} is in the pool twice", .0.0)]
     DuplicateDevice(DeviceId),
+    /// There is no such node, or it is being removed.
+    #[error("node {} is not in the pool", .0.0)]
+    UnknownNode(NodeId),
     /// A model's number is too large.
     #[error("device {} is of model {model}, and a pool has no more than 64 models", .device.0)]
     TooManyModels {
@@ -111,7 +114,7 @@ pub enum PoolError {
     },
 }
 
-/// The first value that came before.
+/// The first value that occurs twice.
 fn duplicate<T: Copy + Eq + Hash>(values: impl IntoIterator<Item = T>) -> Option<T> {
     let mut seen = FxHashSet::default();
     values.into_iter().find(|&value| !seen.insert(value))
@@ -132,23 +135,36 @@ impl Pool {
         if let Some(node) = duplicate(self.nodes.iter().map(|node| node.id)) {
             return Err(PoolError::DuplicateNode(node));
         }
-        let devices = || self.nodes.iter().flat_map(|node| &node.devices);
-        if let Some(device) = duplicate(devices().map(|device| device.id)) {
+        let devices = self.nodes.iter().flat_map(|node| &node.devices);
+        if let Some(device) = duplicate(devices.map(|device| device.id)) {
             return Err(PoolError::DuplicateDevice(device));
         }
-        if let Some(spec) = devices().find(|spec| spec.model >= 64) {
-            return Err(PoolError::TooManyModels {
-                device: spec.id,
-                model: spec.model,
-            });
+        self.nodes.iter().try_for_each(NodeSpec::validate)
+    }
+}
+
+impl NodeSpec {
+    /// The same for one machine.
+    pub(crate) fn validate(&self) -> Result<(), PoolError> {
+        if let Some(device) = duplicate(self.devices.iter().map(|device| device.id)) {
+            return Err(PoolError::DuplicateDevice(device));
         }
-        for node in &self.nodes {
-            if let Some(core) = duplicate(node.cores.iter().copied()) {
-                return Err(PoolError::DuplicateCore {
-                    node: node.id,
-                    core,
-                });
-            }
+        if let Some(core) = duplicate(self.cores.iter().copied()) {
+            let node = self.id;
+            return Err(PoolError::DuplicateCore { node, core });
+        }
+        self.devices.iter().try_for_each(DeviceSpec::validate)
+    }
+}
+
+impl DeviceSpec {
+    /// The same for one device.
+    pub(crate) fn validate(&self) -> Result<(), PoolError> {
+        if self.model >= 64 {
+            return Err(PoolError::TooManyModels {
+                device: self.id,
+                model: self.model,
+            });
         }
         Ok(())
     }

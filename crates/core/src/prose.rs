@@ -7,7 +7,7 @@ use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Placeme
 
 use crate::Outside;
 use crate::explain::{Explanation, Holder, MissingResources, Reserved, WaitReason, WaitingTask};
-use crate::finished::Ending;
+use crate::finished::TaskEnding;
 
 /// How many of several are named before the rest is only counted.
 const NAMED: usize = 3;
@@ -70,11 +70,12 @@ impl Display for Prose<'_> {
                     .collect();
                 write!(f, "{task} waits until {} succeeded", Has(&on))
             }
+            Explanation::Held { task } => write!(f, "{task} waits: its run is held"),
             Explanation::Waiting(waiting) => self.write_waiting(f, waiting),
             Explanation::Finished { task, ending } => match ending {
-                Ending::Succeeded => write!(f, "{task} has succeeded"),
-                Ending::Unsuccessful => write!(f, "{task} is over and did not succeed"),
-                Ending::Interrupted => write!(f, "{task} was interrupted"),
+                TaskEnding::Succeeded => write!(f, "{task} has succeeded"),
+                TaskEnding::Unsuccessful => write!(f, "{task} is over and did not succeed"),
+                TaskEnding::Interrupted => write!(f, "{task} was interrupted"),
             },
         }
     }
@@ -137,6 +138,12 @@ impl Prose<'_> {
                 let names = self.names(devices);
                 let verb = if names.len() == 1 { "takes" } else { "take" };
                 write!(f, ": {} {verb} nothing new, being drained", Several(&names))?;
+            }
+            WaitReason::Impossible(reason) => {
+                // The rest is a hint for whoever submits it.
+                let reason = reason.to_string();
+                let reason = reason.lines().next().unwrap_or_default();
+                write!(f, ": {reason}")?;
             }
             WaitReason::Reserved => {}
         }

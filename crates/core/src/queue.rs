@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::fit_index::{FitIndex, Head};
 use crate::ledger::count;
-use crate::needs::{Needs, Rooms};
+use crate::needs::{NeededAmounts, Rooms};
 use crate::queue_key::QueueKey;
 use crate::tasks::Handle;
 use crate::time::Bound;
@@ -60,7 +60,7 @@ pub(crate) struct TaskQueue {
     classes: Vec<Class>,
     vacant_classes: Vec<ClassId>,
     class_ids: FxHashMap<Demand, ClassId>,
-    families: Vec<Family>,
+    families: Vec<ClassFamily>,
     vacant_families: Vec<usize>,
     family_ids: FxHashMap<Request, usize>,
     len: usize,
@@ -79,7 +79,7 @@ struct Class {
 
 /// Classes that differ in amounts alone.
 #[derive(Clone, Debug)]
-pub(crate) struct Family {
+pub(crate) struct ClassFamily {
     /// What they have in common: a request without amounts.
     pub(crate) request: Request,
     /// How many there are.
@@ -122,7 +122,7 @@ impl TaskQueue {
             self.families[family].classes += 1;
             return family;
         }
-        let family = Family {
+        let family = ClassFamily {
             request: request.clone(),
             classes: 1,
             index: FitIndex::default(),
@@ -212,7 +212,7 @@ impl TaskQueue {
             index.insert(Head {
                 key,
                 class: id,
-                needs: Needs::of(&class.demand),
+                needs: NeededAmounts::of(&class.demand),
             });
         }
     }
@@ -223,14 +223,14 @@ impl TaskQueue {
     }
 
     /// The families of those who wait.
-    pub(crate) fn families(&self) -> impl Iterator<Item = &Family> {
+    pub(crate) fn families(&self) -> impl Iterator<Item = &ClassFamily> {
         self.families
             .iter()
             .filter(|family| !family.index.is_empty())
     }
 
     /// The same, to change what is known of them.
-    pub(crate) fn families_mut(&mut self) -> impl Iterator<Item = &mut Family> {
+    pub(crate) fn families_mut(&mut self) -> impl Iterator<Item = &mut ClassFamily> {
         let families = self.families.iter_mut();
         families.filter(|family| !family.index.is_empty())
     }
@@ -243,7 +243,7 @@ impl TaskQueue {
     /// The first of those whom `first` says for each family.
     pub(crate) fn first_of(
         &self,
-        first: impl FnMut(&Family) -> Option<(QueueKey, ClassId)>,
+        first: impl FnMut(&ClassFamily) -> Option<(QueueKey, ClassId)>,
     ) -> Option<Handle> {
         let heads = self.families().filter_map(first);
         let (_, class) = heads.min_by_key(|&(key, _)| key)?;
@@ -266,5 +266,50 @@ impl TaskQueue {
             let line = class.head.into_iter().chain(rest);
             line.map(move |(key, task)| (ClassId(number), key, task))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Length;
+
+    fn demand(gpus: GpuRequest, ram: u64) -> Demand {
+        let unknown = Length::new(None);
+        Demand {
+            request: Request {
+                gpus,
+                ram: Bytes(ram),
+                ..Request::default()
+            },
+            bound: Bound::new(unknown, unknown),
+        }
+    }
+
+    #[test]
+    fn classes_and_families_that_nobody_refers_to_are_freed() {
+        let mut queue = TaskQueue::default();
+        for round in 0..1000 {
+            let one = queue.join_class(demand(GpuRequest::None, round));
+            let other = queue.join_class(demand(GpuRequest::Whole(1), round));
+            assert_ne!(one, other);
+            assert_eq!(queue.join_class(demand(GpuRequest::None, round)), one);
+            queue.leave_class(one);
+            queue.leave_class(other);
+            queue.leave_class(one);
+        }
+        assert_eq!((queue.classes.len(), queue.families.len()), (2, 2));
+        assert!(queue.class_ids.is_empty() && queue.family_ids.is_empty());
+    }
+
+    #[test]
+    fn amounts_do_not_make_families() {
+        let mut queue = TaskQueue::default();
+        for ram in 0..100 {
+            queue.join_class(demand(GpuRequest::Share(Milli(5)), ram));
+            queue.join_class(demand(GpuRequest::Share(Milli(7)), ram));
+        }
+        assert_eq!(queue.class_ids.len(), 200);
+        assert_eq!(queue.family_ids.len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Milli, Request, TaskId};
+use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId, Request, TaskId};
 
 use crate::SchedulerSettings;
 use crate::device::{DeviceLedger, memory_of};
@@ -19,7 +19,16 @@ pub enum RefusalReason {
         "it comes after task {0}, which is not known\nhint: a task must be submitted before those that come after it"
     )]
     UnknownDependency(TaskId),
-    /// A share of nothing, or of all; or no whole device.
+    /// It is said to run on a node that is not there.
+    #[error("it runs on node {}, which is not in the pool", .0.0)]
+    UnknownNode(NodeId),
+    /// It is said to run on a device that is not there, or not on its node.
+    #[error("it runs on device {}, which is not on its node", .0.0)]
+    UnknownDevice(DeviceId),
+    /// There is no node.
+    #[error("there is no machine to run it on")]
+    NoMachine,
+    /// It asks for a share of 0 or 1, or for 0 whole devices.
     #[error(
         "{0} is not an amount of GPU that can be given\nhint: ask for a part of one GPU (0.001 to 0.999), or for at least one whole GPU, or for none, or for GPU memory alone"
     )]
@@ -113,24 +122,32 @@ fn hint(most_gpus: u32) -> &'static str {
     }
 }
 
+/// Whether it asks for an amount of GPU that can be given.
+pub(crate) fn is_sensible(request: &Request) -> bool {
+    match request.gpus {
+        GpuRequest::None => true,
+        // Without a share, memory has to say how many fit.
+        GpuRequest::Share(Milli(0)) => {
+            memory_of(request) > Bytes(0) || request.memory == MemoryRequest::Whole
+        }
+        GpuRequest::Share(share) => share < Milli::ONE,
+        GpuRequest::Whole(wanted) => wanted > 0,
+    }
+}
+
 /// Why no node could ever satisfy `request`, even if nobody used it.
 pub(crate) fn impossible(
     ledger: &Ledger,
     settings: SchedulerSettings,
     request: &Request,
 ) -> Option<RefusalReason> {
-    let memory = memory_of(request);
-    let sensible = match request.gpus {
-        GpuRequest::None => true,
-        // Without a share, memory has to say how many fit.
-        GpuRequest::Share(Milli(0)) => memory > Bytes(0) || request.memory == MemoryRequest::Whole,
-        GpuRequest::Share(share) => share < Milli::ONE,
-        GpuRequest::Whole(wanted) => wanted > 0,
-    };
-    if !sensible {
+    if !is_sensible(request) {
         return Some(RefusalReason::NotAnAmount(request.gpus));
     }
     let suits = |device: &&DeviceLedger| {
+        if device.leaving {
+            return false;
+        }
         let size = device.size(settings, request);
         size.is_some_and(|size| size.fits(request))
     };
@@ -142,13 +159,20 @@ pub(crate) fn impossible(
     let fits = |node: &NodeLedger| {
         node.needs(request).is_within(node.size) && (wanted == 0 || suitable(node) >= wanted)
     };
-    let nodes = &ledger.nodes;
-    if nodes.iter().any(fits) {
+    let nodes = || ledger.nodes.iter().filter(|node| !node.leaving);
+    if nodes().any(fits) {
         return None;
     }
-    let largest = |amount: fn(&NodeLedger) -> u64| nodes.iter().map(amount).max().unwrap_or(0);
-    let gpus = largest(|node| node.devices.len() as u64);
-    let best = nodes.iter().map(suitable).max().unwrap_or(0);
+    if nodes().next().is_none() {
+        return Some(RefusalReason::NoMachine);
+    }
+    let largest = |amount: fn(&NodeLedger) -> u64| nodes().map(amount).max().unwrap_or(0);
+    let staying = |node: &NodeLedger| {
+        let devices = ledger.devices[node.devices.clone()].iter();
+        devices.filter(|device| !device.leaving).count() as u64
+    };
+    let gpus = nodes().map(staying).max().unwrap_or(0);
+    let best = nodes().map(suitable).max().unwrap_or(0);
     let needs = Amounts::of(request);
     let sizes = Amounts {
         cores: largest(|node| node.size.cores),
@@ -163,7 +187,7 @@ pub(crate) fn impossible(
             most_gpus: small(gpus),
         }
     } else if wanted > 0 && best == 0 {
-        unsuitable(ledger, request, memory)
+        unsuitable(ledger, request)
     } else if wanted > best {
         RefusalReason::TooFewSuitableGpus {
             wanted,
@@ -195,13 +219,13 @@ pub(crate) fn impossible(
 }
 
 /// Why no device will do.
-fn unsuitable(ledger: &Ledger, request: &Request, memory: Bytes) -> RefusalReason {
-    let models = ledger.devices.iter();
+fn unsuitable(ledger: &Ledger, request: &Request) -> RefusalReason {
+    let models = ledger.devices.iter().filter(|device| !device.leaving);
     let mut models = models.filter(|device| request.models.contains(device.model));
     let largest = models.by_ref().map(|device| device.capacity).max();
     largest.map_or(RefusalReason::NoSuchModel, |most| {
         RefusalReason::TooMuchMemory {
-            wanted: memory.max(request.device_memory),
+            wanted: memory_of(request).max(request.device_memory),
             most,
         }
     })

@@ -1,13 +1,13 @@
 //! The reservation of the first in line.
 //!
 //! Without it, a task that needs much would wait for ever behind a stream of
-//! small ones that always find a gap. With too much of it, devices would stand
-//! idle. What stands between:
+//! small ones that always find a gap. With too much of it, devices would stay
+//! idle. The rules in between:
 //!
 //! - Only one waiting task has a reservation: the first that could start if all
 //!   of our attempts ended, and only if it fits nowhere now. (Those in front of
-//!   it wait for a drained device or for strangers, and nothing that we could
-//!   keep would help them.) It has as many devices of one node as it needs, and
+//!   it wait for a drained device or for other users' processes, and nothing that
+//!   we could keep would help them.) It has as many devices of one node as it needs, and
 //!   what it needs of that node's cores and main memory.
 //! - Which devices? If it is known when all on them end, those where it fits
 //!   first. Else "ready soonest" is a guess: the emptiest, then those with the
@@ -65,8 +65,8 @@ pub(crate) struct Slack {
 }
 
 impl Reservation {
-    /// For `holder`, where `demand`, its own, will probably fit soonest. `None`
-    /// if it could start nowhere.
+    /// For `holder`, whose demand is `demand`, where it will probably fit soonest.
+    /// `None` if it could start nowhere.
     pub(crate) fn new(
         ledger: &Ledger,
         settings: SchedulerSettings,
@@ -123,16 +123,17 @@ impl Reservation {
             .devices
             .iter()
             .map(|&index| &ledger.devices[index]);
-        devices.all(|device| is_reachable(device, settings, demand))
+        !ledger.nodes[self.spot.node].leaving
+            && devices.all(|device| is_reachable(device, settings, demand))
     }
 
     pub(crate) fn has_device(&self, device: usize) -> bool {
         self.spot.devices.contains(&device)
     }
 
-    /// What there is of a device of this node for another like `request` that
-    /// takes longer than until the holder comes, where it would have `room`.
-    /// `None` if it may not be there.
+    /// How much of `room` on a device of this node is left for another task like
+    /// `request` that may still run when the holder starts. `None` if it may not
+    /// use the device.
     pub(crate) fn room_left(
         &self,
         device: usize,
@@ -203,7 +204,8 @@ fn is_reachable(device: &DeviceLedger, settings: SchedulerSettings, demand: &Dem
 struct Able {
     /// When it has room.
     ready: Moment,
-    /// Else that has to be guessed by how full it is, and with how many.
+    /// If that is not known, it is guessed by how full it is, and with how many
+    /// attempts.
     fullness: u64,
     attempts: u32,
     index: usize,
@@ -231,7 +233,7 @@ pub(crate) fn soonest(
     };
     for (node, account) in ledger.nodes.iter().enumerate() {
         let first = able.len();
-        if !account.needs(&demand.request).is_within(account.size) {
+        if account.leaving || !account.needs(&demand.request).is_within(account.size) {
             continue;
         }
         if wanted > 0 {
@@ -291,7 +293,7 @@ pub(crate) fn soonest(
     best.map(|(_, spot)| spot)
 }
 
-/// Puts the `wanted` least to the front, and gives them.
+/// Moves the `wanted` least to the front, and returns them.
 fn first_of(devices: &mut [Able], wanted: usize) -> &[Able] {
     if wanted == 1 {
         let least = devices.iter().enumerate().min_by_key(|&(_, device)| device);

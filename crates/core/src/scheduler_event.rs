@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use packhorse_model::{Bytes, DeviceId, Milli, Outcome, Placement, Priority, Request, TaskId};
+use packhorse_model::{Bytes, DeviceId, Milli, NodeId, Outcome, Placement, Request, RunId, TaskId};
 
-use crate::RefusalReason;
+use crate::{DeviceSpec, NodeSpec, PoolError, ProbePlan, RefusalReason, Submission};
 
 /// A moment, as the time since some origin that never moves. Only differences
 /// mean anything.
@@ -16,51 +16,28 @@ impl Now {
     }
 }
 
-/// What the scheduler needs to know of a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Submission {
-    /// Which one it is. An id is used once.
-    pub id: TaskId,
-    /// What it needs.
-    pub request: Request,
-    /// The batch it belongs to: all of a lower one go before it, whatever their
-    /// priority.
-    pub batch: u32,
-    /// Its place in the order of its batch.
-    pub priority: Priority,
-    /// How many more attempts a failure gets.
-    pub retries: u32,
-    /// How long an attempt may take; handed on with [`Effect::Start`].
-    pub time_limit: Option<Duration>,
-    /// How long an attempt will take at most, as far as was learned. It may
-    /// take longer.
-    pub expected: Option<Duration>,
-    /// Whether it is measured first.
-    pub probe: ProbePlan,
-    /// The tasks that must have succeeded before it may start. Each must have
-    /// been submitted before.
-    pub after: Vec<TaskId>,
-}
-
-/// Whether a task is measured before it runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ProbePlan {
-    /// No, or not any more.
-    #[default]
-    None,
-    /// Its next start is attempt 0, with the same request, and whatever comes of
-    /// that, it goes back in line.
-    First,
-    /// Another one like it is. It does not come into line before a revision says
-    /// what it needs.
-    Awaited,
-}
-
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchedulerEvent {
-    /// There is a new task.
+    /// There is a new task. It is refused if no machine of the pool, as it is
+    /// now, could ever run it.
     Submit(Submission),
+    /// There is a task of which an attempt runs already: it was found, or handed
+    /// over. What it holds is counted from now on, even if that is more than
+    /// there is, and its end is reported like any other's. It is refused if its
+    /// id is known, or it asks for an amount of GPU that makes no sense, or there
+    /// is no such node, or a device is not on that node; cores that the node does
+    /// not have are not counted.
+    Adopt {
+        /// The task. What it comes after does not matter any more.
+        submission: Submission,
+        /// Which attempt of it runs; 0 is a probe.
+        attempt: u32,
+        /// What it was given.
+        placement: Placement,
+        /// When it started.
+        since: Now,
+    },
     /// An attempt is over and nothing of it is left running. Ignored if that
     /// attempt does not run.
     Ended {
@@ -70,11 +47,11 @@ pub enum SchedulerEvent {
         attempt: u32,
         /// How it came out.
         outcome: Outcome,
-        /// What brought its end about.
+        /// What caused its end.
         cause: EndCause,
     },
     /// What the driver shows that a running attempt's processes hold on a
-    /// device; the last word counts. Ignored if that attempt does not run
+    /// device; the last report counts. Ignored if that attempt does not run
     /// there.
     Observed {
         /// The task.
@@ -86,7 +63,7 @@ pub enum SchedulerEvent {
         /// How much of its memory.
         memory: Bytes,
     },
-    /// What others than we hold on a device; the last word counts.
+    /// What others hold on a device; the last report counts.
     Outside {
         /// The device.
         device: DeviceId,
@@ -115,36 +92,59 @@ pub enum SchedulerEvent {
     /// finishes with the outcome its end is reported with. Ignored if there is
     /// no such task, or it has finished, or is being stopped.
     Cancel(TaskId),
-    /// Hand nothing out any more. What runs goes on; what fails waits for its
-    /// next attempt.
+    /// Start nothing more. What runs goes on; what fails waits for its next
+    /// attempt.
     Hold,
-    /// Hand out again.
+    /// Start tasks again.
     Unhold,
+    /// Start nothing more of this run, whether it is known yet or not. What runs
+    /// goes on; its other tasks leave the line, and nothing is reserved for them.
+    HoldRun(RunId),
+    /// Start tasks of this run again: they come back to their old places in line.
+    UnholdRun(RunId),
+    /// There is one more machine, the last in the pool's order.
+    AddNode(NodeSpec),
+    /// Use a machine no more. Nothing more is started on it, and it is removed when
+    /// the last attempt on it has ended. Ignored if there is no such machine.
+    ///
+    /// Tasks that then fit nowhere are not lost: they wait until a machine is added
+    /// that can run them, or until they are revised or cancelled. Meanwhile
+    /// nothing is reserved for them, and `explain` says why they wait.
+    RemoveNode(NodeId),
+    /// There is one more device, the last of its machine.
+    AddDevice {
+        /// The machine.
+        node: NodeId,
+        /// The device.
+        device: DeviceSpec,
+    },
+    /// Use a device no more; the same as with a machine.
+    RemoveDevice(DeviceId),
 }
 
-/// What brought an attempt's end about. It matters only if the attempt did not
+/// What caused an attempt's end. It matters only if the attempt did not
 /// succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndCause {
-    /// Itself, or nobody knows.
+    /// The attempt itself, or it is not known.
     Own,
-    /// A device of its ran out of memory, and it is the one to blame.
+    /// One of its devices ran out of memory, and it is the one to blame.
     OutOfMemory {
         /// The most it was seen to hold on one device.
         peak: Bytes,
     },
-    /// Another one's doing, or the device's: a neighbour that outgrew its
-    /// promise, a server they shared, a device that was lost.
+    /// Something else: a neighbour that used more memory than it was promised, an
+    /// MPS server that died, a device that was lost.
     Collateral,
 }
 
-/// What strangers' processes and other runs hold on a device.
+/// What other users' processes and other runs hold on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Outside {
     /// Memory.
     pub memory: Bytes,
-    /// How much of that other runs hold or were promised. It decides nothing, and
-    /// is for telling.
+    /// How much of that other runs hold or were promised. It decides nothing; it is
+    /// for explanations.
     pub runs: Bytes,
     /// The share that other runs were given.
     pub share: Milli,
@@ -153,7 +153,7 @@ pub struct Outside {
     /// Whether one of them has it to itself: nobody may join.
     pub whole: bool,
     /// Whether nobody has looked yet, so that all of its memory counts as held.
-    /// It decides nothing, and is for telling.
+    /// It decides nothing; it is for explanations.
     pub unseen: bool,
 }
 
@@ -162,7 +162,7 @@ pub struct Outside {
 pub enum RetryReason {
     /// It failed, and has a retry left: now one less.
     Retry,
-    /// It was another one's doing, so no retry is used up.
+    /// It was not its fault, so no retry is used up.
     Collateral,
     /// It ran out of memory, and is promised more.
     MoreMemory {
@@ -180,7 +180,7 @@ pub enum RetryReason {
     Probed,
 }
 
-/// What is to be done, or told.
+/// What is to be done, or reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// A submitted task was not taken: nothing more will be heard of it. If its
@@ -191,6 +191,8 @@ pub enum Effect {
         /// Why not.
         reason: RefusalReason,
     },
+    /// A node or a device was not added.
+    NotAdded(PoolError),
     /// Start an attempt, and report its end with [`SchedulerEvent::Ended`].
     Start {
         /// The task.
@@ -223,7 +225,7 @@ pub enum Effect {
         /// How many retries it has left.
         left: u32,
     },
-    /// A task is over. Said exactly once of each that was not refused.
+    /// A task is over. Reported exactly once for each that was not refused.
     Finished {
         /// The task.
         task: TaskId,

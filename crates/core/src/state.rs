@@ -1,4 +1,5 @@
-use packhorse_model::{Bytes, DeviceId, Milli, NodeId, Placement, TaskId};
+use packhorse_model::{Bytes, DeviceId, Milli, NodeId, Placement, Request, RunId, TaskId};
+use rustc_hash::FxHashSet;
 
 use crate::deps::Deps;
 use crate::dispatch::Stale;
@@ -7,30 +8,33 @@ use crate::fragmentation::RequestMix;
 use crate::ledger::{Allocation, Ledger};
 use crate::place::PoolView;
 use crate::queue::{ClassId, TaskQueue};
+use crate::refusal::impossible;
 use crate::reserve::Reservation;
 use crate::tasks::{Handle, Tasks};
 use crate::time::Moment;
-use crate::{Now, Outside, Pool, PoolError, SchedulerSettings, reach};
+use crate::{Now, Outside, OwnerId, Pool, PoolError, RefusalReason, SchedulerSettings, reach};
 
 /// Everything the scheduler knows. Changed by [`step`](crate::step) alone.
 #[derive(Clone, Debug)]
 pub struct SchedulerState {
     pub(crate) settings: SchedulerSettings,
     pub(crate) ledger: Ledger,
-    /// What those need who come here.
+    /// What tasks need here, and how often.
     pub(crate) mix: RequestMix,
     pub(crate) tasks: Tasks,
     pub(crate) queue: TaskQueue,
     pub(crate) deps: Deps,
     pub(crate) finished: FinishedTasks,
-    pub(crate) running: Vec<RunningAttempt>,
+    pub(crate) running: Vec<AttemptRecord>,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) held: bool,
+    /// The runs of which nothing is started.
+    pub(crate) held_runs: FxHashSet<RunId>,
     /// How many tasks were taken so far; the next one's place in line.
     pub(crate) submitted: u64,
     /// How many attempts were started so far.
     pub(crate) started: u64,
-    /// What may have room since the last time things were handed out.
+    /// Where something may fit that did not at the last dispatch.
     pub(crate) stale: Stale,
     /// When the last event happened.
     pub(crate) now: Now,
@@ -38,7 +42,7 @@ pub struct SchedulerState {
 
 /// A running attempt.
 #[derive(Clone, Debug)]
-pub(crate) struct RunningAttempt {
+pub(crate) struct AttemptRecord {
     pub(crate) task: Handle,
     /// What it was started with.
     pub(crate) class: ClassId,
@@ -49,14 +53,18 @@ pub(crate) struct RunningAttempt {
     pub(crate) number: u64,
     pub(crate) allocation: Allocation,
     pub(crate) stopping: bool,
+    /// Whether it ran already when we heard of it, so that nobody looked whether
+    /// there was room for it.
+    pub(crate) adopted: bool,
 }
 
 /// How many tasks are where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TaskCounts {
+pub struct SchedulerCounts {
     /// In line.
     pub waiting: usize,
-    /// Not in line yet: a task they come after has not finished.
+    /// Not in line: a task they come after has not finished, or they wait for a
+    /// measurement, or their run is held.
     pub blocked: usize,
     /// With an attempt that runs.
     pub running: usize,
@@ -69,6 +77,8 @@ pub struct TaskCounts {
 pub struct RunningTask {
     /// The task.
     pub task: TaskId,
+    /// Who it belongs to.
+    pub owner: OwnerId,
     /// Which attempt of it; 0 is a probe.
     pub attempt: u32,
     /// What it was given.
@@ -101,7 +111,7 @@ pub struct DeviceLoad {
     pub counted: Bytes,
     /// What others hold on it.
     pub outside: Outside,
-    /// Whether nothing more is started on it.
+    /// Whether nothing more is started on it: it is drained, or will be removed.
     pub drained: bool,
     /// The first in line, if the device is kept for it.
     pub reserved_for: Option<TaskId>,
@@ -123,6 +133,7 @@ impl SchedulerState {
             running: Vec::new(),
             reservation: None,
             held: false,
+            held_runs: FxHashSet::default(),
             submitted: 0,
             started: 0,
             stale: Stale::default(),
@@ -131,14 +142,19 @@ impl SchedulerState {
     }
 
     /// How many tasks are where.
-    pub fn counts(&self) -> TaskCounts {
+    pub fn counts(&self) -> SchedulerCounts {
         let (waiting, running) = (self.queue.len(), self.running.len());
-        TaskCounts {
+        SchedulerCounts {
             waiting,
             blocked: self.tasks.len() - waiting - running,
             running,
             finished: self.finished.len(),
         }
+    }
+
+    /// Why a task that needs this could never run here, if it could not.
+    pub fn refusal(&self, request: &Request) -> Option<RefusalReason> {
+        impossible(&self.ledger, self.settings, request)
     }
 
     /// Whether every task that was submitted is over.
@@ -151,21 +167,26 @@ impl SchedulerState {
         Some(self.tasks.get(self.queue.first()?).id)
     }
 
-    /// Whether nothing runs, and nothing of what waits could ever start while
-    /// the devices that are drained now stay so, even if all others' processes
-    /// were gone.
+    /// Whether nothing runs, and nothing of what is in line could ever start while
+    /// the devices that are drained now stay so and no machine is added, even if
+    /// all others' processes were gone.
     pub fn is_stuck(&self) -> bool {
         self.running.is_empty() && self.queue.len() > 0 && reach::nothing_ever(self)
     }
 
-    /// Whether nothing is handed out at the moment.
+    /// Whether nothing is started at the moment.
     pub fn is_held(&self) -> bool {
         self.held
     }
 
+    /// Whether nothing of this run is started at the moment.
+    pub fn is_run_held(&self, run: RunId) -> bool {
+        self.held_runs.contains(&run)
+    }
+
     /// What runs, in the order it was started.
     pub fn running(&self) -> Vec<RunningTask> {
-        let mut running: Vec<&RunningAttempt> = self.running.iter().collect();
+        let mut running: Vec<&AttemptRecord> = self.running.iter().collect();
         running.sort_unstable_by_key(|running| running.number);
         running
             .into_iter()
@@ -173,10 +194,11 @@ impl SchedulerState {
             .collect()
     }
 
-    pub(crate) fn running_task(&self, running: &RunningAttempt) -> RunningTask {
+    pub(crate) fn running_task(&self, running: &AttemptRecord) -> RunningTask {
         let record = self.tasks.get(running.task);
         RunningTask {
             task: record.id,
+            owner: record.owner,
             attempt: running.attempt,
             placement: self.ledger.placement(&running.allocation, running.task),
             since: running.since,
@@ -205,13 +227,13 @@ impl SchedulerState {
                     promised: device.promised(),
                     counted: device.load.memory,
                     outside: device.outside,
-                    drained: device.drained,
+                    drained: device.is_closed(),
                     reserved_for: reservation.map(|kept| self.tasks.get(kept.holder).id),
                 }
             })
     }
 
-    /// The pool as one sees it who has to respect `kept`.
+    /// The pool, as seen by a task that has to respect `kept`.
     pub(crate) fn view<'a>(&'a self, kept: Option<&'a Reservation>) -> PoolView<'a> {
         PoolView {
             ledger: &self.ledger,

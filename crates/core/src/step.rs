@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use packhorse_model::{Bytes, DeviceId, Outcome, Request, TaskId};
+use packhorse_model::{Bytes, DeviceId, Outcome, Request, RunId, TaskId};
 
+use crate::adopt::on_adopt;
 use crate::device::DeviceLedger;
 use crate::dispatch::dispatch;
-use crate::finished::Ending;
+use crate::finished::TaskEnding;
 use crate::ladder::{self, Next};
+use crate::pool_change::{self, remove_unused};
 use crate::queue::{ClassId, Demand};
 use crate::queue_key::QueueKey;
 use crate::refusal::impossible;
@@ -34,7 +36,13 @@ pub fn step(
     // Time never runs backwards, whatever a clock says.
     state.now = state.now.max(now);
     match event {
-        SchedulerEvent::Submit(submission) => on_submit(state, submission, effects),
+        SchedulerEvent::Submit(submission) => on_submit(state, &submission, effects),
+        SchedulerEvent::Adopt {
+            submission,
+            attempt,
+            placement,
+            since,
+        } => on_adopt(state, &submission, attempt, &placement, since, effects),
         SchedulerEvent::Ended {
             task,
             attempt,
@@ -65,19 +73,30 @@ pub fn step(
         SchedulerEvent::Cancel(task) => on_cancel(state, task, effects),
         SchedulerEvent::Hold => state.held = true,
         SchedulerEvent::Unhold => state.held = false,
+        SchedulerEvent::HoldRun(run) => hold_run(state, run),
+        SchedulerEvent::UnholdRun(run) => unhold_run(state, run),
+        SchedulerEvent::AddNode(spec) => {
+            let added = pool_change::add_node(state, &spec);
+            effects.extend(added.err().map(Effect::NotAdded));
+        }
+        SchedulerEvent::AddDevice { node, device } => {
+            let added = pool_change::add_device(state, node, &device);
+            effects.extend(added.err().map(Effect::NotAdded));
+        }
+        SchedulerEvent::RemoveNode(node) => pool_change::remove_node(state, node),
+        SchedulerEvent::RemoveDevice(device) => pool_change::remove_device(state, device),
     }
     dispatch(state, effects);
 }
 
-fn on_submit(state: &mut SchedulerState, submission: Submission, effects: &mut Vec<Effect>) {
+fn on_submit(state: &mut SchedulerState, submission: &Submission, effects: &mut Vec<Effect>) {
     let task = submission.id;
-    if let Err(reason) = acceptable(state, &submission) {
+    if let Err(reason) = acceptable(state, submission) {
         effects.push(Effect::Refused { task, reason });
         return;
     }
-    let number = state.submitted;
-    state.submitted += 1;
     if let Some(outcome) = doomed(state, &submission.after) {
+        state.submitted += 1;
         state.finished.record(task, outcome.into());
         effects.push(Effect::Finished {
             task,
@@ -86,30 +105,8 @@ fn on_submit(state: &mut SchedulerState, submission: Submission, effects: &mut V
         });
         return;
     }
-    let limit = Length::new(submission.time_limit);
-    let expected = Length::new(submission.expected);
-    state.mix.see(&submission.request);
-    let class = join_class(state, submission.request, limit, expected);
-    let handle = state.tasks.insert(TaskRecord {
-        id: task,
-        key: QueueKey::new(
-            submission.batch,
-            submission.priority,
-            state.settings.ageing,
-            state.now,
-            number,
-        ),
-        class,
-        retries: submission.retries,
-        attempts: 0,
-        limit,
-        expected,
-        status: TaskStatus::Blocked,
-        collateral: 0,
-        probe: submission.probe,
-        fresh: false,
-    });
-    for on in submission.after {
+    let handle = record(state, submission);
+    for &on in &submission.after {
         if let Some(on) = state.tasks.find(on) {
             state.deps.add(handle, on);
         }
@@ -119,7 +116,37 @@ fn on_submit(state: &mut SchedulerState, submission: Submission, effects: &mut V
     }
 }
 
-/// The class of a task, which has to leave it some day.
+/// Makes the record of a task that was accepted; it is not in line yet.
+pub(crate) fn record(state: &mut SchedulerState, submission: &Submission) -> Handle {
+    let limit = Length::new(submission.time_limit);
+    let expected = Length::new(submission.expected);
+    state.mix.see(&submission.request);
+    let class = join_class(state, submission.request.clone(), limit, expected);
+    let key = QueueKey::new(
+        submission.batch,
+        submission.priority,
+        state.settings.ageing,
+        submission.arrived.unwrap_or(state.now).min(state.now),
+        state.submitted,
+    );
+    state.submitted += 1;
+    state.tasks.insert(TaskRecord {
+        id: submission.id,
+        key,
+        class,
+        owner: submission.owner,
+        retries: submission.retries,
+        attempts: 0,
+        limit,
+        expected,
+        status: TaskStatus::Blocked,
+        collateral: 0,
+        probe: submission.probe,
+        fresh: false,
+    })
+}
+
+/// The class of a task. It has to be left again when the task is over.
 fn join_class(
     state: &mut SchedulerState,
     request: Request,
@@ -130,23 +157,26 @@ fn join_class(
     state.queue.join_class(Demand { request, bound })
 }
 
-/// A task whose class was `before` needs `request` after all.
+/// A task of class `before` turned out to need `request`.
 fn learn(state: &mut SchedulerState, before: ClassId, request: &Request) {
     state.mix.forget(&state.queue.demand(before).request);
     state.mix.see(request);
 }
 
+/// Whether there is or was such a task.
+pub(crate) fn is_known(state: &SchedulerState, task: TaskId) -> bool {
+    state.tasks.find(task).is_some() || state.finished.get(task).is_some()
+}
+
 fn acceptable(state: &SchedulerState, submission: &Submission) -> Result<(), RefusalReason> {
-    let is_known =
-        |task: TaskId| state.tasks.find(task).is_some() || state.finished.get(task).is_some();
-    if is_known(submission.id) {
+    if is_known(state, submission.id) {
         return Err(RefusalReason::AlreadyKnown);
     }
     for &on in &submission.after {
         if on == submission.id {
             return Err(RefusalReason::AfterItself);
         }
-        if !is_known(on) {
+        if !is_known(state, on) {
             return Err(RefusalReason::UnknownDependency(on));
         }
     }
@@ -154,10 +184,10 @@ fn acceptable(state: &SchedulerState, submission: &Submission) -> Result<(), Ref
 }
 
 /// What becomes of a task at once because of one in `after` that has finished.
-/// Being interrupted outranks being skipped: that can still be made good.
+/// Being interrupted outranks being skipped: it can still be resumed.
 fn doomed(state: &SchedulerState, after: &[TaskId]) -> Option<Outcome> {
     let endings = after.iter().filter_map(|&on| state.finished.get(on));
-    let passed_on = endings.filter_map(Ending::passed_on);
+    let passed_on = endings.filter_map(TaskEnding::passed_on);
     passed_on.reduce(|one, other| match (one, other) {
         (Outcome::Interrupted, _) | (_, Outcome::Interrupted) => Outcome::Interrupted,
         _ => one,
@@ -193,6 +223,7 @@ fn on_ended(
     state.ledger.give_back(&ended.allocation, ended.task);
     state.queue.leave_class(ended.class);
     state.stale.touch(ended.allocation.node);
+    remove_unused(state, ended.allocation.node);
     let why = match next {
         Next::Finish(outcome) => {
             finish(state, ended.task, outcome, effects);
@@ -249,7 +280,7 @@ fn on_observed(
     }
 }
 
-/// Lets `apply` change a device, which says whether it did.
+/// Lets `apply` change a device; it returns whether it did.
 fn change(state: &mut SchedulerState, device: DeviceId, apply: impl Fn(&mut DeviceLedger) -> bool) {
     let Some(device) = state.ledger.find(device) else {
         return;
@@ -327,10 +358,39 @@ fn on_cancel(state: &mut SchedulerState, task: TaskId, effects: &mut Vec<Effect>
     }
 }
 
-/// Puts a task in line, unless it waits to know what it needs.
+fn hold_run(state: &mut SchedulerState, run: RunId) {
+    if !state.held_runs.insert(run) {
+        return;
+    }
+    let waiting: Vec<Handle> = state.queue.iter().map(|(.., task)| task).collect();
+    for task in waiting {
+        let record = state.tasks.get_mut(task);
+        if record.id.run == run {
+            record.status = TaskStatus::Blocked;
+            state.queue.remove(record.class, record.key);
+        }
+    }
+}
+
+fn unhold_run(state: &mut SchedulerState, run: RunId) {
+    if !state.held_runs.remove(&run) {
+        return;
+    }
+    let tasks = state.tasks.iter().filter(|(task, record)| {
+        record.id.run == run
+            && record.status == TaskStatus::Blocked
+            && !state.deps.is_blocked(*task)
+    });
+    let tasks: Vec<Handle> = tasks.map(|(task, _)| task).collect();
+    for task in tasks {
+        enqueue(state, task);
+    }
+}
+
+/// Puts a task in line, unless it waits for a measurement, or its run is held.
 fn enqueue(state: &mut SchedulerState, task: Handle) {
     let record = state.tasks.get_mut(task);
-    if record.probe == ProbePlan::Awaited {
+    if record.probe == ProbePlan::Awaited || state.held_runs.contains(&record.id.run) {
         record.status = TaskStatus::Blocked;
         return;
     }
@@ -355,7 +415,7 @@ fn finish(state: &mut SchedulerState, task: Handle, outcome: Outcome, effects: &
             outcome,
         });
         let class = record.class;
-        let ending = Ending::from(outcome);
+        let ending = TaskEnding::from(outcome);
         state.finished.record(record.id, ending);
         while let Some(follower) = state.deps.pop_follower(task) {
             if let Some(passed_on) = ending.passed_on() {

@@ -3,10 +3,10 @@
 use packhorse_model::TaskId;
 use rustc_hash::FxHashMap;
 
-use crate::ProbePlan;
 use crate::queue::ClassId;
 use crate::queue_key::QueueKey;
 use crate::time::Length;
+use crate::{OwnerId, ProbePlan};
 
 /// Where a task's record is, while it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,9 +17,10 @@ pub(crate) struct Handle(pub(crate) u32);
 pub(crate) struct TaskRecord {
     pub(crate) id: TaskId,
     pub(crate) key: QueueKey,
-    /// What its next attempt needs, or the one that runs; of a probe that runs,
-    /// what comes after it needs.
+    /// What its running attempt needs, or else its next one. While a probe runs,
+    /// what the attempt after it needs.
     pub(crate) class: ClassId,
+    pub(crate) owner: OwnerId,
     /// How many more attempts a failure gets.
     pub(crate) retries: u32,
     /// Attempts made, the running one among them, probes not.
@@ -27,18 +28,19 @@ pub(crate) struct TaskRecord {
     pub(crate) limit: Length,
     pub(crate) expected: Length,
     pub(crate) status: TaskStatus,
-    /// How often another one's doing ended an attempt of it.
+    /// How often an attempt ended through no fault of its own.
     pub(crate) collateral: u8,
-    /// Whether its next start is a probe, or it waits for another one's.
+    /// Whether its next start is a probe, or it waits for another task's.
     pub(crate) probe: ProbePlan,
-    /// Whether it came into line since the last time things were handed out.
+    /// Whether it came into line since the last dispatch.
     pub(crate) fresh: bool,
 }
 
 /// What a task is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskStatus {
-    /// A task it comes after has not finished, or a probe that it waits for.
+    /// A task it comes after has not finished, or a probe that it waits for; or
+    /// its run is held.
     Blocked,
     /// It is in the queue.
     Waiting,

@@ -3,7 +3,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use fs_err as fs;
 
-use crate::{STATE_VARIABLE, State};
+use crate::{FakeState, STATE_VARIABLE};
 
 /// One process has one environment, so one test at a time has the machine.
 static TURN: Mutex<()> = Mutex::new(());
@@ -15,7 +15,7 @@ pub struct Active {
     _turn: MutexGuard<'static, ()>,
 }
 
-impl State {
+impl FakeState {
     /// Makes this the machine that this process sees. Another test of the same
     /// process waits until the guard is dropped.
     ///

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
-use crate::State;
+use crate::FakeState;
 use crate::state::read;
 
 /// NVML's number for the kind of event that carries an Xid.
@@ -21,7 +21,7 @@ pub(crate) struct FakeEvent {
     pub(crate) data: u64,
 }
 
-impl State {
+impl FakeState {
     /// Adds an event behind all that there are.
     pub(crate) fn post(&self, event: FakeEvent) -> io::Result<()> {
         let _lock = self.lock()?;

@@ -6,7 +6,7 @@
 //!   client. What it reports is read anew at each call from the folder named by
 //!   the environment variable [`STATE_VARIABLE`], so a test can change the
 //!   machine while a program looks at it;
-//! - a **kit** for tests to furnish that folder: [`State`], [`FakeDevice`],
+//! - a **kit** for tests to furnish that folder: [`FakeState`], [`FakeDevice`],
 //!   [`FakeProcess`] and the faults that real drivers have.
 //!
 //! The program `fake-cuda` behaves as a CUDA program does towards the same
@@ -51,7 +51,7 @@ pub use built::{fake_cuda_path, fake_mps_control_path, library_path};
 pub use code::Code;
 pub use device::{FakeDevice, FakeMig, Faults, Growth, Lost, Mig};
 pub use driver::FakeDriver;
-pub use process::{FakeProcess, Kind};
-pub use state::{Full, STATE_VARIABLE, State};
+pub use process::{FakeProcess, ProcessKind};
+pub use state::{DeviceFull, FakeState, STATE_VARIABLE};
 pub use visible::{Visible, visible_devices};
 pub use wait::wait_for;

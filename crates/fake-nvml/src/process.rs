@@ -9,7 +9,7 @@ pub struct FakeProcess {
     /// What it holds, in bytes.
     pub memory: u64,
     /// In which of NVML's lists it appears.
-    pub kind: Kind,
+    pub kind: ProcessKind,
     /// Percent of the device that it keeps busy.
     pub utilisation: u32,
     /// When it was started, by the kernel's count. With it the process holds
@@ -21,7 +21,7 @@ pub struct FakeProcess {
 /// What a process uses the device for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum ProcessKind {
     /// CUDA.
     Compute,
     /// A display.
@@ -38,7 +38,7 @@ impl FakeProcess {
         Self {
             pid,
             memory,
-            kind: Kind::Compute,
+            kind: ProcessKind::Compute,
             utilisation: 0,
             started: None,
         }

@@ -14,18 +14,18 @@ pub const STATE_VARIABLE: &str = "FAKE_NVML_STATE";
 
 /// The folder that holds the pretended machine.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct FakeState {
     root: PathBuf,
 }
 
 /// Memory that did not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full {
+pub struct DeviceFull {
     /// What was still free, in bytes, besides what the asker already had.
     pub free: u64,
 }
 
-impl State {
+impl FakeState {
     /// Furnishes `root` as a machine with a driver and no devices.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let state = Self { root: root.into() };
@@ -180,7 +180,7 @@ impl State {
         device: &FakeDevice,
         uuid: &str,
         process: &FakeProcess,
-    ) -> io::Result<Result<(), Full>> {
+    ) -> io::Result<Result<(), DeviceFull>> {
         let _lock = self.lock()?;
         let mut own = 0;
         let mut others = 0;
@@ -200,7 +200,7 @@ impl State {
         };
         let left = usable.saturating_sub(others);
         if process.memory > left {
-            return Ok(Err(Full {
+            return Ok(Err(DeviceFull {
                 free: left.saturating_sub(own),
             }));
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fs_err as fs;
 
 use crate::event::{FakeEvent, XID};
-use crate::{FakeProcess, Lost, State, wait_for};
+use crate::{FakeProcess, FakeState, Lost, wait_for};
 
 /// The kernel gives no process a number this high.
 const FIRST_STRANGER: u32 = 5_000_000;
@@ -17,7 +17,7 @@ const CALLED: &str = "called";
 const LOOKED_AT: &str = "looked-at";
 const MEMORY: &str = "nvmlDeviceGetMemoryInfo_v2";
 
-impl State {
+impl FakeState {
     /// Somebody else holds so much on GPU `index`, besides what strangers hold
     /// already. Returns a process id that no real process has.
     pub fn stranger(&self, index: u32, bytes: u64) -> u32 {
@@ -55,7 +55,7 @@ impl State {
         self
     }
 
-    /// Calls for GPU `index` do not come back until [`State::answer`].
+    /// Calls for GPU `index` do not come back until [`FakeState::answer`].
     pub fn hang(&self, index: u32) -> &Self {
         for what in [CALLED, LOOKED_AT] {
             let _ = fs::remove_file(self.hung_file(index, what));
@@ -94,7 +94,7 @@ impl State {
     }
 
     /// From now on the memory of processes that die on GPU `index` stays taken,
-    /// until [`State::release`].
+    /// until [`FakeState::release`].
     pub fn linger(&self, index: u32) -> &Self {
         self.change(index, |device| device.faults.memory_lingers = true)
     }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use packhorse_fake_nvml::mps::{LIMIT_VARIABLE, PIPE_VARIABLE};
 use packhorse_fake_nvml::{
-    FakeDevice, FakeProcess, STATE_VARIABLE, State, fake_cuda_path, wait_for,
+    FakeDevice, FakeProcess, FakeState, STATE_VARIABLE, fake_cuda_path, wait_for,
 };
 
-fn fake_cuda(state: &State, gpu: &str, arguments: &[&str]) -> Command {
+fn fake_cuda(state: &FakeState, gpu: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fake-cuda"));
     command
         .args(arguments)
@@ -22,8 +22,8 @@ fn fake_cuda(state: &State, gpu: &str, arguments: &[&str]) -> Command {
     command
 }
 
-fn machine(folder: &Path) -> (State, FakeDevice) {
-    let state = State::new(folder.join("state"));
+fn machine(folder: &Path) -> (FakeState, FakeDevice) {
+    let state = FakeState::new(folder.join("state"));
     let device = FakeDevice {
         memory_total: 10 << 30,
         memory_reserved: 0,
@@ -41,7 +41,7 @@ fn fifo(folder: &Path) -> PathBuf {
 }
 
 /// A program that has its memory and waits for the returned fifo to be closed.
-fn holding(state: &State, folder: &Path, peak: &str) -> (Child, fs_err::File) {
+fn holding(state: &FakeState, folder: &Path, peak: &str) -> (Child, fs_err::File) {
     let fifo = fifo(folder);
     let path = fifo.to_str().unwrap();
     let child = fake_cuda(

@@ -8,17 +8,17 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use packhorse_fake_nvml::mps::{LOG_VARIABLE, PIPE_VARIABLE};
-use packhorse_fake_nvml::{FakeDevice, STATE_VARIABLE, State, fake_mps_control_path, wait_for};
+use packhorse_fake_nvml::{FakeDevice, FakeState, STATE_VARIABLE, fake_mps_control_path, wait_for};
 
 struct Machine {
     folder: tempfile::TempDir,
-    state: State,
+    state: FakeState,
 }
 
 impl Machine {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let state = State::new(folder.path().join("state"));
+        let state = FakeState::new(folder.path().join("state"));
         state
             .device(&FakeDevice::new(0))
             .device(&FakeDevice::new(1));

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 
 use packhorse_fake_nvml::{
-    Code, FakeDevice, FakeDriver, FakeMig, FakeProcess, Kind, Lost, Mig, STATE_VARIABLE, State,
-    library_path,
+    Code, FakeDevice, FakeDriver, FakeMig, FakeProcess, FakeState, Lost, Mig, ProcessKind,
+    STATE_VARIABLE, library_path,
 };
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn python() -> Option<String> {
 }
 
 /// What the module reads, with the library found as the loader finds it.
-fn read(python: &str, state: &State, folder: &Path, uuids: &[&str]) -> Value {
+fn read(python: &str, state: &FakeState, folder: &Path, uuids: &[&str]) -> Value {
     std::os::unix::fs::symlink(library_path(), folder.join("libnvidia-ml.so.1")).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvidia_ml_py.py");
     let output = Command::new(python)
@@ -45,7 +45,7 @@ fn read(python: &str, state: &State, folder: &Path, uuids: &[&str]) -> Value {
 fn nvidia_ml_py_reads_a_whole_machine() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let state = State::new(folder.path().join("state"));
+    let state = FakeState::new(folder.path().join("state"));
     let whole = FakeDevice {
         utilisation: Some(30),
         near_cores: vec![0, 1, 64],
@@ -66,7 +66,7 @@ fn nvidia_ml_py_reads_a_whole_machine() {
         .process(
             &whole.uuid,
             &FakeProcess {
-                kind: Kind::Graphics,
+                kind: ProcessKind::Graphics,
                 ..FakeProcess::pretended(78, 1 << 20)
             },
         )
@@ -134,7 +134,7 @@ fn nvidia_ml_py_reads_a_whole_machine() {
 fn nvidia_ml_py_meets_an_old_driver_and_a_missing_one() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let state = State::new(folder.path().join("state"));
+    let state = FakeState::new(folder.path().join("state"));
     state.driver(&FakeDriver::old());
     state.device(&FakeDevice {
         near_cores: vec![0],

@@ -1,21 +1,21 @@
 //! AMD's devices, through sysfs.
 //!
-//! The kernel has a folder for each card under `class/drm`; the compute driver
-//! (kfd) keeps its own list of the devices that ROCm can use, with numbers of
-//! its own, and tells who holds memory on them. Everything here is optional to
-//! the kernel, so everything is optional to us.
+//! The kernel has a folder for each card under `class/drm`. The compute driver
+//! (kfd) has its own list of the devices that ROCm can use, with its own numbers,
+//! and tells which processes hold memory on them. Any of these files may be
+//! missing, so every reading is optional.
 
 mod card;
 mod kfd;
-mod sampling;
+mod reader;
 
 use std::path::PathBuf;
 
-use crate::people::People;
-use crate::{Config, Device};
+use crate::process::ProcessLookup;
+use crate::{Device, GpuConfig};
 use card::Card;
 use kfd::Kfd;
-pub(crate) use sampling::Sampler;
+pub(crate) use reader::CardsReader;
 
 /// AMD's driver.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub struct Amd {
 }
 
 impl Amd {
-    /// `None`: this machine has none of AMD's devices.
-    pub(crate) fn find(config: &Config) -> Option<Self> {
+    /// `None`: this machine has no AMD device.
+    pub(crate) fn find(config: &GpuConfig) -> Option<Self> {
         let amd = Self {
             sysfs: config.sysfs.clone(),
             proc: config.proc.clone(),
@@ -35,17 +35,17 @@ impl Amd {
         has_cards.then_some(amd)
     }
 
-    /// Every device with all that can be read of it.
+    /// Every device with all its readings.
     pub(crate) fn devices(&self) -> Vec<Device> {
         let kfd = Kfd::read(&self.sysfs);
-        let mut people = People::new(&self.proc);
+        let mut lookup = ProcessLookup::new(&self.proc);
         let mut devices = Vec::new();
         for (index, card) in (0..).zip(self.cards(&kfd)) {
             let mut device = card.device(index);
             card.read_readings(&mut device);
             device.processes = kfd.processes(card.address()).map(|held| {
                 held.into_iter()
-                    .map(|(pid, memory)| people.process(pid, Some(memory)))
+                    .map(|(pid, memory)| lookup.process(pid, Some(memory)))
                     .collect()
             });
             devices.push(device);
@@ -53,16 +53,16 @@ impl Amd {
         devices
     }
 
-    /// Every device with what does not change.
+    /// Every device, without the readings that change.
     pub(crate) fn identities(&self) -> Vec<Device> {
         let cards = self.cards(&Kfd::read(&self.sysfs));
         let numbered = (0..).zip(cards);
         numbered.map(|(index, card)| card.device(index)).collect()
     }
 
-    /// The cards in ROCm's order, which is that of their PCI addresses. Where
-    /// kfd tells which of them ROCm can use, only those: a small GPU inside
-    /// the processor is a card too.
+    /// The cards in ROCm's order, which is that of their PCI addresses. If kfd
+    /// tells which of them ROCm can use, only those: a small GPU inside the
+    /// processor is a card too.
     fn cards(&self, kfd: &Kfd) -> Vec<Card> {
         let mut cards = card::find(&self.sysfs);
         if kfd.has_devices() {

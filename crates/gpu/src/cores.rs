@@ -2,17 +2,17 @@
 
 use packhorse_model::CoreId;
 
-/// More cores than any machine has; keeps a nonsensical file from filling our
+/// More cores than any machine has: keeps a malformed file from filling our
 /// memory.
-const MOST: u32 = 1 << 16;
+const MAX_CORES: u32 = 1 << 16;
 
-/// Reads the kernel's lists: `0-3,8,10-11`. `None` for what is not a list.
+/// Parses the kernel's lists: `0-3,8,10-11`. `None` if it is not a list.
 pub(crate) fn parse_list(text: &str) -> Option<Vec<CoreId>> {
     let mut cores = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if last >= MOST {
+        if last >= MAX_CORES {
             return None;
         }
         cores.extend((first..=last).map(CoreId));
@@ -20,7 +20,7 @@ pub(crate) fn parse_list(text: &str) -> Option<Vec<CoreId>> {
     Some(in_order(cores))
 }
 
-/// Reads NVML's sets: bit `b` of word `w` is core `w * 64 + b`.
+/// Parses NVML's sets: bit `b` of word `w` is core `w * 64 + b`.
 pub(crate) fn from_words(words: &[libc::c_ulong]) -> Vec<CoreId> {
     let bits = libc::c_ulong::BITS;
     let mut cores = Vec::new();

@@ -2,8 +2,7 @@ use std::fmt;
 
 use packhorse_model::{Bytes, CoreId};
 
-/// Who made a device, and so by which variables its programs are told to use
-/// it.
+/// Who made a device. Decides which environment variables tell programs to use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Vendor {
     /// NVIDIA, through CUDA.
@@ -21,8 +20,8 @@ impl Vendor {
         }
     }
 
-    /// The environment variables that limit what a program sees, the one that
-    /// rules first.
+    /// The environment variables that limit which devices a program sees, the one
+    /// that takes precedence first.
     pub const fn visible_variables(self) -> &'static [&'static str] {
         match self {
             Self::Nvidia => &["CUDA_VISIBLE_DEVICES"],
@@ -31,7 +30,7 @@ impl Vendor {
     }
 }
 
-/// Parts of a hundred.
+/// A percentage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Percent(pub u8);
 
@@ -43,12 +42,13 @@ pub struct Celsius(pub i32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Milliwatts(pub u64);
 
-/// One GPU, as it was when the driver was asked.
+/// One GPU, as the driver described it when it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// The driver's number for it, in the order of PCI addresses.
+    /// The driver's number for it; devices are numbered in the order of their PCI
+    /// addresses.
     pub index: u32,
-    /// `GPU-…`. `None` for one that cannot even say who it is.
+    /// `GPU-…`. `None` if the device cannot even tell that.
     pub uuid: Option<String>,
     /// The product's name.
     pub name: Option<String>,
@@ -56,59 +56,59 @@ pub struct Device {
     pub vendor: Vendor,
     /// Such as `0000:01:00.0`.
     pub pci_bus_id: Option<String>,
-    /// The cores near to it, in ascending order. Empty: not known.
+    /// The cores near it, in ascending order. Empty: not known.
     pub near_cores: Vec<CoreId>,
     /// Its memory.
-    pub memory: Option<Memory>,
+    pub memory: Option<DeviceMemory>,
     /// How busy it is.
     pub utilisation: Option<Percent>,
     /// How hot it is.
     pub temperature: Option<Celsius>,
-    /// What it draws.
+    /// How much it draws.
     pub power: Option<Milliwatts>,
-    /// What it may draw.
+    /// How much it may draw.
     pub power_limit: Option<Milliwatts>,
-    /// Who is on it, by process id; of a divided device, also those on its
-    /// instances. `None`: the driver does not tell, which is not the same as
-    /// nobody.
-    pub processes: Option<Vec<Process>>,
-    /// Whether it is whole or in MIG mode. `Some` of nothing is a device in
-    /// MIG mode that has not been divided, on which nothing can run.
+    /// The processes on it, by process id; for a device in MIG mode, also those on
+    /// its instances. `None`: the driver does not tell, which is not the same as
+    /// none.
+    pub processes: Option<Vec<GpuProcess>>,
+    /// Its instances, if it is in MIG mode. An empty list is a device in MIG mode
+    /// without instances, on which nothing can run.
     pub mig: Option<Vec<MigInstance>>,
     /// Whether it works.
     pub health: Health,
 }
 
-/// The memory of a device or MIG instance. The four do not always add up: ask
+/// The memory of a device or MIG instance. The amounts do not always add up: use
 /// `free`, do not compute it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct DeviceMemory {
     /// All there is.
     pub total: Bytes,
     /// What processes hold.
     pub used: Bytes,
-    /// What can still be had.
+    /// What can still be allocated.
     pub free: Bytes,
-    /// What the driver keeps for itself, where it says so; else it is part of
+    /// What the driver keeps for itself, if it says so; otherwise that is part of
     /// `used`.
     pub reserved: Bytes,
 }
 
 /// A process on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
+pub struct GpuProcess {
     /// Its id.
     pub pid: u32,
     /// What it holds on the device.
     pub memory: Option<Bytes>,
-    /// Whose it is: a name, or a number where there is none. `None`: it has
-    /// gone meanwhile.
+    /// Its user: a name, or a number if there is no name. `None`: the process has
+    /// ended meanwhile.
     pub user: Option<String>,
     /// Its command line, without control characters.
     pub command: Option<String>,
 }
 
-/// A part of a divided device.
+/// A part of a device in MIG mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigInstance {
     /// `MIG-…`.
@@ -116,9 +116,9 @@ pub struct MigInstance {
     /// Such as `1g.5gb`.
     pub profile: Option<String>,
     /// Its memory.
-    pub memory: Option<Memory>,
-    /// Who is on it.
-    pub processes: Option<Vec<Process>>,
+    pub memory: Option<DeviceMemory>,
+    /// The processes on it.
+    pub processes: Option<Vec<GpuProcess>>,
 }
 
 /// Whether a device works.
@@ -131,7 +131,7 @@ pub enum Health {
 }
 
 impl Device {
-    /// A device of which nothing is known but that it is there.
+    /// A device of which only the index is known.
     pub(crate) fn unknown(index: u32, vendor: Vendor) -> Self {
         Self {
             index,
@@ -156,7 +156,7 @@ impl Device {
         matches!(self.health, Health::Ok)
     }
 
-    /// Its MIG instances; none when it is whole.
+    /// Its MIG instances; none if it is not in MIG mode.
     pub fn instances(&self) -> &[MigInstance] {
         self.mig.as_deref().unwrap_or_default()
     }

@@ -1,24 +1,24 @@
-use crate::{Amd, BrokenDriver, Config, Device, GpuError, Nvidia, Vendor};
+use crate::{Amd, BrokenDriver, Device, GpuConfig, GpuError, Nvidia, Vendor};
 
-/// The way to this machine's GPUs.
+/// The driver of this machine's GPUs.
 #[derive(Debug)]
 pub enum Driver {
     /// NVIDIA's, through NVML.
     Nvidia(Nvidia),
     /// AMD's, through sysfs.
     Amd(Amd),
-    /// There is an NVIDIA driver, and it does not work.
+    /// There is an NVIDIA driver, but it does not work.
     Broken(BrokenDriver),
     /// There is none.
     None,
 }
 
-/// What there is to choose from.
+/// The devices to choose from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inventory {
     /// The driver's devices.
     Devices(Vec<Device>),
-    /// There is a driver, and it does not work.
+    /// There is a driver, but it does not work.
     Broken(BrokenDriver),
     /// There is no driver.
     NoDriver,
@@ -27,13 +27,13 @@ pub enum Inventory {
 impl Driver {
     /// Finds the driver.
     ///
-    /// A machine may have both: then NVIDIA's counts, if it has any device.
-    /// A container image may bring NVIDIA's library without a driver under it:
-    /// that must not hide AMD's devices.
+    /// If a machine has both, NVIDIA's is used if it has any device. A container
+    /// image may bring NVIDIA's library without a driver: that must not hide AMD's
+    /// devices.
     ///
-    /// The only error is a library that the configuration names and that
-    /// cannot be loaded.
-    pub fn detect(config: &Config) -> Result<Self, GpuError> {
+    /// The only error is a library that the configuration names but that cannot be
+    /// loaded.
+    pub fn detect(config: &GpuConfig) -> Result<Self, GpuError> {
         let nvidia = match Nvidia::load(config) {
             Ok(Some(nvidia)) if nvidia.has_devices() => return Ok(Self::Nvidia(nvidia)),
             Ok(Some(nvidia)) => Self::Nvidia(nvidia),
@@ -56,7 +56,7 @@ impl Driver {
         }
     }
 
-    /// Every device with all that can be read of it.
+    /// Every device with all its readings.
     pub fn devices(&self) -> Result<Vec<Device>, GpuError> {
         match self {
             Self::Nvidia(nvidia) => Ok(nvidia.devices()?),
@@ -66,8 +66,8 @@ impl Driver {
         }
     }
 
-    /// What there is to choose from: every device without the readings that
-    /// change, which are what takes a driver long.
+    /// The devices to choose from, without the readings that change: reading those
+    /// is what takes a driver long.
     pub fn inventory(&self) -> Inventory {
         match self {
             Self::Nvidia(nvidia) => match nvidia.identities() {

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Telemetry that could not be had.
+/// Why telemetry is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
     /// The NVML library that the configuration names cannot be loaded.
@@ -12,7 +12,7 @@ pub enum GpuError {
     Library {
         /// The library.
         path: PathBuf,
-        /// The loader's words.
+        /// What the loader said.
         reason: String,
     },
     /// The driver is there but does not work.
@@ -21,16 +21,16 @@ pub enum GpuError {
     /// The driver is there but does not answer.
     #[error(
         "the GPU driver has not answered for {after:?}: it, or one of its GPUs, hangs\n\
-         hint: look for its last words with `dmesg`; PACKHORSE_DRIVER_PATIENCE=5m waits longer, \
-         and `packhorse run --gpus 0,1` goes on without it"
+         hint: look for its last messages with `dmesg`; PACKHORSE_DRIVER_PATIENCE=5m waits \
+         longer, and `packhorse run --gpus 0,1` runs without it"
     )]
     Silent {
-        /// How long it was waited for.
+        /// How long we waited.
         after: Duration,
     },
 }
 
-/// A driver that is installed and does not work.
+/// A driver that is installed but does not work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the NVIDIA driver does not work: {reason}{}", hint_line(.hint.as_deref()))]
 pub struct BrokenDriver {

@@ -1,27 +1,27 @@
-//! What GPUs there are, how they are, and who is on them.
+//! Which GPUs there are, what state they are in, and who uses them.
 //!
 //! ```text
-//!  Config ──▶ Driver::detect ──▶ Nvidia (NVML) ┐
-//!                                Amd (sysfs)   ├─▶ devices()    Vec<Device>, to look at
-//!                                Broken, None  ┘   inventory()  Inventory, to choose from
-//!                                                                   │
-//!  --gpus 0+1 2+3 ──▶ Selection::parse ──▶ resolve ◀────────────────┘
-//!                                             └─▶ Vec<Unit>, each to be given to tasks
+//!  GpuConfig ──▶ Driver::detect ──▶ Nvidia (NVML) ┐
+//!                                   Amd (sysfs)   ├─▶ devices()    Vec<Device>, to show
+//!                                   Broken, None  ┘   inventory()  Inventory, to choose from
+//!                                                                      │
+//!  --gpus 0+1 2+3 ──▶ Selection::parse ──▶ resolve ◀───────────────────┘
+//!                                             └─▶ Vec<Unit>, each given to tasks as a whole
 //!                                                      │
-//!  Watch::start ◀──────────────────────────────────────┘
-//!     └─▶ while a run lasts: memory, processes, health and Xids of each unit
+//!  Sampler::start ◀────────────────────────────────────┘
+//!     └─▶ during a run: memory, processes, health and Xids of each unit
 //! ```
 //!
-//! [`ask`] puts questions to a driver that may never answer: to be used for all of
-//! them before there is a [`Watch`].
+//! [`call_driver`] calls a driver that may never return. Use it for every call
+//! until there is a [`Sampler`].
 //!
-//! [`mps`] controls the daemons with which several programs compute on one GPU
-//! at the same time.
+//! [`mps`] controls the daemons that let several programs compute on one GPU at
+//! the same time.
 //!
 //! Promises:
 //!
-//! - a machine without a GPU is a normal machine: no driver is no error;
-//! - one GPU that is lost does not hide the others;
+//! - a machine without a GPU is a normal machine: having no driver is no error;
+//! - one lost GPU does not hide the others;
 //! - a reading that a device does not have is `None`, never an invented zero;
 //! - free memory is what the driver says is free, never a difference.
 //!
@@ -35,26 +35,28 @@ mod driver;
 mod error;
 pub mod mps;
 mod nvidia;
-mod patience;
-mod people;
-mod quiet;
+mod process;
+mod sampler;
 mod select;
-mod watch;
+mod thread;
+mod timeout;
 mod xid;
 
 pub use amd::Amd;
 pub use config::{
-    Config, DRIVER_PATIENCE_VARIABLE, MPS_CONTROL_VARIABLE, NVML_LIBRARY_VARIABLE, SYSFS_VARIABLE,
+    DRIVER_PATIENCE_VARIABLE, GpuConfig, MPS_CONTROL_VARIABLE, NVML_LIBRARY_VARIABLE,
+    SYSFS_VARIABLE,
 };
 pub use device::{
-    Celsius, Device, Health, Memory, MigInstance, Milliwatts, Percent, Process, Vendor,
+    Celsius, Device, DeviceMemory, GpuProcess, Health, MigInstance, Milliwatts, Percent, Vendor,
 };
 pub use driver::{Driver, Inventory};
 pub use error::{BrokenDriver, GpuError};
 pub use nvidia::Nvidia;
-pub use patience::ask;
+pub use sampler::{DeviceReading, DeviceSample, ProcessMemory, Sampler, SamplerReport};
 pub use select::{
-    Member, SelectError, Selection, Unit, Visible, looks_like_gpu_list, resolve, visibility,
+    SelectError, Selection, Unit, UnitMember, VisibleDevices, looks_like_gpu_list, resolve,
+    visibility,
 };
-pub use watch::{Held, Reading, Report, Sample, Watch};
+pub use timeout::call_driver;
 pub use xid::Xid;

@@ -1,10 +1,9 @@
 //! MPS: several programs compute on one GPU at the same time.
 //!
-//! A control daemon, one for each GPU that is shared, starts a server when its
-//! first client comes; CUDA finds the daemon by a pipe folder in the client's
-//! environment ([`Client::environment`]). The daemon is started and talked to
-//! with NVIDIA's program `nvidia-cuda-mps-control`, one short process for each
-//! command:
+//! A control daemon, one for each shared GPU, starts a server when its first client
+//! comes. CUDA finds the daemon by a pipe folder in the client's environment
+//! ([`MpsClient::environment`]). NVIDIA's program `nvidia-cuda-mps-control` starts the
+//! daemon and talks to it, one short process for each command:
 //!
 //! ```text
 //!  Daemon::start   nvidia-cuda-mps-control -d ──▶ daemon ──▶ server ◀── clients
@@ -12,53 +11,56 @@
 //!  Daemon::quit    quit -t SECONDS
 //! ```
 //!
-//! A daemon that somebody else runs ([`Daemon::theirs`]) is used and not
-//! stopped.
+//! A daemon that somebody else runs ([`Daemon::theirs`]) is used but not stopped. One of
+//! ours may be used by several runs of one user: see [`SharedDaemon`].
 //!
-//! # Inside a run
+//! # Threads and processes
 //!
-//! A run's supervisor collects every child that dies, also ours, and inherits
-//! the daemon, which detaches itself. So:
+//! Every command has a time limit, so that a daemon that hangs costs seconds and not the
+//! run. It still blocks the calling thread: call it from a thread of its own. All types
+//! here are `Send` and `Sync`, and there is no global state.
 //!
-//! - the end of a command is seen through a pidfd, which tells it no matter who
-//!   collects the process. If somebody else did, the exit status is lost to us;
-//!   then its output alone counts, and whether the daemon answers;
-//! - its input and output are files in memory: nobody has to read while it runs,
-//!   and a daemon that keeps them open writes to nobody's closed pipe;
-//! - it gets a session of its own and no blocked or ignored signals, though a
-//!   run blocks most of them;
-//! - every process carries [`SERVICE_VARIABLE`] in its environment, the daemon
-//!   and its servers too. Who ends the processes that an attempt left behind
-//!   must pass over those that carry it.
+//! The process may be one that reaps every child, also ours, and that inherits the
+//! daemon, which detaches itself. So:
 //!
-//! Every command has a time limit, so that a daemon that hangs costs seconds and
-//! not the run. They still block the calling thread meanwhile.
+//! - the end of a command is noticed through a pidfd, whoever reaps the process. If
+//!   somebody else does, its exit status is lost to us; then only its output counts, and
+//!   whether the daemon answers;
+//! - its input and output are files in memory: nobody has to read while it runs, and a
+//!   daemon that keeps them open never writes to a closed pipe;
+//! - it gets a session of its own, and no signal is blocked or ignored in it;
+//! - every process has [`SERVICE_VARIABLE`] in its environment, also the daemon and its
+//!   servers. Whoever kills the processes that an attempt left behind must spare those.
 
 mod client;
+mod command;
 mod daemon;
 mod error;
-mod run;
+mod release;
+mod shared;
 mod status;
 
-pub use client::{Client, is_collateral};
+pub use client::{MpsClient, reports_server_failure};
 pub use daemon::{Daemon, Ownership};
 pub use error::MpsError;
-pub use status::{Server, ServerState, Status};
+pub use release::release_clients;
+pub use shared::{DaemonFolder, DaemonLock, SharedDaemon};
+pub use status::{DaemonStatus, MpsServer, ServerState};
 
 /// The variable by which CUDA finds the daemon.
 pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// The variables that a client is told by: see [`Client::environment`].
+/// All variables of [`MpsClient::environment`].
 pub const CLIENT_VARIABLES: [&str; 3] = [PIPE_VARIABLE, THREADS_VARIABLE, MEMORY_VARIABLE];
 
-/// The variable that limits the threads of a client.
+/// The variable that limits a client's threads.
 const THREADS_VARIABLE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
-/// The variable that limits the memory of a client.
+/// The variable that limits a client's memory.
 const MEMORY_VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 
 /// The variable that marks the daemon, its servers and our commands to it.
 pub const SERVICE_VARIABLE: &str = "PACKHORSE_SERVICE";
 
-/// What [`SERVICE_VARIABLE`] says.
+/// The value of [`SERVICE_VARIABLE`].
 pub const SERVICE: &str = "mps";

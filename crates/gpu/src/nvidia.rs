@@ -1,8 +1,8 @@
 //! NVIDIA's devices, through NVML.
 
 mod broken;
-mod reading;
-mod sampling;
+mod device;
+mod member;
 mod xids;
 
 use std::ffi::CStr;
@@ -11,69 +11,69 @@ use std::path::{Path, PathBuf};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-use crate::{BrokenDriver, Config, Device, GpuError};
+use crate::{BrokenDriver, Device, GpuConfig, GpuError};
 use broken::broken;
-use reading::{Detail, Reader};
-pub(crate) use sampling::Sampler;
+use device::{Detail, DeviceReader};
+pub(crate) use member::MemberReader;
 pub(crate) use xids::watch_xids;
 
 /// The name under which the driver installs NVML.
 const LIBRARY: &str = "libnvidia-ml.so.1";
-/// The same for the system's loader.
+/// The same as a C string.
 const LIBRARY_C: &CStr = c"libnvidia-ml.so.1";
 
 /// Whether there is an NVML library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Library {
-    /// There is none, or none is wanted.
+pub(crate) enum NvmlLibrary {
+    /// There is none, or the configuration says to use none.
     Absent,
-    /// There is something that cannot be loaded.
+    /// There is one, but it cannot be loaded.
     Unusable,
-    /// There is one, so that there may be a driver that hangs.
-    There,
+    /// There is one, so there may be a driver that hangs.
+    Present,
 }
 
 /// NVIDIA's driver.
 #[derive(Debug)]
 pub struct Nvidia {
-    // It has a pointer for each of some 400 functions.
+    // Boxed: it has a pointer for each of some 400 functions.
     nvml: Box<Nvml>,
     sysfs: PathBuf,
     proc: PathBuf,
 }
 
 impl Nvidia {
-    /// Looks for the library without asking the driver anything.
-    pub(crate) fn library(config: &Config) -> Library {
+    /// Looks for the library without calling the driver.
+    pub(crate) fn library(config: &GpuConfig) -> NvmlLibrary {
         if let Some(library) = &config.nvml_library {
             return if library == Path::new("none") {
-                Library::Absent
+                NvmlLibrary::Absent
             } else {
-                Library::There
+                NvmlLibrary::Present
             };
         }
-        // SAFETY: the name ends in a zero, and NVML does nothing when it is loaded
-        // but wait for `nvmlInit`. It is left open, since it is used next.
+        // SAFETY: the name ends in a zero, and NVML does nothing on load but wait for
+        // `nvmlInit`. It is left open, since it is used next.
         let library = unsafe { libc::dlopen(LIBRARY_C.as_ptr(), libc::RTLD_LAZY) };
         if !library.is_null() {
-            return Library::There;
+            return NvmlLibrary::Present;
         }
-        // SAFETY: it is this thread's own, and not asked for again before it is read.
+        // SAFETY: the text belongs to this thread, and is read before the next call.
         let reason = unsafe { libc::dlerror() };
         if reason.is_null() {
-            return Library::Unusable;
+            return NvmlLibrary::Unusable;
         }
-        // SAFETY: it is not null, so it is a text with a final zero.
+        // SAFETY: it is not null, so it is a text that ends in a zero.
         let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy();
         if is_absent(LIBRARY, &reason) {
-            Library::Absent
+            NvmlLibrary::Absent
         } else {
-            Library::Unusable
+            NvmlLibrary::Unusable
         }
     }
 
     /// Loads and initialises NVML. `None`: this machine does not have it.
-    pub(crate) fn load(config: &Config) -> Result<Option<Self>, GpuError> {
+    pub(crate) fn load(config: &GpuConfig) -> Result<Option<Self>, GpuError> {
         let library = config.nvml_library.as_deref();
         if library == Some(Path::new("none")) {
             return Ok(None);
@@ -96,7 +96,7 @@ impl Nvidia {
                     None => Err(BrokenDriver { reason, hint: None }.into()),
                 }
             }
-            // A library without even `nvmlInit`: not NVML at all.
+            // A library without `nvmlInit` is not NVML at all.
             Err(NvmlError::FailedToLoadSymbol(reason)) if library.is_some() => {
                 Err(GpuError::Library {
                     path: path.to_owned(),
@@ -107,30 +107,30 @@ impl Nvidia {
         }
     }
 
-    /// Whether there is anything to drive. A driver that cannot tell is kept:
-    /// it will say why when it is asked for its devices.
+    /// Whether there is any device. True if the driver cannot tell: it will say why
+    /// when it is asked for its devices.
     pub(crate) fn has_devices(&self) -> bool {
         !matches!(self.nvml.device_count(), Ok(0))
     }
 
-    /// Every device with all that can be read of it.
+    /// Every device with all its readings.
     pub(crate) fn devices(&self) -> Result<Vec<Device>, BrokenDriver> {
         self.read(Detail::Everything)
     }
 
-    /// Every device with what does not change.
+    /// Every device, without the readings that change.
     pub(crate) fn identities(&self) -> Result<Vec<Device>, BrokenDriver> {
         self.read(Detail::Identity)
     }
 
     fn read(&self, detail: Detail) -> Result<Vec<Device>, BrokenDriver> {
         let count = self.nvml.device_count().map_err(|error| broken(&error))?;
-        let mut reader = Reader::new(&self.nvml, &self.sysfs, &self.proc, detail);
+        let mut reader = DeviceReader::new(&self.nvml, &self.sysfs, &self.proc, detail);
         Ok((0..count).map(|index| reader.device(index)).collect())
     }
 }
 
-/// The loader's own words, which the error keeps in its source.
+/// What the loader said, which is the innermost source of the error.
 fn error_text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -141,8 +141,8 @@ fn error_text(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Whether the loader did not find the library at all, rather than finding
-/// something wrong with it or with what it needs.
+/// Whether the loader did not find the library at all, as opposed to finding it
+/// broken or something that it needs missing.
 fn is_absent(library: &str, reason: &str) -> bool {
     reason.starts_with(library) && reason.contains("No such file")
 }
@@ -162,12 +162,12 @@ mod tests {
     fn a_library_that_is_not_installed_is_absent() {
         let name = "libpackhorse-none.so.1";
         assert!(is_absent(name, &load(name)));
-        let named = |library: &str| Config {
+        let named = |library: &str| GpuConfig {
             nvml_library: Some(library.into()),
-            ..Config::default()
+            ..GpuConfig::default()
         };
-        assert_eq!(Nvidia::library(&named("none")), Library::Absent);
-        assert_eq!(Nvidia::library(&named(name)), Library::There);
+        assert_eq!(Nvidia::library(&named("none")), NvmlLibrary::Absent);
+        assert_eq!(Nvidia::library(&named(name)), NvmlLibrary::Present);
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! From what a person wrote after `--gpus` to the units that tasks are given.
+//! From what somebody wrote after `--gpus` to the units that tasks are given.
 //!
-//! [`Selection::parse`] knows the writing only, [`resolve`] holds it against
-//! what there is. Ids reach `CUDA_VISIBLE_DEVICES` as they were written: what
-//! is checked here is whether they mean something, and not the same twice.
+//! [`Selection::parse`] only knows the syntax; [`resolve()`] looks the ids up among the
+//! devices that exist. Ids reach `CUDA_VISIBLE_DEVICES` as they were written: this
+//! only checks that each means a device, and that none is named twice.
 
 mod error;
 mod ids;
@@ -12,5 +12,5 @@ mod unit;
 
 pub use error::SelectError;
 pub use parse::{Selection, looks_like_gpu_list};
-pub use resolve::{Visible, resolve};
-pub use unit::{Member, Unit, visibility};
+pub use resolve::{VisibleDevices, resolve};
+pub use unit::{Unit, UnitMember, visibility};

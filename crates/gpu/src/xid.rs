@@ -4,17 +4,17 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Xid(pub u64);
 
-/// The errors after which a device should be given no more work until somebody
-/// has seen to it. Everything else is left out on purpose:
+/// The errors after which a device should get no more work until somebody has
+/// fixed it. All others are left out on purpose:
 ///
-/// - 13, 31, 32, 43, 45, 68, 69, 109 and their like are a program's own fault,
-///   or the cleaning up after it;
-/// - 63 says that a bad row of memory was noted and will be replaced at the next
-///   reset, and 94 that an error was kept to the program that it hit: in both
-///   cases NVIDIA lets the device go on;
+/// - 13, 31, 32, 43, 45, 68, 69, 109 and similar ones are a program's own fault,
+///   or the cleanup after it;
+/// - 63 says that a bad row of memory will be replaced at the next reset, and 94
+///   that an error affected only the program that hit it: in both cases NVIDIA
+///   considers the device usable;
 /// - 92 and 121 are errors that were corrected;
-/// - 154 says that the advice about the device has changed, also for the better;
-///   one that must be reset is told by its readings.
+/// - 154 says that the recommended action has changed, possibly for the better; a
+///   device that must be reset shows it in its readings.
 const HARDWARE: [(u64, &str); 15] = [
     (46, "it has stopped processing"),
     (48, "its memory has an error that cannot be corrected"),
@@ -34,11 +34,11 @@ const HARDWARE: [(u64, &str); 15] = [
 ];
 
 impl Xid {
-    /// The driver says that something happened, but not what.
+    /// The driver says that there was an error, but not which.
     pub const UNKNOWN: Self = Self(999);
 
-    /// What is wrong with the device. `None`: nothing that we know of; the error
-    /// is a program's.
+    /// What is wrong with the device. `None`: nothing that we know of; the error is
+    /// a program's.
     pub fn hardware(self) -> Option<&'static str> {
         let known = HARDWARE.iter().find(|(code, _)| *code == self.0);
         known.map(|(_, reason)| *reason)
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_in_order_and_says_nothing_twice() {
+    fn the_table_is_sorted_and_has_no_duplicates() {
         assert!(HARDWARE.windows(2).all(|pair| pair[0].0 < pair[1].0));
     }
 }

@@ -25,7 +25,7 @@ pub enum Colour {
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Weight {
+pub enum Severity {
     /// It must be mended first.
     #[default]
     Error,
@@ -46,8 +46,8 @@ pub(crate) struct Excerpt {
 }
 
 /// What is said about an excerpt.
-pub(crate) struct Report<'a> {
-    pub weight: Weight,
+pub(crate) struct ErrorReport<'a> {
+    pub severity: Severity,
     pub title: &'a str,
     pub label: &'a str,
     pub hint: &'a str,
@@ -88,12 +88,12 @@ impl Excerpt {
     }
 
     /// The whole message, as people are used to it from compilers.
-    pub fn render(&self, report: &Report<'_>, colour: Colour) -> String {
+    pub fn render(&self, report: &ErrorReport<'_>, colour: Colour) -> String {
         let line = usize::try_from(report.line).unwrap_or(usize::MAX);
         let source_name = printable(report.source_name);
-        let level = match report.weight {
-            Weight::Error => Level::ERROR,
-            Weight::Warning => Level::WARNING,
+        let level = match report.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
         };
         let mark = AnnotationKind::Primary.span(self.marked.clone());
         let snippet = Snippet::source(self.text.as_str())
@@ -185,8 +185,8 @@ fn show(c: char) -> char {
 mod tests {
     use super::*;
 
-    const REPORT: Report<'static> = Report {
-        weight: Weight::Error,
+    const REPORT: ErrorReport<'static> = ErrorReport {
+        severity: Severity::Error,
         title: "this is wrong",
         label: "here",
         hint: "do it right",
@@ -231,7 +231,7 @@ error: this is wrong
 
     #[test]
     fn a_source_name_cannot_move_the_cursor() {
-        let report = Report {
+        let report = ErrorReport {
             source_name: "a\n\x1b[2Jb",
             ..REPORT
         };

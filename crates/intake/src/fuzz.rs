@@ -7,12 +7,13 @@ use std::path::Path;
 
 use packhorse_model::Command;
 
-use crate::Colour;
 use crate::csv::{self, Header};
-use crate::lines::{Entry, LineError, Lines, Separator};
-use crate::probe::Probe;
+use crate::lines::{LineError, Lines, Separator};
+use crate::probe::ProbeTemplate;
 use crate::signature::signature;
-use crate::sweep::{Order, Parameter, Sweep, SweepError, Template};
+use crate::sweep::{Parameter, Sweep, SweepError, SweepOrder, Template};
+use crate::task_lines::{TaskLineError, TaskLines};
+use crate::{Colour, Entry};
 
 /// Lines give the same result however the bytes were cut.
 pub fn lines(data: &[u8]) {
@@ -23,7 +24,7 @@ pub fn lines(data: &[u8]) {
         assert_eq!(whole, pieces, "cut into {cut}");
         for found in whole {
             match found {
-                Ok(entry) => assert!(!entry.command.is_empty() && entry.line > 0),
+                Ok(entry) => assert!(!entry.spec.command.is_empty() && entry.line > 0),
                 Err(error) => {
                     let message = error.render("jobs.txt", Colour::Off);
                     assert!(message.contains("jobs.txt") && !message.contains('\0'));
@@ -50,12 +51,47 @@ fn read<'a>(
     found
 }
 
-/// The first line is a template, each other one a parameter with its values:
+/// Task lines give the same result however the bytes were cut, and a task is
+/// read as the same when it is written again.
+pub fn task_lines(data: &[u8]) {
+    let whole = read_tasks([data]);
+    let cut = usize::from(data.first().copied().unwrap_or(0)) % 7 + 1;
+    assert_eq!(whole, read_tasks(data.chunks(cut)), "cut into {cut}");
+    for found in whole {
+        match found {
+            Ok(Entry { line, spec }) => {
+                assert!(line > 0 && !spec.command.is_empty());
+                let json = serde_json::to_string(&spec).ok();
+                let again = json.and_then(|json| serde_json::from_str(&json).ok());
+                assert_eq!(again, Some(spec));
+            }
+            Err(error) => {
+                let message = error.render("tasks.jsonl", Colour::Off);
+                assert!(message.contains("tasks.jsonl") && !message.contains('\0'));
+            }
+        }
+    }
+}
+
+fn read_tasks<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Result<Entry, TaskLineError>> {
+    let mut tasks = TaskLines::default();
+    let mut found = Vec::new();
+    for piece in pieces {
+        tasks.push(piece);
+        found.extend(tasks.by_ref());
+    }
+    tasks.finish();
+    found.extend(tasks.by_ref());
+    assert_eq!(tasks.buffered(), 0);
+    found
+}
+
+/// The first line is a template, and every other line a parameter with its values:
 /// a sweep is refused with a message, or its parts agree.
 pub fn sweep(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let seed = data.len() as u64;
-    for order in [Order::Grid, Order::Shuffled { seed }] {
+    for order in [SweepOrder::Grid, SweepOrder::Shuffled { seed }] {
         match built(&text, order) {
             Ok(sweep) => check(&sweep),
             Err(SweepError::Template(error)) => {
@@ -67,7 +103,7 @@ pub fn sweep(data: &[u8]) {
     }
 }
 
-fn built(text: &str, order: Order) -> Result<Sweep, SweepError> {
+fn built(text: &str, order: SweepOrder) -> Result<Sweep, SweepError> {
     let mut lines = text.split('\n');
     let template = Template::parse(lines.next().unwrap_or_default())?;
     let mut builder = Sweep::builder(template)
@@ -106,7 +142,7 @@ fn check(sweep: &Sweep) {
 /// its bytes.
 pub fn csv(data: &[u8]) {
     for header in [Header::Row(0), Header::Row(2), Header::None] {
-        let settings = csv::Settings {
+        let settings = csv::CsvSettings {
             header,
             base: Path::new("/"),
             python: OsStr::new("python"),
@@ -116,7 +152,7 @@ pub fn csv(data: &[u8]) {
             Ok(table) => {
                 for row in table.rows {
                     let record = &data[row.record.clone()];
-                    let alone = csv::Settings {
+                    let alone = csv::CsvSettings {
                         header: Header::None,
                         ..settings
                     };
@@ -154,7 +190,7 @@ pub fn shape(data: &[u8]) {
 /// A probe is refused with a message, or contains the command.
 pub fn probe(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    match Probe::parse(&text) {
+    match ProbeTemplate::parse(&text) {
         Ok(probe) => {
             let line = probe.command(b"\x01");
             assert!(line.contains(&1));

@@ -1,15 +1,16 @@
-//! Every form that work comes in, turned into commands, as it arrives.
+//! Every form that work comes in, turned into tasks as it arrives.
 //!
 //! ```text
-//!  bytes of a file, a pipe, a fifo ──▶ Lines ──▶ Entry (command, line, options)
-//!  template + parameters ──▶ Sweep ──▶ one command an index, in grid or shuffled order
-//!  bytes of a CSV file ──▶ csv::read ──▶ Row (folder, words, epochs, line, options)
+//!  bytes of a file, a pipe, a fifo ──▶ Lines ─────▶ Entry (line, TaskSpec)
+//!  the same, a JSON object per line ─▶ TaskLines ─▶ Entry
+//!  template + parameters ──▶ Sweep ──▶ one command per index, in grid or shuffled order
+//!  bytes of a CSV file ──▶ csv::read ──▶ Row (line, TaskSpec, words, epochs)
 //!
-//!  a command ──▶ signature ──▶ what its memory is remembered by
-//!            ──▶ Probe ──────▶ a short run of it
+//!  a command ──▶ signature ──────▶ what its memory is remembered by
+//!            ──▶ probe_command ──▶ a short run of it
 //! ```
 //!
-//! The first two stream: a line is there as soon as its newline is, and a grid
+//! The first three stream: a line is there as soon as its newline is, and a grid
 //! of ten million combinations takes no more memory than one of ten. A table is
 //! read as a whole, because all of it is checked before any of it starts.
 //!
@@ -19,18 +20,23 @@
 //! to see whether what a row names is there, and to take finished rows out.
 
 pub mod csv;
+mod entry;
 mod excerpt;
 #[doc(hidden)]
 pub mod fuzz;
+mod input_error;
 pub mod lines;
-mod mistake;
+mod names;
 mod nearest;
 pub mod probe;
 mod shell;
 pub mod signature;
+mod spec_problem;
+mod splitter;
 pub mod sweep;
-mod vram;
+pub mod task_lines;
 
-pub use excerpt::{Colour, Weight};
-pub use mistake::{Mistake, Problem};
-pub use vram::Vram;
+pub use entry::Entry;
+pub use excerpt::{Colour, Severity};
+pub use input_error::{InputError, InputProblem};
+pub use spec_problem::SpecProblem;

@@ -4,21 +4,23 @@
 /// the comparison is quadratic in the length.
 const LONGEST: usize = 64;
 
-/// The candidate that takes the fewest edits to reach, if it takes few enough
-/// that it was probably meant. Of two as close, the first.
+/// The candidate that takes the fewest edits to reach (letters added, dropped,
+/// replaced or swapped with their neighbour), if it takes few enough that it was
+/// probably meant. Of two as close, the first.
 pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let word = letters(word)?;
-    let allowed = (word.len() / 3).max(1);
+    let word = normalized(word)?;
+    let length = word.chars().count();
+    let allowed = (length / 3).max(1);
     candidates
         .into_iter()
         .filter_map(|candidate| {
-            let known = letters(candidate)?;
-            let edits = edits(&word, &known);
+            let known = normalized(candidate)?;
+            let edits = strsim::osa_distance(&word, &known);
             // Something of it must be left: `y` is no slip for `x`.
-            let alike = edits < word.len().max(known.len());
+            let alike = edits < length.max(known.chars().count());
             (alike && edits <= allowed).then_some((edits, candidate))
         })
         .min_by_key(|&(edits, _)| edits)
@@ -26,35 +28,9 @@ pub(crate) fn nearest<'a>(
 }
 
 /// The word as it is compared: `Learning-Rate ` is `learning_rate`.
-fn letters(word: &str) -> Option<Vec<char>> {
+fn normalized(word: &str) -> Option<String> {
     let word = word.trim();
-    (!word.is_empty() && word.len() <= LONGEST).then(|| {
-        word.chars()
-            .map(|c| match c {
-                '-' => '_',
-                c => c.to_ascii_lowercase(),
-            })
-            .collect()
-    })
-}
-
-/// How many letters to add, drop, replace or swap with their neighbour.
-fn edits(from: &[char], to: &[char]) -> usize {
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, b) in to.iter().enumerate() {
-            let replaced = last[j] + usize::from(a != b);
-            let mut best = replaced.min(last[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && *a == to[j - 1] && from[i - 1] == *b {
-                best = best.min(before_last[j - 1] + 1);
-            }
-            row.push(best);
-        }
-        before_last = std::mem::replace(&mut last, row);
-    }
-    last[to.len()]
+    (!word.is_empty() && word.len() <= LONGEST).then(|| word.replace('-', "_").to_ascii_lowercase())
 }
 
 #[cfg(test)]

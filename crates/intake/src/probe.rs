@@ -1,10 +1,12 @@
 //! A short run of a task that shows how much memory it takes: the person's
 //! template with the task's command in it.
 
+use packhorse_model::{Command, ProbeSpec};
+
 use crate::excerpt::quoted;
-use crate::mistake::{Mistake, Problem};
+use crate::input_error::{InputError, InputProblem};
 use crate::sweep::TemplateProblem;
-use crate::sweep::pieces::{Piece, Unnamed, pieces};
+use crate::sweep::pieces::{TemplatePiece, Unnamed, pieces};
 
 /// A command with a place for the command of a task.
 ///
@@ -14,20 +16,20 @@ use crate::sweep::pieces::{Piece, Unnamed, pieces};
 /// to `tee`.
 ///
 /// ```
-/// use packhorse_intake::probe::Probe;
+/// use packhorse_intake::probe::ProbeTemplate;
 ///
-/// let probe = Probe::parse("{} --epochs 2")?;
+/// let probe = ProbeTemplate::parse("{} --epochs 2")?;
 /// assert_eq!(probe.command(b"python train.py"), b"python train.py --epochs 2");
 /// # Ok::<(), packhorse_intake::probe::ProbeError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Probe {
+pub struct ProbeTemplate {
     /// `None` is the place of the command.
     parts: Vec<Option<String>>,
 }
 
 /// A probe that cannot be used.
-pub type ProbeError = Mistake<ProbeProblem>;
+pub type ProbeError = InputError<ProbeProblem>;
 
 /// What is wrong with a probe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +49,7 @@ pub enum ProbeProblem {
     NoPlace,
 }
 
-impl Problem for ProbeProblem {
+impl InputProblem for ProbeProblem {
     fn hint(&self) -> String {
         let hint = match self {
             Self::Template(
@@ -76,7 +78,7 @@ impl Problem for ProbeProblem {
     }
 }
 
-impl Probe {
+impl ProbeTemplate {
     /// Reads a template.
     pub fn parse(source: &str) -> Result<Self, ProbeError> {
         let wrong = |place, problem| ProbeError::new(1, source.as_bytes(), place, problem);
@@ -92,9 +94,11 @@ impl Probe {
         let mut parts = Vec::new();
         for piece in pieces {
             parts.push(match piece {
-                Piece::Literal(text) => Some(text),
-                Piece::Placeholder { name, .. } if name.is_empty() || name == "command" => None,
-                Piece::Placeholder { name, place } => {
+                TemplatePiece::Literal(text) => Some(text),
+                TemplatePiece::Placeholder { name, .. } if name.is_empty() || name == "command" => {
+                    None
+                }
+                TemplatePiece::Placeholder { name, place } => {
                     let name = quoted(name.as_bytes());
                     return Err(wrong(place, ProbeProblem::Unknown { name }));
                 }
@@ -116,6 +120,30 @@ impl Probe {
     }
 }
 
+/// What to run to measure a task with this command, if that can be made of it:
+/// a template needs a line, and a number of epochs a word `--epochs=N`.
+pub fn probe_command(probe: &ProbeSpec, command: &Command) -> Option<Command> {
+    match (probe, command) {
+        (ProbeSpec::Template(template), Command::Line(line)) => {
+            let template = ProbeTemplate::parse(template).ok()?;
+            Some(Command::Line(template.command(line)))
+        }
+        (ProbeSpec::Epochs(most), Command::Words(words)) => {
+            let mut words = words.clone();
+            let (word, number) = words.iter_mut().rev().find_map(|word| {
+                let number = str::from_utf8(word).ok()?.strip_prefix("--epochs=")?;
+                let number: u32 = number.parse().ok()?;
+                Some((word, number))
+            })?;
+            *word = format!("--epochs={}", number.min(*most)).into_bytes();
+            Some(Command::Words(words))
+        }
+        // Words have no place in a template that is a line, nor a line words to
+        // look for epochs in.
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,8 +158,35 @@ mod tests {
             ("{} && {}", "a {b} && a {b}"),
             ("{} --json {{}}", "a {b} --json {}"),
         ] {
-            let probe = Probe::parse(template).unwrap();
+            let probe = ProbeTemplate::parse(template).unwrap();
             assert_eq!(probe.command(b"a {b}"), wanted.as_bytes(), "{template}");
+        }
+    }
+
+    #[test]
+    fn a_template_is_for_lines_and_epochs_are_for_words() {
+        let line = |text: &str| Command::Line(text.into());
+        let words = |texts: &[&str]| Command::Words(texts.iter().map(|&t| t.into()).collect());
+        let template = ProbeSpec::Template("{} --epochs 1".to_owned());
+        let epochs = ProbeSpec::Epochs(2);
+        for (probe, command, wanted) in [
+            (&template, line("a"), Some(line("a --epochs 1"))),
+            (&template, words(&["a"]), None),
+            (&ProbeSpec::Template("a".to_owned()), line("a"), None),
+            (
+                &epochs,
+                words(&["a", "--epochs=9", "--epochs=90", "--id=1"]),
+                Some(words(&["a", "--epochs=9", "--epochs=2", "--id=1"])),
+            ),
+            (
+                &epochs,
+                words(&["a", "--epochs=1"]),
+                Some(words(&["a", "--epochs=1"])),
+            ),
+            (&epochs, words(&["a", "--epochs=x"]), None),
+            (&epochs, line("a --epochs=9"), None),
+        ] {
+            assert_eq!(probe_command(probe, &command), wanted, "{command:?}");
         }
     }
 
@@ -148,7 +203,7 @@ mod tests {
             ("{:x}", 1, "no `:x` to put here"),
             ("{command!r}", 9, "cannot have a conversion"),
         ] {
-            let error = Probe::parse(template).unwrap_err();
+            let error = ProbeTemplate::parse(template).unwrap_err();
             assert_eq!(error.column(), column, "{template}: {error}");
             assert!(error.to_string().contains(wanted), "{template}: {error}");
             assert!(!error.hint().contains("-p"), "{template}: {error}");
@@ -157,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_message_quotes_the_template() {
-        let error = Probe::parse("python t.py --epochs 2").unwrap_err();
+        let error = ProbeTemplate::parse("python t.py --epochs 2").unwrap_err();
         let wanted = "\
 error: this probe does not run the task's command
  --> --probe:1:1

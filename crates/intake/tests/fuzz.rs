@@ -153,6 +153,45 @@ const WORDS: &[&str] = &[
     " ",
 ];
 
+/// Pieces of task lines, most of which fit together.
+const JSON: &[&str] = &[
+    "{\"command\": \"a\"}\n",
+    "{\"command\": \"a\", ",
+    "{\"command\": [\"a\", ",
+    "{",
+    "}",
+    "}\n",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\u0000",
+    "\\ud800",
+    "null",
+    "NaN",
+    "1e999",
+    "-1",
+    "0.5",
+    "{\"bytes\": \"\\\\xff\"}",
+    "\"name\": \"n\"",
+    "\"after\": [\"n\"]",
+    "\"env\": {\"A\": \"1\"}",
+    "\"params\": {\"a\": [1, 2.5, \"x\", null]}",
+    "\"gpus\": 0.5",
+    "\"vram\": \"9G\"",
+    "\"timeout\": 1.5",
+    "\"probe\": 2",
+    "\"model\": \"a\"",
+    "\"cores\": 2, \"cpu\": 1.5",
+    "é",
+    "\u{feff}",
+    "\n",
+    "\r\n",
+    " ",
+    "# ",
+];
+
 fn made_of(words: &'static [&'static str]) -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(words), 0..12).prop_map(|pieces| pieces.concat())
 }
@@ -213,6 +252,11 @@ proptest! {
     }
 
     #[test]
+    fn no_bytes_make_task_lines_panic(bytes in damaged(made_of(JSON), 3)) {
+        fuzz::task_lines(&bytes);
+    }
+
+    #[test]
     fn no_bytes_make_a_sweep_panic(
         bytes in prop_oneof![damaged(pieces(), 4), damaged(parameters(), 3)]
     ) {
@@ -241,6 +285,7 @@ proptest! {
     #[test]
     fn nor_do_bytes_that_are_random_altogether(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         fuzz::lines(&bytes);
+        fuzz::task_lines(&bytes);
         fuzz::sweep(&bytes);
         fuzz::csv(&bytes);
         fuzz::shape(&bytes);

@@ -3,38 +3,38 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// Why other runs cannot be known, or cannot know of this one.
+/// Why this run cannot know about others, or others about it.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Something else has the folder's name.
+pub enum LeaseError {
+    /// Something that is not a folder has the folder's path.
     #[error(
-        "`{}` is a symbolic link or no folder, and leases are only kept in a folder\n\
+        "`{}` is not a folder or is a symbolic link; leases can only be kept in a folder\n\
          hint: remove it, or set PACKHORSE_LEASES to another folder", path.display()
     )]
-    NoFolder {
-        /// What should have been a folder.
+    NotAFolder {
+        /// The path.
         path: PathBuf,
     },
-    /// Anybody could remove anybody's lease.
+    /// Anybody could remove any lease.
     #[error(
-        "others may write to the folder `{}`, and its sticky bit is not set: they could remove \
-         any lease in it\n\
+        "other users may write to the folder `{}` and its sticky bit is not set: they could \
+         remove any lease in it\n\
          hint: `chmod 1777` it, or set PACKHORSE_LEASES to another folder", path.display()
     )]
     NotSticky {
         /// The folder.
         path: PathBuf,
     },
-    /// So many devices do not go into one lease.
-    #[error("a lease of {devices} devices is longer than other runs would read")]
+    /// There are too many devices for one lease.
+    #[error("a lease of {devices} devices is too long for other runs to read")]
     TooLong {
-        /// How many they are.
+        /// How many there are.
         devices: usize,
     },
-    /// Somebody keeps the lock.
+    /// Somebody does not release the lock.
     #[error(
         "somebody has held the lock on `{}` for more than a second{}: until it is free, two runs \
-         that start something at the same moment may promise the same GPU twice",
+         that start tasks at the same moment may use the same GPU",
         path.display(), by(*holder)
     )]
     Locked {
@@ -43,10 +43,10 @@ pub enum Error {
         /// The process that holds it, if that can be told.
         holder: Option<u32>,
     },
-    /// The lock cannot be had at all.
+    /// The folder cannot be locked at all.
     #[error(
-        "`{}` cannot be locked: {reason}; two runs that start something at the same moment may \
-         promise the same GPU twice\n\
+        "`{}` cannot be locked: {reason}; two runs that start tasks at the same moment may use \
+         the same GPU\n\
          hint: set PACKHORSE_LEASES to a folder on a local file system", path.display()
     )]
     NoLock {
@@ -60,8 +60,8 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
-impl Error {
-    /// The system's error with what was tried.
+impl LeaseError {
+    /// The system's error, with what was tried.
     pub(crate) fn system(errno: Errno, doing: &str, path: &Path) -> Self {
         let text = format!("failed to {doing} `{}`: {errno}", path.display());
         io::Error::new(errno.kind(), text).into()

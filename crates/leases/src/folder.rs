@@ -6,18 +6,18 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fchmod, fstat, mkdir, open, statat};
 use rustix::io::Errno;
 
-use crate::Error;
+use crate::LeaseError;
 
-/// Where leases are if nobody says otherwise: in memory, gone with the boot.
+/// Where leases are by default: in memory, gone after a reboot.
 const DEFAULT: &str = "/dev/shm/packhorse";
 
-/// Everybody may come in and leave something; nobody may take others' away.
+/// Everybody may add files; nobody may remove those of others.
 const SHARED: Mode = Mode::from_raw_mode(0o1777);
 const STICKY: u32 = 0o1000;
 const OTHERS_WRITE: u32 = 0o022;
 
-/// The folder that the environment names, `$PACKHORSE_LEASES`, else the one
-/// that all runs of this machine use.
+/// The folder of leases: the one that `$PACKHORSE_LEASES` names, else the one that all runs on
+/// this machine use.
 pub fn folder() -> PathBuf {
     choose(std::env::var_os("PACKHORSE_LEASES"))
 }
@@ -29,47 +29,47 @@ fn choose(variable: Option<OsString>) -> PathBuf {
 
 /// The folder of leases, open.
 #[derive(Clone, Debug)]
-pub(crate) struct Folder {
+pub(crate) struct LeaseFolder {
     path: PathBuf,
     fd: Arc<OwnedFd>,
     identity: (u64, u64),
 }
 
-impl Folder {
-    /// Opens the folder, making it if there is none.
-    pub(crate) fn open_or_make(path: &Path) -> Result<Self, Error> {
-        // Sticky from the first moment, whatever the umask takes away.
+impl LeaseFolder {
+    /// Opens the folder, and creates it if there is none.
+    pub(crate) fn open_or_create(path: &Path) -> Result<Self, LeaseError> {
+        // Sticky from the start, whatever the umask removes.
         match mkdir(path, SHARED) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(Error::system(errno, "create folder", path)),
+            Err(errno) => return Err(LeaseError::system(errno, "create folder", path)),
         }
         let folder = Self::open(path)?;
-        folder.ok_or_else(|| Error::system(Errno::NOENT, "open folder", path))
+        folder.ok_or_else(|| LeaseError::system(Errno::NOENT, "open folder", path))
     }
 
     /// Opens the folder if there is one.
-    pub(crate) fn open(path: &Path) -> Result<Option<Self>, Error> {
+    pub(crate) fn open(path: &Path) -> Result<Option<Self>, LeaseError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match open(path, flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 let path = path.to_owned();
-                return Err(Error::NoFolder { path });
+                return Err(LeaseError::NotAFolder { path });
             }
-            Err(errno) => return Err(Error::system(errno, "open folder", path)),
+            Err(errno) => return Err(LeaseError::system(errno, "open folder", path)),
         };
-        let stat = fstat(&fd).map_err(|errno| Error::system(errno, "look at", path))?;
+        let stat = fstat(&fd).map_err(|errno| LeaseError::system(errno, "look at", path))?;
         let sticky = stat.st_mode & STICKY != 0;
         if stat.st_mode & OTHERS_WRITE != 0 && !sticky {
             let path = path.to_owned();
-            return Err(Error::NotSticky { path });
+            return Err(LeaseError::NotSticky { path });
         }
-        // What the umask took away when we made it. A folder of ours that is
-        // not sticky is one that we keep to ourselves.
+        // Restore what the umask removed when we created it. A folder of ours that is not
+        // sticky is private.
         let ours = stat.st_uid == rustix::process::geteuid().as_raw();
         if ours && sticky && Mode::from_raw_mode(stat.st_mode) != SHARED {
-            fchmod(&fd, SHARED).map_err(|errno| Error::system(errno, "open to all", path))?;
+            fchmod(&fd, SHARED).map_err(|errno| LeaseError::system(errno, "open to all", path))?;
         }
         Ok(Some(Self {
             path: path.to_owned(),
@@ -82,24 +82,24 @@ impl Folder {
         &self.path
     }
 
-    /// The descriptor, for whoever may need it longer than the folder.
+    /// The descriptor, for those who may need it longer than the folder.
     pub(crate) fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
     }
 
-    /// Device and inode.
+    /// Its device and inode numbers.
     pub(crate) const fn identity(&self) -> (u64, u64) {
         self.identity
     }
 
-    /// Whether new processes would open this same folder.
+    /// Whether its path still leads to this folder.
     pub(crate) fn is_in_place(&self) -> bool {
         let found = statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
         found.is_ok_and(|stat| identity(&stat) == self.identity)
     }
 }
 
-impl AsFd for Folder {
+impl AsFd for LeaseFolder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -134,17 +134,17 @@ mod tests {
     fn a_new_folder_is_open_to_all_and_sticky() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("leases");
-        assert!(Folder::open(&path).unwrap().is_none());
-        assert!(!path.exists(), "whoever only looks makes nothing");
-        Folder::open_or_make(&path).unwrap();
+        assert!(LeaseFolder::open(&path).unwrap().is_none());
+        assert!(!path.exists(), "opening creates nothing");
+        LeaseFolder::open_or_create(&path).unwrap();
         assert_eq!(mode(&path), 0o1777);
     }
 
     #[test]
-    fn a_folder_that_was_left_half_made_is_finished() {
+    fn a_folder_that_was_left_half_created_is_finished() {
         let dir = tempfile::tempdir().unwrap();
         set_mode(dir.path(), 0o1755);
-        Folder::open_or_make(dir.path()).unwrap();
+        LeaseFolder::open_or_create(dir.path()).unwrap();
         assert_eq!(mode(dir.path()), 0o1777);
     }
 
@@ -152,7 +152,7 @@ mod tests {
     fn a_folder_of_ones_own_stays_so() {
         let dir = tempfile::tempdir().unwrap();
         set_mode(dir.path(), 0o700);
-        Folder::open_or_make(dir.path()).unwrap();
+        LeaseFolder::open_or_create(dir.path()).unwrap();
         assert_eq!(mode(dir.path()), 0o700);
     }
 
@@ -161,8 +161,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for open in [0o777, 0o770, 0o702] {
             set_mode(dir.path(), open);
-            let error = Folder::open_or_make(dir.path()).unwrap_err();
-            assert!(matches!(error, Error::NotSticky { .. }), "{error}");
+            let error = LeaseFolder::open_or_create(dir.path()).unwrap_err();
+            assert!(matches!(error, LeaseError::NotSticky { .. }), "{error}");
             assert!(error.to_string().contains("hint:"), "{error}");
             assert_eq!(mode(dir.path()), open);
         }
@@ -172,14 +172,14 @@ mod tests {
     fn a_link_or_a_file_in_the_folders_place_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let real = dir.path().join("real");
-        Folder::open_or_make(&real).unwrap();
+        LeaseFolder::open_or_create(&real).unwrap();
         let link = dir.path().join("link");
         symlink(&real, &link).unwrap();
         let file = dir.path().join("file");
         fs_err::write(&file, "").unwrap();
         for path in [link, file] {
-            let error = Folder::open_or_make(&path).unwrap_err();
-            assert!(matches!(error, Error::NoFolder { .. }), "{error}");
+            let error = LeaseFolder::open_or_create(&path).unwrap_err();
+            assert!(matches!(error, LeaseError::NotAFolder { .. }), "{error}");
         }
     }
 
@@ -187,11 +187,11 @@ mod tests {
     fn it_is_noticed_when_another_folder_has_the_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("leases");
-        let folder = Folder::open_or_make(&path).unwrap();
+        let folder = LeaseFolder::open_or_create(&path).unwrap();
         assert!(folder.is_in_place());
         fs_err::rename(&path, dir.path().join("away")).unwrap();
         assert!(!folder.is_in_place());
-        Folder::open_or_make(&path).unwrap();
+        LeaseFolder::open_or_create(&path).unwrap();
         assert!(!folder.is_in_place());
     }
 }

@@ -1,47 +1,45 @@
-use std::collections::BTreeMap;
-
 use packhorse_model::{Bytes, Milli, RunId};
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
-use crate::folder::Folder;
-use crate::name::Name;
-use crate::process::Here;
+use crate::LeaseError;
+use crate::folder::LeaseFolder;
+use crate::lease_name::LeaseName;
+use crate::process::SystemId;
 
 /// A longer file is not read.
 const LONGEST: usize = 64 * 1024;
 
-/// A longer text is cut.
+/// Longer text is truncated.
 const LONGEST_TEXT: usize = 256;
 
-/// The form of the files. Those of another one are left alone.
+/// The version of the file format. Files of other versions are ignored.
 const VERSION: u32 = 1;
 
-/// What a process tells others about itself.
+/// Who holds a lease: what a process tells others about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct About {
+pub struct LeaseOwner {
     /// The name of its user.
     pub user: String,
-    /// The run that it works on.
+    /// The run that it executes.
     pub run: Option<RunId>,
-    /// How it was started, for people to read.
+    /// How it was started.
     pub command: String,
 }
 
-/// What is held of one device.
+/// What a process holds of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Its UUID, or its id as it was typed where no driver knows it.
+pub struct LeasedDevice {
+    /// Its UUID, or its id as it was typed if no driver knows it.
     pub device: Box<str>,
-    /// Memory promised.
+    /// The memory promised to attempts.
     pub memory: Bytes,
-    /// Shares given out.
+    /// The share given to attempts.
     pub share: Milli,
-    /// How many attempts are on it.
+    /// How many attempts run on it.
     pub attempts: u32,
-    /// Whether nobody else is to join them.
+    /// Whether nobody else may use it.
     pub whole: bool,
 }
 
@@ -50,49 +48,33 @@ pub struct Held {
 pub struct Lease {
     /// The process.
     pub pid: u32,
-    /// Its user, as the system tells.
+    /// Its user, according to the system.
     pub uid: u32,
-    /// Its user, as it says itself.
+    /// Its user, according to itself.
     pub user: String,
-    /// The run that it works on.
+    /// The run that it executes.
     pub run: Option<RunId>,
-    /// How it was started, as it says itself.
+    /// How it was started, according to itself.
     pub command: String,
-    /// What it holds. Devices that nobody knows may be among it.
-    pub held: Vec<Held>,
+    /// What it holds. May include devices that nobody knows and amounts that nothing has: use
+    /// saturating sums.
+    pub held: Vec<LeasedDevice>,
 }
 
-/// What these leases hold of each device together. However much somebody
-/// claims, no sum overflows.
-pub fn total<'a>(leases: impl IntoIterator<Item = &'a Lease>) -> BTreeMap<&'a str, Held> {
-    let mut sums = BTreeMap::<&str, Held>::new();
-    for held in leases.into_iter().flat_map(|lease| &lease.held) {
-        let sum = sums.entry(&held.device).or_insert_with(|| Held {
-            device: held.device.clone(),
-            ..Held::default()
-        });
-        sum.memory = Bytes(sum.memory.0.saturating_add(held.memory.0));
-        sum.share = Milli(sum.share.0.saturating_add(held.share.0));
-        sum.attempts = sum.attempts.saturating_add(held.attempts);
-        sum.whole |= held.whole;
-    }
-    sums
-}
-
-/// A lease as it is in its file. Whose it is, the file's name tells.
+/// The content of a lease's file. The file's name tells whose it is.
 #[derive(Serialize, Deserialize)]
-struct Content<'a> {
+struct LeaseJson<'a> {
     version: u32,
     boot: &'a str,
     namespace: u64,
     user: String,
     run: Option<u32>,
     command: String,
-    devices: Vec<Entry>,
+    devices: Vec<DeviceJson>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct DeviceJson {
     device: Box<str>,
     memory: u64,
     share: u32,
@@ -101,55 +83,58 @@ struct Entry {
 }
 
 /// The bytes of a lease's file.
-pub(crate) fn write(here: &Here, about: &About, held: &[Held]) -> Result<Vec<u8>, Error> {
-    let entry = |held: &Held| Entry {
+pub(crate) fn write(
+    system: &SystemId,
+    owner: &LeaseOwner,
+    held: &[LeasedDevice],
+) -> Result<Vec<u8>, LeaseError> {
+    let entry = |held: &LeasedDevice| DeviceJson {
         device: held.device.clone(),
         memory: held.memory.0,
         share: held.share.0,
         attempts: held.attempts,
         whole: held.whole,
     };
-    let content = Content {
+    let content = LeaseJson {
         version: VERSION,
-        boot: &here.boot,
-        namespace: here.namespace,
-        user: presentable(&about.user),
-        run: about.run.map(|run| run.0),
-        command: presentable(&about.command),
+        boot: &system.boot,
+        namespace: system.namespace,
+        user: printable(&owner.user),
+        run: owner.run.map(|run| run.0),
+        command: printable(&owner.command),
         devices: held.iter().map(entry).collect(),
     };
     let bytes = serde_json::to_vec(&content).map_err(std::io::Error::from)?;
     if bytes.len() > LONGEST {
         let devices = held.len();
-        return Err(Error::TooLong { devices });
+        return Err(LeaseError::TooLong { devices });
     }
     Ok(bytes)
 }
 
-/// What there is under a name.
+/// What a lease's file contains.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
-    /// A lease, if its process lives.
+pub(crate) enum LeaseFile {
+    /// A lease, if its process is alive.
     Lease(Lease),
-    /// Left over from an earlier boot.
+    /// A lease from before the last boot.
     Stale,
-    /// Nothing, or nothing that counts.
+    /// No valid lease.
     Nothing,
 }
 
-/// Reads the file of this name.
-pub(crate) fn read(folder: &Folder, name: Name, here: &Here) -> Reading {
+/// Reads the file with this name.
+pub(crate) fn read(folder: &LeaseFolder, name: LeaseName, system: &SystemId) -> LeaseFile {
     match bytes(folder, name) {
-        Ok(Some(bytes)) => parse(&bytes, name, here),
-        _ => Reading::Nothing,
+        Ok(Some(bytes)) => parse(&bytes, name, system),
+        _ => LeaseFile::Nothing,
     }
 }
 
-/// The content of a file that belongs to the user its name tells, and is not
-/// too long.
-fn bytes(folder: &Folder, name: Name) -> Result<Option<Vec<u8>>, Errno> {
-    // Somebody may have put a link there, or a pipe that nobody writes to. From
-    // what is no file, not as many bytes are read as it says it has, or none.
+/// The content of a file, if it belongs to the user in its name and is not too long.
+fn bytes(folder: &LeaseFolder, name: LeaseName) -> Result<Option<Vec<u8>>, Errno> {
+    // It may be a link, or a pipe that nobody writes to. What is not a regular file does not
+    // yield as many bytes as its size says.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(folder, name.to_string(), flags, Mode::empty())?;
     let stat = fstat(&file)?;
@@ -157,46 +142,46 @@ fn bytes(folder: &Folder, name: Name) -> Result<Option<Vec<u8>>, Errno> {
     if stat.st_uid != name.uid || length > LONGEST {
         return Ok(None);
     }
-    // One byte more than it has: one that has grown meanwhile is not whole.
+    // One byte more than its size, to notice a file that has grown meanwhile.
     let mut bytes = vec![0; length + 1];
     let read = rustix::io::read(&file, &mut bytes)?;
     bytes.truncate(read);
     Ok((read == length).then_some(bytes))
 }
 
-fn parse(bytes: &[u8], name: Name, here: &Here) -> Reading {
-    let Ok(content) = serde_json::from_slice::<Content<'_>>(bytes) else {
-        return Reading::Nothing;
+fn parse(bytes: &[u8], name: LeaseName, system: &SystemId) -> LeaseFile {
+    let Ok(content) = serde_json::from_slice::<LeaseJson<'_>>(bytes) else {
+        return LeaseFile::Nothing;
     };
     if content.version != VERSION {
-        return Reading::Nothing;
+        return LeaseFile::Nothing;
     }
-    if content.boot != here.boot {
-        return Reading::Stale;
+    if content.boot != system.boot {
+        return LeaseFile::Stale;
     }
-    if content.namespace != here.namespace {
-        return Reading::Nothing;
+    if content.namespace != system.namespace {
+        return LeaseFile::Nothing;
     }
-    let held = |entry: Entry| Held {
+    let held = |entry: DeviceJson| LeasedDevice {
         device: entry.device,
         memory: Bytes(entry.memory),
         share: Milli(entry.share),
         attempts: entry.attempts,
         whole: entry.whole,
     };
-    Reading::Lease(Lease {
+    LeaseFile::Lease(Lease {
         pid: name.pid,
         uid: name.uid,
-        user: presentable(&content.user),
+        user: printable(&content.user),
         run: content.run.map(RunId),
-        command: presentable(&content.command),
+        command: printable(&content.command),
         held: content.devices.into_iter().map(held).collect(),
     })
 }
 
-/// Strangers choose the text, and it ends up on a terminal: short, and without
-/// anything that a terminal would obey.
-fn presentable(text: &str) -> String {
+/// Other users choose the text, and it ends up on a terminal: make it short, and replace
+/// control characters.
+fn printable(text: &str) -> String {
     let visible = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     text.chars().take(LONGEST_TEXT).map(visible).collect()
 }
@@ -205,29 +190,29 @@ fn presentable(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const NAME: Name = Name {
+    const NAME: LeaseName = LeaseName {
         uid: 1000,
         pid: 42,
         start: 7,
     };
 
-    fn here() -> Here {
-        Here {
+    fn system() -> SystemId {
+        SystemId {
             boot: "this one".to_owned(),
             namespace: 5,
         }
     }
 
-    fn about() -> About {
-        About {
+    fn owner() -> LeaseOwner {
+        LeaseOwner {
             user: "ann".to_owned(),
             run: Some(RunId(12)),
             command: "packhorse run".to_owned(),
         }
     }
 
-    fn held(device: &str, memory: u64) -> Held {
-        Held {
+    fn held(device: &str, memory: u64) -> LeasedDevice {
+        LeasedDevice {
             device: device.into(),
             memory: Bytes(memory),
             share: Milli(500),
@@ -236,7 +221,7 @@ mod tests {
         }
     }
 
-    fn lease(held: Vec<Held>) -> Lease {
+    fn lease(held: Vec<LeasedDevice>) -> Lease {
         Lease {
             pid: NAME.pid,
             uid: NAME.uid,
@@ -251,90 +236,64 @@ mod tests {
     fn a_lease_reads_as_it_was_written() {
         let all = vec![
             held("GPU-1", u64::MAX),
-            Held {
+            LeasedDevice {
                 whole: true,
                 ..held("0", 0)
             },
         ];
-        let bytes = write(&here(), &about(), &all).unwrap();
-        assert_eq!(parse(&bytes, NAME, &here()), Reading::Lease(lease(all)));
+        let bytes = write(&system(), &owner(), &all).unwrap();
+        assert_eq!(parse(&bytes, NAME, &system()), LeaseFile::Lease(lease(all)));
     }
 
     #[test]
-    fn what_is_of_another_boot_place_or_version_does_not_count() {
-        let bytes = write(&here(), &about(), &[held("GPU-1", 1)]).unwrap();
-        let other_boot = Here {
+    fn a_lease_of_another_boot_namespace_or_version_does_not_count() {
+        let bytes = write(&system(), &owner(), &[held("GPU-1", 1)]).unwrap();
+        let other_boot = SystemId {
             boot: "the last one".to_owned(),
-            ..here()
+            ..system()
         };
-        assert_eq!(parse(&bytes, NAME, &other_boot), Reading::Stale);
-        let elsewhere = Here {
+        assert_eq!(parse(&bytes, NAME, &other_boot), LeaseFile::Stale);
+        let elsewhere = SystemId {
             namespace: 6,
-            ..here()
+            ..system()
         };
-        assert_eq!(parse(&bytes, NAME, &elsewhere), Reading::Nothing);
+        assert_eq!(parse(&bytes, NAME, &elsewhere), LeaseFile::Nothing);
         let text = String::from_utf8(bytes).unwrap();
         let newer = text.replace(r#""version":1"#, r#""version":2"#);
         assert_ne!(newer, text);
-        assert_eq!(parse(newer.as_bytes(), NAME, &here()), Reading::Nothing);
+        assert_eq!(parse(newer.as_bytes(), NAME, &system()), LeaseFile::Nothing);
         for wrong in ["", "{}", "[]", "nonsense", &text[..text.len() - 1]] {
-            assert_eq!(parse(wrong.as_bytes(), NAME, &here()), Reading::Nothing);
+            assert_eq!(parse(wrong.as_bytes(), NAME, &system()), LeaseFile::Nothing);
         }
     }
 
     #[test]
-    fn strangers_text_is_short_and_moves_no_cursor() {
-        let wild = About {
+    fn text_is_short_and_has_no_control_characters() {
+        let wild = LeaseOwner {
             user: "\u{1b}[2Jroot\u{9b}".to_owned(),
             command: "x".repeat(10_000),
-            ..about()
+            ..owner()
         };
-        let bytes = write(&here(), &wild, &[]).unwrap();
-        let Reading::Lease(lease) = parse(&bytes, NAME, &here()) else {
+        let bytes = write(&system(), &wild, &[]).unwrap();
+        let LeaseFile::Lease(lease) = parse(&bytes, NAME, &system()) else {
             panic!("not read");
         };
         assert_eq!(lease.user, "\u{fffd}[2Jroot\u{fffd}");
         assert_eq!(lease.command.len(), LONGEST_TEXT);
-        // Nobody need write it in this way.
+        // Somebody else may write it in another way.
         let text = String::from_utf8(bytes).unwrap();
         let raw = text.replace("\u{fffd}[2J", r"\u001b[2J");
         assert_ne!(raw, text);
-        assert_eq!(parse(raw.as_bytes(), NAME, &here()), Reading::Lease(lease));
+        assert_eq!(
+            parse(raw.as_bytes(), NAME, &system()),
+            LeaseFile::Lease(lease)
+        );
     }
 
     #[test]
-    fn a_lease_that_nobody_would_read_is_refused() {
+    fn a_lease_that_is_too_long_to_be_read_is_refused() {
         let many = vec![held("GPU-01234567-89ab-cdef-0123-456789abcdef", 1 << 33); 2000];
-        let error = write(&here(), &about(), &many).unwrap_err();
-        assert!(matches!(error, Error::TooLong { devices: 2000 }));
-    }
-
-    #[test]
-    fn sums_are_for_each_device_and_do_not_overflow() {
-        let leases = [
-            lease(vec![held("a", u64::MAX), held("b", 1)]),
-            lease(vec![
-                Held {
-                    share: Milli(u32::MAX),
-                    attempts: u32::MAX,
-                    whole: true,
-                    ..held("a", 5)
-                },
-                held("c", 3),
-                held("c", 4),
-            ]),
-        ];
-        let sums = total(&leases);
-        assert_eq!(sums.len(), 3);
-        let a = Held {
-            device: "a".into(),
-            memory: Bytes(u64::MAX),
-            share: Milli(u32::MAX),
-            attempts: u32::MAX,
-            whole: true,
-        };
-        assert_eq!(sums["a"], a);
-        assert_eq!(sums["b"], held("b", 1));
-        assert_eq!((sums["c"].memory, sums["c"].attempts), (Bytes(7), 4));
+        let error = write(&system(), &owner(), &many).unwrap_err();
+        assert!(matches!(error, LeaseError::TooLong { devices: 2000 }));
     }
 }

@@ -5,156 +5,155 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-use crate::folder::Folder;
-use crate::lock::{Lock, Taken, holder};
-use crate::name::Name;
-use crate::others::{self, Others};
-use crate::process::{self, Here};
-use crate::{About, Error, Held, Lease, lease};
+use crate::folder::LeaseFolder;
+use crate::lease_name::LeaseName;
+use crate::lock::{FolderLock, LockResult, holder};
+use crate::other_leases::{self, OtherLeases};
+use crate::process::{self, SystemId};
+use crate::{Lease, LeaseError, LeaseOwner, LeasedDevice, lease};
 
-/// How long to wait for others to decide: they take microseconds.
+/// How long to wait for others to decide, which takes them microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What other Packhorse processes of this machine hold, and what this one does.
-/// One for each process.
+/// What this process and the other Packhorse processes of this machine hold. A process has at
+/// most one.
 ///
-/// As a file descriptor it becomes readable when others' leases have changed, if
-/// it [listens](Self::listen), and stays so until [`refresh`](Self::refresh) or
-/// [`lock`](Self::lock).
-/// Dropping it withdraws this process's lease.
+/// If it [listens](Self::listen), its descriptor becomes readable when others' leases have
+/// changed, and stays so until [`refresh`](Self::refresh) or [`lock`](Self::lock). Dropping it
+/// withdraws this process's lease.
 #[derive(Debug)]
 pub struct Leases {
-    me: Name,
-    here: Here,
-    about: About,
-    folder: Folder,
-    lock: Lock,
-    others: Others,
+    me: LeaseName,
+    system: SystemId,
+    owner: LeaseOwner,
+    folder: LeaseFolder,
+    lock: FolderLock,
+    others: OtherLeases,
     /// What is in our file; `None` if there is none.
     published: Option<Vec<u8>>,
-    /// Whether it has been said that there is no lock.
-    said: bool,
+    /// Whether the missing lock has been reported.
+    warned: bool,
 }
 
-/// The right to decide. Others wait while it is there.
+/// The right to decide, until it is dropped. Others wait meanwhile.
 #[derive(Debug)]
-pub struct Guard<'a> {
+pub struct LeasesGuard<'a> {
     leases: &'a mut Leases,
-    taken: Taken,
+    taken: LockResult,
 }
 
 impl Leases {
-    /// Opens the folder of leases, making it if there is none.
-    pub fn open(folder: &Path, about: About) -> Result<Self, Error> {
-        let folder = Folder::open_or_make(&std::path::absolute(folder)?)?;
-        let (me, here) = (process::me()?, Here::read()?);
+    /// Opens the folder of leases, and creates it if there is none.
+    pub fn open(folder: &Path, owner: LeaseOwner) -> Result<Self, LeaseError> {
+        let folder = LeaseFolder::open_or_create(&std::path::absolute(folder)?)?;
+        let (me, system) = (process::me()?, SystemId::read()?);
         Ok(Self {
             me,
-            others: Others::new(me, here.clone(), &folder)?,
-            here,
-            about,
-            lock: Lock::new(folder.fd()),
+            others: OtherLeases::new(me, system.clone(), &folder)?,
+            system,
+            owner,
+            lock: FolderLock::new(folder.fd()),
             folder,
             published: None,
-            said: false,
+            warned: false,
         })
     }
 
-    /// From now on others' doings make the descriptor readable. What they did
-    /// before is taken in with the next [`refresh`](Self::refresh) or
-    /// [`lock`](Self::lock), as it would be without this.
-    pub fn listen(&mut self) -> Result<(), Error> {
+    /// From now on, changes to others' leases make the descriptor readable. Earlier changes are
+    /// noticed by the next [`refresh`](Self::refresh) or [`lock`](Self::lock), as they would be
+    /// without this.
+    pub fn listen(&mut self) -> Result<(), LeaseError> {
         self.others.listen(&self.folder)
     }
 
-    /// Takes in what others have done. Returns whether that changed anything.
-    pub fn refresh(&mut self) -> Result<bool, Error> {
-        let moved = self.keep_place()?;
-        Ok(self.take_in()? || moved)
+    /// Updates what is known about others. Returns whether anything has changed.
+    pub fn refresh(&mut self) -> Result<bool, LeaseError> {
+        let moved = self.follow_folder()?;
+        Ok(self.update()? || moved)
     }
 
-    /// Waits until nobody else decides, but not for ever, and takes in what
-    /// others have done.
-    pub fn lock(&mut self) -> Result<Guard<'_>, Error> {
-        self.keep_place()?;
+    /// Waits until nobody else decides, but not for ever, and updates what is known about
+    /// others.
+    pub fn lock(&mut self) -> Result<LeasesGuard<'_>, LeaseError> {
+        self.follow_folder()?;
         let taken = self.lock.take(PATIENCE);
-        let guard = Guard {
+        let guard = LeasesGuard {
             leases: self,
             taken,
         };
-        guard.leases.take_in()?;
+        guard.leases.update()?;
         Ok(guard)
     }
 
-    /// Folders are cleaned up: by people, and by systems that remove a user's
-    /// files from memory when he logs out. All go on in the new one.
-    fn keep_place(&mut self) -> Result<bool, Error> {
+    /// Somebody may remove the folder, for example a system that removes a user's files from
+    /// memory on logout. All processes move to the new one.
+    fn follow_folder(&mut self) -> Result<bool, LeaseError> {
         if self.folder.is_in_place() {
             return Ok(false);
         }
-        let folder = Folder::open_or_make(self.folder.path())?;
+        let folder = LeaseFolder::open_or_create(self.folder.path())?;
         self.others.follow(&folder)?;
-        self.lock = Lock::new(folder.fd());
+        self.lock = FolderLock::new(folder.fd());
         self.folder = folder;
         self.write(self.published.as_deref())?;
         Ok(true)
     }
 
-    /// Takes in the news, and puts our file back if somebody removed it.
-    fn take_in(&mut self) -> Result<bool, Error> {
-        let change = self.others.refresh(&self.folder)?;
-        if !change.mine || self.published.is_none() || self.is_published() {
-            return Ok(change.others);
+    /// Updates what is known about others, and puts our file back if somebody removed it.
+    fn update(&mut self) -> Result<bool, LeaseError> {
+        let changes = self.others.refresh(&self.folder)?;
+        if !changes.own || self.published.is_none() || self.is_published() {
+            return Ok(changes.others);
         }
         self.write(self.published.as_deref())?;
-        Ok(self.others.refresh(&self.folder)?.others || change.others)
+        Ok(self.others.refresh(&self.folder)?.others || changes.others)
     }
 
-    fn publish(&mut self, held: &[Held]) -> Result<(), Error> {
+    fn publish(&mut self, held: &[LeasedDevice]) -> Result<(), LeaseError> {
         let bytes = match held {
             [] => None,
-            held => Some(lease::write(&self.here, &self.about, held)?),
+            held => Some(lease::write(&self.system, &self.owner, held)?),
         };
         if bytes == self.published {
             return Ok(());
         }
         self.write(bytes.as_deref())?;
         self.published = bytes;
-        // Our own file is no news: the event is read before anybody wakes up
-        // for it. If it was not alone, somebody has to.
-        if self.take_in()? {
-            self.others.watch().ring();
+        // The event of our own file is read here, so that it wakes nobody. If there were other
+        // events too, they must.
+        if self.update()? {
+            self.others.watch().wake_up();
         }
         Ok(())
     }
 
-    /// Writes our file, or removes it if there is nothing to write.
-    fn write(&self, bytes: Option<&[u8]>) -> Result<(), Error> {
+    /// Writes our file, or removes it.
+    fn write(&self, bytes: Option<&[u8]>) -> Result<(), LeaseError> {
         let written = match bytes {
             Some(bytes) => self.write_file(bytes),
             None => self.remove_file(),
         };
         written.map_err(|errno| {
             let path = self.folder.path().join(self.me.to_string());
-            Error::system(errno, "write lease", &path)
+            LeaseError::system(errno, "write lease", &path)
         })
     }
 
-    /// Whoever reads finds all of it or none: it is renamed when it is whole.
+    /// Renames the file when it is complete, so that readers see all of it or nothing.
     fn write_file(&self, bytes: &[u8]) -> Result<(), Errno> {
         let draft = self.me.draft();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o644);
         let open = || openat(&self.folder, &draft, flags, mode);
         let file = open().or_else(|errno| {
-            // Left over from when the disk was full.
+            // Left over from when the file system was full.
             if errno == Errno::EXIST {
                 unlinkat(&self.folder, &draft, AtFlags::empty())?;
                 return open();
             }
             Err(errno)
         })?;
-        // Whatever the umask says: it is there to be read.
+        // Others must be able to read it, whatever the umask says.
         fchmod(&file, mode)?;
         if rustix::io::write(&file, bytes)? < bytes.len() {
             return Err(Errno::NOSPC);
@@ -176,48 +175,47 @@ impl Leases {
     }
 }
 
-impl Guard<'_> {
+impl LeasesGuard<'_> {
     /// What others hold.
     pub fn others(&self) -> impl Iterator<Item = &Lease> {
         self.leases.others.leases()
     }
 
-    /// A number that grows whenever [`others`](Self::others) changes, for those
-    /// who would rather not look again.
+    /// A number that grows whenever [`others`](Self::others) changes.
     pub const fn revision(&self) -> u64 {
         self.leases.others.revision()
     }
 
-    /// Tells others what this process holds from now on, in all. Nothing is
-    /// written if it is what was told before.
-    pub fn publish(&mut self, held: &[Held]) -> Result<(), Error> {
+    /// Tells others everything that this process holds from now on. Writes nothing if that has
+    /// not changed.
+    pub fn publish(&mut self, held: &[LeasedDevice]) -> Result<(), LeaseError> {
         self.leases.publish(held)
     }
 
-    /// What is wrong if others may decide at this same moment. Told once, and
-    /// again only if it was well in between.
-    pub fn warning(&mut self) -> Option<Error> {
+    /// Why others may decide at the same time, if they may. Returned once, and again only if all
+    /// was well in between.
+    pub fn warning(&mut self) -> Option<LeaseError> {
         let leases = &mut *self.leases;
         let path = leases.folder.path().to_owned();
         let warning = match self.taken {
-            Taken::Yes => None,
-            Taken::Kept => Some(Error::Locked {
+            LockResult::Acquired => None,
+            LockResult::Busy => Some(LeaseError::Locked {
                 path,
                 holder: holder(leases.folder.identity()),
             }),
-            Taken::Never(errno) => Some(Error::NoLock {
+            LockResult::Unavailable(errno) => Some(LeaseError::NoLock {
                 path,
                 reason: errno.into(),
             }),
         };
-        let said = std::mem::replace(&mut leases.said, warning.is_some());
-        warning.filter(|_| !said)
+        let warned = std::mem::replace(&mut leases.warned, warning.is_some());
+        warning.filter(|_| !warned)
     }
 }
 
-impl Drop for Guard<'_> {
+impl Drop for LeasesGuard<'_> {
     fn drop(&mut self) {
-        if self.taken == Taken::Yes {
+        if self.taken == LockResult::Acquired {
             self.leases.lock.release();
         }
     }
@@ -237,11 +235,11 @@ impl AsFd for Leases {
     }
 }
 
-/// What every process of this machine holds at this moment, for people to see.
-/// Nothing is locked, made or removed; without the folder there is nothing.
-pub fn holders(folder: &Path) -> Result<Vec<Lease>, Error> {
-    match Folder::open(folder)? {
-        Some(folder) => others::living(&folder, &Here::read()?),
+/// What every process of this machine holds now. Locks, creates and removes nothing; if there is
+/// no folder, there are no leases.
+pub fn read_leases(folder: &Path) -> Result<Vec<Lease>, LeaseError> {
+    match LeaseFolder::open(folder)? {
+        Some(folder) => other_leases::living(&folder, &SystemId::read()?),
         None => Ok(Vec::new()),
     }
 }

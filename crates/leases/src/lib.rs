@@ -1,11 +1,11 @@
-//! Runs on one machine that know of each other without a daemon: what each of
-//! them holds of which GPU, in a folder that all can see.
+//! Runs on one machine learn about each other without a daemon: what each of them holds of
+//! which GPU, in a folder that all can see.
 //!
 //! ```text
-//!  /dev/shm/packhorse         1777, and the lock is on the folder itself
-//!  ├── 1000-4711-86400        uid, pid and start time: a process's one lease
+//!  /dev/shm/packhorse         1777; the lock is on the folder itself
+//!  ├── 1000-4711-86400        uid, pid and start time: the lease of one process
 //!  ├── 1000-4712-86912        as JSON: boot, user, run, command, devices
-//!  └── 1001-4713-87001.new    being written; renamed when it is whole
+//!  └── 1001-4713-87001.new    being written; renamed when it is complete
 //!
 //!      lock ──▶ others() ──▶ decide ──▶ publish() ──▶ unlock
 //!        ▲
@@ -14,39 +14,37 @@
 //!
 //! Promises:
 //!
-//! - Two processes that decide under the lock never promise the same twice:
-//!   whatever was published before the lock was had is seen.
-//! - A lease counts only while the process lives that its name tells, by pid,
-//!   start time and boot, and only if its file belongs to that process's user.
-//!   What is left of dead ones is removed by whoever may.
-//! - Nobody waits for ever. Whoever does not get the lock within a second goes
-//!   on without it, and says so once.
-//! - A made-up lease blocks at most what its owner could block anyway, by
-//!   running something. Files are bounded in size and number, text in them has
-//!   no control characters, sums saturate.
-//! - At rest nothing happens: no timer, no polling. A process's own writes do
-//!   not wake it.
+//! - Two processes that decide under the lock never promise the same thing twice: each sees
+//!   everything that was published before it got the lock.
+//! - A lease counts only while the process in its name is alive, by pid, start time and boot,
+//!   and only if its file belongs to that process's user. Leases of dead processes are
+//!   removed by whoever may do so.
+//! - Nobody waits for ever. A process that does not get the lock within a second goes on
+//!   without it, and says so once.
+//! - A forged lease blocks at most what its owner could block anyway, by running something.
+//!   Files are limited in size and number, and text in them has no control characters.
+//! - While nothing changes, nothing happens: no timer, no polling. A process is not woken by
+//!   its own writes.
 //!
-//! What it does not promise: the folder belongs to whoever needed it first, and
-//! the owner of a folder can remove what others put there. A process whose
-//! lease was taken away puts it back as soon as it notices. Where that is not
-//! good enough, root makes the folder (1777) before anybody else does. Leases
-//! from another PID namespace, as of a container that shares the folder, are
-//! ignored, since nobody here can tell whether their processes live.
+//! What it does not promise: the folder belongs to the first user who needed it, and the owner
+//! of a folder can remove other users' files in it. A process whose lease was removed puts it
+//! back as soon as it notices. Where that is not good enough, root creates the folder (1777)
+//! beforehand. Leases from another PID namespace, such as a container that shares the folder,
+//! are ignored: nobody here can tell whether their processes are alive.
 //!
-//! It never decides who gets what, and knows nothing of devices but their keys.
+//! It never decides who gets what, and knows devices only by their keys.
 
 mod error;
 mod folder;
+mod folder_watch;
 mod lease;
+mod lease_name;
 mod leases;
 mod lock;
-mod name;
-mod others;
+mod other_leases;
 mod process;
-mod watch;
 
-pub use error::Error;
+pub use error::LeaseError;
 pub use folder::folder;
-pub use lease::{About, Held, Lease, total};
-pub use leases::{Guard, Leases, holders};
+pub use lease::{Lease, LeaseOwner, LeasedDevice};
+pub use leases::{Leases, LeasesGuard, read_leases};

@@ -1,15 +1,14 @@
-//! A lock that is not waited for longer than it is worth.
+//! A lock with a timeout.
 //!
-//! `flock` can wait or not wait, but not for a while. So a thread waits, and
-//! whoever wants the lock waits for the thread, with a timeout. A thread that
-//! is too late gives the lock back at once; until then the lock is known to be
-//! kept, and nobody waits again.
+//! `flock` can wait or not wait, but has no timeout. So a thread waits for the lock, and the
+//! caller waits for the thread, with a timeout. A thread that gets the lock too late releases
+//! it at once; until then the lock is known to be busy, and nobody waits again.
 //!
 //! ```text
 //!            taken by another      thread has it
-//!   Free ──────────────────▶ Waiting ─────────▶ Ours ──▶ Free
+//!   Free ──────────────────▶ Waiting ─────────▶ Done ──▶ Free
 //!    ▲                          │ too late
-//!    └───── thread has it ── Kept
+//!    └───── thread has it ── Busy
 //! ```
 
 use std::os::fd::OwnedFd;
@@ -21,61 +20,61 @@ use rustix::io::Errno;
 
 /// The lock on a folder, for one process.
 #[derive(Debug)]
-pub(crate) struct Lock {
-    shared: Arc<Shared>,
+pub(crate) struct FolderLock {
+    shared: Arc<LockShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LockShared {
     folder: Arc<OwnedFd>,
-    state: Mutex<State>,
+    state: Mutex<LockState>,
     changed: Condvar,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum LockState {
     Free,
-    /// A thread waits for it, and somebody for the thread.
+    /// A thread waits for the lock, and the caller for the thread.
     Waiting,
-    /// The thread is done waiting.
-    Ours(Result<(), Errno>),
-    /// A thread waits for it, and nobody else does any more.
-    Kept,
+    /// The thread has stopped waiting.
+    Done(Result<(), Errno>),
+    /// A thread waits for the lock, but the caller no longer does.
+    Busy,
 }
 
-/// How an attempt to get the lock went.
+/// The result of trying to get the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum LockResult {
     /// It is ours.
-    Yes,
-    /// Somebody keeps it.
-    Kept,
-    /// There can be no lock here.
-    Never(Errno),
+    Acquired,
+    /// Somebody else holds it.
+    Busy,
+    /// The folder cannot be locked.
+    Unavailable(Errno),
 }
 
-impl Lock {
+impl FolderLock {
     pub(crate) fn new(folder: Arc<OwnedFd>) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(LockShared {
                 folder,
-                state: Mutex::new(State::Free),
+                state: Mutex::new(LockState::Free),
                 changed: Condvar::new(),
             }),
         }
     }
 
-    /// Gets the lock, waiting at most this long for it.
-    pub(crate) fn take(&self, patience: Duration) -> Taken {
+    /// Gets the lock, waiting at most this long.
+    pub(crate) fn take(&self, patience: Duration) -> LockResult {
         let shared = &self.shared;
         let mut state = shared.state();
-        if *state == State::Kept {
-            return Taken::Kept;
+        if *state == LockState::Busy {
+            return LockResult::Busy;
         }
         match shared.flock(FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Taken::Yes,
+            Ok(()) => return LockResult::Acquired,
             Err(Errno::WOULDBLOCK) => {}
-            Err(errno) => return Taken::Never(errno),
+            Err(errno) => return LockResult::Unavailable(errno),
         }
         let theirs = Arc::clone(shared);
         let thread = std::thread::Builder::new()
@@ -83,42 +82,42 @@ impl Lock {
             .stack_size(128 << 10)
             .spawn(move || theirs.wait());
         if thread.is_err() {
-            return Taken::Kept;
+            return LockResult::Busy;
         }
-        *state = State::Waiting;
+        *state = LockState::Waiting;
         let waited = shared
             .changed
-            .wait_timeout_while(state, patience, |state| *state == State::Waiting);
+            .wait_timeout_while(state, patience, |state| *state == LockState::Waiting);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let taken = match *state {
-            State::Ours(Ok(())) => Taken::Yes,
-            State::Ours(Err(errno)) => Taken::Never(errno),
-            _ => Taken::Kept,
+            LockState::Done(Ok(())) => LockResult::Acquired,
+            LockState::Done(Err(errno)) => LockResult::Unavailable(errno),
+            _ => LockResult::Busy,
         };
         *state = match taken {
-            Taken::Kept => State::Kept,
-            _ => State::Free,
+            LockResult::Busy => LockState::Busy,
+            _ => LockState::Free,
         };
         taken
     }
 
-    /// Lets others have it.
+    /// Releases the lock.
     pub(crate) fn release(&self) {
-        // Cannot fail: the descriptor is open, and nothing is waited for.
+        // Cannot fail: the descriptor is open, and unlocking does not wait.
         let _ = self.shared.flock(FlockOperation::Unlock);
     }
 }
 
-impl Shared {
+impl LockShared {
     /// What the thread does.
     fn wait(&self) {
         let result = self.flock(FlockOperation::LockExclusive);
         let mut state = self.state();
-        if *state == State::Waiting {
-            *state = State::Ours(result);
+        if *state == LockState::Waiting {
+            *state = LockState::Done(result);
         } else {
             let _ = self.flock(FlockOperation::Unlock);
-            *state = State::Free;
+            *state = LockState::Free;
         }
         self.changed.notify_all();
     }
@@ -127,17 +126,16 @@ impl Shared {
         rustix::io::retry_on_intr(|| flock(&self.folder, operation))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The process that holds the lock on the folder of this device and inode, as
-/// far as the kernel tells.
+/// The process that holds the lock on the folder with this device and inode, if the kernel
+/// tells.
 pub(crate) fn holder((device, inode): (u64, u64)) -> Option<u32> {
     let place = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
-    // The kernel's list may lack a line if others lock and unlock while it is
-    // read: once is not enough.
+    // The list may lack a line if others lock and unlock while it is read: try several times.
     (0..4).find_map(|_| {
         let locks = fs_err::read_to_string("/proc/locks").ok()?;
         holder_in(&locks, &place)
@@ -146,7 +144,7 @@ pub(crate) fn holder((device, inode): (u64, u64)) -> Option<u32> {
 
 fn holder_in(locks: &str, place: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
-        // Those who wait have an arrow behind the number.
+        // The line of a process that waits has an arrow after its number.
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         match fields[..] {
             [_, "FLOCK", _, _, pid, at, ..] if at == place => pid.parse().ok(),
@@ -158,15 +156,15 @@ fn holder_in(locks: &str, place: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::Folder;
+    use crate::folder::LeaseFolder;
 
     const LONG: Duration = Duration::from_mins(1);
     const SHORT: Duration = Duration::from_millis(20);
 
-    /// Two that have opened the folder each for itself, as processes do.
-    fn two() -> (tempfile::TempDir, Lock, Lock) {
+    /// Two locks that have opened the folder separately, as processes do.
+    fn two() -> (tempfile::TempDir, FolderLock, FolderLock) {
         let dir = tempfile::tempdir().unwrap();
-        let lock = || Lock::new(Folder::open(dir.path()).unwrap().unwrap().fd());
+        let lock = || FolderLock::new(LeaseFolder::open(dir.path()).unwrap().unwrap().fd());
         let (one, other) = (lock(), lock());
         (dir, one, other)
     }
@@ -174,9 +172,9 @@ mod tests {
     #[test]
     fn a_lock_is_waited_for_while_somebody_decides() {
         let (_dir, one, other) = two();
-        let decide = |lock: &Lock| {
+        let decide = |lock: &FolderLock| {
             for _ in 0..200 {
-                assert_eq!(lock.take(LONG), Taken::Yes);
+                assert_eq!(lock.take(LONG), LockResult::Acquired);
                 // Lets the other one find it taken.
                 std::thread::yield_now();
                 lock.release();
@@ -186,33 +184,37 @@ mod tests {
             scope.spawn(|| decide(&one));
             decide(&other);
         });
-        assert_eq!(other.take(LONG), Taken::Yes);
-        assert_eq!(one.take(SHORT), Taken::Kept, "it is the other's now");
+        assert_eq!(other.take(LONG), LockResult::Acquired);
+        assert_eq!(one.take(SHORT), LockResult::Busy, "it is the other's now");
     }
 
     #[test]
     fn one_that_is_kept_is_waited_for_once_and_had_again_when_it_is_free() {
         let (_dir, one, other) = two();
-        assert_eq!(one.take(LONG), Taken::Yes);
-        assert_eq!(other.take(SHORT), Taken::Kept);
-        assert_eq!(other.take(LONG), Taken::Kept, "at once: this test ends");
+        assert_eq!(one.take(LONG), LockResult::Acquired);
+        assert_eq!(other.take(SHORT), LockResult::Busy);
+        assert_eq!(
+            other.take(LONG),
+            LockResult::Busy,
+            "at once: this test ends"
+        );
         one.release();
-        // The thread that was too late gives it back by itself.
-        let kept = |state: &mut State| *state == State::Kept;
+        // The thread that was too late releases it by itself.
+        let kept = |state: &mut LockState| *state == LockState::Busy;
         let free = other.shared.changed.wait_while(other.shared.state(), kept);
         drop(free.unwrap());
-        assert_eq!(one.take(LONG), Taken::Yes);
+        assert_eq!(one.take(LONG), LockResult::Acquired);
         one.release();
-        assert_eq!(other.take(LONG), Taken::Yes);
+        assert_eq!(other.take(LONG), LockResult::Acquired);
     }
 
     #[test]
     fn the_kernel_tells_who_has_it() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::open(dir.path()).unwrap().unwrap();
-        let lock = Lock::new(folder.fd());
+        let folder = LeaseFolder::open(dir.path()).unwrap().unwrap();
+        let lock = FolderLock::new(folder.fd());
         assert_eq!(holder(folder.identity()), None);
-        assert_eq!(lock.take(LONG), Taken::Yes);
+        assert_eq!(lock.take(LONG), LockResult::Acquired);
         assert_eq!(holder(folder.identity()), Some(std::process::id()));
     }
 

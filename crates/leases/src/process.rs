@@ -1,4 +1,4 @@
-//! Which process a lease is of, and whether it lives.
+//! Identifies processes, and tells whether they are alive.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,19 +8,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, geteuid, getpid, pidfd_open};
 
-use crate::name::Name;
+use crate::lease_name::LeaseName;
 
-/// Where and when this is: what else has to agree for a name to mean the same
-/// process.
+/// The boot and PID namespace in which process ids have a meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Here {
+pub(crate) struct SystemId {
     /// Changes with every boot.
     pub(crate) boot: String,
-    /// The PID namespace. Numbers of another one are other processes.
+    /// The PID namespace. In another one, an id means another process.
     pub(crate) namespace: u64,
 }
 
-impl Here {
+impl SystemId {
     pub(crate) fn read() -> io::Result<Self> {
         let boot = fs_err::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let namespace = fs_err::metadata("/proc/self/ns/pid")?.ino();
@@ -32,56 +31,56 @@ impl Here {
 }
 
 /// This process.
-pub(crate) fn me() -> io::Result<Name> {
+pub(crate) fn me() -> io::Result<LeaseName> {
     let pid = getpid().as_raw_nonzero().get().unsigned_abs();
     let start = start(pid)?;
-    let unreadable = || io::Error::other("`/proc/self/stat` is not as it should be");
-    Ok(Name {
+    let unreadable = || io::Error::other("cannot parse `/proc/self/stat`");
+    Ok(LeaseName {
         uid: geteuid().as_raw(),
         pid,
         start: start.ok_or_else(unreadable)?,
     })
 }
 
-/// What has become of a process.
+/// Whether a process is alive.
 #[derive(Debug)]
-pub(crate) enum Life {
-    /// It lives; the descriptor becomes readable when it ends.
+pub(crate) enum ProcessState {
+    /// It is alive; the descriptor becomes readable when it ends.
     Alive(OwnedFd),
-    /// It is over, or never was.
-    Over,
-    /// It is somebody else's, or that cannot be told.
+    /// It has ended, or never existed.
+    Ended,
+    /// The id belongs to another user's process, or that cannot be determined.
     Unknown,
 }
 
-/// Looks for the process of this name.
-pub(crate) fn find(name: Name) -> Life {
+/// Looks for the process with this name.
+pub(crate) fn find(name: LeaseName) -> ProcessState {
     let Some(pid) = i32::try_from(name.pid).ok().and_then(Pid::from_raw) else {
-        return Life::Over;
+        return ProcessState::Ended;
     };
     let process = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(process) => process,
-        // The number is a thread's, and a lease is of a process.
-        Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Life::Over,
-        Err(_) => return Life::Unknown,
+        // The id is a thread's, and leases belong to processes.
+        Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return ProcessState::Ended,
+        Err(_) => return ProcessState::Unknown,
     };
-    // Asked after the descriptor was had: if both tell of a living process, it
-    // is the same one. Where other people's processes are hidden from us
-    // (hidepid), neither tells anything: then the number alone has to do.
+    // Read after the descriptor was opened: if both mean a living process, it is the same
+    // one. If other users' processes are hidden from us (hidepid), neither can be read: then
+    // the id alone has to do.
     match start(name.pid) {
-        Ok(Some(start)) if start != name.start => return Life::Over,
-        Ok(None) => return Life::Unknown,
+        Ok(Some(start)) if start != name.start => return ProcessState::Ended,
+        Ok(None) => return ProcessState::Unknown,
         _ => {}
     }
     match user(name.pid) {
-        Ok(Some(uid)) if uid != name.uid => return Life::Unknown,
-        Ok(None) => return Life::Unknown,
+        Ok(Some(uid)) if uid != name.uid => return ProcessState::Unknown,
+        Ok(None) => return ProcessState::Unknown,
         _ => {}
     }
     if has_ended(&process) {
-        Life::Over
+        ProcessState::Ended
     } else {
-        Life::Alive(process)
+        ProcessState::Alive(process)
     }
 }
 
@@ -90,24 +89,23 @@ fn has_ended(process: impl AsFd) -> bool {
     poll(&mut process, Some(&Timespec::default())) == Ok(1)
 }
 
-/// The start time of a process; `None` if its line cannot be read.
+/// The start time of a process; `None` if its file cannot be parsed.
 fn start(pid: u32) -> io::Result<Option<u64>> {
     let stat = fs_err::read(format!("/proc/{pid}/stat"))?;
     Ok(start_in(&stat))
 }
 
-/// The 22nd field. The second is the program's name in brackets, which may
-/// hold spaces and brackets itself.
+/// The 22nd field. The second is the program's name in brackets, which may itself contain
+/// spaces and brackets.
 fn start_in(stat: &[u8]) -> Option<u64> {
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let rest = str::from_utf8(&stat[name_end + 1..]).ok()?;
     rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The user that the files belong to which a process makes.
+/// The user who owns the files that a process creates.
 fn user(pid: u32) -> io::Result<Option<u32>> {
-    // Not the owner of its folder: that is root for a program that nobody may
-    // look into.
+    // Not the owner of its folder in /proc: that is root for a program that is not readable.
     let status = fs_err::read(format!("/proc/{pid}/status"))?;
     Ok(user_in(&status))
 }
@@ -128,36 +126,42 @@ mod tests {
         let stat = b"7 (a) R (b) S 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 8642 1 2 3";
         assert_eq!(start_in(stat), Some(8642));
         assert_eq!(start_in(b"7 (a) S 1 7"), None);
-        let status = b"Name:\tUid: 5 6\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t0\t0\t0\t0\n";
+        let status = b"LeaseName:\tUid: 5 6\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t0\t0\t0\t0\n";
         assert_eq!(user_in(status), Some(2));
     }
 
     #[test]
     fn a_process_is_found_by_all_of_its_name_only() {
         let me = me().unwrap();
-        assert!(matches!(find(me), Life::Alive(_)));
-        let earlier = Name {
+        assert!(matches!(find(me), ProcessState::Alive(_)));
+        let earlier = LeaseName {
             start: me.start - 1,
             ..me
         };
-        assert!(matches!(find(earlier), Life::Over), "a reused number");
-        let other = Name {
+        assert!(
+            matches!(find(earlier), ProcessState::Ended),
+            "a reused number"
+        );
+        let other = LeaseName {
             uid: me.uid + 1,
             ..me
         };
-        assert!(matches!(find(other), Life::Unknown), "another user's name");
-        let huge = Name {
+        assert!(
+            matches!(find(other), ProcessState::Unknown),
+            "another user's name"
+        );
+        let huge = LeaseName {
             pid: u32::MAX,
             ..me
         };
-        assert!(matches!(find(huge), Life::Over));
+        assert!(matches!(find(huge), ProcessState::Ended));
     }
 
     #[test]
-    fn a_process_that_has_ended_is_over_before_anybody_has_reaped_it() {
+    fn a_process_has_ended_even_if_nobody_has_reaped_it() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
-        let name = Name {
+        let name = LeaseName {
             pid,
             start: start(pid).unwrap().unwrap(),
             ..me().unwrap()
@@ -165,8 +169,8 @@ mod tests {
         let raw = Pid::from_raw(pid.cast_signed()).unwrap();
         let process = pidfd_open(raw, PidfdFlags::empty()).unwrap();
         poll(&mut [PollFd::new(&process, PollFlags::IN)], None).unwrap();
-        assert!(matches!(find(name), Life::Over));
+        assert!(matches!(find(name), ProcessState::Ended));
         child.wait().unwrap();
-        assert!(matches!(find(name), Life::Over));
+        assert!(matches!(find(name), ProcessState::Ended));
     }
 }

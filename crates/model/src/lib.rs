@@ -15,6 +15,7 @@ mod event;
 mod exit;
 mod id;
 mod outcome;
+mod peak;
 mod placement;
 mod quantity;
 mod request;
@@ -31,6 +32,7 @@ pub use event::{
 pub use exit::Exit;
 pub use id::{CoreId, DeviceId, NodeId, ParseIdError, RunId, TaskId};
 pub use outcome::Outcome;
+pub use peak::{LearnedPeak, PeakOrigin};
 pub use placement::{Granted, Placement};
 pub use quantity::{Bytes, Milli, ParseQuantityError, parse_duration};
 pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request, TimeLimit, VramRequest};

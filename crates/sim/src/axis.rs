@@ -1,4 +1,4 @@
-//! A scale of time, as wide as a terminal is.
+//! A time axis of a given width.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,7 +7,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Distances between ticks that people can count with, in seconds.
+/// Convenient distances between ticks, in seconds.
 const STEPS: [u64; 24] = [
     1,
     2,
@@ -35,23 +35,23 @@ const STEPS: [u64; 24] = [
     360 * DAY,
 ];
 
-/// A tick and its label need so many columns.
+/// The columns that a tick and its label need.
 const ROOM: usize = 9;
 
-/// What the numbers on it mean.
+/// What the labels count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub(crate) enum AxisUnit {
     Time,
     /// A second stands for a round.
     Rounds,
 }
 
-/// `columns` columns that stand for the time up to `end`.
+/// `columns` columns for the time from 0 to `end`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Axis {
+pub(crate) struct TimeAxis {
     pub(crate) end: Duration,
     pub(crate) columns: usize,
-    pub(crate) unit: Unit,
+    pub(crate) unit: AxisUnit,
 }
 
 /// A time in one or two units, such as `1h30m`.
@@ -79,8 +79,8 @@ pub(crate) fn short(time: Duration) -> String {
     }
 }
 
-impl Axis {
-    /// The column that `time` is in; past the last one if it is the end.
+impl TimeAxis {
+    /// The column of `time`; one past the last for the end.
     pub(crate) fn column(&self, time: Duration) -> usize {
         let end = self.end.as_nanos();
         if end == 0 {
@@ -107,8 +107,8 @@ impl Axis {
             }
             let label = match self.unit {
                 _ if tick == 0 => "0".to_owned(),
-                Unit::Time => short(time),
-                Unit::Rounds => time.as_secs().to_string(),
+                AxisUnit::Time => short(time),
+                AxisUnit::Rounds => time.as_secs().to_string(),
             };
             let _ = write!(line, "{:gap$}{label}", "", gap = column - used);
             used = column + label.len();
@@ -121,11 +121,11 @@ impl Axis {
 mod tests {
     use super::*;
 
-    fn axis(seconds: u64, columns: usize) -> Axis {
-        Axis {
+    fn axis(seconds: u64, columns: usize) -> TimeAxis {
+        TimeAxis {
             end: Duration::from_secs(seconds),
             columns,
-            unit: Unit::Time,
+            unit: AxisUnit::Time,
         }
     }
 

@@ -1,8 +1,7 @@
 //! A plan as a chart for the terminal.
 //!
-//! A row is a device; where tasks share it, as many rows as run at once. If
-//! there are too many to draw each, a device is one row that shows how many run
-//! at a time.
+//! Each device is a row, or as many rows as tasks run on it at once. If there are too
+//! many tasks to draw each, a device is one row that shows how many run at a time.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,28 +9,28 @@ use std::time::Duration;
 use packhorse_model::{DeviceId, TaskId};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::axis::{Axis, Unit, short};
-use crate::plan::{Bar, Guess, Plan};
+use crate::axis::{AxisUnit, TimeAxis, short};
+use crate::plan::{DurationGuess, Plan, PlanBar};
 
-/// A device with more rows than this is shown by how busy it is.
+/// If a device needs more rows than this, the chart shows how busy devices are.
 const MOST_ROWS: usize = 6;
-/// A bar narrower than this could not be told from its neighbour.
+/// A narrower bar could not be told from its neighbour.
 const LEAST_BAR: usize = 2;
 const LEAST_CHART: usize = 10;
 const LONGEST_NAME: usize = 20;
 
-/// What to draw with.
+/// The characters to draw with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Glyphs {
     /// Lines and blocks.
     Unicode,
-    /// What every terminal and file can show.
+    /// Characters that every terminal and file can show.
     Ascii,
 }
 
-/// What things are called.
+/// How to name things.
 #[derive(Clone, Copy)]
-pub struct Names<'a> {
+pub struct GanttNames<'a> {
     /// A device's name.
     pub device: &'a dyn Fn(DeviceId) -> String,
     /// A task's name.
@@ -40,14 +39,14 @@ pub struct Names<'a> {
 
 /// The chart of a plan, and below it what was assumed; shown with [`fmt::Display`].
 pub struct Gantt<'a> {
-    /// What is shown.
+    /// What to draw.
     pub plan: &'a Plan,
-    /// How many columns there are.
+    /// How many columns to use.
     pub width: usize,
-    /// What it is drawn with.
+    /// The characters to draw with.
     pub glyphs: Glyphs,
-    /// What things are called.
-    pub names: Names<'a>,
+    /// How to name things.
+    pub names: GanttNames<'a>,
 }
 
 impl Glyphs {
@@ -67,7 +66,7 @@ impl Glyphs {
         }
     }
 
-    /// From nothing to all.
+    /// From idle to fully busy.
     fn levels(self) -> [char; 9] {
         match self {
             Self::Unicode => [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'],
@@ -83,16 +82,16 @@ fn cut(text: &str, width: usize) -> String {
         used += char.width().unwrap_or(0);
         used <= width
     });
-    // A name is anything that somebody typed.
+    // A name may contain anything.
     fitting.filter(|char| !char.is_control()).collect()
 }
 
-/// Shares `bars`, which are in the order of their starts, out to as few rows as
-/// possible.
-fn rows<'a>(bars: &[&'a Bar]) -> Vec<Vec<&'a Bar>> {
-    let mut rows: Vec<Vec<&Bar>> = Vec::new();
+/// Distributes `bars`, which are in the order of start, over as few rows as possible.
+fn rows<'a>(bars: &[&'a PlanBar]) -> Vec<Vec<&'a PlanBar>> {
+    let mut rows: Vec<Vec<&PlanBar>> = Vec::new();
     for &bar in bars {
-        let is_free = |row: &&mut Vec<&Bar>| row.last().is_none_or(|last| last.end <= bar.start);
+        let is_free =
+            |row: &&mut Vec<&PlanBar>| row.last().is_none_or(|last| last.end <= bar.start);
         match rows.iter_mut().find(is_free) {
             Some(row) => row.push(bar),
             None => rows.push(vec![bar]),
@@ -102,7 +101,7 @@ fn rows<'a>(bars: &[&'a Bar]) -> Vec<Vec<&'a Bar>> {
 }
 
 impl Gantt<'_> {
-    fn bars_on(&self, device: Option<DeviceId>) -> Vec<&Bar> {
+    fn bars_on(&self, device: Option<DeviceId>) -> Vec<&PlanBar> {
         let bars = self.plan.bars.iter();
         bars.filter(|bar| match device {
             Some(device) => bar.devices.contains(&device),
@@ -112,7 +111,7 @@ impl Gantt<'_> {
     }
 
     /// One row with every bar drawn.
-    fn drawn(&self, axis: Axis, row: &[&Bar]) -> String {
+    fn drawn(&self, axis: TimeAxis, row: &[&PlanBar]) -> String {
         let mut line = String::new();
         let mut used = 0;
         for bar in row {
@@ -132,7 +131,7 @@ impl Gantt<'_> {
     }
 
     /// One row that shows how many of at most `most` run at a time.
-    fn levelled(&self, axis: Axis, bars: &[&Bar], most: usize) -> String {
+    fn levelled(&self, axis: TimeAxis, bars: &[&PlanBar], most: usize) -> String {
         let mut busy = vec![0; axis.columns];
         let edge = |column: usize| axis.end.as_nanos() * column as u128 / axis.columns as u128;
         for bar in bars {
@@ -151,7 +150,7 @@ impl Gantt<'_> {
         line.trim_end().to_owned()
     }
 
-    /// The glyph for a part of `full`. What is not nothing is shown.
+    /// The glyph for a part of `full`. Any part that is not zero is visible.
     fn level(&self, part: u128, full: u128) -> char {
         let levels = self.glyphs.levels();
         let highest = levels.len() - 1;
@@ -160,15 +159,15 @@ impl Gantt<'_> {
         levels[place.max(usize::from(part > 0))]
     }
 
-    fn unit(&self) -> Unit {
-        if self.plan.guess == Guess::Rounds {
-            Unit::Rounds
+    fn unit(&self) -> AxisUnit {
+        if self.plan.guess == DurationGuess::Rounds {
+            AxisUnit::Rounds
         } else {
-            Unit::Time
+            AxisUnit::Time
         }
     }
 
-    /// What a reader has to know about the chart.
+    /// What the reader has to know about the chart.
     fn remarks(&self, most: Option<usize>) -> Vec<String> {
         let plan = self.plan;
         let (all, unknown) = (plan.bars.len(), plan.unknown);
@@ -184,13 +183,13 @@ impl Gantt<'_> {
             ));
         }
         match plan.guess {
-            Guess::AllKnown => {}
-            Guess::Median(median) => remarks.push(format!(
+            DurationGuess::AllKnown => {}
+            DurationGuess::Median(median) => remarks.push(format!(
                 "how long {unknown} of {all} will take is not known ({line}): {} each is assumed, \
                  the median of the others",
                 short(median)
             )),
-            Guess::Rounds => remarks.push(format!(
+            DurationGuess::Rounds => remarks.push(format!(
                 "how long they will take is not known ({line}): all are assumed to be equally \
                  long, which makes a round"
             )),
@@ -226,7 +225,7 @@ impl Gantt<'_> {
 
 impl fmt::Display for Gantt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut places: Vec<(String, Vec<&Bar>)> = Vec::new();
+        let mut places: Vec<(String, Vec<&PlanBar>)> = Vec::new();
         for &device in &self.plan.devices {
             let name = cut(&(self.names.device)(device), LONGEST_NAME);
             places.push((name, self.bars_on(Some(device))));
@@ -237,12 +236,12 @@ impl fmt::Display for Gantt<'_> {
         }
         let names = places.iter().map(|(name, _)| name.width());
         let margin = names.max().unwrap_or(0) + 2;
-        let axis = Axis {
+        let axis = TimeAxis {
             end: self.plan.length().max(Duration::from_nanos(1)),
             columns: self.width.saturating_sub(margin).max(LEAST_CHART),
             unit: self.unit(),
         };
-        let is_narrow = |bar: &&Bar| axis.column(bar.end) - axis.column(bar.start) < LEAST_BAR;
+        let is_narrow = |bar: &&PlanBar| axis.column(bar.end) - axis.column(bar.start) < LEAST_BAR;
         let tables: Vec<_> = places.iter().map(|(_, bars)| rows(bars)).collect();
         let too_many = tables.iter().any(|rows| rows.len() > MOST_ROWS);
         let levelled = too_many || self.plan.bars.iter().any(|bar| is_narrow(&bar));

@@ -8,43 +8,43 @@ use packhorse_core::{
 use packhorse_model::{Bytes, DeviceId, Outcome, Placement, TaskId};
 use rustc_hash::FxHashMap;
 
-use crate::agenda::{Agenda, Happening};
-use crate::history::{History, Ran};
-use crate::truth::{Truth, Work};
+use crate::event_queue::{EventQueue, SimulationEvent};
+use crate::history::{History, SimulatedAttempt};
+use crate::task::{SimulatedTask, TaskBehaviour};
 
-/// How a process ends that is denied memory.
+/// The outcome of a process that cannot get memory.
 const OUT_OF_MEMORY: Outcome = Outcome::Failed { code: 1 };
 
-/// A scheduler in a world of its own.
+/// A scheduler with simulated tasks and devices.
 ///
-/// The driver is perfect: what an attempt holds is known as soon as it holds
-/// it, and memory is free as soon as its holder is gone. An attempt that is to
-/// grow past what its device has left dies. If it would have held more than it
-/// was promised, it is the one to blame; if not, it is collateral.
+/// The driver is perfect: the scheduler learns at once what an attempt holds, and
+/// memory is free as soon as its holder has ended. An attempt that would grow past what
+/// its device has left dies. If it would have held more than it was promised, it is
+/// itself to blame; otherwise it is collateral damage.
 #[derive(Clone, Debug)]
 pub struct Simulation {
     state: SchedulerState,
     now: Duration,
-    agenda: Agenda,
-    truths: FxHashMap<TaskId, Truth>,
-    /// The attempts that run, by task; as places in `history.ran`.
+    queue: EventQueue,
+    behaviours: FxHashMap<TaskId, TaskBehaviour>,
+    /// The running attempts by task, as indices into `history.attempts`.
     running: FxHashMap<TaskId, usize>,
-    devices: BTreeMap<DeviceId, Device>,
+    devices: BTreeMap<DeviceId, SimulatedDevice>,
     history: History,
     effects: Vec<Effect>,
 }
 
-/// A device as it really is.
+/// The memory of a device.
 #[derive(Clone, Debug, Default)]
-struct Device {
-    /// How much memory it has; 0 if that does not count.
+struct SimulatedDevice {
+    /// How much it has; 0 if that is not limited.
     capacity: Bytes,
     outside: Bytes,
     held: BTreeMap<TaskId, Bytes>,
 }
 
-impl Device {
-    /// Whether `task` may hold so much.
+impl SimulatedDevice {
+    /// Whether there is room for `task` to hold this much.
     fn allows(&self, task: TaskId, memory: Bytes) -> bool {
         let others = self.held.iter().filter(|&(&other, _)| other != task);
         let others = others.map(|(_, held)| u128::from(held.0)).sum::<u128>();
@@ -54,21 +54,21 @@ impl Device {
 }
 
 impl Simulation {
-    /// A world with nothing to do yet.
+    /// A simulation without tasks.
     pub fn new(pool: &Pool, settings: SchedulerSettings) -> Result<Self, PoolError> {
         let specs = pool.nodes.iter().flat_map(|node| &node.devices);
         let devices = specs.map(|spec| {
-            let device = Device {
+            let device = SimulatedDevice {
                 capacity: spec.memory,
-                ..Device::default()
+                ..SimulatedDevice::default()
             };
             (spec.id, device)
         });
         Ok(Self {
             state: SchedulerState::new(pool, settings)?,
             now: Duration::ZERO,
-            agenda: Agenda::default(),
-            truths: FxHashMap::default(),
+            queue: EventQueue::default(),
+            behaviours: FxHashMap::default(),
             running: FxHashMap::default(),
             devices: devices.collect(),
             history: History::default(),
@@ -76,31 +76,32 @@ impl Simulation {
         })
     }
 
-    /// A task comes.
-    pub fn submit(&mut self, at: Duration, work: Work) {
-        self.truths.insert(work.submission.id, work.truth);
-        self.tell(at, SchedulerEvent::Submit(work.submission));
+    /// Submits a task at this time.
+    pub fn submit(&mut self, at: Duration, task: SimulatedTask) {
+        self.behaviours.insert(task.submission.id, task.behaviour);
+        self.schedule(at, SchedulerEvent::Submit(task.submission));
     }
 
-    /// Something else happens. Memory that strangers hold is held on the device
-    /// as well. A task that comes this way ends as soon as it starts.
-    pub fn tell(&mut self, at: Duration, event: SchedulerEvent) {
-        self.agenda.put(at, Happening::Tell(Box::new(event)));
+    /// Gives the scheduler another event at this time. Memory that other processes hold
+    /// is really held on the device. A task submitted this way ends as soon as it starts.
+    pub fn schedule(&mut self, at: Duration, event: SchedulerEvent) {
+        self.queue
+            .push(at, SimulationEvent::Scheduler(Box::new(event)));
     }
 
-    /// Lets happen what happens, until nothing more will.
+    /// Runs until nothing more will happen.
     pub fn run(mut self) -> History {
-        while let Some((at, happening)) = self.agenda.next() {
-            // What was asked for in the past happens now.
+        while let Some((at, event)) = self.queue.pop() {
+            // An event for a time in the past happens now.
             self.now = self.now.max(at);
-            match happening {
-                Happening::End { task, start } => self.on_end(task, start),
-                Happening::Hold {
+            match event {
+                SimulationEvent::End { task, start } => self.on_end(task, start),
+                SimulationEvent::Memory {
                     task,
                     start,
                     memory,
-                } => self.on_hold(task, start, memory),
-                Happening::Tell(event) => {
+                } => self.on_memory(task, start, memory),
+                SimulationEvent::Scheduler(event) => {
                     if let SchedulerEvent::Outside { device, held } = &*event {
                         self.on_outside(*device, *held);
                     }
@@ -134,7 +135,7 @@ impl Simulation {
                     self.history.finished.insert(task, outcome);
                 }
                 Effect::Refused { task, reason } => self.history.refused.push((task, reason)),
-                Effect::Retrying { .. } => {}
+                Effect::Retrying { .. } | Effect::NotAdded(_) => {}
             }
         }
         self.effects = effects;
@@ -147,8 +148,8 @@ impl Simulation {
         placement: Placement,
         time_limit: Option<Duration>,
     ) {
-        let start = self.history.ran.len();
-        self.history.ran.push(Ran {
+        let start = self.history.attempts.len();
+        self.history.attempts.push(SimulatedAttempt {
             task,
             attempt,
             placement,
@@ -158,30 +159,30 @@ impl Simulation {
             outcome: None,
         });
         self.running.insert(task, start);
-        let truth = self.truths.get(&task);
-        let lasts = truth.map_or(Duration::ZERO, |truth| truth.lasts);
+        let behaviour = self.behaviours.get(&task);
+        let lasts = behaviour.map_or(Duration::ZERO, |behaviour| behaviour.lasts);
         let lasts = time_limit.map_or(lasts, |limit| limit.min(lasts));
-        for hold in truth.iter().flat_map(|truth| &truth.memory) {
-            if hold.after < lasts {
-                let memory = hold.memory;
-                let happening = Happening::Hold {
+        for step in behaviour.iter().flat_map(|behaviour| &behaviour.memory) {
+            if step.after < lasts {
+                let memory = step.memory;
+                let event = SimulationEvent::Memory {
                     task,
                     start,
                     memory,
                 };
-                let at = self.now.saturating_add(hold.after);
-                self.agenda.put(at, happening);
+                let at = self.now.saturating_add(step.after);
+                self.queue.push(at, event);
             }
         }
         let end = self.now.saturating_add(lasts);
-        self.agenda.put(end, Happening::End { task, start });
+        self.queue.push(end, SimulationEvent::End { task, start });
     }
 
-    /// It is told to end, and does so at once.
+    /// An attempt that is told to end does so at once.
     fn stop(&mut self, task: TaskId) {
         if let Some(&start) = self.running.get(&task) {
             let event = self.end(task, start, Outcome::Interrupted, EndCause::Own);
-            self.tell(self.now, event);
+            self.schedule(self.now, event);
         }
     }
 
@@ -189,24 +190,27 @@ impl Simulation {
         if self.running.get(&task) != Some(&start) {
             return;
         }
-        let outcome = match self.truths.get(&task) {
-            Some(truth) if self.now.saturating_sub(self.history.ran[start].start) < truth.lasts => {
+        let outcome = match self.behaviours.get(&task) {
+            Some(behaviour)
+                if self.now.saturating_sub(self.history.attempts[start].start)
+                    < behaviour.lasts =>
+            {
                 Outcome::TimedOut
             }
-            Some(truth) => truth.outcome,
+            Some(behaviour) => behaviour.outcome,
             None => Outcome::Succeeded,
         };
         let event = self.end(task, start, outcome, EndCause::Own);
         self.step(event);
     }
 
-    fn on_hold(&mut self, task: TaskId, start: usize, memory: Bytes) {
+    fn on_memory(&mut self, task: TaskId, start: usize, memory: Bytes) {
         if self.running.get(&task) != Some(&start) {
             return;
         }
-        let ran = &mut self.history.ran[start];
-        let attempt = ran.attempt;
-        let granted = ran.placement.devices.clone();
+        let record = &mut self.history.attempts[start];
+        let attempt = record.attempt;
+        let granted = record.placement.devices.clone();
         let fits = granted.iter().all(|granted| {
             let device = self.devices.get(&granted.device);
             device.is_none_or(|device| device.allows(task, memory))
@@ -214,7 +218,7 @@ impl Simulation {
         if !fits {
             let promised = granted.iter().map(|granted| granted.memory).min();
             let cause = if promised.is_none_or(|promised| memory > promised) {
-                EndCause::OutOfMemory { peak: ran.peak }
+                EndCause::OutOfMemory { peak: record.peak }
             } else {
                 EndCause::Collateral
             };
@@ -222,7 +226,7 @@ impl Simulation {
             self.step(event);
             return;
         }
-        ran.peak = ran.peak.max(memory);
+        record.peak = record.peak.max(memory);
         for granted in granted {
             if let Some(device) = self.devices.get_mut(&granted.device) {
                 device.held.insert(task, memory);
@@ -236,7 +240,7 @@ impl Simulation {
         }
     }
 
-    /// Takes the attempt off its devices; the event says so to the scheduler.
+    /// Takes the attempt off its devices. Returns the event that tells the scheduler.
     fn end(
         &mut self,
         task: TaskId,
@@ -245,17 +249,17 @@ impl Simulation {
         cause: EndCause,
     ) -> SchedulerEvent {
         self.running.remove(&task);
-        let ran = &mut self.history.ran[start];
-        ran.end = self.now;
-        ran.outcome = Some((outcome, cause));
-        for granted in &ran.placement.devices {
+        let record = &mut self.history.attempts[start];
+        record.end = self.now;
+        record.outcome = Some((outcome, cause));
+        for granted in &record.placement.devices {
             if let Some(device) = self.devices.get_mut(&granted.device) {
                 device.held.remove(&task);
             }
         }
         SchedulerEvent::Ended {
             task,
-            attempt: ran.attempt,
+            attempt: record.attempt,
             outcome,
             cause,
         }
@@ -263,4 +267,4 @@ impl Simulation {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packhorse_model::{Command, Outcome};
+use packhorse_model::{Command, Outcome, RunId, RunSpec, TaskId, TaskSpec, Timestamp};
 use packhorse_store::{
-    End, Home, NewRun, NewTask, Reader, Record, RunUuid, Start, UnixMicros, Verdict, Writer,
+    EndedAttempt, Home, NewRun, NewTask, Reader, Record, StartedAttempt, Writer, new_run_uuid,
 };
 use rustix::time::{ClockId, TimerfdClockId, clock_gettime};
 
@@ -36,11 +36,12 @@ fn main() -> Outcomes<()> {
 }
 
 fn at_full_speed(home: &Home, what: &str, tasks: u32) -> Outcomes<()> {
-    let (writer, began) = begin(home)?;
+    let (writer, run, began) = begin(home)?;
     let cpu = cpu_time();
     for number in 1..=tasks {
-        writer.send(Record::Tasks(vec![task(number)]));
-        start_and_end(&writer, number);
+        let id = TaskId::new(run, number);
+        writer.send(Record::Tasks(vec![task(id)]));
+        start_and_end(&writer, id);
     }
     let sent = cpu_since(cpu);
     writer.finish()?;
@@ -57,7 +58,7 @@ fn at_full_speed(home: &Home, what: &str, tasks: u32) -> Outcomes<()> {
 /// Two tasks run at any time, each for two thirds of a millisecond, as two
 /// slots of `/bin/true` do.
 fn at_a_pace(home: &Home) -> Outcomes<()> {
-    let (writer, began) = begin(home)?;
+    let (writer, run, began) = begin(home)?;
     let clock = rustix::time::timerfd_create(
         TimerfdClockId::Monotonic,
         rustix::time::TimerfdFlags::CLOEXEC,
@@ -86,11 +87,12 @@ fn at_a_pace(home: &Home) -> Outcomes<()> {
         wait()?;
         let awake = Instant::now();
         if number > 2 {
-            end(&writer, number - 2);
+            end(&writer, TaskId::new(run, number - 2));
         }
         if number <= TASKS {
-            writer.send(Record::Tasks(vec![task(number)]));
-            start(&writer, number, &label);
+            let id = TaskId::new(run, number);
+            writer.send(Record::Tasks(vec![task(id)]));
+            start(&writer, id, &label);
         }
         sending += awake.elapsed();
     }
@@ -127,11 +129,11 @@ fn opening(home: &Home) -> Outcomes<()> {
         let t0 = Instant::now();
         let (run, _lock) = home.new_run()?;
         let t1 = Instant::now();
-        let writer = Writer::start(home, run)?;
+        let writer = Writer::start(home)?;
         let t2 = Instant::now();
         writer.ready()?;
         let t3 = Instant::now();
-        writer.send(new_run());
+        writer.send(new_run(run));
         writer.finish()?;
         let all = [t1 - t0, t2 - t1, t3 - t1, t3.elapsed()];
         for (list, one) in took.iter_mut().zip(all) {
@@ -155,28 +157,38 @@ fn opening(home: &Home) -> Outcomes<()> {
 /// How long the first unfinished task behind a million finished ones takes.
 fn skipping(home: &Home) -> Outcomes<()> {
     const MANY: u32 = 1_000_000;
-    let (writer, began) = begin(home)?;
+    let (writer, run, began) = begin(home)?;
     let cpu = cpu_time();
     for first in (1..=MANY).step_by(1000) {
-        writer.send(Record::Tasks((first..first + 1000).map(task).collect()));
-        while writer.backlog().bytes > 1 << 20 {
+        let ids = (first..first + 1000).map(|number| TaskId::new(run, number));
+        writer.send(Record::Tasks(ids.map(task).collect()));
+        while writer.unwritten().bytes > 1 << 20 {
             wait_for(&writer)?;
         }
     }
-    let run = Reader::open(home)?.latest_run()?.ok_or("no run")?;
     println!(
         "a million tasks: {:.2} µs CPU each, {:.1?}",
         micros(cpu_since(cpu), MANY),
         began.elapsed()
     );
+    let (reader, before) = (Reader::open(home)?, cpu_time());
+    let mut last = 0;
+    while let Some(task) = reader.plain_unfinished(run, last, 1000)?.last() {
+        last = task.id.number;
+    }
+    println!(
+        "reading them back: {:.2} µs CPU each",
+        micros(cpu_since(before), MANY)
+    );
     for number in 1..MANY {
-        start_and_end(&writer, number);
-        while writer.backlog().bytes > 1 << 20 {
+        start_and_end(&writer, TaskId::new(run, number));
+        while writer.unwritten().bytes > 1 << 20 {
             wait_for(&writer)?;
         }
     }
     writer.send(Record::RunEnded {
-        at: UnixMicros::now(),
+        run,
+        at: Timestamp::now(),
         exit: 0,
     });
     let last = Instant::now();
@@ -200,56 +212,59 @@ fn wait_for(writer: &Writer) -> Outcomes<()> {
     Ok(())
 }
 
-fn begin(home: &Home) -> Outcomes<(Writer, Instant)> {
+fn begin(home: &Home) -> Outcomes<(Writer, RunId, Instant)> {
     let (run, _lock) = home.new_run()?;
-    let writer = Writer::start(home, run)?;
-    writer.send(new_run());
+    let writer = Writer::start(home)?;
+    writer.send(new_run(run));
     writer.ready()?;
-    Ok((writer, Instant::now()))
+    Ok((writer, run, Instant::now()))
 }
 
-fn new_run() -> Record {
-    let started = UnixMicros::now();
-    Record::NewRun(Box::new(NewRun {
-        uuid: RunUuid::new(started),
+fn new_run(run: RunId) -> Record {
+    let started = Timestamp::now();
+    let facts = Box::new(NewRun {
+        uuid: new_run_uuid(started),
         started,
         cwd: "/somewhere".into(),
         argv: vec!["packhorse".into(), "run".into()],
         host: "here".to_owned(),
         pid: std::process::id(),
-        settings: "{}".to_owned(),
-    }))
+        spec: RunSpec::default(),
+    });
+    Record::NewRun { run, facts }
 }
 
-fn task(number: u32) -> NewTask {
+fn task(id: TaskId) -> NewTask {
+    let number = id.number;
     let line = format!("python train.py --lr 0.1 --seed {number} --out results/{number}");
-    NewTask::plain(number, Command::Line(line.into_bytes()))
+    let spec = TaskSpec::new(Command::Line(line.into_bytes()));
+    NewTask::new(id, spec, Box::default())
 }
 
-fn start_and_end(writer: &Writer, task: u32) {
+fn start_and_end(writer: &Writer, task: TaskId) {
     start(writer, task, &"gpu 0".into());
     end(writer, task);
 }
 
-fn start(writer: &Writer, task: u32, label: &Arc<str>) {
-    writer.send(Record::Started(Start {
+fn start(writer: &Writer, task: TaskId, label: &Arc<str>) {
+    writer.send(Record::Started(StartedAttempt {
         task,
         attempt: 1,
-        at: UnixMicros::now(),
+        at: Timestamp::now(),
         device: Some(Arc::clone(label)),
     }));
 }
 
-fn end(writer: &Writer, task: u32) {
-    writer.send(Record::AttemptEnded(End {
+fn end(writer: &Writer, task: TaskId) {
+    writer.send(Record::AttemptEnded(EndedAttempt {
         task,
         attempt: 1,
-        at: UnixMicros::now(),
+        at: Timestamp::now(),
         outcome: Outcome::Succeeded,
         message: None,
         peak: None,
         note: None,
-        verdict: Verdict::Final,
+        is_final: true,
     }));
 }
 

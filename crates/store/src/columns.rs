@@ -5,9 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
-use packhorse_model::{Bytes, Command, GpuRequest, Milli, Outcome, RunId, TaskId};
-
-use crate::{TimeLimit, Vram, Whence};
+use packhorse_model::{Bytes, Command, Outcome, PeakOrigin, RunId, TaskId};
 
 /// Outcomes as numbers. All take one byte in a row, so that a waiting task's
 /// row is overwritten where it stands when the task ends (0 and 1 would take
@@ -56,8 +54,16 @@ pub(crate) fn outcome(code: i64, detail: Option<i32>) -> Option<Outcome> {
 
 /// A task's key: the run in the upper half, the number in the lower, so that
 /// a run's tasks lie together and in order.
-pub(crate) const fn task_key(run: RunId, number: u32) -> i64 {
-    (run.0 as i64) << 32 | number as i64
+pub(crate) const fn task_key(task: TaskId) -> i64 {
+    (task.run.0 as i64) << 32 | task.number as i64
+}
+
+/// The keys of a run's tasks, first and last.
+pub(crate) const fn task_keys(run: RunId) -> (i64, i64) {
+    (
+        task_key(TaskId::new(run, 0)),
+        task_key(TaskId::new(run, u32::MAX)),
+    )
 }
 
 /// The inverse of [`task_key`].
@@ -118,45 +124,7 @@ fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
         .map(|word| word.strip_suffix(&[0]).unwrap_or(word))
 }
 
-/// A share of nothing, which is a place on a device all the same.
-const NO_SHARE: i64 = -1;
-
-/// Thousandths of a GPU: below 1000 a part of one, else whole ones.
-pub(crate) fn gpus_milli(gpus: GpuRequest) -> i64 {
-    if gpus == GpuRequest::Share(Milli(0)) {
-        return NO_SHARE;
-    }
-    i64::from(gpus.devices()) * i64::from(gpus.share().0)
-}
-
-/// The inverse of [`gpus_milli`].
-pub(crate) fn gpus(milli: i64) -> GpuRequest {
-    let whole = Milli::ONE.0;
-    match u32::try_from(milli) {
-        _ if milli == NO_SHARE => GpuRequest::Share(Milli(0)),
-        Ok(0) => GpuRequest::None,
-        Ok(share) if share < whole => GpuRequest::Share(Milli(share)),
-        _ => GpuRequest::Whole(u32::try_from(milli / i64::from(whole)).unwrap_or(u32::MAX)),
-    }
-}
-
-/// Milliseconds; 0 stands for no limit.
-pub(crate) fn time_limit_millis(limit: TimeLimit) -> i64 {
-    match limit {
-        TimeLimit::Never => 0,
-        TimeLimit::After(time) => i64::try_from(time.as_millis()).unwrap_or(i64::MAX).max(1),
-    }
-}
-
-/// The inverse of [`time_limit_millis`].
-pub(crate) fn time_limit(millis: i64) -> TimeLimit {
-    match u64::try_from(millis) {
-        Ok(millis @ 1..) => TimeLimit::After(Duration::from_millis(millis)),
-        _ => TimeLimit::Never,
-    }
-}
-
-/// An amount of memory; there is none that a column could not hold.
+/// An amount of memory. There is none that a column could not hold.
 pub(crate) fn bytes_column(bytes: Bytes) -> i64 {
     i64::try_from(bytes.0).unwrap_or(i64::MAX)
 }
@@ -164,25 +132,6 @@ pub(crate) fn bytes_column(bytes: Bytes) -> i64 {
 /// The inverse of [`bytes_column`].
 pub(crate) fn bytes(column: i64) -> Bytes {
     Bytes(u64::try_from(column).unwrap_or(0))
-}
-
-/// What is learned, in the column that else has bytes.
-const AUTO: i64 = -1;
-
-/// Bytes, or [`AUTO`].
-pub(crate) fn vram_column(vram: Vram) -> i64 {
-    match vram {
-        Vram::Auto => AUTO,
-        Vram::Bytes(amount) => bytes_column(amount),
-    }
-}
-
-/// The inverse of [`vram_column`].
-pub(crate) fn vram(column: i64) -> Vram {
-    match column {
-        AUTO => Vram::Auto,
-        amount => Vram::Bytes(bytes(amount)),
-    }
 }
 
 /// A length of time in microseconds.
@@ -195,21 +144,21 @@ pub(crate) fn duration(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-/// Where a sample is from, as a number.
-pub(crate) const fn whence_code(whence: Whence) -> i64 {
-    match whence {
-        Whence::Run => 1,
-        Whence::Probe => 2,
-        Whence::OutOfMemory => 3,
+/// Where a peak comes from, as a number.
+pub(crate) const fn origin_code(origin: PeakOrigin) -> i64 {
+    match origin {
+        PeakOrigin::Run => 1,
+        PeakOrigin::Probe => 2,
+        PeakOrigin::OutOfMemory => 3,
     }
 }
 
-/// The inverse of [`whence_code`].
-pub(crate) const fn whence(code: i64) -> Whence {
+/// The inverse of [`origin_code`].
+pub(crate) const fn origin(code: i64) -> PeakOrigin {
     match code {
-        2 => Whence::Probe,
-        3 => Whence::OutOfMemory,
-        _ => Whence::Run,
+        2 => PeakOrigin::Probe,
+        3 => PeakOrigin::OutOfMemory,
+        _ => PeakOrigin::Run,
     }
 }
 
@@ -264,35 +213,11 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_limits_read_back() {
-        for value in [
-            GpuRequest::None,
-            GpuRequest::Share(Milli(0)),
-            GpuRequest::Share(Milli(1)),
-            GpuRequest::Share(Milli(999)),
-            GpuRequest::Whole(1),
-            GpuRequest::Whole(u32::MAX),
-        ] {
-            assert_eq!(gpus(gpus_milli(value)), value);
-        }
-        for value in [
-            TimeLimit::Never,
-            TimeLimit::After(Duration::from_millis(1)),
-            TimeLimit::After(Duration::from_hours(48)),
-        ] {
-            assert_eq!(time_limit(time_limit_millis(value)), value);
-        }
-        let short = time_limit_millis(TimeLimit::After(Duration::from_nanos(1)));
-        assert_ne!(time_limit(short), TimeLimit::Never, "short is not endless");
-    }
-
-    #[test]
     fn keys_sort_as_tasks_do() {
         let ids = [(1, 1), (1, u32::MAX), (2, 0), (i32::MAX.cast_unsigned(), 7)];
-        let keys = ids.map(|(run, number)| task_key(RunId(run), number));
+        let ids = ids.map(|(run, number)| TaskId::new(RunId(run), number));
+        let keys = ids.map(task_key);
         assert!(keys.is_sorted());
-        for (key, (run, number)) in keys.into_iter().zip(ids) {
-            assert_eq!(task_id(key), TaskId::new(RunId(run), number));
-        }
+        assert_eq!(keys.map(task_id), ids);
     }
 }

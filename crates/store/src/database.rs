@@ -9,11 +9,11 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::schema::{self, VERSION};
-use crate::{Error, Home};
+use crate::{Home, StoreError};
 
 /// How long a statement waits for another process's transaction. Theirs take
 /// well under a millisecond, except on a slow network disk.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is set for a connection that writes.
 ///
@@ -28,17 +28,17 @@ const WRITING: &str = "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -512; \
     PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = 500; \
     PRAGMA journal_size_limit = 2097152;";
 
-/// What a log may have left at the end of a run: see `journal_size_limit`.
-const SHORT_LOG: u64 = 2_097_152;
+/// The longest log that is left behind on closing: see `journal_size_limit`.
+const LONGEST_LOG_LEFT: u64 = 2_097_152;
 
 /// What every SQLite file begins with.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Where its header holds `user_version`, big end first.
 const VERSION_AT: std::ops::Range<usize> = 60..64;
 
-/// Looks at the database's header, which takes microseconds where opening it
-/// takes a millisecond: is it one, and not newer than this program?
-pub(crate) fn glance(home: &Home) -> Result<(), Error> {
+/// Whether the file is a database, and not a newer program's. Reading its header
+/// takes microseconds, where opening the database takes a millisecond.
+pub(crate) fn check_header(home: &Home) -> Result<(), StoreError> {
     let path = home.db();
     let mut header = [0; 100];
     let read = match fs_err::File::open(&path) {
@@ -51,7 +51,7 @@ pub(crate) fn glance(home: &Home) -> Result<(), Error> {
         return Ok(());
     }
     if !header.starts_with(MAGIC) {
-        return Err(Error::NotADatabase { path });
+        return Err(StoreError::NotADatabase { path });
     }
     let mut version = [0; 4];
     version.copy_from_slice(&header[VERSION_AT]);
@@ -59,11 +59,11 @@ pub(crate) fn glance(home: &Home) -> Result<(), Error> {
 }
 
 /// Opens the database to write, creating it or bringing it up to date.
-pub(crate) fn open(home: &Home) -> Result<Connection, Error> {
+pub(crate) fn open(home: &Home) -> Result<Connection, StoreError> {
     let path = home.db();
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let db = connect(&path, flags)?;
-    let failed = |source| Error::Sqlite {
+    let failed = |source| StoreError::Sqlite {
         path: path.clone(),
         source,
     };
@@ -87,24 +87,23 @@ pub(crate) fn open(home: &Home) -> Result<Connection, Error> {
     Ok(db)
 }
 
-/// Closes the database. A short log is left as it is, for the next writer to
-/// go on with: moving it into the main file means waiting for the disk, which
-/// may take longer than a short run did. A long one would cost every later
-/// opening more than that.
-pub(crate) fn close(db: Connection, home: &Home) -> Result<(), Error> {
+/// Closes the database. A short log is left for the next writer to go on with:
+/// moving it into the main file means waiting for the disk, which may take longer
+/// than a short run did. A long one would slow down every later opening.
+pub(crate) fn close(db: Connection, home: &Home) -> Result<(), StoreError> {
     let mut log = home.db().into_os_string();
     log.push("-wal");
-    let short = fs_err::metadata(log).is_ok_and(|file| file.len() <= SHORT_LOG);
+    let short = fs_err::metadata(log).is_ok_and(|file| file.len() <= LONGEST_LOG_LEFT);
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, short)
         .and_then(|_| db.close().map_err(|(_, source)| source))
-        .map_err(|source| Error::Sqlite {
+        .map_err(|source| StoreError::Sqlite {
             path: home.db(),
             source,
         })
 }
 
 /// Opens the database to read, if there is one.
-pub(crate) fn open_to_read(home: &Home) -> Result<Option<Connection>, Error> {
+pub(crate) fn open_to_read(home: &Home) -> Result<Option<Connection>, StoreError> {
     let path = home.db();
     if !path.exists() {
         return Ok(None);
@@ -122,37 +121,37 @@ pub(crate) fn open_to_read(home: &Home) -> Result<Option<Connection>, Error> {
     }
     db.execute_batch("PRAGMA query_only = ON")
         .and_then(|()| db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true))
-        .map_err(|source| Error::Sqlite { path, source })?;
+        .map_err(|source| StoreError::Sqlite { path, source })?;
     Ok(Some(db))
 }
 
-fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {
-    let failed = |source| Error::Sqlite {
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let failed = |source| StoreError::Sqlite {
         path: path.to_owned(),
         source,
     };
     // One thread has the connection: SQLite need not lock it.
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let db = Connection::open_with_flags(path, flags).map_err(failed)?;
-    db.busy_timeout(PATIENCE).map_err(failed)?;
+    db.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     Ok(db)
 }
 
-fn checked_version(db: &Connection, path: &Path) -> Result<i32, Error> {
+fn checked_version(db: &Connection, path: &Path) -> Result<i32, StoreError> {
     let found = schema::version(db).map_err(|source| {
         let path = path.to_owned();
         match source.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase) => Error::NotADatabase { path },
-            _ => Error::Sqlite { path, source },
+            Some(ErrorCode::NotADatabase) => StoreError::NotADatabase { path },
+            _ => StoreError::Sqlite { path, source },
         }
     })?;
     known(found, path)?;
     Ok(found)
 }
 
-fn known(found: i32, path: &Path) -> Result<(), Error> {
+fn known(found: i32, path: &Path) -> Result<(), StoreError> {
     if found > VERSION {
-        return Err(Error::Newer {
+        return Err(StoreError::Newer {
             path: path.to_owned(),
             found,
             known: VERSION,

@@ -2,20 +2,20 @@
 
 use rusqlite::{Connection, params};
 
-use crate::{Error, Home, database};
+use crate::{Home, StoreError, database};
 
 /// What to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forget<'a> {
     /// Every peak of every command.
     All,
-    /// The peaks of commands of this shape.
+    /// The peaks of commands with this signature.
     Signature(&'a str),
 }
 
 impl Home {
-    /// Forgets peaks. Returns how many samples are gone.
-    pub fn forget(&self, what: Forget<'_>) -> Result<usize, Error> {
+    /// Forgets peaks. Returns how many are gone.
+    pub fn forget(&self, what: Forget<'_>) -> Result<usize, StoreError> {
         self.edit_if_there(|db| match what {
             Forget::All => db.execute("DELETE FROM sample", []),
             Forget::Signature(signature) => {
@@ -25,7 +25,7 @@ impl Home {
     }
 
     /// Puts a GPU back that was taken out. Returns whether it was out.
-    pub fn restore(&self, device: &str) -> Result<bool, Error> {
+    pub fn restore(&self, device: &str) -> Result<bool, StoreError> {
         let sql = "DELETE FROM drained WHERE device = ?1";
         let gone = self.edit_if_there(|db| db.execute(sql, [device]))?;
         Ok(gone > 0)
@@ -34,7 +34,7 @@ impl Home {
     /// Takes `count` numbers from the counter of this name and returns the
     /// first of them. It counts from 1, and gives no number twice, to whichever
     /// process.
-    pub fn next_ids(&self, name: &str, count: u32) -> Result<u64, Error> {
+    pub fn next_ids(&self, name: &str, count: u32) -> Result<u64, StoreError> {
         let sql = "INSERT INTO counter (name, next) VALUES (?1, 1 + ?2) \
                    ON CONFLICT DO UPDATE SET next = next + ?2 RETURNING next - ?2";
         let first = self.edit(|db| db.query_one(sql, params![name, count], |row| row.get(0)))?;
@@ -45,7 +45,7 @@ impl Home {
     fn edit_if_there(
         &self,
         change: impl FnOnce(&Connection) -> rusqlite::Result<usize>,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, StoreError> {
         if self.db().exists() {
             self.edit(change)
         } else {
@@ -53,9 +53,12 @@ impl Home {
         }
     }
 
-    fn edit<T>(&self, change: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
+    fn edit<T>(
+        &self,
+        change: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
         let db = database::open(self)?;
-        let done = change(&db).map_err(|source| Error::Sqlite {
+        let done = change(&db).map_err(|source| StoreError::Sqlite {
             path: self.db(),
             source,
         })?;

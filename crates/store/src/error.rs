@@ -1,12 +1,12 @@
 use std::io;
 use std::path::PathBuf;
 
-use packhorse_model::RunId;
+use packhorse_model::{RunId, TaskId};
 use rusqlite::ErrorCode;
 
 /// Why the store could not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum StoreError {
     /// No variable says where state belongs.
     #[error(
         "there is no folder to keep runs in: neither PACKHORSE_HOME, XDG_STATE_HOME nor HOME is set\n\
@@ -101,15 +101,47 @@ pub enum Error {
         reason: String,
     },
     /// Records were still unwritten when the writer had to end.
-    #[error("{records} records of run {run} could not be written: {reason}")]
-    Unwritten {
-        /// The run whose history is incomplete.
-        run: RunId,
+    #[error("{records} records{} could not be written: {reason}", of_runs(runs))]
+    RecordsLost {
+        /// The runs whose history is incomplete.
+        runs: Vec<RunId>,
         /// How many records were lost.
         records: usize,
         /// The message of the last error.
         reason: String,
     },
+    /// What a run was asked to do cannot be read back.
+    #[error(
+        "the settings of run {run} cannot be read: {source}\n\
+         hint: use the packhorse that wrote them"
+    )]
+    RunSpec {
+        /// The run.
+        run: RunId,
+        /// What is wrong with them.
+        source: serde_json::Error,
+    },
+    /// What a task asks for cannot be read back.
+    #[error(
+        "the options of task {task} cannot be read: {source}\n\
+         hint: use the packhorse that wrote them"
+    )]
+    TaskSpec {
+        /// The task.
+        task: TaskId,
+        /// What is wrong with them.
+        source: serde_json::Error,
+    },
+}
+
+/// ` of run 3`, ` of runs 3, 4`, or nothing if nobody knows.
+fn of_runs(runs: &[RunId]) -> String {
+    let names: Vec<String> = runs.iter().map(RunId::to_string).collect();
+    match runs {
+        [] => String::new(),
+        [run] => format!(" of run {run}"),
+        _ => format!(" of runs {}", names.join(", ")),
+    }
 }
 
 /// What to do about what SQLite said, where that is known.

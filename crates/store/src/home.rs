@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use packhorse_model::RunId;
 use rustix::fs::{Mode, OFlags, fchmod, fstat, open};
 
-use crate::Error;
+use crate::StoreError;
 use crate::network::network_filesystem;
 
-/// The folder that everything is kept in, open to its owner alone.
+/// The folder that everything is kept in. Only its owner has access.
 ///
 /// ```text
-/// HOME/packhorse.db          runs, tasks, attempts
-/// HOME/runs/last             the last run number given out: a hint
-/// HOME/runs/12/lock          locked while a process is at work on run 12
-/// HOME/runs/12/logs/3.1.log  the first attempt of task 12.3
-/// HOME/slates/12.1794…       what is not committed of run 12, since that time
+/// HOME/packhorse.db            runs, tasks, attempts
+/// HOME/runs/last               the last run number given out: a hint
+/// HOME/runs/12/lock            locked while a process is at work on run 12
+/// HOME/runs/12/logs/3.1.log    the first attempt of task 12.3
+/// HOME/crash_journals/12.1794… ends of attempts of run 12 that are not committed
 /// ```
 #[derive(Clone, Debug)]
 pub struct Home {
@@ -29,27 +29,28 @@ impl Home {
     /// Opens the folder that the environment names: `$PACKHORSE_HOME`, else
     /// `$XDG_STATE_HOME/packhorse`, else `~/.local/state/packhorse`. Creates
     /// it if need be.
-    pub fn locate() -> Result<Self, Error> {
+    pub fn locate() -> Result<Self, StoreError> {
         let path = choose(|name| std::env::var_os(name), std::env::home_dir)?;
         Self::open(path)
     }
 
-    /// Opens this folder, creating it if need be, and makes it its owner's
-    /// alone (0700).
-    pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
+    /// Opens this folder, creating it if need be, and closes it to everybody but
+    /// its owner (0700).
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = std::path::absolute(path.into())?;
         let folder = open_or_create(&path)?;
         let stat = fstat(&folder).map_err(io::Error::from)?;
         let me = rustix::process::geteuid().as_raw();
         if stat.st_uid != me {
-            return Err(Error::ForeignHome {
+            return Err(StoreError::ForeignHome {
                 path,
                 owner: stat.st_uid,
                 me,
             });
         }
         if stat.st_mode & 0o077 != 0 {
-            fchmod(&folder, Mode::RWXU).map_err(|errno| named(errno, "close to others", &path))?;
+            fchmod(&folder, Mode::RWXU)
+                .map_err(|errno| named(errno, "change the permissions of", &path))?;
         }
         let network = network_filesystem(&folder);
         Ok(Self { path, network })
@@ -66,9 +67,9 @@ impl Home {
     }
 
     /// Whether a run could be recorded here, as far as that can be told in
-    /// microseconds: the database is none of a newer program.
-    pub fn check_database(&self) -> Result<(), Error> {
-        crate::database::glance(self)
+    /// microseconds: what is there is a database, and not a newer program's.
+    pub fn check_database(&self) -> Result<(), StoreError> {
+        crate::database::check_header(self)
     }
 
     /// The folder of all runs.
@@ -77,7 +78,12 @@ impl Home {
     }
 
     /// The folder of what is not committed.
-    pub(crate) fn slates_dir(&self) -> PathBuf {
+    pub(crate) fn crash_journals_dir(&self) -> PathBuf {
+        self.path.join("crash_journals")
+    }
+
+    /// What this folder was called until version 2.
+    pub(crate) fn old_crash_journals_dir(&self) -> PathBuf {
         self.path.join("slates")
     }
 
@@ -92,7 +98,7 @@ impl Home {
     }
 
     /// The network file system that the folder is on, if it is on one. Worth
-    /// a warning: locks may be slow or, between machines, not hold.
+    /// a warning: locks may be slow there, or not work between machines.
     pub const fn network_filesystem(&self) -> Option<&'static str> {
         self.network
     }
@@ -107,7 +113,7 @@ impl Home {
 fn choose(
     variable: impl Fn(&str) -> Option<OsString>,
     home: impl Fn() -> Option<PathBuf>,
-) -> Result<PathBuf, Error> {
+) -> Result<PathBuf, StoreError> {
     let set = |name| variable(name).filter(|value| !value.is_empty());
     if let Some(path) = set("PACKHORSE_HOME") {
         return Ok(path.into());
@@ -121,7 +127,7 @@ fn choose(
                 .filter(|path| path.is_absolute())
                 .map(|path| path.join(".local/state"))
         })
-        .ok_or(Error::NoHome)?;
+        .ok_or(StoreError::NoHome)?;
     Ok(state.join("packhorse"))
 }
 

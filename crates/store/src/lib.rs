@@ -1,9 +1,9 @@
 //! What Packhorse remembers: runs, their tasks, every attempt and how it came
 //! out, how much memory commands took, and which GPUs are broken, in one SQLite
-//! database in a folder that is its owner's alone.
+//! database in a folder that only its owner can read.
 //!
 //! ```text
-//!  the runner's loop                       the writer's thread
+//!  the caller's loop                       the writer's thread
 //!  ─────────────────                       ───────────────────
 //!  Writer::send(Record) ──▶ queue ──▶ one transaction for all that is queued
 //!          ▲                                      │
@@ -13,20 +13,25 @@
 //!  Home::forget, restore, next_ids ──▶ small changes, made at once
 //! ```
 //!
+//! One writer serves any number of runs: each record says which it is about.
+//!
 //! Promises:
 //!
 //! - What [`Writer::committed`] has reported is in the database: killing the
-//!   process with SIGKILL at any moment does not lose it. How tasks fared is not
-//!   lost even before that: whoever opens the store next takes it in.
+//!   process with SIGKILL at any moment does not lose it. Not even the ends of
+//!   attempts that are not committed yet are lost: they are in a crash journal,
+//!   and whoever opens the store next commits them.
 //! - A full disk or a vanished database stops nothing. Records are kept and
 //!   tried again, [`Writer::trouble`] says what is wrong, and
 //!   [`Writer::finish`] says what could not be written in the end.
 //! - A writer with nothing to write is blocked; it has no timer.
-//! - Whether a run is alive is told by a lock that its process holds
-//!   ([`RunLock`]), never by a number that a dead process left behind.
+//! - Whether a run is alive is decided by a lock that its process holds
+//!   ([`RunLock`]), never by a process id that a dead process left behind.
 //!
-//! It never prints, never decides what runs, and never reads the settings and
-//! the messages that others hand it.
+//! A task is stored as its command and the JSON of the rest of its
+//! [`TaskSpec`](packhorse_model::TaskSpec): a new field there needs no change here.
+//!
+//! The store never prints and never decides what runs.
 
 mod columns;
 mod database;
@@ -39,20 +44,20 @@ mod numbers;
 mod peak;
 mod reader;
 mod record;
+mod run_uuid;
 mod schema;
-mod time;
-mod uuid;
 mod writer;
 
 pub use edit::Forget;
-pub use error::Error;
+pub use error::StoreError;
 pub use home::Home;
 pub use lock::RunLock;
-pub use peak::{Peak, Sample, Whence};
+pub use peak::NewPeak;
 pub use reader::{
-    Attempt, Counts, Drained, Learned, Listed, Reader, Run, RunState, Select, StoredTask,
+    DrainedDevice, LearnedSignature, ListedTask, Reader, RunState, StoredAttempt, StoredRun,
+    StoredTask, TaskCounts, TaskFilter,
 };
-pub use record::{End, NewRun, NewTask, Overrides, Record, Start, TimeLimit, Verdict, Vram};
-pub use time::UnixMicros;
-pub use uuid::RunUuid;
-pub use writer::{Backlog, Writer};
+pub use record::{EndedAttempt, NewRun, NewTask, Record, StartedAttempt};
+pub use run_uuid::new_run_uuid;
+pub use uuid::Uuid;
+pub use writer::{Unwritten, Writer};

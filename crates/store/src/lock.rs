@@ -9,17 +9,17 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use crate::{Error, Home};
+use crate::{Home, StoreError};
 
 /// How long a lock may outlive its owner.
-const REMNANT: Duration = Duration::from_secs(2);
+const LONGEST_REMNANT: Duration = Duration::from_secs(2);
 /// How often it is tried meanwhile.
-const AGAIN: Duration = Duration::from_millis(1);
+const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The right to work on a run. The kernel takes it back when the process ends,
-/// however it ends. A child has it too until it executes its program, and nobody
-/// can go on with a run while one is on the way there: so whoever asks waits for
-/// that if the owner, whose number is in the file, is dead.
+/// however it ends. A child that was forked shares it until it executes its
+/// program, so the lock can outlive its owner for a moment: whoever finds it taken
+/// waits for that if the owner, whose process id is in the file, is dead.
 #[derive(Debug)]
 pub struct RunLock {
     run: RunId,
@@ -28,7 +28,7 @@ pub struct RunLock {
 
 impl RunLock {
     /// Writes down who has it.
-    fn new(run: RunId, mut file: File) -> Result<Self, Error> {
+    fn new(run: RunId, mut file: File) -> Result<Self, StoreError> {
         file.set_len(0)?;
         file.write_all(owner(rustix::process::getpid()).as_bytes())?;
         Ok(Self { run, _file: file })
@@ -41,16 +41,19 @@ impl RunLock {
 }
 
 impl Home {
-    /// Takes a run that no process is at work on, to go on with it.
-    pub fn lock_run(&self, run: RunId) -> Result<RunLock, Error> {
+    /// Takes a run that no process is at work on, to go on with it. What its last
+    /// process left uncommitted is in the database then.
+    pub fn lock_run(&self, run: RunId) -> Result<RunLock, StoreError> {
         let file = self.lock_file(run, true)?;
         // Somebody who only asks `is_running` holds the lock too, shared and
         // for microseconds. If it can be shared, nobody is at work: try again.
         for _ in 0..10_000 {
             if try_lock(&file, FlockOperation::NonBlockingLockExclusive)? {
                 let lock = RunLock::new(run, file)?;
-                // What it brought last, before anybody asks what is left of it.
-                crate::writer::take_in(self, Some(run))?;
+                // Before anybody asks what is left of it: what its last process
+                // had not committed.
+                crate::writer::recover(self, Some(run))?;
+                crate::schema::convert_late_tasks(self, run)?;
                 return Ok(lock);
             }
             if is_held(&file)? {
@@ -59,20 +62,20 @@ impl Home {
             flock(&file, FlockOperation::Unlock).map_err(std::io::Error::from)?;
             std::thread::yield_now();
         }
-        Err(Error::StillRunning { run })
+        Err(StoreError::StillRunning { run })
     }
 
     /// Whether a process is at work on the run.
-    pub fn is_running(&self, run: RunId) -> Result<bool, Error> {
+    pub fn is_running(&self, run: RunId) -> Result<bool, StoreError> {
         match self.lock_file(run, false) {
             Ok(file) => is_held(&file),
-            Err(Error::NoSuchRun { .. }) => Ok(false),
+            Err(StoreError::NoSuchRun { .. }) => Ok(false),
             Err(other) => Err(other),
         }
     }
 
     /// Locks the run whose folder was just made by this process.
-    pub(crate) fn lock_new_run(&self, run: RunId) -> Result<RunLock, Error> {
+    pub(crate) fn lock_new_run(&self, run: RunId) -> Result<RunLock, StoreError> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -84,7 +87,7 @@ impl Home {
         RunLock::new(run, file)
     }
 
-    fn lock_file(&self, run: RunId, create: bool) -> Result<File, Error> {
+    fn lock_file(&self, run: RunId, create: bool) -> Result<File, StoreError> {
         // Over NFS an exclusive lock needs a file that is open for writing.
         let file = OpenOptions::new()
             .read(true)
@@ -95,14 +98,14 @@ impl Home {
         match file {
             Ok(file) => Ok(file),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(Error::NoSuchRun { run })
+                Err(StoreError::NoSuchRun { run })
             }
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// How a process on this machine is named in the file.
+/// What the file says of a process on this machine.
 fn owner(pid: Pid) -> String {
     let host = rustix::system::uname();
     format!(
@@ -113,17 +116,17 @@ fn owner(pid: Pid) -> String {
 }
 
 /// Whether the lock is held by a process at work. If not, it is shared now.
-fn is_held(file: &File) -> Result<bool, Error> {
+fn is_held(file: &File) -> Result<bool, StoreError> {
     let since = Instant::now();
     while !try_lock(file, FlockOperation::NonBlockingLockShared)? {
-        if since.elapsed() > REMNANT || !has_dead_owner(file) {
+        if since.elapsed() > LONGEST_REMNANT || !has_dead_owner(file) {
             return Ok(true);
         }
         #[expect(
             clippy::disallowed_methods,
-            reason = "a lock that can be waited for, but not for a while, tells nobody when it is free"
+            reason = "flock(2) can wait for ever or not at all"
         )]
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(RETRY_INTERVAL);
     }
     Ok(false)
 }
@@ -139,7 +142,7 @@ fn has_dead_owner(file: &File) -> bool {
     })
 }
 
-fn try_lock(file: &File, operation: FlockOperation) -> Result<bool, Error> {
+fn try_lock(file: &File, operation: FlockOperation) -> Result<bool, StoreError> {
     loop {
         match flock(file, operation) {
             Ok(()) => return Ok(true),

@@ -7,14 +7,14 @@ use std::path::Path;
 use fs_err::OpenOptions;
 use packhorse_model::RunId;
 
-use crate::{Error, Home, Reader, RunLock};
+use crate::{Home, Reader, RunLock, StoreError};
 
 /// Task keys hold the run in the upper half of a signed 64-bit integer.
 const HIGHEST: u32 = i32::MAX.cast_unsigned();
 
 /// Writes the number down, always in the same width: to truncate the file
 /// first would make ext4 write it to disk when it is closed.
-fn note(hint: &Path, number: u32) -> io::Result<()> {
+fn write_hint(hint: &Path, number: u32) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -26,7 +26,7 @@ fn note(hint: &Path, number: u32) -> io::Result<()> {
 impl Home {
     /// Takes the next run number, makes the run's folder and locks it for
     /// this process.
-    pub fn new_run(&self) -> Result<(RunId, RunLock), Error> {
+    pub fn new_run(&self) -> Result<(RunId, RunLock), StoreError> {
         let runs = self.runs_dir();
         let hint = runs.join("last");
         let last = match fs_err::read_to_string(&hint).map(|text| text.trim().parse()) {
@@ -36,7 +36,7 @@ impl Home {
         let mut number: u32 = last;
         loop {
             if number >= HIGHEST {
-                return Err(Error::NoNumberLeft);
+                return Err(StoreError::NoNumberLeft);
             }
             number += 1;
             let folder = runs.join(number.to_string());
@@ -47,9 +47,9 @@ impl Home {
             }
         }
         let run = RunId(number);
-        // Another process may write a lower number after us. That costs the
-        // next one a few more tries, no more; as does a hint not written.
-        let _ = note(&hint, number);
+        // Another process may write a lower number after us, or we may fail to
+        // write ours. All that costs is a few more tries for the next run.
+        let _ = write_hint(&hint, number);
         let lock = self.lock_new_run(run)?;
         fs_err::create_dir(self.log_dir(run))?;
         Ok((run, lock))
@@ -57,7 +57,7 @@ impl Home {
 
     /// The highest number in use, found the slow way. The database counts as
     /// well: folders may have been removed to save space.
-    fn highest_number(&self) -> Result<u32, Error> {
+    fn highest_number(&self) -> Result<u32, StoreError> {
         let runs = self.runs_dir();
         let mut highest = 0;
         match fs_err::read_dir(&runs) {

@@ -4,15 +4,16 @@
 mod learned;
 mod rows;
 
-use packhorse_model::{RunId, TaskId};
+use packhorse_model::{Outcome, RunId, RunSpec, TaskId};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
-pub use learned::{Drained, Learned};
-pub use rows::{Attempt, Counts, Listed, Run, RunState, StoredTask};
+pub use learned::{DrainedDevice, LearnedSignature};
+use rows::TaskRow;
+pub use rows::{ListedTask, RunState, StoredAttempt, StoredRun, StoredTask, TaskCounts};
 
-use crate::columns::{code, task_key};
+use crate::columns::{self, code, task_key, task_keys};
 use crate::schema::TALLY;
-use crate::{Error, Home, database};
+use crate::{Home, StoreError, database};
 
 /// Reads what is recorded. Without a database there is nothing, which is not
 /// an error.
@@ -24,7 +25,7 @@ pub struct Reader {
 
 /// Which tasks of a run to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Select {
+pub enum TaskFilter {
     /// All of them.
     All,
     /// Those without a final outcome: waiting, running or interrupted.
@@ -35,7 +36,7 @@ pub enum Select {
     Succeeded,
 }
 
-impl Select {
+impl TaskFilter {
     /// The outcome codes selected, first and last.
     const fn codes(self) -> (i64, i64) {
         match self {
@@ -49,9 +50,9 @@ impl Select {
 
 impl Reader {
     /// Opens the database of this folder, if there is one.
-    pub fn open(home: &Home) -> Result<Self, Error> {
-        // What cannot be taken in now will be the next time.
-        let _ = crate::writer::take_in(home, None);
+    pub fn open(home: &Home) -> Result<Self, StoreError> {
+        // What cannot be recovered now will be the next time.
+        let _ = crate::writer::recover(home, None);
         Ok(Self {
             home: home.clone(),
             db: database::open_to_read(home)?,
@@ -59,44 +60,57 @@ impl Reader {
     }
 
     /// The newest runs, newest first.
-    pub fn runs(&self, limit: u32) -> Result<Vec<Run>, Error> {
-        let sql = "SELECT * FROM run ORDER BY id DESC LIMIT ?1";
-        let runs = self.all(sql, [limit], Run::from_row)?;
+    pub fn runs(&self, limit: u32) -> Result<Vec<StoredRun>, StoreError> {
+        let columns = StoredRun::COLUMNS;
+        let sql = format!("SELECT {columns} FROM run ORDER BY id DESC LIMIT ?1");
+        let runs = self.all(&sql, [limit], StoredRun::read)?;
         runs.into_iter().map(|run| self.complete(run)).collect()
     }
 
     /// How many runs there are.
-    pub fn how_many_runs(&self) -> Result<u64, Error> {
+    pub fn how_many_runs(&self) -> Result<u64, StoreError> {
         let count: Option<i64> = self.one("SELECT count(*) FROM run", [], |row| row.get(0))?;
         Ok(count.unwrap_or_default().cast_unsigned())
     }
 
     /// One run.
-    pub fn run(&self, run: RunId) -> Result<Option<Run>, Error> {
-        let found = self.one("SELECT * FROM run WHERE id = ?1", [run.0], Run::from_row)?;
+    pub fn run(&self, run: RunId) -> Result<Option<StoredRun>, StoreError> {
+        let columns = StoredRun::COLUMNS;
+        let sql = format!("SELECT {columns} FROM run WHERE id = ?1");
+        let found = self.one(&sql, [run.0], StoredRun::read)?;
         found.map(|run| self.complete(run)).transpose()
     }
 
+    /// What a run was asked to do: what `resume` needs.
+    pub fn run_spec(&self, run: RunId) -> Result<Option<RunSpec>, StoreError> {
+        let sql = "SELECT settings FROM run WHERE id = ?1";
+        let json: Option<String> = self.one(sql, [run.0], |row| row.get(0))?;
+        let read = |json: String| json.parse();
+        json.map(read)
+            .transpose()
+            .map_err(|source| StoreError::RunSpec { run, source })
+    }
+
     /// The newest run.
-    pub fn latest_run(&self) -> Result<Option<RunId>, Error> {
+    pub fn latest_run(&self) -> Result<Option<RunId>, StoreError> {
         let sql = "SELECT id FROM run ORDER BY id DESC LIMIT 1";
         self.one(sql, [], |row| row.get(0).map(RunId))
     }
 
     /// How many tasks of the run came out how.
-    pub fn counts(&self, run: RunId) -> Result<Counts, Error> {
+    pub fn counts(&self, run: RunId) -> Result<TaskCounts, StoreError> {
         let sql = "SELECT tally.* FROM tally JOIN run ON run.id = tally.run \
                    WHERE run.id = ?1 AND run.ended IS NOT NULL";
-        if let Some(known) = self.one(sql, [run.0], Counts::from_row)? {
+        if let Some(known) = self.one(sql, [run.0], TaskCounts::read)? {
             return Ok(known);
         }
-        let keys = [task_key(run, 0), task_key(run, u32::MAX)];
-        let counted = self.one(TALLY, [keys[0], keys[1], run.0.into()], Counts::from_row)?;
+        let (first, last) = task_keys(run);
+        let counted = self.one(TALLY, [first, last, run.0.into()], TaskCounts::read)?;
         let mut counts = counted.unwrap_or_default();
         if self.home.is_running(run)? {
             let sql = "SELECT count(*) FROM attempt \
                        WHERE task BETWEEN ?1 AND ?2 AND outcome IS NULL";
-            let running: Option<i64> = self.one(sql, keys, |row| row.get(0))?;
+            let running: Option<i64> = self.one(sql, [first, last], |row| row.get(0))?;
             counts.running = running.unwrap_or_default().cast_unsigned();
             counts.waiting = counts.waiting.saturating_sub(counts.running);
         }
@@ -108,36 +122,74 @@ impl Reader {
     pub fn tasks(
         &self,
         run: RunId,
-        select: Select,
+        filter: TaskFilter,
         after: u32,
         limit: u32,
-    ) -> Result<Vec<Listed>, Error> {
-        let stored = self.stored(run, select, after, limit)?;
+    ) -> Result<Vec<ListedTask>, StoreError> {
+        let stored = self.stored(run, filter, after, limit)?;
         let with_last = |task: StoredTask| {
             let sql = "SELECT * FROM attempt WHERE task = ?1 ORDER BY attempt DESC LIMIT 1";
-            let last = self.one(sql, [task.key()], Attempt::from_row)?;
-            Ok(Listed { task, last })
+            let last = self.one(sql, [task_key(task.id)], StoredAttempt::read)?;
+            Ok(ListedTask { task, last })
         };
         stored.into_iter().map(with_last).collect()
     }
 
     /// A task and all its attempts, first to last.
-    pub fn task(&self, id: TaskId) -> Result<Option<(StoredTask, Vec<Attempt>)>, Error> {
-        let before = id.number.saturating_sub(1);
-        let found = self.stored(id.run, Select::All, before, 1)?;
-        let Some(task) = found.into_iter().find(|task| task.id == id) else {
+    pub fn task(&self, id: TaskId) -> Result<Option<(StoredTask, Vec<StoredAttempt>)>, StoreError> {
+        let Some(task) = self.stored_one(id)? else {
             return Ok(None);
         };
         let sql = "SELECT * FROM attempt WHERE task = ?1 ORDER BY attempt";
-        let attempts = self.all(sql, [task.key()], Attempt::from_row)?;
+        let attempts = self.all(sql, [task_key(task.id)], StoredAttempt::read)?;
         Ok(Some((task, attempts)))
+    }
+
+    /// How a task came out; `None` while it waits or runs, and if there is none.
+    pub fn outcome(&self, task: TaskId) -> Result<Option<Outcome>, StoreError> {
+        let sql = "SELECT outcome, detail FROM task WHERE id = ?1";
+        let read = |row: &Row<'_>| Ok(columns::outcome(row.get(0)?, row.get(1)?));
+        Ok(self.one(sql, [task_key(task)], read)?.flatten())
+    }
+
+    /// Tasks of a run with an attempt that was started and whose end is not
+    /// recorded, each with that attempt: those that run, or whose process has died
+    /// meanwhile. At most `limit` of those whose numbers are above `after`.
+    pub fn started(
+        &self,
+        run: RunId,
+        after: u32,
+        limit: u32,
+    ) -> Result<Vec<ListedTask>, StoreError> {
+        let sql = "SELECT * FROM attempt WHERE task > ?1 AND task <= ?2 AND outcome IS NULL \
+                   ORDER BY task, attempt LIMIT ?3";
+        let (from, to) = (task_key(TaskId::new(run, after)), task_keys(run).1);
+        let found = self.all(sql, [from, to, limit.into()], |row| {
+            Ok((
+                columns::task_id(row.get("task")?),
+                StoredAttempt::read(row)?,
+            ))
+        })?;
+        let mut listed = Vec::with_capacity(found.len());
+        for (id, attempt) in found {
+            listed.extend(self.stored_one(id)?.map(|task| ListedTask {
+                task,
+                last: Some(attempt),
+            }));
+        }
+        Ok(listed)
     }
 
     /// The tasks that `resume` has to run, in order: those without a final
     /// outcome. The number of the last one is the next call's `after`, so a
     /// whole run is gone through once, however many calls that takes.
-    pub fn unfinished(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<StoredTask>, Error> {
-        self.stored(run, Select::Unfinished, after, limit)
+    pub fn unfinished(
+        &self,
+        run: RunId,
+        after: u32,
+        limit: u32,
+    ) -> Result<Vec<StoredTask>, StoreError> {
+        self.stored(run, TaskFilter::Unfinished, after, limit)
     }
 
     /// Those of [`Reader::unfinished`] that have nothing but a command.
@@ -146,60 +198,63 @@ impl Reader {
         run: RunId,
         after: u32,
         limit: u32,
-    ) -> Result<Vec<StoredTask>, Error> {
-        let plain = "AND name IS NULL AND gpus IS NULL AND cores IS NULL AND priority IS NULL \
-                     AND retries IS NULL AND time_limit IS NULL AND after IS NULL \
-                     AND vram IS NULL AND cpu IS NULL AND ram IS NULL AND model IS NULL \
-                     AND signature IS NULL AND folder IS NULL";
-        self.stored_where(plain, run, Select::Unfinished, after, limit)
+    ) -> Result<Vec<StoredTask>, StoreError> {
+        let plain = "AND spec IS NULL AND after IS NULL";
+        self.stored_where(plain, run, TaskFilter::Unfinished, after, limit)
     }
 
     /// The tasks that `retry` has to run, in order: those with a final outcome
     /// other than success.
-    pub fn failed(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<StoredTask>, Error> {
-        self.stored(run, Select::Failed, after, limit)
+    pub fn failed(
+        &self,
+        run: RunId,
+        after: u32,
+        limit: u32,
+    ) -> Result<Vec<StoredTask>, StoreError> {
+        self.stored(run, TaskFilter::Failed, after, limit)
+    }
+
+    fn stored_one(&self, id: TaskId) -> Result<Option<StoredTask>, StoreError> {
+        let before = id.number.saturating_sub(1);
+        let found = self.stored(id.run, TaskFilter::All, before, 1)?;
+        Ok(found.into_iter().find(|task| task.id == id))
     }
 
     fn stored(
         &self,
         run: RunId,
-        select: Select,
+        filter: TaskFilter,
         after: u32,
         limit: u32,
-    ) -> Result<Vec<StoredTask>, Error> {
-        self.stored_where("", run, select, after, limit)
+    ) -> Result<Vec<StoredTask>, StoreError> {
+        self.stored_where("", run, filter, after, limit)
     }
 
     fn stored_where(
         &self,
         condition: &str,
         run: RunId,
-        select: Select,
+        filter: TaskFilter,
         after: u32,
         limit: u32,
-    ) -> Result<Vec<StoredTask>, Error> {
+    ) -> Result<Vec<StoredTask>, StoreError> {
         // A scan along the key that looks at the first bytes of each row only:
         // a million finished tasks are skipped in less time than an index
         // would have cost while they ran.
+        let columns = TaskRow::COLUMNS;
         let sql = format!(
-            "SELECT id, outcome, detail, words, name, gpus, cores, priority, retries, \
-             time_limit, after, command, \
-             (SELECT max(attempt) FROM attempt WHERE attempt.task = task.id), \
-             vram, cpu, ram, model, signature, folder \
-             FROM task WHERE id > ?1 AND id <= ?2 AND outcome BETWEEN ?3 AND ?4 {condition} \
+            "SELECT {columns} FROM task \
+             WHERE id > ?1 AND id <= ?2 AND outcome BETWEEN ?3 AND ?4 {condition} \
              ORDER BY id LIMIT ?5"
         );
-        let (first, last) = select.codes();
-        let (from, to) = (task_key(run, after), task_key(run, u32::MAX));
-        self.all(
-            &sql,
-            [from, to, first, last, limit.into()],
-            StoredTask::from_row,
-        )
+        let (first, last) = filter.codes();
+        let (from, to) = (task_key(TaskId::new(run, after)), task_keys(run).1);
+        let rows = self.all(&sql, [from, to, first, last, limit.into()], TaskRow::read)?;
+        rows.into_iter().map(TaskRow::into_task).collect()
     }
 
     /// What the run's row does not tell.
-    fn complete(&self, mut run: Run) -> Result<Run, Error> {
+    fn complete(&self, mut run: StoredRun) -> Result<StoredRun, StoreError> {
         run.counts = self.counts(run.id)?;
         run.state = if self.home.is_running(run.id)? {
             RunState::Running
@@ -218,7 +273,7 @@ impl Reader {
         sql: &str,
         values: impl Params,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Vec<T>, Error> {
+    ) -> Result<Vec<T>, StoreError> {
         let Some(db) = &self.db else {
             return Ok(Vec::new());
         };
@@ -235,7 +290,7 @@ impl Reader {
         sql: &str,
         values: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Option<T>, Error> {
+    ) -> Result<Option<T>, StoreError> {
         let Some(db) = &self.db else {
             return Ok(None);
         };
@@ -243,8 +298,8 @@ impl Reader {
         row().map_err(|source| self.failed_to_read(source))
     }
 
-    fn failed_to_read(&self, source: rusqlite::Error) -> Error {
+    fn failed_to_read(&self, source: rusqlite::Error) -> StoreError {
         let path = self.home.db();
-        Error::Sqlite { path, source }
+        StoreError::Sqlite { path, source }
     }
 }

@@ -1,25 +1,31 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use packhorse_model::{Bytes, Command, GpuRequest, Milli, Outcome, Priority};
+use packhorse_model::{Bytes, Command, Outcome, RunId, RunSpec, TaskId, TaskSpec, Timestamp};
+use uuid::Uuid;
 
-use crate::{Peak, RunUuid, UnixMicros};
+use crate::NewPeak;
 
-/// One fact about a run, to be written down. All are about the run that the
-/// [`Writer`](crate::Writer) was started for; tasks go by their number in it.
+/// One fact to be written down. Each says which run or task it is about.
 ///
 /// A batch that is written twice, because nobody knows how the first time
 /// ended, comes out the same.
 #[derive(Clone, Debug)]
 pub enum Record {
-    /// The run begins. Comes before everything else of a new run.
-    NewRun(Box<NewRun>),
-    /// The run goes on in another process, after an interruption or because
-    /// some of its tasks are to be tried again. Attempts that the earlier
-    /// process never saw the end of become interrupted ones.
+    /// A run begins. Comes before everything else of a new run.
+    NewRun {
+        /// Which one.
+        run: RunId,
+        /// The facts it begins with.
+        facts: Box<NewRun>,
+    },
+    /// A run goes on in another process, after an interruption or because some
+    /// of its tasks are to be tried again. Attempts whose end the earlier
+    /// process never saw become interrupted ones.
     RunResumed {
+        /// Which one.
+        run: RunId,
         /// The process that works on it now.
         pid: u32,
         /// The machine that process is on.
@@ -28,95 +34,96 @@ pub enum Record {
     /// Tasks have arrived.
     Tasks(Vec<NewTask>),
     /// An attempt has started.
-    Started(Start),
+    Started(StartedAttempt),
     /// An attempt has ended.
-    AttemptEnded(End),
-    /// A task has come to its end without an attempt of its own: skipped, or
-    /// interrupted while it waited.
+    AttemptEnded(EndedAttempt),
+    /// A task is settled without an attempt of its own: skipped, or interrupted
+    /// while it waited.
     TaskFinished {
-        /// The task's number.
-        task: u32,
+        /// The task.
+        task: TaskId,
         /// How it came out.
         outcome: Outcome,
     },
     /// Tasks that had an outcome wait again.
     Reopened {
-        /// Their numbers.
+        /// Their run.
+        run: RunId,
+        /// Their numbers in it.
         tasks: Box<[u32]>,
     },
-    /// An attempt has taught something about commands of its shape.
-    Peak(Box<Peak>),
+    /// An attempt has taught something about commands with its signature.
+    Peak(Box<NewPeak>),
     /// A GPU was taken out, and stays out for later runs until
     /// [`Home::restore`](crate::Home::restore).
     Drained {
+        /// The run that took it out.
+        run: RunId,
         /// Its UUID, or its id where it has none.
         device: Box<str>,
         /// What is wrong with it. If it is out already, the first reason stays.
         reason: Box<str>,
         /// When.
-        at: UnixMicros,
+        at: Timestamp,
     },
-    /// All input has been read: the tasks recorded are all there will be.
-    InputComplete,
-    /// The run is over. The last record of a process.
+    /// All input of a run has been read: no more tasks will come.
+    InputComplete {
+        /// Which run.
+        run: RunId,
+    },
+    /// A run is over. The last record about it, until it is resumed.
     RunEnded {
+        /// Which one.
+        run: RunId,
         /// When.
-        at: UnixMicros,
-        /// The exit status that the process will have.
+        at: Timestamp,
+        /// The exit status that stands for how it came out.
         exit: u8,
     },
 }
 
 /// The start of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
-    /// The task's number.
-    pub task: u32,
+pub struct StartedAttempt {
+    /// The task.
+    pub task: TaskId,
     /// Which attempt of it, counted from 1; 0 is a probe.
     pub attempt: u32,
     /// When.
-    pub at: UnixMicros,
+    pub at: Timestamp,
     /// What it was placed on, in words for people.
     pub device: Option<Arc<str>>,
 }
 
 /// The end of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
-    /// The task's number.
-    pub task: u32,
+pub struct EndedAttempt {
+    /// The task.
+    pub task: TaskId,
     /// Which attempt of it.
     pub attempt: u32,
     /// When.
-    pub at: UnixMicros,
+    pub at: Timestamp,
     /// How it came out.
     pub outcome: Outcome,
     /// What there is to say beyond the outcome.
     pub message: Option<Box<str>>,
-    /// The most memory it was seen to hold of any of its GPUs.
+    /// The most memory it was seen to hold on any one of its GPUs.
     pub peak: Option<Bytes>,
-    /// What was made of it, such as why it runs again and with what.
+    /// What follows from it, such as why the task runs again and with what.
     pub note: Option<Box<str>>,
-    /// What that means for the task.
-    pub verdict: Verdict,
-}
-
-/// What an attempt's end means for its task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The attempt's outcome is the task's.
-    Final,
-    /// Another attempt follows.
-    Again,
+    /// Whether the attempt's outcome is the task's. If not, another attempt
+    /// follows.
+    pub is_final: bool,
 }
 
 /// The facts a run begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRun {
-    /// Its name beyond this folder.
-    pub uuid: RunUuid,
+    /// Its name beyond this folder: see [`new_run_uuid`](crate::new_run_uuid).
+    pub uuid: Uuid,
     /// When it began.
-    pub started: UnixMicros,
+    pub started: Timestamp,
     /// The folder it was started in.
     pub cwd: PathBuf,
     /// The words it was started with. No word holds a NUL byte, as no word of
@@ -126,103 +133,60 @@ pub struct NewRun {
     pub host: String,
     /// The process that works on it.
     pub pid: u32,
-    /// Everything a later `resume` needs to know, as the caller writes it.
-    pub settings: String,
+    /// Everything a later `resume` needs to know.
+    pub spec: RunSpec,
 }
 
-/// A task to be recorded.
+/// A task to be recorded, in the form in which it takes little room in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTask {
-    /// Its number in the run.
-    pub number: u32,
-    /// What it executes. Words hold no NUL byte.
-    pub command: Command,
-    /// Its name.
-    pub name: Option<Box<str>>,
-    /// Where it differs from the run's settings. `None`: nowhere.
-    pub overrides: Option<Box<Overrides>>,
-    /// The numbers of the tasks it comes after.
-    pub after: Box<[u32]>,
-}
-
-/// What a task asks for itself; `None` is whatever the run's settings say.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overrides {
-    /// GPUs.
-    pub gpus: Option<GpuRequest>,
-    /// Cores of its own.
-    pub cores: Option<u32>,
-    /// Its place in the order.
-    pub priority: Option<Priority>,
-    /// How many more attempts a failure gets.
-    pub retries: Option<u32>,
-    /// How long an attempt may take.
-    pub time_limit: Option<TimeLimit>,
-    /// Memory of each of its GPUs.
-    pub vram: Option<Vram>,
-    /// How much of the machine's cores it keeps busy, in thousandths of one.
-    pub cpu: Option<Milli>,
-    /// Main memory of the machine.
-    pub ram: Option<Bytes>,
-    /// The models of GPU that will do, as they were written.
-    pub model: Option<Box<str>>,
-    /// What its peaks are remembered under.
-    pub signature: Option<Box<str>>,
-    /// The folder it runs in.
-    pub folder: Option<PathBuf>,
-}
-
-/// How much memory of each of its GPUs a task asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vram {
-    /// What was learned of commands of its shape.
-    Auto,
-    /// So much.
-    Bytes(Bytes),
-}
-
-/// A task's own time limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeLimit {
-    /// It has none, even if the run has one.
-    Never,
-    /// This long, kept to the millisecond.
-    After(Duration),
+    pub(crate) id: TaskId,
+    pub(crate) command: Command,
+    /// The JSON of the rest of its specification; `None` for a plain task.
+    pub(crate) spec: Option<Box<str>>,
+    pub(crate) after: Box<[u32]>,
 }
 
 impl NewTask {
-    /// A task with nothing but a command, as most are.
-    pub fn plain(number: u32, command: Command) -> Self {
+    /// A task of this specification. Words of its command hold no NUL byte.
+    /// `after`: the numbers of the tasks that `spec.after` names.
+    pub fn new(id: TaskId, mut spec: TaskSpec, after: Box<[u32]>) -> Self {
+        let command = std::mem::take(&mut spec.command);
+        let json = || serde_json::to_string(&spec).expect("all keys in it are text");
         Self {
-            number,
+            id,
             command,
-            name: None,
-            overrides: None,
-            after: Box::default(),
+            spec: (!spec.is_plain()).then(|| json().into()),
+            after,
         }
     }
 
     fn weight(&self) -> usize {
-        let command = match &self.command {
-            Command::Line(line) => line.len(),
-            Command::Words(words) => words
-                .iter()
-                .map(|word| size_of::<Vec<u8>>() + word.len())
-                .sum(),
-        };
-        let overrides = self.overrides.as_ref().map_or(0, |own| {
-            let folder = own.folder.as_ref().map_or(0, |path| path.as_os_str().len());
-            size_of::<Overrides>()
-                + length(own.model.as_deref())
-                + length(own.signature.as_deref())
-                + folder
-        });
-        let name = length(self.name.as_deref());
-        size_of::<Self>() + command + overrides + name + size_of_val(&*self.after)
+        size_of::<Self>()
+            + self.command.weight()
+            + length(self.spec.as_deref())
+            + size_of_val(&*self.after)
     }
 }
 
 impl Record {
+    /// The run it is about; `None` for an empty list of tasks.
+    pub(crate) fn run(&self) -> Option<RunId> {
+        Some(match self {
+            Self::NewRun { run, .. }
+            | Self::RunResumed { run, .. }
+            | Self::Reopened { run, .. }
+            | Self::Drained { run, .. }
+            | Self::InputComplete { run }
+            | Self::RunEnded { run, .. } => *run,
+            Self::Tasks(tasks) => tasks.first()?.id.run,
+            Self::Started(start) => start.task.run,
+            Self::AttemptEnded(end) => end.task.run,
+            Self::TaskFinished { task, .. } => task.run,
+            Self::Peak(peak) => peak.task.run,
+        })
+    }
+
     /// About how many bytes it takes while it waits to be written.
     pub(crate) fn weight(&self) -> usize {
         size_of::<Self>()
@@ -232,9 +196,9 @@ impl Record {
                     length(end.message.as_deref()) + length(end.note.as_deref())
                 }
                 // Its names are shared with whoever sent it.
-                Self::Peak(_) => size_of::<Peak>(),
+                Self::Peak(_) => size_of::<NewPeak>(),
                 Self::Drained { device, reason, .. } => device.len() + reason.len(),
-                Self::Reopened { tasks } => size_of_val(&**tasks),
+                Self::Reopened { tasks, .. } => size_of_val(&**tasks),
                 _ => 0,
             }
     }

@@ -1,10 +1,39 @@
 //! The database's versions, oldest first. A new version is one more entry;
 //! those that were ever released never change.
 
+mod version_2;
+
 use rusqlite::Connection;
 
-/// What turns a database of version `index` into one of version `index + 1`.
-const MIGRATIONS: &[&str] = &[include_str!("schema/1.sql"), include_str!("schema/2.sql")];
+pub(crate) use version_2::convert_late_tasks;
+
+/// What turns a database of one version into one of the next.
+struct Migration {
+    sql: &'static str,
+    /// What is done after the SQL, unless the database is a new one: that has
+    /// nothing in it to convert.
+    then: fn(&Connection) -> rusqlite::Result<()>,
+}
+
+impl Migration {
+    const fn sql(sql: &'static str) -> Self {
+        Self {
+            sql,
+            then: |_| Ok(()),
+        }
+    }
+}
+
+/// The migration at `index` makes a database of version `index` one of version
+/// `index + 1`.
+const MIGRATIONS: &[Migration] = &[
+    Migration::sql(include_str!("schema/1.sql")),
+    Migration::sql(include_str!("schema/2.sql")),
+    Migration {
+        sql: include_str!("schema/3.sql"),
+        then: version_2::convert,
+    },
+];
 
 /// The newest version.
 pub(crate) const VERSION: i32 = {
@@ -43,13 +72,16 @@ pub(crate) fn migrate(db: &Connection) -> rusqlite::Result<()> {
     migrate_by(db, MIGRATIONS)
 }
 
-fn migrate_by(db: &Connection, migrations: &[&str]) -> rusqlite::Result<()> {
+fn migrate_by(db: &Connection, migrations: &[Migration]) -> rusqlite::Result<()> {
     db.execute_batch("BEGIN IMMEDIATE")?;
     let work = || {
         // Asked again under the lock: the other process may have been first.
         let have = usize::try_from(version(db)?).unwrap_or(0);
-        for step in migrations.iter().skip(have) {
-            db.execute_batch(step)?;
+        for migration in migrations.iter().skip(have) {
+            db.execute_batch(migration.sql)?;
+            if have > 0 {
+                (migration.then)(db)?;
+            }
         }
         if have < migrations.len() {
             db.pragma_update(None, "user_version", migrations.len().cast_signed())?;
@@ -84,8 +116,9 @@ mod tests {
     #[test]
     fn only_the_steps_that_are_missing_are_taken() {
         let db = Connection::open_in_memory().unwrap();
-        migrate_by(&db, &["CREATE TABLE one (x)"]).unwrap();
-        migrate_by(&db, &["CREATE TABLE one (x)", "CREATE TABLE two (x)"]).unwrap();
+        let [one, two] = ["CREATE TABLE one (x)", "CREATE TABLE two (x)"].map(Migration::sql);
+        migrate_by(&db, std::slice::from_ref(&one)).unwrap();
+        migrate_by(&db, &[one, two]).unwrap();
         assert_eq!(tables(&db), 2);
         assert_eq!(version(&db).unwrap(), 2);
     }
@@ -93,7 +126,8 @@ mod tests {
     #[test]
     fn a_step_that_fails_leaves_nothing_behind() {
         let db = Connection::open_in_memory().unwrap();
-        migrate_by(&db, &["CREATE TABLE one (x)", "nonsense"]).unwrap_err();
+        let steps = ["CREATE TABLE one (x)", "nonsense"].map(Migration::sql);
+        migrate_by(&db, &steps).unwrap_err();
         assert_eq!(tables(&db), 0);
         assert_eq!(version(&db).unwrap(), 0);
         assert!(db.is_autocommit());

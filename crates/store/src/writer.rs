@@ -10,14 +10,14 @@
 //! ```
 //!
 //! So a lone record is committed at once, and under load there is a commit
-//! every 20 milliseconds with everything that has come meanwhile; the sender
-//! wakes the thread only when it is idle.
+//! every 20 milliseconds with everything that has come meanwhile. The sender
+//! wakes the thread only when it is idle, when a run begins, or when much is queued.
 
+mod crash_journal;
+mod database_file;
 mod peaks;
 mod queue;
 mod recovery;
-mod removed;
-mod slate;
 mod statements;
 mod thread;
 
@@ -26,28 +26,30 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use packhorse_model::RunId;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::{Error, Home, Record};
+use crate::{Home, Record, StoreError};
 use queue::Queue;
-pub(crate) use recovery::take_in;
+pub(crate) use recovery::recover;
 
-/// Writes the records of one run, from a thread of its own.
+/// Writes records, of any number of runs, from a thread of its own.
+///
+/// A run begins with [`Record::NewRun`] or goes on with [`Record::RunResumed`]: only
+/// then does it have a crash journal. It is over with [`Record::RunEnded`]; its
+/// [`RunLock`](crate::RunLock) is to be held until that is committed.
 ///
 /// As a file descriptor it is an eventfd that becomes readable after every
 /// commit, and when trouble begins; the caller reads it, then asks
 /// [`committed`](Self::committed) and [`trouble`](Self::trouble).
 #[derive(Debug)]
 pub struct Writer {
-    run: RunId,
     queue: Arc<Queue>,
-    thread: Option<JoinHandle<Result<(), Error>>>,
+    thread: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
 /// What has been sent and not yet committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Backlog {
+pub struct Unwritten {
     /// How many records.
     pub records: usize,
     /// About how much memory they take.
@@ -57,31 +59,30 @@ pub struct Backlog {
 impl Writer {
     /// Starts the thread. It opens the database by itself: this returns at
     /// once, and records may be sent before it has.
-    pub fn start(home: &Home, run: RunId) -> Result<Self, Error> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+    pub fn start(home: &Home) -> Result<Self, StoreError> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(std::io::Error::from)?;
-        let queue = Arc::new(Queue::new(bell));
+        let queue = Arc::new(Queue::new(event));
         let (theirs, home) = (Arc::clone(&queue), home.clone());
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .stack_size(512 << 10)
             .spawn(move || {
-                let written = thread::write(&theirs, &home, run);
-                theirs.set_over();
+                let written = thread::write(&theirs, &home);
+                theirs.set_finished();
                 written
             })?;
         Ok(Self {
-            run,
             queue,
             thread: Some(thread),
         })
     }
 
     /// Waits until the database is open, or cannot be opened.
-    pub fn ready(&self) -> Result<(), Error> {
+    pub fn ready(&self) -> Result<(), StoreError> {
         self.queue
             .opened()
-            .map_err(|reason| Error::Unavailable { reason })
+            .map_err(|reason| StoreError::Unavailable { reason })
     }
 
     /// Queues a record and returns its place in the sequence, counted from 1.
@@ -96,8 +97,8 @@ impl Writer {
 
     /// How much has been sent and is not safe yet. Whoever reads input stops
     /// when this is too much.
-    pub fn backlog(&self) -> Backlog {
-        self.queue.backlog()
+    pub fn unwritten(&self) -> Unwritten {
+        self.queue.unwritten()
     }
 
     /// What keeps the records from being written at this moment.
@@ -110,14 +111,14 @@ impl Writer {
     pub fn ends_within(&self, time: Duration) -> bool {
         self.queue.stop();
         let end = Instant::now() + time;
-        while !self.queue.is_over() {
+        while !self.queue.is_finished() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
             let left = Timespec::try_from(left).ok();
-            let mut bell = [PollFd::new(self, PollFlags::IN)];
-            let _ = poll(&mut bell, left.as_ref());
+            let mut event = [PollFd::new(self, PollFlags::IN)];
+            let _ = poll(&mut event, left.as_ref());
             let mut counter = [0; 8];
             let _ = rustix::io::read(self, &mut counter);
         }
@@ -126,15 +127,15 @@ impl Writer {
 
     /// Writes what is left and closes the database. The error tells how many
     /// records could not be written, and why.
-    pub fn finish(mut self) -> Result<(), Error> {
+    pub fn finish(&mut self) -> Result<(), StoreError> {
         self.queue.stop();
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
         thread.join().unwrap_or_else(|_| {
-            Err(Error::Unwritten {
-                run: self.run,
-                records: self.queue.backlog().records,
+            Err(StoreError::RecordsLost {
+                runs: Vec::new(),
+                records: self.queue.unwritten().records,
                 reason: "the thread that writes has panicked".to_owned(),
             })
         })
@@ -143,7 +144,7 @@ impl Writer {
 
 impl Drop for Writer {
     /// Without [`finish`](Self::finish), as when a caller gives up on an
-    /// error: what is queued is still written, and nobody hears how it went.
+    /// error: what is queued is still written, but failures are not reported.
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.queue.stop();
@@ -154,6 +155,6 @@ impl Drop for Writer {
 
 impl AsFd for Writer {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.queue.bell()
+        self.queue.event()
     }
 }

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use packhorse_model::{Outcome, RunId, TaskId};
-use packhorse_store::{Backlog, Error, Home, Reader, Record, RunState, Verdict, Writer};
+use packhorse_store::{Home, Reader, Record, RunState, StoreError, Unwritten, Writer};
 use support::*;
 
 /// Writes one task after another and tells which are safe, until killed or
@@ -17,21 +17,22 @@ use support::*;
 fn write_and_tell() {
     let Some(home) = given_home() else { return };
     let tasks = std::env::var("STORE_TEST_TASKS").map_or(u32::MAX, |text| text.parse().unwrap());
-    let (writer, lock) = begin(&home);
+    let (mut writer, lock) = begin(&home);
     println!("run {}", lock.run());
     let mut place = 0;
     let mut told = 0;
     for task in 1..=tasks {
-        writer.send(lines([task]));
-        writer.send(started(task, 1));
-        place = writer.send(succeeded(task));
+        let id = TaskId::new(lock.run(), task);
+        writer.send(lines_of(lock.run(), [task]));
+        writer.send(started(id, 1));
+        place = writer.send(succeeded(id));
         let safe = writer.committed();
         if safe > told {
             told = safe;
             println!("safe {safe}");
         }
-        if writer.backlog().records > 5000 {
-            hear(&writer);
+        if writer.unwritten().records > 5000 {
+            wait_for_event(&writer);
         }
     }
     until_committed(&writer, place);
@@ -45,11 +46,11 @@ fn tasks_ended(place: u64) -> u64 {
 
 #[test]
 fn sigkill_loses_nothing_that_was_safe() {
-    let stable = stable();
+    let test = test_home();
     // Killed after one word, after a few, after many: before the first commit
     // of tasks, between commits, and past the first checkpoint.
     for words in [1, 2, 5, 30, 100] {
-        let mut child = child("write_and_tell", &stable.home)
+        let mut child = child("write_and_tell", &test.home)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -73,8 +74,8 @@ fn sigkill_loses_nothing_that_was_safe() {
         child.wait().unwrap();
         let run = run.unwrap();
         assert!(heard >= words);
-        assert!(!stable.home.is_running(run).unwrap());
-        let counts = Reader::open(&stable.home).unwrap().counts(run).unwrap();
+        assert!(!test.home.is_running(run).unwrap());
+        let counts = Reader::open(&test.home).unwrap().counts(run).unwrap();
         assert!(counts.succeeded >= tasks_ended(safe), "{safe}: {counts:?}");
         assert!(counts.waiting <= 1, "a batch is whole: {counts:?}");
     }
@@ -89,13 +90,13 @@ fn end_tasks_and_tell() {
     let (writer, _lock) = begin(&home);
     until_committed(&writer, writer.send(lines(1..=900)));
     for task in 1..=900 {
-        writer.send(started(task, 1));
+        writer.send(started(id(task), 1));
         if task % 7 == 0 {
             let outcome = Outcome::Failed { code: 3 };
-            writer.send(ended(task, 1, outcome, Verdict::Again));
+            writer.send(ended_for_now(id(task), 1, outcome));
             println!("again {task}");
         } else {
-            writer.send(succeeded(task));
+            writer.send(succeeded(id(task)));
             println!("ended {task}");
         }
     }
@@ -105,8 +106,8 @@ fn end_tasks_and_tell() {
 #[test]
 fn sigkill_loses_no_end_that_was_sent() {
     for lines in [1, 3, 20, 500] {
-        let stable = stable();
-        let mut child = child("end_tasks_and_tell", &stable.home)
+        let test = test_home();
+        let mut child = child("end_tasks_and_tell", &test.home)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -125,9 +126,9 @@ fn sigkill_loses_no_end_that_was_sent() {
             }
         }
         child.wait().unwrap();
-        let reader = Reader::open(&stable.home).unwrap();
-        let slates = fs_err::read_dir(stable.home.path().join("slates")).unwrap();
-        assert_eq!(slates.count(), 0, "it is taken in once");
+        let reader = Reader::open(&test.home).unwrap();
+        let left = crash_journals(&test.home);
+        assert!(left.is_empty(), "it is recovered once");
         for (number, outcome) in &told {
             let id = TaskId::new(first_run(), *number);
             let (task, attempts) = reader.task(id).unwrap().unwrap();
@@ -143,47 +144,47 @@ fn sigkill_loses_no_end_that_was_sent() {
         let run = reader.run(first_run()).unwrap().unwrap();
         assert_eq!(run.state, RunState::Died);
         // The next process goes on from there.
-        stable.home.lock_run(first_run()).unwrap();
+        test.home.lock_run(first_run()).unwrap();
     }
 }
 
 #[test]
-fn what_is_taken_in_is_of_known_tasks_of_this_run_and_of_this_boot() {
-    let (stable, path, bytes) = slate_of_a_dead_process();
+fn what_is_recovered_is_of_known_tasks_of_this_run_and_of_this_boot() {
+    let (test, path, bytes) = journal_of_a_dead_process();
     let with = |at: usize, byte: u8| {
         let mut bytes = bytes.clone();
         bytes[at] ^= byte;
         bytes
     };
     for other in [with(16, 1), with(32, 1), bytes[..64].to_vec(), Vec::new()] {
-        assert_eq!(after_taking_in(&stable, &path, &other), (1, 0));
+        assert_eq!(after_recovery(&test, &path, &other), (1, 0));
         assert!(!path.exists());
     }
     // One of a newer program is not for us.
-    assert_eq!(after_taking_in(&stable, &path, &with(7, 1)), (1, 0));
+    assert_eq!(after_recovery(&test, &path, &with(7, 1)), (1, 0));
     assert!(path.exists());
-    assert_eq!(after_taking_in(&stable, &path, &bytes), (0, 1));
+    assert_eq!(after_recovery(&test, &path, &bytes), (0, 1));
     assert!(!path.exists());
 }
 
 #[test]
-fn a_slate_that_cannot_be_read_keeps_nobody_from_the_others() {
-    let (stable, path, bytes) = slate_of_a_dead_process();
+fn a_crash_journal_that_cannot_be_read_does_not_keep_others_from_being_recovered() {
+    let (test, path, bytes) = journal_of_a_dead_process();
     let folder = path.parent().unwrap();
     for name in ["1.5", "1", "notes"] {
         fs_err::create_dir(folder.join(name)).unwrap();
     }
-    assert_eq!(after_taking_in(&stable, &path, &bytes), (0, 1));
-    stable.home.lock_run(first_run()).unwrap();
+    assert_eq!(after_recovery(&test, &path, &bytes), (0, 1));
+    test.home.lock_run(first_run()).unwrap();
 }
 
 #[test]
 fn processes_that_write_at_once_lose_nothing() {
     const TASKS: u32 = 3000;
-    let stable = stable();
+    let test = test_home();
     let mut children: Vec<_> = (0..3)
         .map(|_| {
-            child("write_and_tell", &stable.home)
+            child("write_and_tell", &test.home)
                 .env("STORE_TEST_TASKS", TASKS.to_string())
                 .stdout(Stdio::null())
                 .spawn()
@@ -193,7 +194,7 @@ fn processes_that_write_at_once_lose_nothing() {
     for child in &mut children {
         assert!(child.wait().unwrap().success());
     }
-    let runs = Reader::open(&stable.home).unwrap().runs(10).unwrap();
+    let runs = Reader::open(&test.home).unwrap().runs(10).unwrap();
     assert_eq!(runs.len(), 3);
     for run in runs {
         assert_eq!(run.counts.succeeded, u64::from(TASKS), "run {}", run.id);
@@ -207,22 +208,22 @@ fn processes_that_write_at_once_lose_nothing() {
 fn write_against_a_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Some(home) = given_home() else { return };
-    let (writer, lock) = begin(&home);
+    let (mut writer, lock) = begin(&home);
     let run = lock.run();
     writer.ready().unwrap();
     let place = writer.send(lines(1..=5000));
     while writer.trouble().is_none() {
-        hear(&writer);
+        wait_for_event(&writer);
     }
     assert!(writer.committed() < place);
-    assert!(writer.backlog().bytes > 5000);
+    assert!(writer.unwritten().bytes > 5000);
     if std::env::var_os("STORE_TEST_STAY_FULL").is_some() {
         let error = writer.finish().unwrap_err();
-        assert!(matches!(error, Error::Unwritten { .. }), "{error}");
+        assert!(matches!(error, StoreError::RecordsLost { .. }), "{error}");
         println!("lost: {error}");
         return;
     }
-    let last = writer.send(succeeded(5000));
+    let last = writer.send(succeeded(id(5000)));
     let limit = getrlimit(Resource::Fsize);
     setrlimit(
         Resource::Fsize,
@@ -234,7 +235,7 @@ fn write_against_a_limit() {
     .unwrap();
     until_committed(&writer, last);
     assert_eq!(writer.trouble(), None);
-    assert_eq!(writer.backlog(), Backlog::default());
+    assert_eq!(writer.unwritten(), Unwritten::default());
     writer.finish().unwrap();
     let counts = Reader::open(&home).unwrap().counts(run).unwrap();
     assert_eq!((counts.waiting, counts.succeeded), (4999, 1));
@@ -255,8 +256,8 @@ fn against_a_limit(home: &Home) -> Command {
 
 #[test]
 fn a_full_disk_is_told_and_waited_out() {
-    let stable = stable();
-    let output = against_a_limit(&stable.home).output().unwrap();
+    let test = test_home();
+    let output = against_a_limit(&test.home).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && said.contains("all written"),
@@ -266,8 +267,8 @@ fn a_full_disk_is_told_and_waited_out() {
 
 #[test]
 fn what_a_full_disk_kept_from_being_written_is_told_at_the_end() {
-    let stable = stable();
-    let output = against_a_limit(&stable.home)
+    let test = test_home();
+    let output = against_a_limit(&test.home)
         .env("STORE_TEST_STAY_FULL", "yes")
         .output()
         .unwrap();
@@ -281,16 +282,16 @@ fn what_a_full_disk_kept_from_being_written_is_told_at_the_end() {
 
 #[test]
 fn a_database_that_was_removed_is_put_back_with_all_that_was_in_it() {
-    let stable = stable();
-    let (writer, lock) = begin(&stable.home);
+    let test = test_home();
+    let (mut writer, lock) = begin(&test.home);
     until_committed(&writer, writer.send(lines(1..=100)));
     for name in ["packhorse.db", "packhorse.db-wal", "packhorse.db-shm"] {
-        fs_err::remove_file(stable.home.path().join(name)).unwrap();
+        fs_err::remove_file(test.home.path().join(name)).unwrap();
     }
-    writer.send(started(1, 1));
-    writer.send(succeeded(1));
+    writer.send(started(id(1), 1));
+    writer.send(succeeded(id(1)));
     writer.finish().unwrap();
-    let counts = Reader::open(&stable.home)
+    let counts = Reader::open(&test.home)
         .unwrap()
         .counts(lock.run())
         .unwrap();
@@ -299,16 +300,16 @@ fn a_database_that_was_removed_is_put_back_with_all_that_was_in_it() {
 
 #[test]
 fn a_database_in_another_ones_place_is_told_and_not_written_over() {
-    let stable = stable();
-    let (writer, _lock) = begin(&stable.home);
+    let test = test_home();
+    let (mut writer, _lock) = begin(&test.home);
     until_committed(&writer, writer.send(lines(1..=10)));
-    let names = ["packhorse.db", "packhorse.db-wal"].map(|name| stable.home.path().join(name));
+    let names = ["packhorse.db", "packhorse.db-wal"].map(|name| test.home.path().join(name));
     for name in &names {
-        let other = stable.home.path().join("other");
+        let other = test.home.path().join("other");
         fs_err::write(&other, "something of the user's").unwrap();
         fs_err::rename(&other, name).unwrap();
     }
-    writer.send(succeeded(1));
+    writer.send(succeeded(id(1)));
     let error = writer.finish().unwrap_err().to_string();
     assert!(error.contains("removed or replaced"), "{error}");
     for name in &names {
@@ -319,33 +320,33 @@ fn a_database_in_another_ones_place_is_told_and_not_written_over() {
 
 #[test]
 fn a_home_that_vanishes_stops_nothing_and_is_told() {
-    let stable = stable();
-    let (writer, _lock) = begin(&stable.home);
+    let test = test_home();
+    let (mut writer, _lock) = begin(&test.home);
     until_committed(&writer, writer.send(lines(1..=10)));
-    fs_err::remove_dir_all(stable.home.path()).unwrap();
-    writer.send(succeeded(1));
+    fs_err::remove_dir_all(test.home.path()).unwrap();
+    writer.send(succeeded(id(1)));
     let error = writer.finish().unwrap_err().to_string();
     assert!(error.contains("hint:"), "{error}");
 }
 
 #[test]
 fn what_a_killed_writer_left_half_done_is_undone_by_whoever_reads() {
-    let stable = stable();
-    let (writer, lock) = begin(&stable.home);
+    let test = test_home();
+    let (mut writer, lock) = begin(&test.home);
     writer.send(lines(1..=10));
     writer.finish().unwrap();
     // A rollback journal, as on a network disk, in the middle of a change that
     // is in part in the database already.
-    let db = rusqlite::Connection::open(stable.home.db()).unwrap();
+    let db = rusqlite::Connection::open(test.home.db()).unwrap();
     let half = "PRAGMA journal_mode = DELETE; PRAGMA cache_size = 1; BEGIN; \
                 UPDATE task SET outcome = 4; \
                 WITH RECURSIVE n (i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 9999) \
                 INSERT INTO task (id, outcome, words, command) SELECT i, 4, 0, x'00' FROM n;";
     db.execute_batch(half).unwrap();
-    let after_death = support::stable();
+    let after_death = test_home();
     for name in ["packhorse.db", "packhorse.db-journal"] {
         let copy = after_death.home.path().join(name);
-        fs_err::copy(stable.home.path().join(name), copy).unwrap();
+        fs_err::copy(test.home.path().join(name), copy).unwrap();
     }
     let reader = Reader::open(&after_death.home).unwrap();
     let counts = reader.counts(lock.run()).unwrap();
@@ -354,15 +355,15 @@ fn what_a_killed_writer_left_half_done_is_undone_by_whoever_reads() {
 
 #[test]
 fn a_writer_that_is_dropped_still_writes_what_it_was_sent() {
-    let stable = stable();
-    let (writer, lock) = begin(&stable.home);
+    let test = test_home();
+    let (writer, lock) = begin(&test.home);
     writer.send(lines(1..=10));
     writer.send(Record::TaskFinished {
-        task: 3,
+        task: id(3),
         outcome: Outcome::Skipped,
     });
     drop(writer);
-    let counts = Reader::open(&stable.home)
+    let counts = Reader::open(&test.home)
         .unwrap()
         .counts(lock.run())
         .unwrap();
@@ -370,34 +371,35 @@ fn a_writer_that_is_dropped_still_writes_what_it_was_sent() {
 }
 
 #[test]
-fn the_backlog_is_what_is_sent_and_not_yet_safe() {
-    let stable = stable();
+fn unwritten_is_what_is_sent_and_not_yet_safe() {
+    let test = test_home();
     // No thread can write while this holds the database.
-    let (writer, lock) = begin(&stable.home);
+    let (writer, lock) = begin(&test.home);
     until_committed(&writer, 1);
-    let other = rusqlite::Connection::open(stable.home.db()).unwrap();
+    let other = rusqlite::Connection::open(test.home.db()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     writer.send(lines(1..=1000));
-    let place = writer.send(started(1, 1));
-    let backlog = writer.backlog();
-    assert_eq!(backlog.records, 2);
-    assert!(backlog.bytes > 10_000, "{backlog:?}");
+    let place = writer.send(started(id(1), 1));
+    let unwritten = writer.unwritten();
+    assert_eq!(unwritten.records, 2);
+    assert!(unwritten.bytes > 10_000, "{unwritten:?}");
     other.execute_batch("COMMIT").unwrap();
     until_committed(&writer, place);
-    assert_eq!(writer.backlog(), Backlog::default());
+    assert_eq!(writer.unwritten(), Unwritten::default());
     assert!(lock.run() == first_run());
 }
 
 #[test]
 fn writers_of_one_process_do_not_disturb_each_other() {
-    let stable = stable();
+    let test = test_home();
     let runs = std::thread::scope(|scope| {
         let write = || {
-            let (writer, lock) = begin(&stable.home);
+            let (writer, lock) = begin(&test.home);
             for task in 1..=500 {
-                writer.send(lines([task]));
-                writer.send(started(task, 1));
-                writer.send(succeeded(task));
+                let id = TaskId::new(lock.run(), task);
+                writer.send(lines_of(lock.run(), [task]));
+                writer.send(started(id, 1));
+                writer.send(succeeded(id));
             }
             Writer::finish(writer).unwrap();
             lock.run()
@@ -408,7 +410,7 @@ fn writers_of_one_process_do_not_disturb_each_other() {
             .map(|w| w.join().unwrap())
             .collect::<Vec<_>>()
     });
-    let reader = Reader::open(&stable.home).unwrap();
+    let reader = Reader::open(&test.home).unwrap();
     for run in runs {
         assert_eq!(reader.counts(run).unwrap().succeeded, 500);
     }

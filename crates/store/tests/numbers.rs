@@ -7,17 +7,17 @@ use std::os::fd::AsFd;
 use std::process::Stdio;
 
 use packhorse_model::RunId;
-use packhorse_store::{Error, Home, Reader, Record, Writer};
+use packhorse_store::{Home, Reader, StoreError, Writer};
 use support::*;
 
 #[test]
 fn numbers_count_from_one_and_are_never_given_twice() {
-    let stable = stable();
+    let test = test_home();
     let one = |home: &Home| home.new_run().unwrap().0.0;
-    assert_eq!((one(&stable.home), one(&stable.home)), (1, 2));
+    assert_eq!((one(&test.home), one(&test.home)), (1, 2));
     let found: Vec<u32> = std::thread::scope(|scope| {
         let takers: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| (0..25).map(|_| one(&stable.home)).collect::<Vec<_>>()))
+            .map(|_| scope.spawn(|| (0..25).map(|_| one(&test.home)).collect::<Vec<_>>()))
             .collect();
         takers
             .into_iter()
@@ -31,9 +31,9 @@ fn numbers_count_from_one_and_are_never_given_twice() {
 
 #[test]
 fn a_hint_that_is_lost_torn_or_old_costs_no_number() {
-    let stable = stable();
-    let next = || stable.home.new_run().unwrap().0.0;
-    let hint = stable.home.runs_dir().join("last");
+    let test = test_home();
+    let next = || test.home.new_run().unwrap().0.0;
+    let hint = test.home.runs_dir().join("last");
     for expected in 1..=12 {
         assert_eq!(next(), expected);
     }
@@ -47,53 +47,53 @@ fn a_hint_that_is_lost_torn_or_old_costs_no_number() {
 
 #[test]
 fn a_number_in_the_database_is_not_given_again_when_all_folders_are_gone() {
-    let stable = stable();
-    let (writer, lock) = begin(&stable.home);
+    let test = test_home();
+    let (mut writer, lock) = begin(&test.home);
     writer.finish().unwrap();
     drop(lock);
-    fs_err::remove_dir_all(stable.home.runs_dir()).unwrap();
-    assert_eq!(stable.home.new_run().unwrap().0, RunId(2));
+    fs_err::remove_dir_all(test.home.runs_dir()).unwrap();
+    assert_eq!(test.home.new_run().unwrap().0, RunId(2));
 }
 
 #[test]
 fn a_number_that_is_taken_all_the_same_is_refused_and_the_old_run_stays() {
-    let stable = stable();
-    let (writer, lock) = begin(&stable.home);
-    writer.send(run_ended(0));
+    let test = test_home();
+    let (mut writer, lock) = begin(&test.home);
+    writer.send(run_ended(lock.run(), 0));
     writer.finish().unwrap();
-    let before = Reader::open(&stable.home).unwrap().run(lock.run()).unwrap();
-    let writer = Writer::start(&stable.home, lock.run()).unwrap();
-    writer.send(Record::NewRun(Box::new(new_run())));
+    let before = Reader::open(&test.home).unwrap().run(lock.run()).unwrap();
+    let mut writer = Writer::start(&test.home).unwrap();
+    writer.send(begins(lock.run()));
     let error = writer.finish().unwrap_err().to_string();
     assert!(
         error.contains("run 1 is already in the database"),
         "{error}"
     );
-    let after = Reader::open(&stable.home).unwrap().run(lock.run()).unwrap();
+    let after = Reader::open(&test.home).unwrap().run(lock.run()).unwrap();
     assert_eq!(before, after);
 }
 
 #[test]
 fn a_run_can_be_taken_by_one_process_at_a_time() {
-    let stable = stable();
-    let (run, lock) = stable.home.new_run().unwrap();
-    assert!(stable.home.is_running(run).unwrap());
-    let error = stable.home.lock_run(run).unwrap_err();
-    assert!(matches!(error, Error::StillRunning { .. }), "{error}");
+    let test = test_home();
+    let (run, lock) = test.home.new_run().unwrap();
+    assert!(test.home.is_running(run).unwrap());
+    let error = test.home.lock_run(run).unwrap_err();
+    assert!(matches!(error, StoreError::StillRunning { .. }), "{error}");
     drop(lock);
-    assert!(!stable.home.is_running(run).unwrap());
-    let again = stable.home.lock_run(run).unwrap();
-    assert!(stable.home.is_running(run).unwrap());
+    assert!(!test.home.is_running(run).unwrap());
+    let again = test.home.lock_run(run).unwrap();
+    assert!(test.home.is_running(run).unwrap());
     drop(again);
-    let error = stable.home.lock_run(RunId(99)).unwrap_err();
-    assert!(matches!(error, Error::NoSuchRun { .. }), "{error}");
-    assert!(!stable.home.is_running(RunId(99)).unwrap());
+    let error = test.home.lock_run(RunId(99)).unwrap_err();
+    assert!(matches!(error, StoreError::NoSuchRun { .. }), "{error}");
+    assert!(!test.home.is_running(RunId(99)).unwrap());
 }
 
 #[test]
 fn asking_whether_it_runs_never_keeps_anybody_from_taking_it() {
-    let stable = stable();
-    let (run, lock) = stable.home.new_run().unwrap();
+    let test = test_home();
+    let (run, lock) = test.home.new_run().unwrap();
     drop(lock);
     let stop = std::sync::atomic::AtomicBool::new(false);
     let asked = |home: &Home| {
@@ -103,10 +103,10 @@ fn asking_whether_it_runs_never_keeps_anybody_from_taking_it() {
     };
     let missed = std::thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| asked(&stable.home));
+            scope.spawn(|| asked(&test.home));
         }
         let missed = (0..500)
-            .filter(|_| stable.home.lock_run(run).is_err())
+            .filter(|_| test.home.lock_run(run).is_err())
             .count();
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         missed
@@ -116,23 +116,23 @@ fn asking_whether_it_runs_never_keeps_anybody_from_taking_it() {
 
 #[test]
 fn children_do_not_keep_a_run_alive() {
-    let stable = stable();
-    let (run, lock) = stable.home.new_run().unwrap();
+    let test = test_home();
+    let (run, lock) = test.home.new_run().unwrap();
     let mut child = std::process::Command::new("cat")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
     drop(lock);
-    assert!(!stable.home.is_running(run).unwrap());
+    assert!(!test.home.is_running(run).unwrap());
     drop(child.stdin.take());
     child.wait().unwrap();
 }
 
 #[test]
 fn nothing_the_writer_opens_is_left_to_children() {
-    let stable = stable();
-    let (writer, _lock) = begin(&stable.home);
+    let test = test_home();
+    let (writer, _lock) = begin(&test.home);
     writer.ready().unwrap();
     let flags = rustix::io::fcntl_getfd(writer.as_fd()).unwrap();
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
@@ -141,7 +141,7 @@ fn nothing_the_writer_opens_is_left_to_children() {
         let Ok(target) = fs_err::read_link(&path) else {
             continue; // the listing's own
         };
-        if !target.starts_with(stable.home.path()) {
+        if !target.starts_with(test.home.path()) {
             continue;
         }
         let number = path.file_name().unwrap().to_str().unwrap();
@@ -157,20 +157,23 @@ fn nothing_the_writer_opens_is_left_to_children() {
 
 #[test]
 fn a_database_of_a_newer_version_is_refused_by_everybody_and_left_alone() {
-    let stable = stable();
-    let (writer, lock) = begin(&stable.home);
+    let test = test_home();
+    let (mut writer, _lock) = begin(&test.home);
     writer.finish().unwrap();
-    let db = rusqlite::Connection::open(stable.home.db()).unwrap();
+    let db = rusqlite::Connection::open(test.home.db()).unwrap();
     db.execute_batch("PRAGMA user_version = 999").unwrap();
-    let error = Reader::open(&stable.home).unwrap_err();
-    assert!(matches!(error, Error::Newer { found: 999, .. }), "{error}");
-    let writer = Writer::start(&stable.home, lock.run()).unwrap();
+    let error = Reader::open(&test.home).unwrap_err();
+    assert!(
+        matches!(error, StoreError::Newer { found: 999, .. }),
+        "{error}"
+    );
+    let mut writer = Writer::start(&test.home).unwrap();
     writer.send(lines([1]));
     let error = writer.ready().unwrap_err().to_string();
     assert!(error.contains("version 999"), "{error}");
     let error = writer.finish().unwrap_err();
     assert!(
-        matches!(error, Error::Unwritten { records: 1, .. }),
+        matches!(error, StoreError::RecordsLost { records: 1, .. }),
         "{error}"
     );
     let tasks: i64 = db
@@ -180,33 +183,32 @@ fn a_database_of_a_newer_version_is_refused_by_everybody_and_left_alone() {
 }
 
 #[test]
-fn a_glance_tells_a_database_that_cannot_be_used() {
-    let stable = stable();
-    stable.home.check_database().unwrap();
-    let (writer, _lock) = begin(&stable.home);
+fn the_header_alone_shows_that_a_database_cannot_be_used() {
+    let test = test_home();
+    test.home.check_database().unwrap();
+    let (mut writer, _lock) = begin(&test.home);
     writer.finish().unwrap();
-    stable.home.check_database().unwrap();
-    let db = rusqlite::Connection::open(stable.home.db()).unwrap();
+    test.home.check_database().unwrap();
+    let db = rusqlite::Connection::open(test.home.db()).unwrap();
     db.execute_batch("PRAGMA user_version = 999").unwrap();
     db.close().unwrap();
-    let error = stable.home.check_database().unwrap_err();
-    assert!(matches!(error, Error::Newer { found: 999, .. }), "{error}");
-    fs_err::write(stable.home.db(), "words").unwrap();
-    let error = stable.home.check_database().unwrap_err();
-    assert!(matches!(error, Error::NotADatabase { .. }), "{error}");
+    let error = test.home.check_database().unwrap_err();
+    assert!(
+        matches!(error, StoreError::Newer { found: 999, .. }),
+        "{error}"
+    );
+    fs_err::write(test.home.db(), "words").unwrap();
+    let error = test.home.check_database().unwrap_err();
+    assert!(matches!(error, StoreError::NotADatabase { .. }), "{error}");
 }
 
 #[test]
 fn a_database_that_is_not_one_is_named_in_the_error() {
-    let stable = stable();
-    fs_err::write(
-        stable.home.db(),
-        "no database at all, just words ".repeat(99),
-    )
-    .unwrap();
-    let error = Reader::open(&stable.home).unwrap_err().to_string();
+    let test = test_home();
+    fs_err::write(test.home.db(), "no database at all, just words ".repeat(99)).unwrap();
+    let error = Reader::open(&test.home).unwrap_err().to_string();
     assert!(error.contains("packhorse.db"), "{error}");
-    let writer = Writer::start(&stable.home, first_run()).unwrap();
+    let mut writer = Writer::start(&test.home).unwrap();
     assert!(writer.ready().is_err());
     writer
         .finish()
@@ -215,10 +217,10 @@ fn a_database_that_is_not_one_is_named_in_the_error() {
 
 #[test]
 fn a_child_of_a_dead_run_that_has_not_come_to_its_program_is_waited_for() {
-    let stable = stable();
-    let (run, lock) = stable.home.new_run().unwrap();
+    let test = test_home();
+    let (run, lock) = test.home.new_run().unwrap();
     drop(lock);
-    let path = stable.home.run_dir(run).join("lock");
+    let path = test.home.run_dir(run).join("lock");
     // The child shares the lock of a process that is dead: the kernel gives no
     // number that high.
     let owner = fs_err::read_to_string(&path).unwrap();
@@ -227,7 +229,7 @@ fn a_child_of_a_dead_run_that_has_not_come_to_its_program_is_waited_for() {
     let child = fs_err::File::open(&path).unwrap();
     child.file().lock().unwrap();
     std::thread::scope(|scope| {
-        let taken = scope.spawn(|| stable.home.lock_run(run));
+        let taken = scope.spawn(|| test.home.lock_run(run));
         while !taken.is_finished() && !is_waited_for(&path) {
             std::thread::yield_now();
         }

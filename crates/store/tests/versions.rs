@@ -2,8 +2,8 @@
 
 mod support;
 
-use packhorse_model::{Bytes, Command, Outcome, RunId, TaskId};
-use packhorse_store::{End, Forget, Home, Overrides, Reader, Record, UnixMicros, Verdict, Writer};
+use packhorse_model::{Bytes, Command, GpuRequest, Milli, Outcome, RunId, TaskSpec, Timestamp};
+use packhorse_store::{EndedAttempt, Forget, Home, Reader, Record, Writer};
 use support::*;
 
 /// What the first version wrote: a run that was killed, with a task that
@@ -22,29 +22,32 @@ const FIRST: &str = "
 ";
 
 #[expect(clippy::unwrap_used, reason = "this is part of tests")]
-fn of_the_first_version() -> Stable {
-    let stable = stable();
-    let db = rusqlite::Connection::open(stable.home.db()).unwrap();
+fn of_the_first_version() -> TestHome {
+    let test = test_home();
+    let db = rusqlite::Connection::open(test.home.db()).unwrap();
     db.execute_batch(include_str!("../src/schema/1.sql"))
         .unwrap();
     db.execute_batch(FIRST).unwrap();
-    stable
+    test
 }
 
 #[expect(clippy::unwrap_used, reason = "this is part of tests")]
 fn check(home: &Home) {
     let reader = Reader::open(home).unwrap();
     let run = reader.run(RunId(1)).unwrap().unwrap();
-    assert_eq!((run.host.as_str(), run.started), ("ox", UnixMicros(5)));
-    let (failed, attempts) = reader.task(TaskId::new(RunId(1), 1)).unwrap().unwrap();
+    assert_eq!((run.host.as_str(), run.started), ("ox", Timestamp(5)));
+    let (failed, attempts) = reader.task(id(1)).unwrap().unwrap();
     assert_eq!(failed.outcome, Some(Outcome::Failed { code: 1 }));
     assert_eq!(attempts.len(), 1);
     assert_eq!(attempts[0].message.as_deref(), Some("said"));
     assert_eq!((attempts[0].peak, &attempts[0].note), (None, &None));
     let waiting = reader.unfinished(RunId(1), 0, 10).unwrap();
     assert_eq!(waiting.len(), 2);
-    assert_eq!(waiting[0].command, Command::Line(b"true".to_vec()));
-    assert_eq!(waiting[0].overrides, Overrides::default());
+    let line = TaskSpec::new(Command::Line(b"true".to_vec()));
+    assert_eq!(waiting[0].spec, line);
+    let half = GpuRequest::Share(Milli(500));
+    assert_eq!(waiting[1].spec.gpus, Some(half));
+    assert!(reader.run_spec(RunId(1)).unwrap().is_some());
     let plain = reader.plain_unfinished(RunId(1), 0, 10).unwrap();
     assert_eq!(plain, waiting[..1]);
     assert_eq!(reader.signatures().unwrap(), []);
@@ -58,31 +61,26 @@ fn whoever_reads_an_old_home_finds_all_of_it() {
 
 #[test]
 fn a_small_change_brings_an_old_home_up_to_date_as_well() {
-    let stable = of_the_first_version();
-    assert_eq!(stable.home.forget(Forget::All).unwrap(), 0);
-    assert!(!stable.home.restore("GPU-1").unwrap());
-    assert_eq!(stable.home.next_ids("csv", 2).unwrap(), 1);
-    check(&stable.home);
+    let test = of_the_first_version();
+    assert_eq!(test.home.forget(Forget::All).unwrap(), 0);
+    assert!(!test.home.restore("GPU-1").unwrap());
+    assert_eq!(test.home.next_ids("csv", 2).unwrap(), 1);
+    check(&test.home);
 }
 
 #[test]
 fn a_run_of_an_old_home_goes_on() {
-    let stable = of_the_first_version();
-    let writer = Writer::start(&stable.home, RunId(1)).unwrap();
-    writer.send(started(2, 1));
-    writer.send(Record::AttemptEnded(End {
-        task: 2,
-        attempt: 1,
-        at: UnixMicros(30),
-        outcome: Outcome::Succeeded,
-        message: None,
+    let test = of_the_first_version();
+    let mut writer = Writer::start(&test.home).unwrap();
+    writer.send(started(id(2), 1));
+    writer.send(Record::AttemptEnded(EndedAttempt {
         peak: Some(Bytes(1)),
         note: Some("fine".into()),
-        verdict: Verdict::Final,
+        ..end(id(2), 1, Outcome::Succeeded)
     }));
     writer.finish().unwrap();
-    let reader = Reader::open(&stable.home).unwrap();
-    let (task, attempts) = reader.task(TaskId::new(RunId(1), 2)).unwrap().unwrap();
+    let reader = Reader::open(&test.home).unwrap();
+    let (task, attempts) = reader.task(id(2)).unwrap().unwrap();
     assert_eq!(task.outcome, Some(Outcome::Succeeded));
     assert_eq!(attempts[0].peak, Some(Bytes(1)));
     assert_eq!(reader.counts(RunId(1)).unwrap().total(), 3);

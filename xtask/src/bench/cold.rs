@@ -6,32 +6,32 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::contest::{Contestant, interleave};
-use super::figures::median;
+use super::environment::BenchEnvironment;
 use super::gap::stamps_in;
-use super::report::{Section, Table, Target};
-use super::stage::Stage;
+use super::interleave::{Contestant, interleave};
+use super::report::{MarkdownTable, Section, Target};
+use super::statistics::median;
 
 const ROUNDS: usize = 41;
 
-pub fn measure(stage: &Stage) -> Result<Section> {
-    let rounds = stage.rounds(ROUNDS);
-    let folder = stage.folder()?;
+pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
+    let rounds = bench.rounds(ROUNDS);
+    let folder = bench.folder()?;
     let stamps = folder.path().join("stamps");
     let home = folder.path().join("home");
 
     let limit = || {
-        let mut command = stage.limit(1, 1)?;
-        command.arg(&stage.job).arg(&stamps);
-        until_first_instruction(stage, &mut command, &stamps)
+        let mut command = bench.limit(1, 1)?;
+        command.arg(&bench.job).arg(&stamps);
+        until_first_instruction(bench, &mut command, &stamps)
     };
     let ours = || {
-        let mut command = stage.packhorse(&home)?;
+        let mut command = bench.packhorse(&home)?;
         command.args(["run", "--gpus", "0", "--"]);
-        command.arg(&stage.job).arg(&stamps);
-        until_first_instruction(stage, &mut command, &stamps)
+        command.arg(&bench.job).arg(&stamps);
+        until_first_instruction(bench, &mut command, &stamps)
     };
-    // The first run makes the database: that happens once in a home's life.
+    // The first run creates the database, which happens once per home.
     let first = ours()?;
     let contestants = [
         Contestant::new("limit", rounds, limit),
@@ -39,7 +39,7 @@ pub fn measure(stage: &Stage) -> Result<Section> {
     ];
     let times = interleave(&contestants)?;
 
-    let mut table = Table::new(["program", "to the first instruction"]);
+    let mut table = MarkdownTable::new(["program", "to the first instruction"]);
     for (contestant, times) in contestants.iter().zip(&times) {
         let time = median(times.iter().copied());
         table.row([contestant.name.clone(), format!("{time:.2} ms")]);
@@ -55,7 +55,7 @@ pub fn measure(stage: &Stage) -> Result<Section> {
             .map(|(ours, limit)| ours - limit),
     );
     Ok(Section {
-        title: "cold: one job from a standing start",
+        title: "cold: one job, from start to first instruction",
         what: format!(
             "From just before the launcher is started to the job's first instruction, {rounds} \
              times, with a database that exists already."
@@ -70,12 +70,16 @@ pub fn measure(stage: &Stage) -> Result<Section> {
 }
 
 /// In milliseconds.
-fn until_first_instruction(stage: &Stage, command: &mut Command, stamps: &Path) -> Result<f64> {
+fn until_first_instruction(
+    bench: &BenchEnvironment,
+    command: &mut Command,
+    stamps: &Path,
+) -> Result<f64> {
     if stamps.exists() {
         fs_err::remove_file(stamps)?;
     }
     let before = now();
-    stage.run(command)?;
+    bench.run(command)?;
     let (start, _) = *stamps_in(stamps)?.first().context("the job did not run")?;
     #[expect(clippy::cast_precision_loss, reason = "a few milliseconds")]
     Ok(start.saturating_sub(before) as f64 / 1e6)

@@ -1,32 +1,45 @@
-//! The little arithmetic there is.
+//! Programs that measure and print `NAME=NUMBER`.
 
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
-/// The middle value, or the mean of the two in the middle; `NaN` of none.
-pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    let half = values.len() / 2;
-    match values.len() {
-        0 => f64::NAN,
-        length if length % 2 == 1 => values[half],
-        _ => f64::midpoint(values[half - 1], values[half]),
+use anyhow::{Context, Result, bail};
+
+use crate::folders::cargo;
+use crate::setup::show;
+
+/// What such a program printed.
+pub struct Figures(String);
+
+impl Figures {
+    /// Runs a program.
+    pub fn printed_by(command: &mut Command) -> Result<Self> {
+        let output = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| show(command))?;
+        if !output.status.success() {
+            bail!("{}: {}", show(command), output.status);
+        }
+        Ok(Self(String::from_utf8_lossy(&output.stdout).into_owned()))
     }
-}
 
-/// The median over the rounds of `ours / theirs`, as far as both ran.
-pub fn median_ratio(ours: &[f64], theirs: &[f64]) -> f64 {
-    median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs))
-}
+    /// Runs a package's example in a release build.
+    pub fn of_example(package: &str, example: &str, arguments: &[&str]) -> Result<Self> {
+        let mut command = cargo();
+        command.args(["run", "--release", "--quiet", "--package", package]);
+        command.args(["--example", example, "--"]).args(arguments);
+        Self::printed_by(&mut command)
+    }
 
-/// Milliseconds, with their fraction.
-pub fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
-/// Bytes as megabytes (10^6) with one decimal.
-pub fn megabytes(bytes: u64) -> String {
-    format!("{}.{} MB", bytes / 1_000_000, bytes % 1_000_000 / 100_000)
+    /// The last number with this name.
+    pub fn get(&self, name: &str) -> Result<f64> {
+        let words = self.0.split_whitespace();
+        let mut values = words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        let value = values.next_back();
+        let value = value.with_context(|| format!("no {name}= in its output:\n{}", self.0))?;
+        value.parse().with_context(|| format!("{name}={value}"))
+    }
 }
 
 #[cfg(test)]
@@ -34,16 +47,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_is_the_middle_value_whatever_the_order() {
-        assert!((median([9.0, 1.0, 5.0]) - 5.0).abs() < 1e-9);
-        assert!((median([4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-9);
-        assert!(median([]).is_nan());
+    fn figure_is_read_by_its_whole_name() {
+        let text = "a million\nbytes_per_task=120 event_ns=850.5\n";
+        let figures = Figures(text.to_owned());
+        assert!((figures.get("event_ns").unwrap() - 850.5).abs() < 1e-9);
+        assert!((figures.get("bytes_per_task").unwrap() - 120.0).abs() < 1e-9);
+        assert!(figures.get("event").is_err());
     }
 
     #[test]
-    fn ratio_pairs_the_runs_of_one_round() {
-        // The machine was twice as slow in the second round, for both alike.
-        let ratio = median_ratio(&[90.0, 45.0], &[100.0, 50.0, 20.0]);
-        assert!((ratio - 0.9).abs() < 1e-9);
+    fn program_that_fails_is_named() {
+        let error = Figures::printed_by(&mut Command::new("false"))
+            .err()
+            .unwrap();
+        assert!(error.to_string().starts_with("false: "), "{error}");
     }
 }

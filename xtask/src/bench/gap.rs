@@ -1,50 +1,50 @@
-//! 50 ms jobs on 4 slots: how long a slot stands empty between two of them.
+//! 50 ms jobs on 4 slots: how long a slot is empty between two of them.
 //!
-//! On a virtual machine the longest gap of a round is mostly a moment in which
-//! the host ran somebody else on our cores. The kernel counts that time as
-//! stolen, so the longest gap is told for all rounds, and for those in which
-//! nothing was stolen. Rounds are short, so that there are such rounds.
+//! On a virtual machine the longest gap of a round is usually a moment in which the host ran
+//! something else on our cores. The kernel counts that time as stolen, so the longest gap is
+//! shown for all rounds, and for those in which nothing was stolen. Rounds are short, so that
+//! there are such rounds.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::contest::{Contestant, interleave};
-use super::figures::{median, median_ratio, ms};
-use super::report::{Section, Table, Target};
-use super::stage::Stage;
+use super::environment::BenchEnvironment;
+use super::interleave::{Contestant, interleave};
+use super::report::{MarkdownTable, Section, Target};
+use super::statistics::{median, median_ratio, ms};
 
 const JOBS: usize = 40;
 const SLOTS: usize = 4;
 const MILLISECONDS: &str = "50";
 const ROUNDS: usize = 75;
 
-pub fn measure(stage: &Stage) -> Result<Section> {
-    let rounds = stage.rounds(ROUNDS);
+pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
+    let rounds = bench.rounds(ROUNDS);
     let limit = Contestant::new("limit", rounds, || {
-        let folder = stage.folder()?;
+        let folder = bench.folder()?;
         let stamps = folder.path().join("stamps");
-        let mut command = stage.limit(SLOTS, JOBS)?;
-        command.arg(&stage.job).arg(&stamps).arg(MILLISECONDS);
-        Round::measure(&stamps, || stage.run(&mut command))
+        let mut command = bench.limit(SLOTS, JOBS)?;
+        command.arg(&bench.job).arg(&stamps).arg(MILLISECONDS);
+        GapRound::measure(&stamps, || bench.run(&mut command))
     });
     let ours = Contestant::new("packhorse --slots", rounds, || {
-        let folder = stage.folder()?;
+        let folder = bench.folder()?;
         let stamps = folder.path().join("stamps");
         let commands = folder.path().join("commands");
-        let job = stage.job.display();
+        let job = bench.job.display();
         let line = format!("{job} {} {MILLISECONDS}\n", stamps.display());
         fs_err::write(&commands, line.repeat(JOBS))?;
-        let mut command = stage.packhorse(&folder.path().join("home"))?;
+        let mut command = bench.packhorse(&folder.path().join("home"))?;
         command.args(["run", "--slots", &SLOTS.to_string()]);
         command.arg(&commands);
-        Round::measure(&stamps, || stage.run(&mut command))
+        GapRound::measure(&stamps, || bench.run(&mut command))
     });
     let contestants = [limit, ours];
     let found = interleave(&contestants)?;
 
-    let mut table = Table::new([
+    let mut table = MarkdownTable::new([
         "program",
         "median gap",
         "longest gap",
@@ -53,7 +53,7 @@ pub fn measure(stage: &Stage) -> Result<Section> {
     ]);
     let medians: Vec<Vec<f64>> = found
         .iter()
-        .map(|rounds| rounds.iter().map(Round::median).collect())
+        .map(|rounds| rounds.iter().map(GapRound::median).collect())
         .collect();
     let quiet: Vec<f64> = found
         .iter()
@@ -75,7 +75,7 @@ pub fn measure(stage: &Stage) -> Result<Section> {
         title: "gap: from one job to the next",
         what: format!(
             "{JOBS} jobs of {MILLISECONDS} ms on {SLOTS} slots, {rounds} times. A gap is the time \
-             from a job's last act to the first act of the one that takes its slot."
+             from the end of a job to the start of the one that takes its slot."
         ),
         table,
         targets: vec![
@@ -93,14 +93,14 @@ pub fn measure(stage: &Stage) -> Result<Section> {
     })
 }
 
-/// What one run of all jobs showed.
-struct Round {
+/// One run of all jobs.
+struct GapRound {
     gaps: Vec<Duration>,
-    /// Whether the host took a core away meanwhile.
+    /// Whether the host took a core away during it.
     stolen: bool,
 }
 
-impl Round {
+impl GapRound {
     fn measure<T>(stamps: &Path, run: impl FnOnce() -> Result<T>) -> Result<Self> {
         let before = stolen_ticks()?;
         run()?;
@@ -118,12 +118,12 @@ impl Round {
     }
 }
 
-fn longest<'r>(rounds: impl IntoIterator<Item = &'r Round>) -> f64 {
+fn longest<'r>(rounds: impl IntoIterator<Item = &'r GapRound>) -> f64 {
     let gaps = rounds.into_iter().flat_map(|round| &round.gaps);
     ms(gaps.copied().max().unwrap_or_default())
 }
 
-/// How long the host ran others on our cores since boot, in ticks of 10 ms.
+/// How much time the host has stolen since boot, in ticks of 10 ms.
 fn stolen_ticks() -> Result<u64> {
     let stat = fs_err::read_to_string("/proc/stat")?;
     let stolen = stat
@@ -144,8 +144,8 @@ pub fn stamps_in(path: &Path) -> Result<Vec<(u64, u64)>> {
         .collect()
 }
 
-/// Which slot a job was on is not known, nor does it matter: the first end
-/// makes room for the first start after the slots were full, and so on.
+/// Which slot a job ran on is not known and does not matter: the first end makes room for
+/// the first start after the slots were full, and so on.
 fn gaps(stamps: &[(u64, u64)], slots: usize) -> Vec<Duration> {
     let (mut starts, mut ends): (Vec<u64>, Vec<u64>) = stamps.iter().copied().unzip();
     starts.sort_unstable();

@@ -1,5 +1,5 @@
-//! A gate that tasks stand before until it is opened: they take no time of the
-//! processor, and none of them ends too early or too late.
+//! A gate at which tasks wait until it is opened: they use no CPU time, and none of them
+//! ends too early or too late.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,12 +10,12 @@ use anyhow::{Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use super::stage::Stage;
+use super::environment::BenchEnvironment;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Closed; opened when dropped.
-pub struct Gate {
+/// A closed gate, opened when dropped.
+pub struct TaskGate {
     arrivals: Fifo,
     closed: Fifo,
 }
@@ -28,7 +28,7 @@ struct Fifo {
 impl Fifo {
     fn make(path: PathBuf) -> Result<Self> {
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-        // Opened for both ways, a fifo's open does not wait for the other end.
+        // Opening a fifo for reading and writing does not wait for the other end.
         let file = fs_err::OpenOptions::new()
             .read(true)
             .write(true)
@@ -38,7 +38,7 @@ impl Fifo {
     }
 }
 
-impl Gate {
+impl TaskGate {
     pub fn close(folder: &Path) -> Result<Self> {
         Ok(Self {
             arrivals: Fifo::make(folder.join("arrivals"))?,
@@ -46,21 +46,21 @@ impl Gate {
         })
     }
 
-    /// The command line of a task that arrives and then stands there.
+    /// The command line of a task that arrives at the gate and waits.
     pub fn line(&self) -> String {
-        // The shell opens both fifos before it says that it is there. What
-        // `cat` reads is nothing but the end of the file, when we close ours.
+        // The shell opens both fifos before it writes. `cat` reads only the end of the file,
+        // when we close our end.
         let (gate, arrivals) = (self.closed.path.display(), self.arrivals.path.display());
         format!("{{ echo; cat; }} <'{gate}' >'{arrivals}'")
     }
 
-    /// Waits until so many tasks have arrived.
-    pub fn wait_for(&self, tasks: usize, stage: &Stage) -> Result<()> {
+    /// Waits until this many tasks have arrived.
+    pub fn wait_for(&self, tasks: usize, bench: &BenchEnvironment) -> Result<()> {
         for arrived in 0..tasks {
             let mut fds = [PollFd::new(&self.arrivals.file, PollFlags::IN)];
             let patience = Timespec::try_from(PATIENCE)?;
             if poll(&mut fds, Some(&patience))? == 0 {
-                let words = stage.last_words();
+                let words = bench.last_stderr_lines();
                 bail!("only {arrived} of {tasks} tasks started within {PATIENCE:?}{words}");
             }
             let mut byte = [0];

@@ -1,35 +1,35 @@
-//! Four sleeping tasks and no terminal: nothing may wake us.
+//! Four sleeping tasks and no terminal: nothing may wake packhorse.
 
 use std::time::Duration;
 
 use anyhow::Result;
 
-use super::gate::Gate;
-use super::process::{Watched, pause};
-use super::report::{Section, Table, Target};
-use super::stage::Stage;
+use super::environment::BenchEnvironment;
+use super::gate::TaskGate;
+use super::process::{RunningProcess, pause};
+use super::report::{MarkdownTable, Section, Target};
 
 const TASKS: usize = 4;
-/// What starting the tasks set in motion is over by then.
+/// By then, all work of starting the tasks is done.
 const SETTLED: Duration = Duration::from_secs(2);
 const WATCHED: Duration = Duration::from_secs(3);
 
-pub fn measure(stage: &Stage) -> Result<Section> {
-    let folder = stage.folder()?;
-    let gate = Gate::close(folder.path())?;
+pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
+    let folder = bench.folder()?;
+    let gate = TaskGate::close(folder.path())?;
     let commands = folder.path().join("commands");
     fs_err::write(&commands, format!("{}\n", gate.line()).repeat(TASKS))?;
-    let mut command = stage.packhorse(&folder.path().join("home"))?;
+    let mut command = bench.packhorse(&folder.path().join("home"))?;
     command.args(["run", "--slots", &TASKS.to_string()]);
-    let packhorse = Watched::start(command.arg(&commands))?;
+    let packhorse = RunningProcess::start(command.arg(&commands))?;
 
-    gate.wait_for(TASKS, stage)?;
+    gate.wait_for(TASKS, bench)?;
     pause(SETTLED);
     let before = packhorse.switches()?;
     pause(WATCHED);
     let wakeups = packhorse.switches()?.saturating_sub(before);
     drop(gate);
-    packhorse.end(stage)?;
+    packhorse.end(bench)?;
 
     let seconds = WATCHED.as_secs();
     Ok(Section {
@@ -38,7 +38,7 @@ pub fn measure(stage: &Stage) -> Result<Section> {
             "{TASKS} sleeping tasks, no terminal: context switches of all our threads in \
              {seconds} s."
         ),
-        table: Table::new([]),
+        table: MarkdownTable::new([]),
         targets: vec![Target::new(
             "no wake-ups at all",
             wakeups.to_string(),

@@ -1,4 +1,4 @@
-//! The machine in general terms: enough to judge the figures by, nothing that
+//! Describes the machine in general terms: enough to judge the figures, but nothing that
 //! tells whose it is.
 
 use anyhow::{Context, Result};

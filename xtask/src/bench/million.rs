@@ -12,32 +12,32 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::ioctl_fionread;
 use rustix::process::Signal;
 
-use super::figures::megabytes;
-use super::gate::Gate;
-use super::process::{Watched, pause};
-use super::report::{Section, Table, Target};
-use super::stage::Stage;
+use super::environment::BenchEnvironment;
+use super::gate::TaskGate;
+use super::process::{RunningProcess, pause};
+use super::report::{MarkdownTable, Section, Target};
+use super::statistics::megabytes;
 
 const LINES: u64 = 1_000_000;
-/// Written at a time.
+/// How many bytes to write at a time.
 const BLOCK: usize = 1 << 14;
 const MOST: u64 = 24_000_000;
-/// A reader that takes nothing for so long has decided to wait.
+/// A reader that has not read for this long has decided to wait.
 const STALLED: Duration = Duration::from_secs(3);
-/// What happens at the end of the input happens within this time.
+/// What the end of the input causes has happened after this time.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// How much had been taken in when the memory was looked at.
-enum Taken {
+/// How much had been read when the memory was measured.
+enum LinesRead {
     All(Duration),
-    /// These bytes: the reader takes no more than it can use.
+    /// This many bytes: the reader reads no more than it can use.
     Part(u64),
 }
 
-pub fn measure(stage: &Stage) -> Result<Section> {
-    let folder = stage.folder()?;
-    let gate = Gate::close(folder.path())?;
-    let mut command = stage.packhorse(&folder.path().join("home"))?;
+pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
+    let folder = bench.folder()?;
+    let gate = TaskGate::close(folder.path())?;
+    let mut command = bench.packhorse(&folder.path().join("home"))?;
     command.args(["run", "--slots", "1"]).stdin(Stdio::piped());
 
     let first = gate.line();
@@ -45,13 +45,13 @@ pub fn measure(stage: &Stage) -> Result<Section> {
     let total = lines().map(|line| line.len() as u64 + 1).sum();
     let written = AtomicU64::new(0);
     let (taken, peak) = thread::scope(|scope| {
-        let mut packhorse = Watched::start(&mut command)?;
+        let mut packhorse = RunningProcess::start(&mut command)?;
         let stdin = packhorse.child().stdin.take().context("no stdin")?;
         let pipe = stdin.as_fd().try_clone_to_owned()?;
         // It fails when the reader ends before the lines do, which is no error.
         scope.spawn(|| write_lines(stdin, lines(), &written).ok());
 
-        gate.wait_for(1, stage)?;
+        gate.wait_for(1, bench)?;
         let taken = wait_until_taken(&mut packhorse, &pipe, &written, total)?;
         // The reader sees the end of its input only now.
         drop(pipe);
@@ -60,21 +60,21 @@ pub fn measure(stage: &Stage) -> Result<Section> {
 
         packhorse.signal(Signal::TERM)?;
         drop(gate);
-        packhorse.end(stage)?;
+        packhorse.end(bench)?;
         anyhow::Ok((taken, peak))
     })?;
 
-    let mut table = Table::new(["lines", "taken in", "peak memory"]);
+    let mut table = MarkdownTable::new(["lines", "read", "peak memory"]);
     let taken = match taken {
-        Taken::All(time) => format!("all, in {:.2} s", time.as_secs_f64()),
-        Taken::Part(bytes) => format!("{} of {}", megabytes(bytes), megabytes(total)),
+        LinesRead::All(time) => format!("all, in {:.2} s", time.as_secs_f64()),
+        LinesRead::Part(bytes) => format!("{} of {}", megabytes(bytes), megabytes(total)),
     };
     table.row([LINES.to_string(), taken, megabytes(peak)]);
     Ok(Section {
         title: "million: lines piped in",
         what:
-            "The first of a million lines runs on the only slot; the others wait, in the pipe as \
-               far as they are not taken in."
+            "The first of a million lines runs on the only slot; the others wait, in the pipe if \
+               they have not been read."
                 .into(),
         table,
         targets: vec![Target::new(
@@ -110,11 +110,11 @@ fn write_lines(
 
 /// Waits until the pipe is empty, or the reader has stopped reading.
 fn wait_until_taken(
-    packhorse: &mut Watched,
+    packhorse: &mut RunningProcess,
     pipe: &OwnedFd,
     written: &AtomicU64,
     total: u64,
-) -> Result<Taken> {
+) -> Result<LinesRead> {
     let start = Instant::now();
     let (mut progress, mut last) = (Instant::now(), 0);
     loop {
@@ -127,10 +127,10 @@ fn wait_until_taken(
             (progress, last) = (Instant::now(), taken);
         }
         if taken >= total {
-            return Ok(Taken::All(start.elapsed()));
+            return Ok(LinesRead::All(start.elapsed()));
         }
         if progress.elapsed() > STALLED {
-            return Ok(Taken::Part(taken));
+            return Ok(LinesRead::Part(taken));
         }
         pause(Duration::from_millis(5));
     }

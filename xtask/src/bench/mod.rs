@@ -1,17 +1,17 @@
-//! `cargo xtask bench`: us, the kernel's limit and our peers, side by side.
+//! `cargo xtask bench`: Packhorse, the kernel's limit and similar programs, side by side.
 //!
-//! Absolute times say more about the machine than about the program, so what
-//! counts is the ratio to a limit program of our own ([`crate::limit`]) that was
-//! measured in the same round, a second before or after. A benchmark returns a
-//! [`report::Section`]: a table of what was measured, and the targets it is
-//! held to.
+//! Absolute times say more about the machine than about the program, so what counts is the
+//! ratio to a limit program of our own ([`crate::limit`]) that was measured in the same
+//! round, a second before or after. A benchmark returns a [`report::Section`]: a table of
+//! what was measured, and the targets to compare it with.
 
 mod cold;
-mod contest;
+mod environment;
 mod figures;
 mod gap;
 mod gate;
 mod idle;
+mod interleave;
 mod machine;
 mod million;
 mod packing;
@@ -19,8 +19,9 @@ mod process;
 mod report;
 mod run;
 mod spawn;
-mod stage;
+mod statistics;
 mod sweep;
 mod waiting;
 
-pub use run::{Args, run};
+pub use packing::{SimulateArgs, simulate};
+pub use run::{BenchArgs, run};

@@ -1,5 +1,4 @@
-//! Processes under measurement: their time, their memory, and what `/proc`
-//! says about them.
+//! Runs processes and measures their time and memory, and what `/proc` says about them.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -10,19 +9,19 @@ use std::{mem, thread};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::stage::Stage;
+use super::environment::BenchEnvironment;
 
-/// A process that came to its end.
-pub struct Run {
+/// A process that has ended.
+pub struct FinishedProcess {
     pub status: ExitStatus,
     pub wall: Duration,
-    /// The most memory it had resident, in bytes. The kernel counts from before
-    /// the exec, so it is never less than what xtask itself has.
+    /// Its peak resident memory, in bytes. The kernel counts from before the exec, so this is
+    /// never less than what xtask itself has.
     pub peak: u64,
 }
 
 /// Runs a command to its end.
-pub fn run(command: &mut Command) -> Result<Run> {
+pub fn run(command: &mut Command) -> Result<FinishedProcess> {
     let start = Instant::now();
     let child = command.spawn();
     let child = child.with_context(|| command.get_program().display().to_string())?;
@@ -30,23 +29,23 @@ pub fn run(command: &mut Command) -> Result<Run> {
     let mut status = 0;
     // SAFETY: all zeros is a valid `rusage`.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
-    // SAFETY: both are ours to write to for the length of the call. The child is
-    // reaped here and nowhere else: `Child` does not wait when it is dropped.
+    // SAFETY: both pointers are to live locals. The child is reaped here and nowhere else:
+    // `Child` does not wait when it is dropped.
     let reaped = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) };
     if reaped != pid {
         return Err(io::Error::last_os_error()).context("cannot wait for a child");
     }
-    Ok(Run {
+    Ok(FinishedProcess {
         status: ExitStatus::from_raw(status),
         wall: start.elapsed(),
         peak: usage.ru_maxrss.cast_unsigned() * 1024,
     })
 }
 
-/// A process that is watched while it runs, and killed if we give up on it.
-pub struct Watched(Child);
+/// A process that is observed while it runs, and killed when dropped.
+pub struct RunningProcess(Child);
 
-impl Watched {
+impl RunningProcess {
     pub fn start(command: &mut Command) -> Result<Self> {
         let child = command.spawn();
         Ok(Self(child.with_context(|| {
@@ -66,12 +65,12 @@ impl Watched {
         kill_process(self.pid(), signal).context("cannot send a signal")
     }
 
-    /// The most memory it has had resident so far, in bytes.
+    /// Its peak resident memory so far, in bytes.
     pub fn peak(&self) -> Result<u64> {
         peak_of(&self.0.id().to_string())
     }
 
-    /// How often its threads have been put on a processor, in all.
+    /// The number of context switches of all its threads.
     pub fn switches(&self) -> Result<u64> {
         let mut sum = 0;
         for thread in fs_err::read_dir(format!("/proc/{}/task", self.0.id()))? {
@@ -85,14 +84,17 @@ impl Watched {
     }
 
     /// Waits for its end.
-    pub fn end(mut self, stage: &Stage) -> Result<ExitStatus> {
+    pub fn end(mut self, bench: &BenchEnvironment) -> Result<ExitStatus> {
         for _ in 0..600 {
             if let Some(status) = self.0.try_wait()? {
                 return Ok(status);
             }
             pause(Duration::from_millis(100));
         }
-        bail!("it did not end within a minute{}", stage.last_words())
+        bail!(
+            "it did not end within a minute{}",
+            bench.last_stderr_lines()
+        )
     }
 
     fn pid(&self) -> Pid {
@@ -100,17 +102,17 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         if let Ok(None) = self.0.try_wait() {
-            // Nothing to be done if even this fails: we are giving up already.
+            // If even this fails, there is nothing left to do.
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
     }
 }
 
-/// The most memory that xtask itself has had resident so far, in bytes.
+/// The peak resident memory of xtask itself so far, in bytes.
 pub fn own_peak() -> Result<u64> {
     peak_of("self")
 }
@@ -121,7 +123,7 @@ fn peak_of(process: &str) -> Result<u64> {
     Ok(kilobytes.with_context(|| format!("{path} has no VmHWM"))? * 1024)
 }
 
-/// The number after `NAME:` in one of `/proc`'s lists.
+/// The number after `NAME:` in a file of `/proc`.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let value = line?.strip_prefix(':')?.split_whitespace().next()?;
@@ -131,7 +133,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
 /// Lets time pass.
 #[expect(
     clippy::disallowed_methods,
-    reason = "another process is watched through /proc, which has no events"
+    reason = "another process is observed through /proc, which has no events"
 )]
 pub fn pause(time: Duration) {
     thread::sleep(time);

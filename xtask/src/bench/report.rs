@@ -1,32 +1,32 @@
-//! Figures as Markdown that also reads well on a terminal.
+//! Figures as Markdown that is also readable on a terminal.
 
 use std::fmt;
 
 use anyhow::Result;
 
-use super::figures::megabytes;
 use super::machine;
 use super::process::own_peak;
+use super::statistics::megabytes;
 
 /// What one benchmark found.
 pub struct Section {
     pub title: &'static str,
     pub what: String,
-    pub table: Table,
+    pub table: MarkdownTable,
     pub targets: Vec<Target>,
 }
 
-/// A promise, and whether it was kept.
+/// A target, and whether it was met.
 pub struct Target {
-    promise: String,
+    name: String,
     measured: String,
     met: bool,
 }
 
 impl Target {
-    pub fn new(promise: impl Into<String>, measured: impl Into<String>, met: bool) -> Self {
+    pub fn new(name: impl Into<String>, measured: impl Into<String>, met: bool) -> Self {
         Self {
-            promise: promise.into(),
+            name: name.into(),
             measured: measured.into(),
             met,
         }
@@ -34,23 +34,19 @@ impl Target {
 }
 
 impl Section {
-    /// The promises that were not kept.
+    /// The targets that were missed.
     pub fn missed(&self) -> impl Iterator<Item = &str> {
         let missed = self.targets.iter().filter(|target| !target.met);
-        missed.map(|target| target.promise.as_str())
+        missed.map(|target| target.name.as_str())
     }
 }
 
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut targets = Table::new(["target", "measured", ""]);
+        let mut targets = MarkdownTable::new(["target", "measured", ""]);
         for target in &self.targets {
             let verdict = if target.met { "met" } else { "**missed**" };
-            targets.row([
-                target.promise.clone(),
-                target.measured.clone(),
-                verdict.into(),
-            ]);
+            targets.row([target.name.clone(), target.measured.clone(), verdict.into()]);
         }
         writeln!(f, "## {}\n\n{}\n", self.title, self.what)?;
         if !self.table.is_empty() {
@@ -61,11 +57,11 @@ impl fmt::Display for Section {
 }
 
 /// A Markdown table, its columns padded to line up.
-pub struct Table {
+pub struct MarkdownTable {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl MarkdownTable {
     pub fn new<const N: usize>(head: [&str; N]) -> Self {
         Self {
             rows: vec![head.map(String::from).to_vec()],
@@ -81,7 +77,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for MarkdownTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
@@ -109,13 +105,14 @@ pub fn document(sections: &[Section], quick: bool) -> Result<String> {
     let option = if quick { " --quick" } else { "" };
     let mut text = format!(
         "# Performance\n\n\
-         Made by `cargo xtask bench{option}`, which replaces this file. {}\n\n\
-         Contestants run in turns, each once a round and in another order every round. \
-         A ratio is that of two runs of the same round; what is shown is the median over \
-         the rounds. *limit* is a program that does nothing but `posix_spawn` and \
-         `waitpid` with the same number in flight; packhorse starts processes by a cheaper \
-         `clone` that it does not wait for, so this is a yardstick and no upper bound. Peak memory is the kernel's figure, which \
-         never falls below what the bench itself has: {}.\n",
+         Written by `cargo xtask bench{option}`, which replaces this file. {}\n\n\
+         The programs run in turns, each once per round, in a different order every round. \
+         A ratio is that of two runs of the same round; the tables show the median over the \
+         rounds. *limit* is a program that does nothing but `posix_spawn` and `waitpid` with \
+         the same number of processes at a time; packhorse starts processes by a cheaper \
+         `clone` that it does not wait for, so this is a yardstick, not an upper bound. Peak \
+         memory is the kernel's figure, which is never less than what the bench itself has: \
+         {}.\n",
         machine::describe()?,
         megabytes(own_peak()?)
     );
@@ -132,7 +129,7 @@ mod tests {
 
     #[test]
     fn table_columns_line_up() {
-        let mut table = Table::new(["a", "long head"]);
+        let mut table = MarkdownTable::new(["a", "long head"]);
         table.row(["wide µ cell".into(), "1".into()]);
         let text = table.to_string();
         let widths: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
@@ -145,7 +142,7 @@ mod tests {
         let section = Section {
             title: "t",
             what: String::new(),
-            table: Table::new(["a"]),
+            table: MarkdownTable::new(["a"]),
             targets: vec![
                 Target::new("kept", "1", true),
                 Target::new("broken", "2", false),

@@ -1,4 +1,4 @@
-//! Which benchmarks run, and where their figures go.
+//! Runs benchmarks and writes their figures.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -9,68 +9,68 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
+use super::environment::{BenchEnvironment, Effort};
 use super::report::{Section, document};
-use super::stage::{Effort, Stage};
 use super::{cold, gap, idle, million, packing, spawn, sweep, waiting};
 use crate::folders::workspace;
 
 #[derive(clap::Args)]
-pub struct Args {
-    /// Which to run; docs/performance.md is written only when all of them did
-    names: Vec<Name>,
-    /// Print the figures, but leave docs/performance.md alone
+pub struct BenchArgs {
+    /// Which to run; docs/performance.md is written only if all of them were run
+    names: Vec<Benchmark>,
+    /// Print the figures, but do not write docs/performance.md
     #[arg(long)]
     no_write: bool,
-    /// Fewer repeats: a first impression
+    /// Fewer repetitions, for a first impression
     #[arg(long)]
     quick: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Name {
-    /// Thousands of /bin/true: tasks a second
+enum Benchmark {
+    /// Thousands of /bin/true: tasks per second
     Spawn,
-    /// 50 ms jobs: how long a slot stands empty between two
+    /// 50 ms jobs: how long a slot is empty between two
     Gap,
-    /// One job: from our start to its first instruction
+    /// One job: from the start of packhorse to the job's first instruction
     Cold,
     /// A million lines piped in: memory
     Million,
-    /// A million tasks waiting in the core: memory, time an event
+    /// A million tasks waiting in the core: memory, time per event
     Waiting,
     /// Four sleeping tasks: wake-ups
     Idle,
     /// A grid of a million commands: time, memory
     Sweep,
-    /// A trace and a crowd of tasks: how full GPUs get, time of a placement
+    /// A trace and a synthetic load: how full GPUs get, time per placement
     Packing,
 }
 
-impl Name {
-    fn measure(self, stage: &Stage) -> Result<Section> {
+impl Benchmark {
+    fn measure(self, bench: &BenchEnvironment) -> Result<Section> {
         match self {
-            Self::Spawn => spawn::measure(stage),
-            Self::Gap => gap::measure(stage),
-            Self::Cold => cold::measure(stage),
-            Self::Million => million::measure(stage),
-            Self::Waiting => waiting::measure(stage),
-            Self::Idle => idle::measure(stage),
-            Self::Sweep => sweep::measure(stage),
-            Self::Packing => packing::measure(stage),
+            Self::Spawn => spawn::measure(bench),
+            Self::Gap => gap::measure(bench),
+            Self::Cold => cold::measure(bench),
+            Self::Million => million::measure(bench),
+            Self::Waiting => waiting::measure(bench),
+            Self::Idle => idle::measure(bench),
+            Self::Sweep => sweep::measure(bench),
+            Self::Packing => packing::measure(bench),
         }
     }
 }
 
-/// Runs the benchmarks; fails when one could not run or missed a target.
-pub fn run(args: &Args) -> Result<ExitCode> {
+/// Runs the benchmarks; fails if one could not run or missed a target.
+pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let effort = if args.quick {
         Effort::Quick
     } else {
         Effort::Full
     };
-    let stage = Stage::set(effort)?;
+    let bench = BenchEnvironment::prepare(effort)?;
     let names = match args.names.as_slice() {
-        [] => Name::value_variants(),
+        [] => Benchmark::value_variants(),
         names => names,
     };
 
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let title = name.to_possible_value().map(|it| it.get_name().to_owned());
         let title = title.unwrap_or_default();
         println!("\n── {title}");
-        match name.measure(&stage) {
+        match name.measure(&bench) {
             Ok(section) => {
                 println!("{section}");
                 sections.push(section);
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         println!("not measured: {title}");
     }
     if args.no_write || !args.names.is_empty() || !broken.is_empty() {
-        println!("docs/performance.md is left as it was");
+        println!("docs/performance.md is unchanged");
     } else {
         let docs = workspace().join("docs");
         write(&docs, &document(&sections, args.quick)?)?;
@@ -111,12 +111,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     )))
 }
 
-/// Replaces the file as a whole, so that nobody ever reads half of it.
+/// Replaces the file at once, so that nobody ever reads half of it.
 fn write(folder: &Path, text: &str) -> Result<()> {
     fs_err::create_dir_all(folder)?;
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(text.as_bytes())?;
-    // A temporary file is its owner's alone; this one goes into the repository.
+    // A temporary file is readable by its owner only; this one goes into the repository.
     let readable = Permissions::from_mode(0o644);
     file.as_file().set_permissions(readable)?;
     let path = folder.join("performance.md");

@@ -1,4 +1,4 @@
-//! Thousands of `/bin/true`: how near we come to the limit, and to our peers.
+//! Thousands of `/bin/true`: Packhorse, the limit and similar programs.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::contest::{Contestant, interleave};
-use super::figures::{median, median_ratio, megabytes};
-use super::process::Run;
-use super::report::{Section, Table, Target};
-use super::stage::Stage;
+use super::environment::BenchEnvironment;
+use super::interleave::{Contestant, interleave};
+use super::process::FinishedProcess;
+use super::report::{MarkdownTable, Section, Target};
+use super::statistics::{median, median_ratio, megabytes};
 
-/// With GNU parallel and the original, a run takes seconds instead of tenths.
+/// GNU parallel and the original take seconds per run instead of tenths of a second.
 const ROUNDS_OF_THE_SLOW: usize = 3;
 
-/// Who a contestant is to us.
+/// What a contestant is.
 #[derive(Clone, Copy, PartialEq)]
 enum Side {
     Limit,
@@ -23,16 +23,16 @@ enum Side {
     Peer,
 }
 
-/// So many tasks on so many slots.
-struct Load {
+/// A number of tasks on a number of slots.
+struct SpawnLoad {
     tasks: usize,
     slots: usize,
     rounds: usize,
     least_ratio: f64,
 }
 
-pub fn measure(stage: &Stage) -> Result<Section> {
-    let mut table = Table::new([
+pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
+    let mut table = MarkdownTable::new([
         "tasks",
         "slots",
         "program",
@@ -43,32 +43,32 @@ pub fn measure(stage: &Stage) -> Result<Section> {
     let mut targets = Vec::new();
     for (tasks, rounds) in [(2_000, 21), (10_000, 7)] {
         for (slots, least_ratio) in [(2, 0.93), (8, 0.90)] {
-            let load = Load {
+            let load = SpawnLoad {
                 tasks,
                 slots,
-                rounds: stage.rounds(rounds),
+                rounds: bench.rounds(rounds),
                 least_ratio,
             };
-            measure_load(stage, &load, &mut table, &mut targets)?;
+            measure_load(bench, &load, &mut table, &mut targets)?;
         }
     }
     Ok(Section {
-        title: "spawn: tasks a second",
-        what: "`/bin/true`, thousands of times, our store on and on disk.".into(),
+        title: "spawn: tasks per second",
+        what: "`/bin/true`, thousands of times, with our store on disk.".into(),
         table,
         targets,
     })
 }
 
 fn measure_load(
-    stage: &Stage,
-    load: &Load,
-    table: &mut Table,
+    bench: &BenchEnvironment,
+    load: &SpawnLoad,
+    table: &mut MarkdownTable,
     targets: &mut Vec<Target>,
 ) -> Result<()> {
-    let input = Input::write(stage, load.tasks)?;
-    let (sides, contestants): (Vec<Side>, Vec<Contestant<Run>>) =
-        contestants(stage, load, &input).into_iter().unzip();
+    let input = SpawnInput::write(bench, load.tasks)?;
+    let (sides, contestants): (Vec<Side>, Vec<Contestant<FinishedProcess>>) =
+        contestants(bench, load, &input).into_iter().unzip();
     let runs = interleave(&contestants)?;
 
     let rates: Vec<Vec<f64>> = runs
@@ -120,16 +120,16 @@ fn measure_load(
     Ok(())
 }
 
-/// The limit first, then us, then the peers that are installed.
+/// The limit first, then Packhorse, then the similar programs that are installed.
 fn contestants<'a>(
-    stage: &'a Stage,
-    load: &'a Load,
-    input: &'a Input,
-) -> Vec<(Side, Contestant<'a, Run>)> {
+    bench: &'a BenchEnvironment,
+    load: &'a SpawnLoad,
+    input: &'a SpawnInput,
+) -> Vec<(Side, Contestant<'a, FinishedProcess>)> {
     let slots = load.slots.to_string();
     let limit = Contestant::new("limit", load.rounds, || {
-        let mut command = stage.limit(load.slots, load.tasks)?;
-        stage.run(command.arg("/bin/true"))
+        let mut command = bench.limit(load.slots, load.tasks)?;
+        bench.run(command.arg("/bin/true"))
     });
     let mut all = vec![(Side::Limit, limit)];
 
@@ -140,17 +140,17 @@ fn contestants<'a>(
     for option in ours {
         let name = format!("packhorse {}", option[0]);
         let run = move || {
-            let home = stage.folder()?;
-            let mut command = stage.packhorse(home.path())?;
+            let home = bench.folder()?;
+            let mut command = bench.packhorse(home.path())?;
             command.arg("run").args(&option).arg(&input.commands);
-            stage.run(&mut command)
+            bench.run(&mut command)
         };
         all.push((Side::Ours, Contestant::new(name, load.rounds, run)));
     }
 
     let mut peer = |name: &'static str, rounds: usize, prepare: Prepare<'a>| {
-        if let Some(program) = stage.peer(name).filter(|_| rounds > 0) {
-            let run = move || stage.run(prepare(&mut stage.command(&program)?)?);
+        if let Some(program) = bench.peer(name).filter(|_| rounds > 0) {
+            let run = move || bench.run(prepare(&mut bench.command(&program)?)?);
             all.push((Side::Peer, Contestant::new(name, rounds, run)));
         }
     };
@@ -198,24 +198,24 @@ fn contestants<'a>(
     all
 }
 
-/// Gives a peer its arguments and its input.
+/// Gives a similar program its arguments and its input.
 type Prepare<'a> = Box<dyn for<'c> Fn(&'c mut Command) -> Result<&'c mut Command> + 'a>;
 
 fn open(path: &Path) -> Result<std::fs::File> {
     Ok(fs_err::File::open(path)?.into_file())
 }
 
-/// The same work in the form each contestant likes best.
-struct Input {
+/// The same tasks in the form that suits each contestant.
+struct SpawnInput {
     _folder: tempfile::TempDir,
     commands: PathBuf,
     numbers: PathBuf,
     makefile: PathBuf,
 }
 
-impl Input {
-    fn write(stage: &Stage, tasks: usize) -> Result<Self> {
-        let folder = stage.folder()?;
+impl SpawnInput {
+    fn write(bench: &BenchEnvironment, tasks: usize) -> Result<Self> {
+        let folder = bench.folder()?;
         let input = Self {
             commands: folder.path().join("commands"),
             numbers: folder.path().join("numbers"),

@@ -1,4 +1,4 @@
-//! A grid of a million commands, and a handful out of a million million.
+//! A grid of a million commands, and ten samples of a grid of a million million.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,51 +6,51 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::contest::{Contestant, interleave};
-use super::figures::{median, megabytes, ms};
-use super::process::Run;
-use super::report::{Section, Table, Target};
-use super::stage::Stage;
+use super::environment::BenchEnvironment;
+use super::interleave::{Contestant, interleave};
+use super::process::FinishedProcess;
+use super::report::{MarkdownTable, Section, Target};
+use super::statistics::{median, megabytes, ms};
 
 const ROUNDS: usize = 7;
 const ROUNDS_OF_THE_ORIGINAL: usize = 3;
 const MOST_SECONDS: f64 = 0.3;
 const MOST_BYTES: u64 = 8_000_000;
-/// No one notices a command that is over this soon.
+/// Nobody notices a command that ends this soon.
 const AT_ONCE_MS: f64 = 20.0;
 
-pub fn measure(stage: &Stage) -> Result<Section> {
-    let folder = stage.folder()?;
+pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
+    let folder = bench.folder()?;
     let home = folder.path().join("home");
     let (our_grid, their_grid) = (folder.path().join("ours"), folder.path().join("theirs"));
 
     let ours = || {
-        let mut command = stage.packhorse(&home)?;
+        let mut command = bench.packhorse(&home)?;
         grid(command.arg("sweep"), &["a", "b", "c"], 100);
         command.args(["--sampling-mode", "grid"]);
-        stage.run(command.stdout(create(&our_grid)?))
+        bench.run(command.stdout(create(&our_grid)?))
     };
     let sample = || {
-        let mut command = stage.packhorse(&home)?;
+        let mut command = bench.packhorse(&home)?;
         grid(command.arg("sweep"), &["a", "b", "c", "d"], 1000);
-        stage.run(command.args(["--n-samples", "10"]))
+        bench.run(command.args(["--n-samples", "10"]))
     };
     let mut contestants = vec![
-        Contestant::new("packhorse sweep, 10^6 grid", stage.rounds(ROUNDS), ours),
-        Contestant::new("packhorse sweep, 10 of 10^12", stage.rounds(ROUNDS), sample),
+        Contestant::new("packhorse sweep, 10^6 grid", bench.rounds(ROUNDS), ours),
+        Contestant::new("packhorse sweep, 10 of 10^12", bench.rounds(ROUNDS), sample),
     ];
-    let original = stage.peer("simple_hypersearch");
+    let original = bench.peer("simple_hypersearch");
     let compared = original.is_some();
     if let Some(program) = original {
         let name = "simple_hypersearch, 10^6 grid";
         let their_grid = &their_grid;
         let run = move || {
-            let mut command = stage.command(&program)?;
+            let mut command = bench.command(&program)?;
             grid(&mut command, &["a", "b", "c"], 100);
             command.args(["--sampling-mode", "grid"]);
-            stage.run(command.stdout(create(their_grid)?))
+            bench.run(command.stdout(create(their_grid)?))
         };
-        let rounds = stage.rounds(ROUNDS_OF_THE_ORIGINAL);
+        let rounds = bench.rounds(ROUNDS_OF_THE_ORIGINAL);
         contestants.push(Contestant::new(name, rounds, run));
     }
     let runs = interleave(&contestants)?;
@@ -61,7 +61,7 @@ pub fn measure(stage: &Stage) -> Result<Section> {
         );
     }
 
-    let mut table = Table::new(["program", "time", "peak memory"]);
+    let mut table = MarkdownTable::new(["program", "time", "peak memory"]);
     for (contestant, runs) in contestants.iter().zip(&runs) {
         let time = format!("{:.1} ms", wall(runs));
         table.row([contestant.name.clone(), time, megabytes(peak(runs))]);
@@ -92,7 +92,7 @@ pub fn measure(stage: &Stage) -> Result<Section> {
     })
 }
 
-/// A template over these parameters, and so many values for each.
+/// A template of these parameters, with this many values for each.
 fn grid(command: &mut Command, parameters: &[&str], values: usize) {
     let options: Vec<String> = parameters
         .iter()
@@ -109,18 +109,18 @@ fn create(path: &Path) -> Result<File> {
     Ok(fs_err::File::create(path)?.into_file())
 }
 
-/// By another process: what we read ourselves would be counted as memory of
-/// the programs that we start afterwards.
+/// Compares in another process: what we read ourselves would count as memory of the
+/// programs that we start afterwards.
 fn same(ours: &Path, theirs: &Path) -> Result<bool> {
     let mut cmp = Command::new("cmp");
     let status = cmp.arg("-s").arg(ours).arg(theirs).status();
     Ok(status.context("cmp")?.success())
 }
 
-fn wall(runs: &[Run]) -> f64 {
+fn wall(runs: &[FinishedProcess]) -> f64 {
     median(runs.iter().map(|run| ms(run.wall)))
 }
 
-fn peak(runs: &[Run]) -> u64 {
+fn peak(runs: &[FinishedProcess]) -> u64 {
     runs.iter().map(|run| run.peak).max().unwrap_or(0)
 }

@@ -1,28 +1,21 @@
-//! A million tasks waiting in the scheduler itself: memory, and what an event
-//! costs. The core's own example measures; we hold it to the targets.
+//! A million tasks waiting in the scheduler: memory, and the cost of an event. The
+//! core's own example measures; this compares with the targets.
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
-use super::report::{Section, Table, Target};
-use super::stage::Stage;
-use crate::folders::cargo;
+use super::environment::BenchEnvironment;
+use super::figures::Figures;
+use super::report::{MarkdownTable, Section, Target};
 
 const MOST_BYTES: f64 = 250.0;
 const MOST_NANOSECONDS: f64 = 10_000.0;
 
-pub fn measure(_: &Stage) -> Result<Section> {
-    let mut command = cargo();
-    command.args(["run", "--release", "--quiet", "--package", "packhorse-core"]);
-    command.args(["--example", "million"]);
-    let output = command.stderr(std::process::Stdio::inherit()).output()?;
-    if !output.status.success() {
-        bail!("packhorse-core's example million: {}", output.status);
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let bytes = figure(&text, "bytes_per_task")?;
-    let event = figure(&text, "event_ns")?;
+pub fn measure(_: &BenchEnvironment) -> Result<Section> {
+    let figures = Figures::of_example("packhorse-core", "million", &[])?;
+    let bytes = figures.get("bytes_per_task")?;
+    let event = figures.get("event_ns")?;
 
-    let mut table = Table::new(["tasks waiting", "bytes a task", "an event"]);
+    let mut table = MarkdownTable::new(["tasks waiting", "bytes per task", "an event"]);
     let microseconds = format!("{:.2} µs", event / 1e3);
     table.row([
         "1000000".into(),
@@ -35,37 +28,15 @@ pub fn measure(_: &Stage) -> Result<Section> {
         table,
         targets: vec![
             Target::new(
-                "less than 250 bytes a task",
+                "less than 250 bytes per task",
                 format!("{bytes:.0}"),
                 bytes < MOST_BYTES,
             ),
             Target::new(
-                "an event costs microseconds (less than 10)",
+                "an event takes less than 10 µs",
                 microseconds,
                 event < MOST_NANOSECONDS,
             ),
         ],
     })
-}
-
-/// The number in `NAME=NUMBER`, the last there is.
-pub fn figure(text: &str, name: &str) -> Result<f64> {
-    let words = text.split_whitespace();
-    let mut values = words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-    let value = values.next_back();
-    let value = value.with_context(|| format!("no {name}= in its output:\n{text}"))?;
-    value.parse().with_context(|| format!("{name}={value}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figure_is_read_by_its_name() {
-        let text = "a million\nbytes_per_task=120 event_ns=850.5\n";
-        assert!((figure(text, "event_ns").unwrap() - 850.5).abs() < 1e-9);
-        assert!((figure(text, "bytes_per_task").unwrap() - 120.0).abs() < 1e-9);
-        assert!(figure(text, "event").is_err());
-    }
 }

@@ -1,9 +1,9 @@
-//! `bench-job FILE [MILLISECONDS]`: a job that tells when it ran.
+//! `bench-job FILE [MILLISECONDS]`: a job that records when it ran.
 //!
-//! It notes the monotonic clock as its very first act, sleeps as long as asked,
-//! and appends `START END` in nanoseconds to FILE in one write, so that jobs
-//! that end together do not tear each other's line. It is C's `main`, without
-//! the start-up of Rust's, to be as light as `/bin/true`.
+//! It reads the monotonic clock first of all, sleeps as long as it is told, and appends
+//! `START END` in nanoseconds to FILE in one write, so that jobs that end at the same time
+//! do not mix their lines. It is C's `main`, without Rust's start-up, to be as light as
+//! `/bin/true`.
 
 #![no_main]
 
@@ -46,7 +46,7 @@ fn sleep(milliseconds: c_int) {
     unsafe { libc::nanosleep(&raw const time, ptr::null_mut()) };
 }
 
-/// Appends `START END`, the end being now; whether that worked.
+/// Appends `START END`, where the end is now. Returns whether that worked.
 fn append(file: &CStr, start: u64) -> bool {
     let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
     // SAFETY: `file` is a string that outlives the call.

@@ -13,9 +13,9 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 pub use memory::{
     CsvArgs, MpsArgs, MpsGpus, MpsStatus, MpsStop, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs, WhyArgs,
 };
-pub use pool::{Ageing, Placing, PoolArgs};
+pub use pool::PoolArgs;
 pub use run::{AgainArgs, OutputArgs, RunArgs, Shown, TaskArgs};
-pub use show::{GpusArgs, LogsArgs, LsArgs, ShowArgs};
+pub use show::{ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ShowArgs};
 pub use sweep::{Mode, SweepArgs};
 
 /// Packs your work onto your GPUs.
@@ -128,6 +128,10 @@ pub enum Verb {
     Retry(AgainArgs),
     /// Go on with a run that was interrupted
     Resume(AgainArgs),
+    /// Print the tasks of a run as JSON, for `run --tasks`
+    Export(ExportArgs),
+    /// Show every setting, its value and where it comes from
+    Config(ConfigArgs),
     /// Print a completion script for a shell
     Completions {
         /// Which shell.

@@ -1,8 +1,5 @@
-use std::str::FromStr;
-use std::time::Duration;
-
 use clap::{Args, ValueEnum};
-use packhorse_model::{ParseQuantityError, parse_duration};
+use packhorse_model::{Ageing, Placing, PoolSpec};
 
 /// What tasks may run on.
 #[derive(Clone, Debug, Default, Args)]
@@ -16,11 +13,6 @@ pub struct PoolArgs {
     /// CUDA_VISIBLE_DEVICES if it is set.
     #[arg(long, value_name = "IDS", num_args = 1.., conflicts_with = "slots")]
     pub gpus: Vec<String>,
-
-    /// These ids are handed out as they stand, without a look at the driver: so it
-    /// is under the original's name.
-    #[arg(skip)]
-    pub as_written: bool,
 
     /// Use no GPUs, and run at most N tasks at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -63,7 +55,28 @@ pub struct PoolArgs {
 
     /// Fill one GPU before the next, or use all evenly [default: pack]
     #[arg(long, value_name = "HOW")]
-    pub place: Option<Placing>,
+    pub place: Option<PlacingArg>,
+}
+
+impl PoolArgs {
+    /// What they say.
+    pub fn spec(&self) -> PoolSpec {
+        PoolSpec {
+            gpus: self.gpus.clone(),
+            as_written: false,
+            slots: self.slots,
+            max_per_gpu: self.max_per_gpu,
+            place: self.place.map(|place| match place {
+                PlacingArg::Pack => Placing::Pack,
+                PlacingArg::Spread => Placing::Spread,
+            }),
+            ignore_process: self.ignore_process.clone(),
+            leases: self.no_leases.then_some(false),
+            mps: self.mps,
+            thread_percentage: self.thread_percentage,
+            ageing: self.ageing,
+        }
+    }
 }
 
 /// As Python and people write it.
@@ -110,29 +123,9 @@ fn parse_ignored(text: &str) -> Result<String, String> {
     }
 }
 
-/// How waiting makes a task more urgent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ageing {
-    /// By one priority in so much time.
-    After(Duration),
-    /// Not at all.
-    Off,
-}
-
-impl FromStr for Ageing {
-    type Err = ParseQuantityError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "off" => Ok(Self::Off),
-            _ => parse_duration(text).map(Self::After),
-        }
-    }
-}
-
 /// Which GPU a task gets when several would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Placing {
+pub enum PlacingArg {
     /// Where the least room becomes useless for others: whole GPUs stay free
     Pack,
     /// The least loaded

@@ -3,14 +3,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use packhorse_intake::Vram;
-use packhorse_model::{Bytes, GpuRequest, Milli, parse_duration};
+use packhorse_model::{
+    ByteString, Bytes, Command, GpuRequest, Grace, Milli, ProbeSpec, TaskSpec, TimeLimit,
+    VramRequest, parse_duration,
+};
 
 use super::PoolArgs;
 
 /// Run commands, as many at a time as fit on the GPUs
 ///
-/// Commands come from files, or from standard input, one a line. A line runs
+/// Commands come from files, or from standard input, one per line. A line runs
 /// as soon as it has arrived: the input may be a pipe that stays open for
 /// days. Blank lines and lines that start with # are skipped, a \ at the end
 /// of a line continues it. A comment such as
@@ -35,8 +37,16 @@ pub struct RunArgs {
     pub files: Vec<PathBuf>,
 
     /// One command, as it stands
-    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["files", "null"])]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["files", "null", "tasks"])]
     pub command: Vec<OsString>,
+
+    /// Tasks as JSON objects, one per line; `-` is standard input
+    ///
+    /// Each object has a `command`: a string is a line for the shell, a list is a
+    /// program and its arguments. What else it may have is in docs/task-lines.md;
+    /// `packhorse export RUN` prints the tasks of a run in this form.
+    #[arg(long, value_name = "FILE", num_args = 1, conflicts_with_all = ["files", "null"])]
+    pub tasks: Vec<PathBuf>,
 
     /// Commands are separated by NUL bytes, and may have several lines
     #[arg(short = '0', long)]
@@ -54,7 +64,7 @@ pub struct RunArgs {
 }
 
 /// What each task needs.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "What each task needs")]
 pub struct TaskArgs {
     /// GPUs for each task: a part of one (0.5, 1/3), or several [default: 1]
@@ -68,7 +78,7 @@ pub struct TaskArgs {
     /// tasks of the same shape (see `packhorse peaks`); a task of which nothing is
     /// known has a GPU to itself while it is measured.
     #[arg(long, value_name = "SIZE", conflicts_with = "slots")]
-    pub vram: Option<Vram>,
+    pub vram: Option<VramRequest>,
 
     /// Measure a task of unknown shape by a short run of it first
     ///
@@ -106,26 +116,42 @@ pub struct TaskArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
 
-    /// How long a task has between SIGTERM and SIGKILL
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
-    pub grace: Duration,
+    /// How long a task has between SIGTERM and SIGKILL [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    pub grace: Option<Grace>,
+
+    /// A variable for the environment of each task; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
+    pub env: Vec<(String, ByteString)>,
 }
 
-impl Default for TaskArgs {
-    fn default() -> Self {
-        Self {
-            gpus_per_task: None,
-            vram: None,
-            probe: None,
-            signature: None,
-            gpu_model: None,
-            ram: None,
-            cpu: None,
-            cores: None,
-            retries: None,
-            timeout: None,
-            grace: Duration::from_secs(10),
+impl TaskArgs {
+    /// What they say: a task without a command.
+    pub fn spec(&self) -> TaskSpec {
+        TaskSpec {
+            command: Command::default(),
+            env: self.env.iter().cloned().collect(),
+            gpus: self.gpus_per_task,
+            vram: self.vram,
+            gpu_model: self.gpu_model.clone(),
+            signature: self.signature.clone(),
+            probe: self.probe.clone().map(ProbeSpec::Template),
+            cores: self.cores,
+            cpu: self.cpu,
+            ram: self.ram,
+            retries: self.retries,
+            timeout: self.timeout.map(TimeLimit::After),
+            grace: self.grace,
+            ..TaskSpec::default()
         }
+    }
+}
+
+/// `NAME=VALUE`
+fn parse_variable(text: &str) -> Result<(String, ByteString), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.into())),
+        _ => Err("it is not NAME=VALUE".to_owned()),
     }
 }
 
@@ -133,7 +159,7 @@ impl Default for TaskArgs {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "What is shown")]
 pub struct OutputArgs {
-    /// Print one JSON object an event, for programs
+    /// Print one JSON object per event, for programs
     #[arg(long)]
     pub json: bool,
 

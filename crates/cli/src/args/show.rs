@@ -72,3 +72,32 @@ pub struct LogsArgs {
     #[arg(long, conflicts_with = "follow")]
     pub path: bool,
 }
+
+/// Print the tasks of a run as JSON objects, one per line.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example: packhorse export 12 | packhorse run --tasks - --gpus 0,1")]
+pub struct ExportArgs {
+    /// Which run [default: the latest]
+    #[arg(value_name = "RUN")]
+    pub run: Option<String>,
+
+    /// Only tasks that failed
+    #[arg(long)]
+    pub failed: bool,
+}
+
+/// Show every setting, its value and where it comes from.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Arguments outrank variables, which outrank packhorse.toml in this folder or above
+it, which outranks config.toml in ~/.config/packhorse, which outranks the defaults.")]
+pub struct ConfigArgs {
+    /// Show settings that nobody has set, too
+    #[arg(short, long)]
+    pub all: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

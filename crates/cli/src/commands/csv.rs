@@ -4,21 +4,21 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use packhorse_intake::csv::{self, Header, Row, places};
-use packhorse_intake::{Problem as _, Vram, Weight};
-use packhorse_model::{Command, Exit};
-use packhorse_runner::{Input, overrides};
-use packhorse_store::{Home, NewTask};
+use packhorse_intake::csv::{self, CsvSettings, Header, Row, places};
+use packhorse_intake::{InputProblem as _, Severity};
+use packhorse_model::{
+    ByteString, ConsumedRows, Exit, ProbeSpec, SourceSpec, TaskSpec, VramRequest,
+};
+use packhorse_session::{
+    ConsumedFile, MadeTasks, TaskChecks, consume_leftovers, consuming, has_driver, has_mps,
+    is_on_path,
+};
+use packhorse_store::Home;
 
-use super::Order;
-use super::consuming::{Rows, consuming, take_out_left};
-use super::launch::{output, reporter};
+use super::launch::{Order, launch, observer};
 use super::mistakes::Mistakes;
-use super::pool;
-use super::run::give_back_files;
-use super::wishes::Wishes;
+use super::run::{give_back_files, refuse_impossible};
 use crate::args::CsvArgs;
-use crate::saved::{Saved, SavedCsv, SavedRows};
 use crate::{complain, terminal};
 
 /// The counter that ids come from.
@@ -34,7 +34,7 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     let header: Header = args.header.parse()?;
     let num = NonZeroU32::new(args.num).context("a batch has at least one row")?;
     if args.consume {
-        take_out_left(&path)?;
+        consume_leftovers(&path, &mut complain)?;
     }
     let bytes = fs_err::read(&path)?;
     let python = whole_path(&args.python)?;
@@ -48,52 +48,55 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
         complain(&format!("{} has no rows", path.display()));
         return Ok(Exit::Success);
     }
+    let mut order = Order::new(&args.pool, &args.task, &args.output)?;
+    let gpu_config = order.settings().gpu_config();
+    let (spec, on_gpus) = (&mut order.spec, args.pool.slots.is_none());
     // Tasks are packed by memory unless somebody says how.
-    let said = args.task.vram.is_some() || args.task.gpus_per_task.is_some();
-    if !said && args.pool.slots.is_none() {
-        if pool::has_driver() {
-            args.task.vram = Some(Vram::Auto);
+    let said = spec.defaults.vram.is_some() || spec.defaults.gpus.is_some();
+    if !said && on_gpus && spec.pool.slots.is_none() {
+        if has_driver(&gpu_config, &mut complain) {
+            spec.defaults.vram = Some(VramRequest::Auto);
         } else {
             complain("warning: there is no GPU driver to ask, so each task has a GPU to itself");
         }
     }
-    if args.pool.mps.is_none() && args.pool.slots.is_none() {
-        args.pool.mps = Some(has_mps());
+    if spec.pool.mps.is_none() && spec.pool.slots.is_none() {
+        spec.pool.mps = Some(has_mps(&gpu_config));
     }
-    let saved_csv = SavedCsv {
-        num,
-        probe_epochs: args.probe_epochs,
-        consume: args.consume.then(|| SavedRows {
-            path: path.clone(),
-            header: args.header.clone(),
-            rows: rows
-                .iter()
-                .map(|row| bytes[row.record.clone()].to_vec())
-                .collect(),
-        }),
+    spec.batch = Some(num);
+    if args.probe_epochs > 0 && spec.defaults.probe.is_none() {
+        spec.defaults.probe = Some(ProbeSpec::Epochs(args.probe_epochs));
+    }
+    let consume = args.consume.then(|| ConsumedRows {
+        path: path.clone(),
+        header: args.header.clone(),
+        rows: rows
+            .iter()
+            .map(|row| ByteString(bytes[row.record.clone()].to_vec()))
+            .collect(),
+    });
+    spec.source = SourceSpec::Csv {
+        consume: consume.clone(),
     };
-    // Ids are taken only when nothing can be wrong any more.
-    let mut order = Order::new(&args.pool, &args.task, output(&args.output), Input::None)?;
-    let mut wishes = Wishes::default();
+    let prepared = order.prepare()?;
+    let mut checks = TaskChecks::default();
     let name = path.display().to_string();
     for row in &rows {
-        wishes.note(&name, row.line, &row.options);
+        checks.note(&name, row.line, &row.spec);
     }
-    wishes.check(&order.places, &order.defaults)?;
-    order.input = Input::Made(tasks(&rows, num, args.id)?);
-    saved_csv.apply(&mut order.defaults);
-    let mut saved = Saved::new(&args.pool, &args.task, None);
-    saved.csv = Some(saved_csv.clone());
-    let rows = saved_csv.consume.map(Rows::new);
-    let mut reporter = consuming(reporter(&args.output, &order.input), rows);
-    Ok(order.launch(&saved, &mut *reporter)?.exit)
+    refuse_impossible(&checks, &prepared)?;
+    // Ids are taken only when nothing can be wrong any more.
+    let source = Box::new(MadeTasks::new(tasks(&rows, num, args.id)?));
+    let rows = consume.map(ConsumedFile::new);
+    let mut observer = consuming(observer(&args.output, false), rows);
+    Ok(launch(prepared, source, &mut *observer)?.exit)
 }
 
 /// Reads the file, or says everything that is wrong with it.
 fn read(path: &Path, bytes: &[u8], header: Header, python: &OsStr) -> anyhow::Result<Vec<Row>> {
     let base = std::env::current_dir().context("cannot tell the current folder")?;
     let programs = std::env::var_os("PATH").unwrap_or_default();
-    let settings = csv::Settings {
+    let settings = CsvSettings {
         header,
         base: &base,
         python,
@@ -106,9 +109,9 @@ fn read(path: &Path, bytes: &[u8], header: Header, python: &OsStr) -> anyhow::Re
     };
     let (mut errors, mut warnings) = (Mistakes::default(), Mistakes::default());
     for mistake in &mistakes {
-        let told = match mistake.problem().weight() {
-            Weight::Error => &mut errors,
-            Weight::Warning => &mut warnings,
+        let told = match mistake.problem().severity() {
+            Severity::Error => &mut errors,
+            Severity::Warning => &mut warnings,
         };
         told.tell(|| mistake.render(&name, terminal::colour()));
     }
@@ -137,22 +140,7 @@ fn check_python(python: &Path) -> anyhow::Result<()> {
     );
 }
 
-/// Whether a program of this name can be found.
-fn is_on_path(name: &Path) -> bool {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).any(|folder| folder.join(name).is_file())
-}
-
-/// Whether MPS could be used here.
-fn has_mps() -> bool {
-    let program = packhorse_gpu::Config::from_env().mps_control;
-    if program.components().count() > 1 {
-        return program.exists();
-    }
-    is_on_path(&program)
-}
-
-fn tasks(rows: &[Row], num: NonZeroU32, first: Option<u64>) -> anyhow::Result<Vec<NewTask>> {
+fn tasks(rows: &[Row], num: NonZeroU32, first: Option<u64>) -> anyhow::Result<Vec<TaskSpec>> {
     let count = u32::try_from(rows.len()).context("there are too many rows")?;
     let first = match first {
         Some(first) => first,
@@ -165,16 +153,6 @@ fn tasks(rows: &[Row], num: NonZeroU32, first: Option<u64>) -> anyhow::Result<Ve
     let made = rows
         .iter()
         .zip(places)
-        .zip(1..)
-        .map(|((row, place), number)| {
-            let id = first + u64::from(place.number);
-            let mut own = overrides(&row.options);
-            own.folder = Some(row.directory.clone());
-            NewTask {
-                name: row.options.name.as_deref().map(Into::into),
-                overrides: Some(Box::new(own)),
-                ..NewTask::plain(number, Command::Words(row.command(id)))
-            }
-        });
+        .map(|(row, place)| row.task(first + u64::from(place.number)));
     Ok(made.collect())
 }

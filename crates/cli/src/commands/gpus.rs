@@ -1,26 +1,30 @@
 use std::io::Write as _;
 
-use packhorse_gpu::{Device, Driver, Health, Memory, Process};
-use packhorse_leases::{Held, Lease};
+use packhorse_gpu::{Device, DeviceMemory, Driver, GpuProcess, Health};
+use packhorse_leases::{Lease, LeasedDevice};
 use packhorse_model::Exit;
-use packhorse_store::{Drained, Home, Reader};
+use packhorse_session::ask_driver;
+use packhorse_session::settings::Settings;
+use packhorse_store::{DrainedDevice, Home, Reader};
 use serde_json::{Value, json};
 
-use super::pool::driver::{ask, config};
 use super::table::table;
 use crate::args::GpusArgs;
 use crate::wording;
 
 /// `packhorse gpus`
 pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
-    let devices = ask(&config()?, |config| Driver::detect(config)?.devices())??;
+    let settings = Settings::find()?;
+    let devices = ask_driver(&settings.gpu_config(), &mut crate::complain, |config| {
+        Driver::detect(config)?.devices()
+    })??;
     let home = Home::locate()?;
     if let Some(id) = &args.restore {
         return restore(&home, &devices, id);
     }
     let drained = Reader::open(&home)?.drained()?;
     // Where nobody has left word, nobody holds anything.
-    let leases = packhorse_leases::holders(&packhorse_leases::folder()).unwrap_or_default();
+    let leases = packhorse_leases::read_leases(&settings.lease_folder()).unwrap_or_default();
     let mut out = std::io::stdout().lock();
     if args.json {
         let devices: Vec<Value> = devices
@@ -76,10 +80,10 @@ fn restore(home: &Home, devices: &[Device], id: &str) -> anyhow::Result<Exit> {
 }
 
 /// Why a device is not used, if an earlier run found something wrong with it.
-fn taken_out(device: &Device, drained: &[Drained]) -> Option<String> {
+fn taken_out(device: &Device, drained: &[DrainedDevice]) -> Option<String> {
     let index = device.index.to_string();
     let keys = keys(device);
-    let is = |drained: &&Drained| drained.device == index || keys.contains(&&*drained.device);
+    let is = |drained: &&DrainedDevice| drained.device == index || keys.contains(&&*drained.device);
     let found = drained.iter().find(is)?;
     Some(found.reason.clone())
 }
@@ -95,7 +99,7 @@ fn keys(device: &Device) -> Vec<&str> {
 fn held<'a>(
     device: &'a Device,
     leases: &'a [Lease],
-) -> impl Iterator<Item = (&'a Lease, &'a Held)> {
+) -> impl Iterator<Item = (&'a Lease, &'a LeasedDevice)> {
     let keys: Vec<&str> = device
         .uuid
         .iter()
@@ -110,7 +114,7 @@ fn held<'a>(
     })
 }
 
-fn held_json((lease, held): (&Lease, &Held)) -> Value {
+fn held_json((lease, held): (&Lease, &LeasedDevice)) -> Value {
     json!({
         "pid": lease.pid,
         "uid": lease.uid,
@@ -160,7 +164,7 @@ fn holder_table(devices: &[Device], leases: &[Lease]) -> comfy_table::Table {
     table
 }
 
-fn device_table(devices: &[Device], drained: &[Drained]) -> comfy_table::Table {
+fn device_table(devices: &[Device], drained: &[DrainedDevice]) -> comfy_table::Table {
     let header = [
         "GPU", "NAME", "MEMORY", "FREE", "BUSY", "TEMP", "POWER", "UUID",
     ];
@@ -253,7 +257,7 @@ fn as_json(device: &Device) -> Value {
     })
 }
 
-fn memory(memory: Memory) -> Value {
+fn memory(memory: DeviceMemory) -> Value {
     json!({
         "total": memory.total.0,
         "used": memory.used.0,
@@ -262,7 +266,7 @@ fn memory(memory: Memory) -> Value {
     })
 }
 
-fn processes(processes: &[Process]) -> Vec<Value> {
+fn processes(processes: &[GpuProcess]) -> Vec<Value> {
     processes
         .iter()
         .map(|process| {

@@ -1,166 +1,94 @@
-use std::time::Duration;
+//! From arguments to a run.
 
-use anyhow::bail;
-use packhorse_core::RefusalReason;
-use packhorse_hands::Output;
-use packhorse_runner::{
-    Beginning, Defaults, Input, Parameters, Places, Reporter, Settings, Sharing, Summary, refusal,
-};
-use packhorse_store::{Home, NewRun, RunLock, RunUuid, UnixMicros};
+use packhorse_engine::OutputMode;
+use packhorse_model::{RunSpec, RunSummary, SourceSpec, TaskSpec};
+use packhorse_session::settings::Settings;
+use packhorse_session::{InputStream, Launch, Observer, TaskSource};
 
-use super::patience::patience;
-use super::pool::{self, Found};
 use crate::args::{OutputArgs, PoolArgs, Shown, TaskArgs};
-use crate::complain;
 use crate::report::{Json, Live, Plain};
-use crate::saved::Saved;
-use crate::terminal;
+use crate::{complain, terminal};
 
-/// How long what happens is told only once it is written.
-const STORE_PATIENCE: Duration = Duration::from_secs(1);
-/// The environment variable that says otherwise.
-const STORE_PATIENCE_VARIABLE: &str = "PACKHORSE_STORE_PATIENCE";
-
-/// What to run, and how.
+/// What a run needs to be prepared.
 pub struct Order {
-    /// Where.
-    pub places: Places,
-    /// What each task needs that says nothing itself.
-    pub defaults: Defaults,
-    /// How devices are shared.
-    pub sharing: Sharing,
-    /// How long an attempt has between SIGTERM and SIGKILL.
-    pub grace: Duration,
-    /// What becomes of output.
-    pub output: Output,
-    /// Where tasks come from.
-    pub input: Input,
-    /// What their commands were made of, if they were made.
-    pub parameters: Option<Parameters>,
-    store_patience: Duration,
+    /// What it is.
+    pub spec: RunSpec,
+    settings: Settings,
+    output: OutputMode,
 }
 
 impl Order {
-    /// What the arguments ask for.
-    pub fn new(
-        pool: &PoolArgs,
-        task: &TaskArgs,
-        output: Output,
-        input: Input,
-    ) -> anyhow::Result<Self> {
-        let Found {
-            places,
+    /// What the arguments ask for, over what was set elsewhere.
+    pub fn new(pool: &PoolArgs, task: &TaskArgs, output: &OutputArgs) -> anyhow::Result<Self> {
+        Self::of(pool, task.spec(), output_mode(output))
+    }
+
+    /// The same with a task that is no argument.
+    pub fn of(pool: &PoolArgs, task: TaskSpec, output: OutputMode) -> anyhow::Result<Self> {
+        let settings = Settings::find()?;
+        let (pool, defaults) = settings.under(pool.spec(), task);
+        let spec = RunSpec {
             defaults,
-            sharing,
-        } = pool::find(pool, task)?;
-        if let Some(reason) = refusal(&places, &defaults.first_request())? {
-            bail!("a task could never run: {reason}{}", advice(&reason));
-        }
+            pool,
+            source: SourceSpec::Nowhere,
+            batch: None,
+        };
         Ok(Self {
-            places,
-            defaults,
-            sharing,
-            grace: task.grace,
+            spec,
+            settings,
             output,
-            input,
-            parameters: None,
-            store_patience: patience(STORE_PATIENCE_VARIABLE)?.unwrap_or(STORE_PATIENCE),
         })
     }
 
-    /// Runs it as a new run, and stays until it is over.
-    pub fn launch(self, saved: &Saved, reporter: &mut dyn Reporter) -> anyhow::Result<Summary> {
-        let home = Home::locate()?;
-        // The database is opened while the first tasks start already.
-        home.check_database()?;
-        let cwd = std::env::current_dir()
-            .map_err(|error| anyhow::anyhow!("cannot tell the current folder: {error}"))?;
-        let (_, lock) = home.new_run()?;
-        let started = UnixMicros::now();
-        let new = NewRun {
-            uuid: RunUuid::new(started),
-            started,
-            cwd,
-            argv: std::env::args_os().collect(),
-            host: packhorse_runner::host(),
-            pid: std::process::id(),
-            settings: saved.write(),
-        };
-        self.go_on(home, lock, Beginning::New(Box::new(new)), reporter)
+    /// Finds the devices, and checks what can be checked.
+    pub fn prepare(self) -> anyhow::Result<Launch> {
+        let colour = terminal::colour();
+        let launch = Launch::prepare(
+            self.spec,
+            self.output,
+            colour,
+            &self.settings,
+            &mut complain,
+        );
+        Ok(launch?)
     }
 
-    /// Runs it as part of a run that has a number already.
-    pub fn go_on(
-        self,
-        home: Home,
-        lock: RunLock,
-        beginning: Beginning,
-        reporter: &mut dyn Reporter,
-    ) -> anyhow::Result<Summary> {
-        if let Some(kind) = home.network_filesystem() {
-            complain(&format!(
-                "warning: the state folder {} is on {kind}: use it from one machine at a time\n\
-                 hint: set PACKHORSE_HOME to a folder on a local disk",
-                home.path().display()
-            ));
-        }
-        let settings = Settings {
-            home,
-            lock,
-            beginning,
-            places: self.places,
-            defaults: self.defaults,
-            sharing: self.sharing,
-            parameters: self.parameters,
-            output: self.output,
-            grace: self.grace,
-            store_patience: self.store_patience,
-        };
-        Ok(packhorse_runner::run(settings, self.input, reporter)?)
+    /// How GPUs are found.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 }
 
-/// What to do about a request that the options made.
-fn advice(reason: &RefusalReason) -> &'static str {
-    match reason {
-        RefusalReason::TooManyGpus { most_gpus: 1.., .. } => {
-            "\nhint: ask for fewer with -g, or name more with --gpus"
-        }
-        _ => "",
-    }
+/// Runs it, and stays until it is over.
+pub fn launch(
+    launch: Launch,
+    source: Box<dyn TaskSource>,
+    observer: &mut dyn Observer,
+) -> anyhow::Result<RunSummary> {
+    Ok(launch.start(source, observer, &mut complain)?)
 }
 
 /// Who shows the run.
-pub fn reporter(args: &OutputArgs, input: &Input) -> Box<dyn Reporter> {
+pub fn observer(args: &OutputArgs, typed: bool) -> Box<dyn Observer> {
     if args.json {
         Box::new(Json::new())
-    } else if !args.quiet
-        && args.output != Shown::Inherit
-        && terminal::can_draw()
-        && !is_typed(input)
-    {
+    } else if !args.quiet && args.output != Shown::Inherit && terminal::can_draw() && !typed {
         Box::new(Live::new())
     } else {
         Box::new(Plain::new(args.quiet))
     }
 }
 
-/// Whether commands are typed into a terminal, where a live view would be drawn
-/// over them.
-fn is_typed(input: &Input) -> bool {
-    match input {
-        Input::Lines { sources, .. } => sources
-            .iter()
-            .any(|source| rustix::termios::isatty(source.file.file())),
-        _ => false,
-    }
+/// Whether commands are typed into a terminal, where a live view would be drawn over them.
+pub fn is_typed<'a>(mut streams: impl Iterator<Item = &'a InputStream>) -> bool {
+    streams.any(|stream| rustix::termios::isatty(stream.file.file()))
 }
 
 /// What becomes of output.
-pub fn output(args: &OutputArgs) -> Output {
+pub fn output_mode(args: &OutputArgs) -> OutputMode {
     match args.output {
-        Shown::Log => Output::Log,
-        Shown::Lines => Output::LogAndShow,
-        Shown::Inherit => Output::Inherit,
+        Shown::Log => OutputMode::Log,
+        Shown::Lines => OutputMode::Lines,
+        Shown::Inherit => OutputMode::Inherit,
     }
 }

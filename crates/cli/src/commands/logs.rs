@@ -3,13 +3,14 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use packhorse_hands::{LogReader, Stream, log_path};
-use packhorse_model::{Exit, Outcome, TaskId};
+use packhorse_engine::log_path;
+use packhorse_model::{Exit, Outcome, Stream, TaskId, TaskSpec};
+use packhorse_session::find_task;
 use packhorse_store::{Home, Reader};
+use packhorse_supervisor::LogReader;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 
-use super::find;
 use crate::args::LogsArgs;
 use crate::complain;
 
@@ -17,7 +18,7 @@ use crate::complain;
 pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     let home = Home::locate()?;
     let reader = Reader::open(&home)?;
-    let id = find::task(&reader, &args.task)?;
+    let id = find_task(&reader, &args.task)?;
     let wanted = match (args.stdout, args.stderr) {
         (true, _) => Some(Stream::Stdout),
         (_, true) => Some(Stream::Stderr),
@@ -31,7 +32,8 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     if attempt > attempts.max(1) && !args.follow {
         anyhow::bail!("task {id} has had {attempts} attempts");
     }
-    let path = log_path(&home.log_dir(id.run), id, attempt);
+    let logs = LogFolder::of(&home, &reader, id)?;
+    let path = logs.path(attempt);
     if args.path {
         writeln!(std::io::stdout(), "{}", path.display())?;
         return Ok(Exit::Success);
@@ -44,14 +46,8 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
         printed: false,
     };
     if args.follow {
-        follow(
-            &home,
-            &reader,
-            id,
-            attempt,
-            args.attempt.is_none(),
-            &mut printer,
-        )?;
+        let go_on = args.attempt.is_none();
+        follow(&home, &reader, &logs, (attempt, go_on), &mut printer)?;
     } else {
         printer.print()?;
     }
@@ -59,6 +55,36 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
         complain(&why_nothing(&reader, id, args.attempt)?);
     }
     Ok(Exit::Success)
+}
+
+/// Where the logs of a task are.
+pub struct LogFolder {
+    id: TaskId,
+    spec: TaskSpec,
+    logs: PathBuf,
+    /// The folder that the run was started in.
+    folder: PathBuf,
+}
+
+impl LogFolder {
+    /// Those of a task that there is.
+    pub fn of(home: &Home, reader: &Reader, id: TaskId) -> anyhow::Result<Self> {
+        let run = reader.run(id.run)?;
+        let task = reader.task(id)?;
+        let (own, _) = task.context("the task is gone from the store")?;
+        let defaults = reader.run_spec(id.run)?.unwrap_or_default().defaults;
+        Ok(Self {
+            id,
+            spec: own.spec.over(&defaults),
+            logs: home.log_dir(id.run),
+            folder: run.map(|run| run.cwd).unwrap_or_default(),
+        })
+    }
+
+    /// The log of an attempt, if it wrote anything.
+    pub fn path(&self, attempt: u32) -> PathBuf {
+        log_path(&self.logs, &self.folder, &self.spec, self.id, attempt)
+    }
 }
 
 /// Why an attempt has nothing to show, the last one if nobody says which. It may
@@ -144,16 +170,18 @@ impl Printer {
 fn follow(
     home: &Home,
     reader: &Reader,
-    id: TaskId,
-    mut attempt: u32,
-    go_on: bool,
+    logs: &LogFolder,
+    (mut attempt, go_on): (u32, bool),
     printer: &mut Printer,
 ) -> anyhow::Result<()> {
+    let id = logs.id;
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
     let written = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE;
     inotify::add_watch(&watch, home.path(), written)?;
     // A folder that somebody removed has no news.
-    let _ = inotify::add_watch(&watch, home.log_dir(id.run), written);
+    if let Some(folder) = printer.path.parent() {
+        let _ = inotify::add_watch(&watch, folder, written);
+    }
     let process = process_of(home, reader, id)?;
     let mut settling = false;
     loop {
@@ -167,7 +195,7 @@ fn follow(
         let later = attempts.iter().any(|other| other.attempt > attempt);
         if go_on && later {
             attempt += 1;
-            printer.path = log_path(&home.log_dir(id.run), id, attempt);
+            printer.path = logs.path(attempt);
             printer.reader = None;
             continue;
         }

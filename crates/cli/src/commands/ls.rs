@@ -1,10 +1,9 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use packhorse_model::Exit;
-use packhorse_store::{Home, Reader, Run, RunState, UnixMicros};
+use packhorse_model::{Exit, Timestamp};
+use packhorse_store::{Home, Reader, RunState, StoredRun};
 use serde_json::{Value, json};
 
 use super::table::table;
@@ -68,7 +67,7 @@ pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
 }
 
 /// How many tasks are left: at least so many, if not all were read.
-fn left(run: &Run) -> String {
+fn left(run: &StoredRun) -> String {
     let more = if run.input_complete { "" } else { "+" };
     format!("{}{more}", run.counts.unfinished())
 }
@@ -84,8 +83,8 @@ pub fn state(state: RunState) -> &'static str {
 }
 
 /// A moment by this machine's clock, to the second.
-pub fn clock(at: UnixMicros) -> String {
-    Timestamp::from_microsecond(at.0).map_or_else(
+pub fn clock(at: Timestamp) -> String {
+    jiff::Timestamp::from_microsecond(at.0).map_or_else(
         |_| "-".to_owned(),
         |time| {
             time.to_zoned(TimeZone::system())
@@ -105,7 +104,7 @@ pub enum StartedAs {
 }
 
 /// Which name a run was started by.
-pub fn started_as(run: &Run) -> StartedAs {
+pub fn started_as(run: &StoredRun) -> StartedAs {
     let name = run.argv.first().map(Path::new).and_then(Path::file_name);
     if name.is_some_and(|name| name == dropin::SCHEDULER) {
         StartedAs::Original
@@ -115,7 +114,7 @@ pub fn started_as(run: &Run) -> StartedAs {
 }
 
 /// The words a run was started with. Our own name goes without saying.
-pub fn command_line(run: &Run) -> String {
+pub fn command_line(run: &StoredRun) -> String {
     let name = match started_as(run) {
         StartedAs::Packhorse => None,
         StartedAs::Original => Some(dropin::SCHEDULER.as_bytes()),
@@ -127,22 +126,22 @@ pub fn command_line(run: &Run) -> String {
 }
 
 /// How long it took, or has taken so far.
-pub fn took(run: &Run) -> Option<std::time::Duration> {
+pub fn took(run: &StoredRun) -> Option<std::time::Duration> {
     match (run.ended, run.state) {
         (Some(ended), _) => Some(ended.since(run.started)),
-        (None, RunState::Running) => Some(UnixMicros::now().since(run.started)),
+        (None, RunState::Running) => Some(Timestamp::now().since(run.started)),
         (None, _) => None,
     }
 }
 
 /// A run for programs.
-pub fn as_json(run: &Run) -> Value {
+pub fn as_json(run: &StoredRun) -> Value {
     json!({
         "run": run.id.0,
         "uuid": run.uuid.to_string(),
         "state": state(run.state),
-        "started": seconds(run.started),
-        "ended": run.ended.map(seconds),
+        "started": run.started,
+        "ended": run.ended,
         "exit": run.exit,
         "folder": run.cwd,
         "command": command_line(run),
@@ -156,14 +155,4 @@ pub fn as_json(run: &Run) -> Value {
         "succeeded": run.counts.succeeded,
         "failed": run.counts.unsuccessful(),
     })
-}
-
-/// A moment in seconds since the epoch.
-pub fn seconds(at: UnixMicros) -> f64 {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "exact to the microsecond until the year 2255"
-    )]
-    let micros = at.0 as f64;
-    micros / 1e6
 }

@@ -1,37 +1,35 @@
 //! What the arguments mean, one file a command.
 
 mod again;
-mod consuming;
+mod config;
 mod csv;
 mod docs;
-mod find;
+mod export;
 mod gpus;
 mod launch;
 mod logs;
 mod ls;
 mod mistakes;
 mod mps;
-mod patience;
 mod peaks;
 mod plan;
-mod pool;
 mod probe;
 mod run;
 mod show;
 mod sweep;
 mod table;
 mod why;
-mod wishes;
 
-pub use launch::Order;
+pub use launch::{Order, launch};
 pub use sweep::{parameters, print, random_seed};
 
 use packhorse_model::Exit;
+use packhorse_session::WhichTasks;
 
 use crate::args::Verb;
 
 /// Does it.
-pub fn obey(verb: Verb) -> anyhow::Result<Exit> {
+pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
     match verb {
         Verb::Run(args) => run::run(args),
         Verb::Sweep(args) => sweep::sweep(args),
@@ -45,8 +43,10 @@ pub fn obey(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Ls(args) => ls::ls(&args),
         Verb::Show(args) => show::show(&args),
         Verb::Logs(args) => logs::logs(&args),
-        Verb::Retry(args) => again::again(args, again::Which::Failed),
-        Verb::Resume(args) => again::again(args, again::Which::Unfinished),
+        Verb::Retry(args) => again::again(&args, WhichTasks::Failed),
+        Verb::Resume(args) => again::again(&args, WhichTasks::Unfinished),
+        Verb::Export(args) => export::export(&args),
+        Verb::Config(args) => config::config(&args),
         Verb::Completions { shell } => docs::completions(shell),
         Verb::Man { folder } => docs::man(&folder),
     }

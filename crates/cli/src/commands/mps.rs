@@ -1,16 +1,17 @@
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
-use packhorse_gpu::mps::{Daemon, Ownership, ServerState, Status};
-use packhorse_gpu::{Config, Device, Driver, GpuError, Vendor};
+use packhorse_gpu::mps::{
+    Daemon, DaemonFolder, DaemonStatus, Ownership, ServerState, SharedDaemon,
+};
+use packhorse_gpu::{Device, Driver, GpuConfig, GpuError, Vendor};
 use packhorse_model::Exit;
-use packhorse_runner::{KEPT, mps_alone, mps_folder, mps_shared};
+use packhorse_session::ask_driver;
+use packhorse_session::settings::Settings;
 use packhorse_store::Home;
 use serde_json::{Value, json};
 
-use super::pool::driver::{ask, config};
 use super::table::table;
 use crate::args::{MpsArgs, MpsVerb};
 use crate::{complain, wording};
@@ -20,7 +21,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// `packhorse mps`
 pub fn mps(args: &MpsArgs) -> anyhow::Result<Exit> {
-    let config = config()?;
+    let config = Settings::find()?.gpu_config();
     match &args.verb {
         MpsVerb::Start(which) => start(&config, &gpus(&config, &which.gpus)?),
         MpsVerb::Stop(how) => stop(&config, &gpus(&config, &how.which.gpus)?, how.force),
@@ -32,13 +33,13 @@ pub fn mps(args: &MpsArgs) -> anyhow::Result<Exit> {
 struct Gpu {
     index: u32,
     uuid: String,
-    folder: PathBuf,
+    folder: DaemonFolder,
 }
 
 /// The GPUs that are meant.
-fn gpus(config: &Config, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
+fn gpus(config: &GpuConfig, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
     let home = Home::locate()?;
-    let (vendor, devices) = ask(config, |config| {
+    let (vendor, devices) = ask_driver(config, &mut complain, |config| {
         let driver = Driver::detect(config)?;
         Ok::<_, GpuError>((driver.vendor(), driver.devices()?))
     })??;
@@ -66,7 +67,7 @@ fn gpus(config: &Config, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
             let uuid = device.uuid.clone()?;
             Some(Gpu {
                 index: device.index,
-                folder: mps_folder(&home, &uuid),
+                folder: DaemonFolder::new(home.path(), &uuid),
                 uuid,
             })
         })
@@ -77,7 +78,7 @@ fn gpus(config: &Config, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
     Ok(gpus)
 }
 
-fn start(config: &Config, gpus: &[Gpu]) -> anyhow::Result<Exit> {
+fn start(config: &GpuConfig, gpus: &[Gpu]) -> anyhow::Result<Exit> {
     if let Some(theirs) = Daemon::theirs(config) {
         complain(&format!(
             "somebody else runs a daemon at {}: it is used, and none is started",
@@ -86,12 +87,11 @@ fn start(config: &Config, gpus: &[Gpu]) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     for gpu in gpus {
-        // A run that ends does not end it meanwhile.
-        let _shared = mps_shared(&gpu.folder)?;
-        let daemon = Daemon::start(config, &gpu.folder, &gpu.uuid)?;
-        // Runs use it, and leave it alone.
-        fs_err::write(gpu.folder.join(KEPT), "")?;
-        complain(&format!("GPU {}: {}", gpu.index, process(daemon.pid())));
+        let shared = SharedDaemon::start(config, gpu.folder.clone(), &gpu.uuid)?;
+        // Runs use it, but do not end it.
+        gpu.folder.set_kept(true)?;
+        let pid = shared.daemon().pid();
+        complain(&format!("GPU {}: {}", gpu.index, process(pid)));
     }
     complain(
         "hint: they stay until `packhorse mps stop`; `packhorse run --mps` would start and end its own",
@@ -99,16 +99,16 @@ fn start(config: &Config, gpus: &[Gpu]) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn stop(config: &Config, gpus: &[Gpu], force: bool) -> anyhow::Result<Exit> {
+fn stop(config: &GpuConfig, gpus: &[Gpu], force: bool) -> anyhow::Result<Exit> {
     let mut running = Vec::new();
     let mut used = Vec::new();
     for gpu in gpus {
-        let daemon = Daemon::ours(config, &gpu.folder);
+        let daemon = gpu.folder.daemon(config);
         if !daemon.is_running()? {
             continue;
         }
         // Held until it is gone: no run can come to it meanwhile.
-        let alone = mps_alone(&gpu.folder)?;
+        let alone = gpu.folder.try_lock()?;
         if !force && let Some(who) = who_uses(&daemon, alone.is_some()) {
             used.push(format!("the daemon of GPU {} is in use {who}", gpu.index));
         }
@@ -123,7 +123,7 @@ fn stop(config: &Config, gpus: &[Gpu], force: bool) -> anyhow::Result<Exit> {
         );
     }
     for gpu in gpus {
-        let _ = fs_err::remove_file(gpu.folder.join(KEPT));
+        gpu.folder.set_kept(false)?;
     }
     for (gpu, daemon, _alone) in running {
         daemon.quit(FAREWELL)?;
@@ -153,10 +153,10 @@ fn process(pid: Option<u32>) -> String {
     pid.map_or_else(|| "running".to_owned(), |pid| format!("process {pid}"))
 }
 
-fn status(config: &Config, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exit> {
-    let mut found: Vec<(String, Daemon, Status)> = Vec::new();
+fn status(config: &GpuConfig, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exit> {
+    let mut found: Vec<(String, Daemon, DaemonStatus)> = Vec::new();
     for gpu in gpus {
-        let daemon = Daemon::ours(config, &gpu.folder);
+        let daemon = gpu.folder.daemon(config);
         if daemon.is_running()? {
             let status = daemon.status()?;
             found.push((gpu.index.to_string(), daemon, status));
@@ -182,7 +182,7 @@ fn status(config: &Config, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exit> 
             .servers
             .iter()
             .map(|server| {
-                let clients = wording::count(server.clients.len() as u128, "client");
+                let clients = wording::count(server.clients.len() as u64, "client");
                 format!("{} {}, {clients}", server.pid, word(&server.state))
             })
             .collect();
@@ -217,7 +217,7 @@ fn word(state: &ServerState) -> String {
     format!("{state:?}").to_lowercase()
 }
 
-fn as_value((gpu, daemon, status): &(String, Daemon, Status)) -> Value {
+fn as_value((gpu, daemon, status): &(String, Daemon, DaemonStatus)) -> Value {
     json!({
         "gpu": gpu,
         "owner": owner(daemon),

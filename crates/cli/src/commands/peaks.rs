@@ -2,7 +2,7 @@ use std::io::Write as _;
 
 use packhorse_core::{PeakSample, expected, reservation};
 use packhorse_model::Exit;
-use packhorse_store::{Forget, Home, Learned, Reader};
+use packhorse_store::{Forget, Home, LearnedSignature, Reader};
 use serde_json::json;
 
 use super::ls;
@@ -39,7 +39,7 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
         &[2, 3, 4, 5],
     );
     for learned in &found {
-        let samples = reader.samples(&learned.signature)?;
+        let samples = reader.peaks(&learned.signature)?;
         let samples = samples.get(&learned.model).map_or(&[][..], Vec::as_slice);
         let peaks: Vec<PeakSample> = samples
             .iter()
@@ -56,16 +56,16 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
         lines.push(json!({
             "signature": learned.signature,
             "model": learned.model,
-            "samples": learned.samples,
+            "samples": learned.peaks,
             "peak": learned.highest.0,
             "reserved": reserved.map(|bytes| bytes.0),
             "expected_seconds": time.map(|time| time.as_secs_f64()),
-            "last": ls::seconds(learned.newest),
+            "last": learned.newest,
         }));
         shown.add_row([
             wording::clipped(&learned.signature, 60).into_owned(),
             learned.model.clone(),
-            learned.samples.to_string(),
+            learned.peaks.to_string(),
             learned.highest.to_string(),
             reserved.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string()),
             time.map_or_else(|| "-".to_owned(), wording::duration),
@@ -80,7 +80,7 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn forget(home: &Home, args: &PeaksArgs, found: &[Learned]) -> anyhow::Result<Exit> {
+fn forget(home: &Home, args: &PeaksArgs, found: &[LearnedSignature]) -> anyhow::Result<Exit> {
     let gone = if args.text.is_none() {
         home.forget(Forget::All)?
     } else {
@@ -96,7 +96,7 @@ fn forget(home: &Home, args: &PeaksArgs, found: &[Learned]) -> anyhow::Result<Ex
     };
     complain(&format!(
         "forgot {}",
-        wording::count(gone as u128, "measurement")
+        wording::count(gone as u64, "measurement")
     ));
     Ok(Exit::Success)
 }

@@ -3,18 +3,17 @@ use std::time::Duration;
 
 use anyhow::bail;
 use packhorse_core::RefusalReason;
-use packhorse_gpu::SelectError;
-use packhorse_intake::lines::{Lines, Options, Separator};
-use packhorse_model::{Command, DeviceId, Exit, RunId, TaskId};
-use packhorse_runner::{About, Places, submissions};
-use packhorse_sim::{Gantt, Glyphs, Job, Names, Plan};
+use packhorse_intake::lines::{Lines, Separator};
+use packhorse_model::{Bytes, DeviceId, Exit, PoolSpec, RunId, TaskId, TaskSpec};
+use packhorse_session::settings::Settings;
+use packhorse_session::{Devices, SessionError, plan_submissions, scheduler_settings};
+use packhorse_sim::{Gantt, GanttNames, Glyphs, Plan, PlanTask};
 use packhorse_store::{Home, Reader};
 use serde_json::json;
 
 use super::mistakes::Mistakes;
-use super::pool::{self, Found};
 use super::run::{give_back_files, open};
-use crate::args::{PlanArgs, PoolArgs};
+use crate::args::PlanArgs;
 use crate::{complain, terminal, wording};
 
 /// No machine has more.
@@ -23,41 +22,41 @@ const MOST_GPUS: usize = 1024;
 /// `packhorse plan`
 pub fn plan(mut args: PlanArgs) -> anyhow::Result<Exit> {
     give_back_files(&mut args.pool.gpus, &mut args.files);
-    let commands = read(&args)?;
-    if commands.is_empty() {
+    let tasks = read(&args)?;
+    if tasks.is_empty() {
         complain("there is nothing to plan: no commands were given");
         return Ok(Exit::Success);
     }
-    let Found {
-        places, defaults, ..
-    } = find(&args)?;
+    let settings = Settings::find()?;
+    let (pool, defaults) = settings.under(args.pool.spec(), args.task.spec());
+    let devices = find(&args, &pool, &defaults, &settings)?;
     let home = Home::locate()?;
     let reader = home
         .db()
         .exists()
         .then(|| Reader::open(&home))
         .transpose()?;
-    let words: Vec<String> = commands
+    let words: Vec<String> = tasks
         .iter()
-        .map(|(command, _)| wording::command(command).into_owned())
+        .map(|task| wording::command(&task.command).into_owned())
         .collect();
-    let submissions = submissions(&places, &defaults, reader.as_ref(), RunId(1), commands)?;
-    let jobs = submissions
+    let submissions = plan_submissions(&devices, &defaults, reader.as_ref(), RunId(1), tasks)?;
+    let tasks = submissions
         .into_iter()
-        .map(|submission| Job {
+        .map(|submission| PlanTask {
             lasts: submission.expected.or(args.assume),
             submission,
         })
         .collect();
-    let plan = Plan::new(&places.pool(), places.rules(), &[], jobs)?;
+    let plan = Plan::new(&devices.pool(), scheduler_settings(&pool), &[], tasks)?;
     if args.json {
-        return show_json(&plan, &places, &words);
+        return show_json(&plan, &devices, &words);
     }
-    show(&plan, &places)
+    show(&plan, &devices)
 }
 
 /// All commands of the input, or what is wrong with it.
-fn read(args: &PlanArgs) -> anyhow::Result<Vec<(Command, Options)>> {
+fn read(args: &PlanArgs) -> anyhow::Result<Vec<TaskSpec>> {
     let mut commands = Vec::new();
     let mut mistakes = Mistakes::default();
     let mut lines = Lines::new(Separator::Newline);
@@ -68,7 +67,7 @@ fn read(args: &PlanArgs) -> anyhow::Result<Vec<(Command, Options)>> {
         lines.finish();
         for entry in &mut lines {
             match entry {
-                Ok(entry) => commands.push((Command::Line(entry.command), entry.options)),
+                Ok(entry) => commands.push(entry.spec),
                 Err(error) => mistakes.tell(|| error.render(&source.name, terminal::colour())),
             }
         }
@@ -79,83 +78,88 @@ fn read(args: &PlanArgs) -> anyhow::Result<Vec<(Command, Options)>> {
 }
 
 /// Where it would run. A single number is so many GPUs, like those that are here.
-fn find(args: &PlanArgs) -> anyhow::Result<Found> {
-    let [number] = args.pool.gpus.as_slice() else {
-        return pool::find(&args.pool, &args.task);
+fn find(
+    args: &PlanArgs,
+    pool: &PoolSpec,
+    task: &TaskSpec,
+    settings: &Settings,
+) -> anyhow::Result<Devices> {
+    let count = match args.pool.gpus.as_slice() {
+        [number] => number.parse::<usize>().ok(),
+        _ => None,
     };
-    let Ok(count) = number.parse::<usize>() else {
-        return pool::find(&args.pool, &args.task);
+    let Some(count) = count else {
+        return Ok(Devices::find(
+            pool,
+            task,
+            &settings.gpu_config(),
+            &mut complain,
+        )?);
     };
     if !(1..=MOST_GPUS).contains(&count) {
         bail!("a plan is for 1 to {MOST_GPUS} GPUs, not for {count}");
     }
-    imagine(args, count)
+    imagine(args, pool, task, settings, count)
 }
 
 /// As many GPUs as wanted: those that are here, and more like the first of them.
-fn imagine(args: &PlanArgs, count: usize) -> anyhow::Result<Found> {
-    let here = PoolArgs {
+fn imagine(
+    args: &PlanArgs,
+    pool: &PoolSpec,
+    task: &TaskSpec,
+    settings: &Settings,
+    count: usize,
+) -> anyhow::Result<Devices> {
+    let here = PoolSpec {
         gpus: Vec::new(),
-        ..args.pool.clone()
-    };
-    let ids: Vec<String> = (0..count).map(|index| index.to_string()).collect();
-    let numbered = PoolArgs {
-        gpus: ids.clone(),
-        ..args.pool.clone()
+        ..pool.clone()
     };
     // Without a driver there are none here, and any are as good.
-    let mut task = args.task.clone();
-    let wanted = task.vram.take();
-    let found = match pool::find(&here, &task) {
-        Ok(found) if found.places.about.iter().any(|about| about.memory.0 > 0) => Some(found),
-        Ok(_) => None,
-        Err(error) if error.is::<SelectError>() => None,
+    let unmeasured = TaskSpec {
+        vram: None,
+        ..task.clone()
+    };
+    let found = Devices::find(&here, &unmeasured, &settings.gpu_config(), &mut complain);
+    let found = match found {
+        Ok(found) if found.info.iter().any(|info| info.memory > Bytes(0)) => Some(found),
+        Ok(_) | Err(SessionError::Select(_)) => None,
         // There are some here, or it is not known, and something else is wrong.
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
     let mut found = if let Some(found) = found {
         found
     } else {
-        if wanted.is_some() && args.gpu_memory.is_none() {
+        if task.vram.is_some() && args.gpu_memory.is_none() {
             bail!(
                 "--vram needs to know the GPUs' memory, and there is no GPU here to ask for it\n\
                  hint: say how much to imagine with --gpu-memory 24G"
             );
         }
-        let mut found = pool::find_imagined(&numbered, &task)?;
-        let about = About {
-            memory: args.gpu_memory.unwrap_or_default(),
-            model: "imagined".into(),
+        let ids = (0..count).map(|index| index.to_string());
+        let numbered = PoolSpec {
+            gpus: ids.collect(),
+            ..pool.clone()
         };
-        found.places.about = vec![about; count];
+        let mut found = Devices::imagine(&numbered, &unmeasured, &mut complain)?;
+        for info in &mut found.info {
+            info.memory = args.gpu_memory.unwrap_or_default();
+            info.model = "imagined".into();
+        }
         found
     };
-    task.vram = wanted;
-    pool::ask_for_memory(&task, &mut found.defaults);
-    let places = &mut found.places;
-    if let (Some(unit), Some(about)) = (places.devices.first(), places.about.first()) {
-        let (unit, about) = (unit.clone(), about.clone());
-        for index in places.devices.len()..count {
-            let mut unit = unit.clone();
-            unit.label = index.to_string();
-            places.devices.push(unit);
-            places.about.push(about.clone());
-        }
-    }
-    places.devices.truncate(count);
-    places.about.truncate(count);
+    found.resize(count);
     Ok(found)
 }
 
-fn device_name(places: &Places, device: DeviceId) -> String {
-    let unit = places.devices.get(device.0 as usize);
+fn device_name(devices: &Devices, device: DeviceId) -> String {
+    let unit = devices.units.get(device.0 as usize);
     unit.map_or_else(
         || "machine".to_owned(),
         |unit| format!("GPU {}", unit.label),
     )
 }
 
-fn show(plan: &Plan, places: &Places) -> anyhow::Result<Exit> {
+fn show(plan: &Plan, devices: &Devices) -> anyhow::Result<Exit> {
     let (width, _) = terminal::size();
     let chart = Gantt {
         plan,
@@ -165,8 +169,8 @@ fn show(plan: &Plan, places: &Places) -> anyhow::Result<Exit> {
         } else {
             Glyphs::Ascii
         },
-        names: Names {
-            device: &|device| device_name(places, device),
+        names: GanttNames {
+            device: &|device| device_name(devices, device),
             task: &|task: TaskId| task.number.to_string(),
         },
     };
@@ -199,17 +203,17 @@ fn exit(plan: &Plan) -> Exit {
     }
 }
 
-fn show_json(plan: &Plan, places: &Places, words: &[String]) -> anyhow::Result<Exit> {
+fn show_json(plan: &Plan, devices: &Devices, words: &[String]) -> anyhow::Result<Exit> {
     let seconds = |time: Duration| time.as_secs_f64();
     let bars: Vec<_> = plan
         .bars
         .iter()
         .map(|bar| {
-            let devices = bar.devices.iter();
+            let on = bar.devices.iter();
             json!({
                 "task": bar.task.number,
                 "command": words.get(bar.task.number as usize - 1),
-                "gpus": devices.map(|&device| device_name(places, device)).collect::<Vec<_>>(),
+                "gpus": on.map(|&device| device_name(devices, device)).collect::<Vec<_>>(),
                 "start_seconds": seconds(bar.start),
                 "end_seconds": seconds(bar.end),
                 "duration_known": bar.known,

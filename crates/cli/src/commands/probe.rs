@@ -1,18 +1,18 @@
 use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use packhorse_hands::Output;
-use packhorse_model::{Command, Exit, GpuRequest, Milli};
-use packhorse_runner::{Appetite, Event, Finished, Input, Line, Reporter, Seen};
+use packhorse_engine::OutputMode;
+use packhorse_model::{
+    Command, Event, EventKind, Exit, Measurement, TaskResult, TaskSpec, VramRequest,
+};
+use packhorse_session::{MadeTasks, Observer, QueueView};
 use serde_json::json;
 
-use super::Order;
-use crate::args::{ProbeArgs, TaskArgs};
+use super::launch::{Order, launch};
+use crate::args::ProbeArgs;
 use crate::report::Plain;
-use crate::saved::Saved;
 use crate::{complain, wording};
 
 /// `packhorse probe`
@@ -25,22 +25,21 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
         .into_iter()
         .map(OsStringExt::into_vec)
         .collect();
-    let task = TaskArgs {
-        vram: Some(packhorse_intake::Vram::Auto),
+    let task = TaskSpec {
+        vram: Some(VramRequest::Measure),
         signature: args.signature,
-        ..TaskArgs::default()
+        ..TaskSpec::default()
     };
-    let input = Input::One(Command::Words(words));
-    let mut order = Order::new(&args.pool, &task, Output::Log, input)?;
-    order.defaults.appetite = Appetite::Measured;
-    order.defaults.request.gpus = GpuRequest::Share(Milli(0));
-    order.defaults.signature = task.signature.as_deref().map(Arc::from);
+    let mut order = Order::of(&args.pool, task, OutputMode::Log)?;
+    order.spec.defaults.gpus = None;
+    order.spec.defaults.probe = None;
+    let source = Box::new(MadeTasks::new(vec![TaskSpec::new(Command::Words(words))]));
     let mut reporter = Measuring {
         inner: Plain::new(true),
         seen: None,
         finished: None,
     };
-    let summary = order.launch(&Saved::new(&args.pool, &task, None), &mut reporter)?;
+    let summary = launch(order.prepare()?, source, &mut reporter)?;
     let took = reporter
         .finished
         .as_ref()
@@ -54,8 +53,7 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
             "error": reporter.seen.map(|seen| seen.error.0),
             "samples": reporter.seen.map_or(0, |seen| seen.samples),
             "interval_seconds": reporter.seen.map(|seen| seen.interval.as_secs_f64()),
-            "utilisation_percent": reporter.seen.and_then(|seen| seen.busy)
-                .map(|(mean, most)| json!({"mean": mean, "most": most})),
+            "utilisation_percent": reporter.seen.and_then(|seen| seen.utilisation),
             "seconds": took.as_secs_f64(),
         });
         writeln!(out, "{value}")?;
@@ -85,7 +83,8 @@ fn show(reporter: &Measuring, took: Duration) -> anyhow::Result<()> {
         wording::count(seen.samples, "time"),
         wording::duration(seen.interval)
     )?;
-    if let Some((mean, most)) = seen.busy {
+    if let Some(busy) = seen.utilisation {
+        let (mean, most) = (busy.mean, busy.most);
         writeln!(out, "utilisation   {mean} % in the mean, {most} % at most")?;
     }
     writeln!(out, "time          {}", wording::duration(took))?;
@@ -101,23 +100,23 @@ fn show(reporter: &Measuring, took: Duration) -> anyhow::Result<()> {
 /// Keeps what was measured.
 struct Measuring {
     inner: Plain,
-    seen: Option<Seen>,
-    finished: Option<Finished>,
+    seen: Option<Measurement>,
+    finished: Option<TaskResult>,
 }
 
-impl Reporter for Measuring {
+impl Observer for Measuring {
     fn event(&mut self, event: &Event) {
-        match event {
-            Event::Measured { seen, .. } => self.seen = Some(*seen),
-            Event::Finished(finished) => self.finished = Some(finished.clone()),
+        match &event.kind {
+            EventKind::Measured(seen) => self.seen = Some(*seen),
+            EventKind::Finished(finished) => self.finished = Some(finished.clone()),
             // The measurement is the summary.
-            Event::RunEnded(_) => return,
+            EventKind::RunEnded(_) => return,
             _ => {}
         }
         self.inner.event(event);
     }
 
-    fn show(&mut self, now: Instant, line: &dyn Line) -> Option<Instant> {
-        self.inner.show(now, line)
+    fn show(&mut self, now: Instant, queue: &dyn QueueView) -> Option<Instant> {
+        self.inner.show(now, queue)
     }
 }

@@ -1,58 +1,70 @@
 use std::collections::VecDeque;
-use std::io::{Read as _, Seek as _};
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::bail;
-use fs_err::File;
 use packhorse_gpu::looks_like_gpu_list;
-use packhorse_intake::lines::{Lines, Separator};
-use packhorse_model::{Command, Exit};
-use packhorse_runner::{Input, Source};
+use packhorse_intake::lines::Separator;
+use packhorse_model::{Command, Exit, InputFile, SourceSpec, TaskSpec};
+use packhorse_session::{
+    InputStream, Launch, MadeTasks, ReadTasks, TaskChecks, TaskLanguage, TaskSource, input_file,
+    open_inputs,
+};
 
-use super::Order;
-use super::launch::{output, reporter};
+use super::launch::{Order, is_typed, launch, observer};
 use super::mistakes::Mistakes;
-use super::wishes::Wishes;
 use crate::args::RunArgs;
-use crate::saved::{Saved, SavedFile};
 use crate::{complain, terminal};
 
 /// `packhorse run`
 pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
     give_back_files(&mut args.pool.gpus, &mut args.files);
-    let mut wishes = Wishes::default();
-    let mut saved = Saved::new(&args.pool, &args.task, None);
-    saved.null = args.null;
+    if !args.command.is_empty() && !args.files.is_empty() {
+        bail!(
+            "`{}` stands before the command\n\
+             hint: give a file with commands, or one command after --",
+            args.files[0].display()
+        );
+    }
     if !args.command.is_empty() && args.task.probe.is_some() {
         bail!(
             "--probe is for commands from files or standard input\n\
              hint: `packhorse probe -- COMMAND` measures one command"
         );
     }
-    let input = if args.command.is_empty() {
-        let separator = if args.null {
-            Separator::Null
-        } else {
-            Separator::Newline
+    let mut order = Order::new(&args.pool, &args.task, &args.output)?;
+    let mut checks = TaskChecks::default();
+    let mut typed = false;
+    let source: Box<dyn TaskSource> = if args.command.is_empty() {
+        let (files, language) = match (args.tasks.as_slice(), args.null) {
+            ([], true) => (&args.files, TaskLanguage::Lines(Separator::Null)),
+            ([], false) => (&args.files, TaskLanguage::Lines(Separator::Newline)),
+            _ => (&args.tasks, TaskLanguage::TaskLines),
         };
-        let mut sources = open(&args.files)?;
-        check(&mut sources, separator, &mut wishes)?;
-        saved.files = remember(&sources);
-        Input::Lines {
-            sources,
-            separator,
-            skip: 0,
-        }
+        let mut streams = open(files)?;
+        typed = is_typed(streams.iter());
+        let mut mistakes = Mistakes::default();
+        checks.look_through(&mut streams, language, terminal::colour(), |mistake| {
+            mistakes.tell(|| mistake);
+        })?;
+        mistakes.refuse("nothing was started")?;
+        let (files, null) = (remember(&streams), args.null);
+        order.spec.source = match language {
+            TaskLanguage::Lines(_) => SourceSpec::Lines { files, null },
+            TaskLanguage::TaskLines => SourceSpec::TaskLines { files },
+        };
+        Box::new(ReadTasks::new(streams, language, 0))
     } else {
         let words = args.command.into_iter().map(OsStringExt::into_vec);
-        Input::One(Command::Words(words.collect()))
+        let task = TaskSpec::new(Command::Words(words.collect()));
+        Box::new(MadeTasks::new(vec![task]))
     };
-    let order = Order::new(&args.pool, &args.task, output(&args.output), input)?;
-    wishes.check(&order.places, &order.defaults)?;
-    let mut reporter = reporter(&args.output, &order.input);
-    let summary = order.launch(&saved, &mut *reporter)?;
-    let tasks = u128::from(summary.succeeded) + u128::from(summary.failed) + summary.left;
+    let prepared = order.prepare()?;
+    refuse_impossible(&checks, &prepared)?;
+    let mut observer = observer(&args.output, typed);
+    let summary = launch(prepared, source, &mut *observer)?;
+    drop(observer);
+    let tasks = summary.succeeded + summary.failed + summary.left;
     if tasks == 0 && summary.rejected == 0 && summary.exit == Exit::Success {
         complain("warning: there were no commands in the input");
     }
@@ -72,79 +84,25 @@ pub fn give_back_files(gpus: &mut Vec<String>, files: &mut Vec<PathBuf>) {
 }
 
 /// Opens everything before anything starts.
-pub fn open(files: &[PathBuf]) -> anyhow::Result<VecDeque<Source>> {
-    let mut sources = VecDeque::new();
-    let stdin = [PathBuf::from("-")];
-    let files = if files.is_empty() { &stdin } else { files };
-    for path in files {
-        let source = if path == Path::new("-") {
-            if terminal::stdin_is_terminal() {
-                complain("reading commands from the terminal, one a line; Ctrl-D ends");
-            }
-            let file = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0)
-                .map_err(|error| anyhow::anyhow!("standard input is closed: {error}"))?;
-            Source {
-                name: "standard input".to_owned(),
-                file: File::from_parts(file.into(), "standard input"),
-            }
-        } else {
-            let file = File::open(path)?;
-            if file.metadata()?.is_dir() {
-                bail!("{} is a folder, not a file with commands", path.display());
-            }
-            Source {
-                name: path.display().to_string(),
-                file,
-            }
-        };
-        sources.push_back(source);
+pub fn open(files: &[PathBuf]) -> anyhow::Result<VecDeque<InputStream>> {
+    let stdin = files.is_empty() || files.iter().any(|file| file.as_os_str() == "-");
+    if stdin && terminal::stdin_is_terminal() {
+        complain("reading commands from the terminal, one per line; Ctrl-D ends");
     }
-    Ok(sources)
+    Ok(open_inputs(files)?)
 }
 
-/// Looks through files for what is wrong with them. A pipe can be read only once
-/// and is looked at as it comes; what follows it is too, for it may need names
-/// from it.
-fn check(
-    sources: &mut VecDeque<Source>,
-    separator: Separator,
-    wishes: &mut Wishes,
-) -> anyhow::Result<()> {
-    let mut lines = Lines::new(separator);
-    let mut buffer = vec![0; 64 * 1024];
+/// Says which tasks of files could never run.
+pub fn refuse_impossible(checks: &TaskChecks, launch: &Launch) -> anyhow::Result<()> {
     let mut mistakes = Mistakes::default();
-    for source in sources {
-        if !source.file.metadata()?.is_file() {
-            break;
-        }
-        let start = source.file.stream_position()?;
-        loop {
-            let length = source.file.read(&mut buffer)?;
-            if length == 0 {
-                lines.finish();
-            } else {
-                lines.push(&buffer[..length]);
-            }
-            for entry in &mut lines {
-                match entry {
-                    Ok(entry) => wishes.note(&source.name, entry.line, &entry.options),
-                    Err(error) => {
-                        mistakes.tell(|| error.render(&source.name, terminal::colour()));
-                    }
-                }
-            }
-            if length == 0 {
-                break;
-            }
-        }
-        lines.next_source();
-        source.file.seek(std::io::SeekFrom::Start(start))?;
+    for (source, line, reason) in checks.refused(launch) {
+        mistakes.tell(|| format!("error: {source}:{line}: this task could never run: {reason}"));
     }
     mistakes.refuse("nothing was started")
 }
 
 /// What is read, if all of it can be read again.
-fn remember(sources: &VecDeque<Source>) -> Vec<SavedFile> {
-    let files = sources.iter().map(|source| SavedFile::of(&source.file));
+fn remember(streams: &VecDeque<InputStream>) -> Vec<InputFile> {
+    let files = streams.iter().map(|stream| input_file(&stream.file));
     files.collect::<Option<Vec<_>>>().unwrap_or_default()
 }

@@ -1,13 +1,15 @@
 use std::io::Write;
 
 use anyhow::Context as _;
-use packhorse_hands::log_path;
 use packhorse_model::{Exit, RunId, TaskId};
-use packhorse_store::{Attempt, Home, Listed, Reader, Run, RunState, Select, StoredTask};
+use packhorse_session::find_run;
+use packhorse_store::{
+    Home, ListedTask, Reader, RunState, StoredAttempt, StoredRun, StoredTask, TaskFilter,
+};
 use serde_json::{Value, json};
 
-use super::ls::StartedAs;
-use super::{find, ls};
+use super::logs::LogFolder;
+use super::ls::{self, StartedAs};
 use crate::args::ShowArgs;
 use crate::{terminal, wording};
 
@@ -33,11 +35,11 @@ fn one_run(
     text: Option<&str>,
     args: &ShowArgs,
 ) -> anyhow::Result<()> {
-    let run = find::run(reader, text)?;
+    let run = find_run(reader, text)?;
     let select = if args.failed {
-        Select::Failed
+        TaskFilter::Failed
     } else {
-        Select::All
+        TaskFilter::All
     };
     if args.json {
         writeln!(out, "{}", ls::as_json(&run))?;
@@ -57,7 +59,7 @@ fn one_run(
     })
 }
 
-fn heading(out: &mut impl Write, run: &Run) -> anyhow::Result<()> {
+fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
     let counts = &run.counts;
     writeln!(out, "run {}  {}", run.id, ls::state(run.state))?;
     let line = ls::command_line(run);
@@ -99,8 +101,8 @@ fn heading(out: &mut impl Write, run: &Run) -> anyhow::Result<()> {
 fn each(
     reader: &Reader,
     run: RunId,
-    select: Select,
-    mut act: impl FnMut(&Listed) -> anyhow::Result<()>,
+    select: TaskFilter,
+    mut act: impl FnMut(&ListedTask) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut after = 0;
     loop {
@@ -115,7 +117,7 @@ fn each(
     }
 }
 
-fn line(listed: &Listed, run: RunState) -> String {
+fn line(listed: &ListedTask, run: RunState) -> String {
     let task = &listed.task;
     let last = listed.last.as_ref();
     let took = last
@@ -127,6 +129,7 @@ fn line(listed: &Listed, run: RunState) -> String {
         .map(|device| wording::devices(&[device.to_owned()]))
         .unwrap_or_default();
     let name = task
+        .spec
         .name
         .as_ref()
         .map(|name| format!("[{name}] "))
@@ -141,11 +144,11 @@ fn line(listed: &Listed, run: RunState) -> String {
         status(task, last, run),
         took,
         device,
-        wording::command(&task.command)
+        wording::command(&task.spec.command)
     )
 }
 
-fn status(task: &StoredTask, last: Option<&Attempt>, run: RunState) -> String {
+fn status(task: &StoredTask, last: Option<&StoredAttempt>, run: RunState) -> String {
     match (task.outcome, last) {
         (Some(packhorse_model::Outcome::Skipped), _) => "skipped".to_owned(),
         (Some(packhorse_model::Outcome::TimedOut), _) => "timed out".to_owned(),
@@ -159,29 +162,29 @@ fn status(task: &StoredTask, last: Option<&Attempt>, run: RunState) -> String {
     }
 }
 
-fn devices(attempt: &Attempt) -> Vec<&str> {
+fn devices(attempt: &StoredAttempt) -> Vec<&str> {
     let devices = attempt.device.as_deref();
     devices.map_or_else(Vec::new, |devices| devices.split(',').collect())
 }
 
-fn took(attempt: &Attempt) -> Option<std::time::Duration> {
+fn took(attempt: &StoredAttempt) -> Option<std::time::Duration> {
     Some(attempt.ended?.since(attempt.started?))
 }
 
-fn as_json(listed: &Listed, run: RunState) -> Value {
+fn as_json(listed: &ListedTask, run: RunState) -> Value {
     let task = &listed.task;
     let last = listed.last.as_ref();
     json!({
         "task": task.id.to_string(),
-        "name": task.name,
-        "command": wording::command(&task.command),
+        "name": task.spec.name,
+        "command": wording::command(&task.spec.command),
         "outcome": task.outcome.map(packhorse_model::Outcome::word),
         "detail": task.outcome.and_then(packhorse_model::Outcome::detail),
         "status": status(task, last, run),
         "attempts": task.attempts,
         "gpus": last.map(devices),
-        "started": last.and_then(|last| last.started).map(ls::seconds),
-        "ended": last.and_then(|last| last.ended).map(ls::seconds),
+        "started": last.and_then(|last| last.started),
+        "ended": last.and_then(|last| last.ended),
         "message": last.and_then(|last| last.message.clone()),
         "note": last.and_then(|last| last.note.clone()),
         "peak": last.and_then(|last| last.peak).map(|peak| peak.0),
@@ -201,7 +204,8 @@ fn one_task(
     let (task, attempts) = reader
         .task(id)?
         .with_context(|| format!("run {} has no task {}", id.run, id.number))?;
-    let listed = Listed {
+    let logs = LogFolder::of(home, reader, id)?;
+    let listed = ListedTask {
         last: attempts.last().cloned(),
         task,
     };
@@ -209,7 +213,7 @@ fn one_task(
         let mut value = as_json(&listed, run.state);
         value["tries"] = attempts
             .iter()
-            .map(|attempt| try_json(home, id, attempt))
+            .map(|attempt| try_json(&logs, attempt))
             .collect();
         return Ok(writeln!(out, "{value}")?);
     }
@@ -219,11 +223,12 @@ fn one_task(
         "task {id}  {}",
         status(task, listed.last.as_ref(), run.state)
     )?;
-    if let Some(name) = &task.name {
+    if let Some(name) = &task.spec.name {
         writeln!(out, "  name     {name}")?;
     }
-    writeln!(out, "  command  {}", wording::command(&task.command))?;
-    let folder = task.overrides.folder.as_ref().unwrap_or(&run.cwd);
+    writeln!(out, "  command  {}", wording::command(&task.spec.command))?;
+    let own = task.spec.folder.as_deref();
+    let folder = own.map_or(run.cwd.clone(), |own| run.cwd.join(own));
     writeln!(out, "  folder   {}", folder.display())?;
     if !task.after.is_empty() {
         let after: Vec<String> = task
@@ -258,7 +263,7 @@ fn one_task(
         if let Some(device) = &attempt.device {
             writeln!(out, "    GPU      {device}")?;
         }
-        let log = log_path(&home.log_dir(id.run), id, attempt.attempt);
+        let log = logs.path(attempt.attempt);
         if log.exists() {
             writeln!(out, "    log      {}", log.display())?;
         }
@@ -266,8 +271,8 @@ fn one_task(
     Ok(())
 }
 
-fn try_json(home: &Home, id: TaskId, attempt: &Attempt) -> Value {
-    let log = log_path(&home.log_dir(id.run), id, attempt.attempt);
+fn try_json(logs: &LogFolder, attempt: &StoredAttempt) -> Value {
+    let log = logs.path(attempt.attempt);
     json!({
         "attempt": attempt.attempt,
         "outcome": attempt.outcome.map(packhorse_model::Outcome::word),
@@ -275,8 +280,8 @@ fn try_json(home: &Home, id: TaskId, attempt: &Attempt) -> Value {
         "message": attempt.message,
         "note": attempt.note,
         "peak": attempt.peak.map(|peak| peak.0),
-        "started": attempt.started.map(ls::seconds),
-        "ended": attempt.ended.map(ls::seconds),
+        "started": attempt.started,
+        "ended": attempt.ended,
         "gpus": devices(attempt),
         "log": log.exists().then_some(log),
     })

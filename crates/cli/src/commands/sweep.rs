@@ -1,43 +1,36 @@
 use std::io::Write as _;
-use std::rc::Rc;
 
 use anyhow::bail;
 use packhorse_gpu::looks_like_gpu_list;
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::Sweep;
-use packhorse_model::{Command, Exit};
-use packhorse_runner::{Generator, Input, Parameters};
+use packhorse_model::{Exit, SourceSpec, SweepSpec};
+use packhorse_session::{build_sweep, sweep_source};
 
-use super::Order;
-use super::launch::{output, reporter};
+use super::launch::{Order, launch, observer};
 use crate::args::{Mode, SweepArgs};
-use crate::saved::{Saved, SavedSweep};
+use crate::terminal;
 
 /// `packhorse sweep`
 pub fn sweep(mut args: SweepArgs) -> anyhow::Result<Exit> {
     let template = give_back_template(&mut args)?;
-    let saved = SavedSweep {
+    let names = |names: &String| {
+        let names = names.split(',').map(|name| name.trim().to_owned());
+        names.collect()
+    };
+    let spec = SweepSpec {
         template,
         parameters: parameters(&args.parameters),
-        zips: args
-            .zip
-            .iter()
-            .map(|names| {
-                names
-                    .split(',')
-                    .map(|name| name.trim().to_owned())
-                    .collect()
-            })
-            .collect(),
+        zips: args.zip.iter().map(names).collect(),
         seed: match args.sampling_mode {
             Mode::Grid => None,
             Mode::ShuffledGrid => Some(args.seed.unwrap_or_else(random_seed)),
         },
         limit: args.n_samples,
     };
-    let sweep = saved.build()?;
+    let sweep = build_sweep(&spec, terminal::colour())?;
     if args.run {
-        return run(&args, saved, sweep);
+        return run(&args, spec, sweep);
     }
     refuse_what_needs_run(&args)?;
     let separator = if args.null {
@@ -70,6 +63,7 @@ fn refuse_what_needs_run(args: &SweepArgs) -> anyhow::Result<()> {
         (task.cores.is_some(), "-c"),
         (task.retries.is_some(), "--retries"),
         (task.timeout.is_some(), "--timeout"),
+        (!task.env.is_empty(), "--env"),
         (!pool.gpus.is_empty(), "--gpus"),
         (pool.slots.is_some(), "--slots"),
         (pool.max_per_gpu.is_some(), "--max-per-gpu"),
@@ -90,41 +84,12 @@ pub fn print(sweep: &Sweep, separator: Separator) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn run(args: &SweepArgs, saved: SavedSweep, sweep: Sweep) -> anyhow::Result<Exit> {
-    let sweep = Rc::new(sweep);
-    let input = generated(Rc::clone(&sweep))?;
-    let mut order = Order::new(&args.pool, &args.task, output(&args.output), input)?;
-    order.parameters = Some(told(sweep));
-    let saved = Saved::new(&args.pool, &args.task, Some(saved));
-    let mut reporter = reporter(&args.output, &order.input);
-    Ok(order.launch(&saved, &mut *reporter)?.exit)
-}
-
-/// The sweep as a run's input.
-pub fn generated(sweep: Rc<Sweep>) -> anyhow::Result<Input> {
-    let Ok(total) = u32::try_from(sweep.len()) else {
-        bail!(
-            "{} combinations are more than a run can have\nhint: take some of them with --n-samples N",
-            sweep.len()
-        );
-    };
-    let command = move |place: u32| Command::Line(sweep.command(place.into()).unwrap_or_default());
-    Ok(Input::Generated(Generator {
-        total,
-        command: Box::new(command),
-    }))
-}
-
-/// What each task is told of its parameters: a JSON object.
-pub fn told(sweep: Rc<Sweep>) -> Parameters {
-    Parameters(Box::new(move |number| {
-        let values = sweep.values(u128::from(number.saturating_sub(1)));
-        let object: serde_json::Map<_, _> = values
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value.into()))
-            .collect();
-        serde_json::Value::Object(object).to_string()
-    }))
+fn run(args: &SweepArgs, spec: SweepSpec, sweep: Sweep) -> anyhow::Result<Exit> {
+    let source = sweep_source(sweep, 0)?;
+    let mut order = Order::new(&args.pool, &args.task, &args.output)?;
+    order.spec.source = SourceSpec::Sweep(spec);
+    let mut observer = observer(&args.output, false);
+    Ok(launch(order.prepare()?, source, &mut *observer)?.exit)
 }
 
 /// `-p lr 0.1 0.01`: the name, then the values.

@@ -1,18 +1,18 @@
 use std::io::Write as _;
 
 use packhorse_model::Exit;
-use packhorse_runner::ask_why;
-use packhorse_store::{Home, Reader, Run};
+use packhorse_session::{ask_why, find_run, find_task};
+use packhorse_store::{Home, Reader, StoredRun};
+use packhorse_supervisor::proc::ProcEntry;
 
-use super::find;
 use crate::args::WhyArgs;
 
 /// `packhorse why`
 pub fn why(args: &WhyArgs) -> anyhow::Result<Exit> {
     let home = Home::locate()?;
     let reader = Reader::open(&home)?;
-    let id = find::task(&reader, &args.task)?;
-    let run = find::run(&reader, Some(&id.run.to_string()))?;
+    let id = find_task(&reader, &args.task)?;
+    let run = find_run(&reader, Some(&id.run.to_string()))?;
     let mut out = std::io::stdout().lock();
     let task = reader.task(id)?.map(|(task, _)| task);
     let running = home.is_running(run.id)?;
@@ -41,8 +41,8 @@ pub fn why(args: &WhyArgs) -> anyhow::Result<Exit> {
 }
 
 /// What a person can do about a run that does not answer.
-fn silent(run: &Run, error: &std::io::Error) -> anyhow::Error {
-    let Run { id, pid, .. } = run;
+fn silent(run: &StoredRun, error: &std::io::Error) -> anyhow::Error {
+    let StoredRun { id, pid, .. } = run;
     let hint = if is_stopped(*pid) {
         format!(
             "its process {pid} is stopped; `fg` in its terminal or `kill -CONT {pid}` lets it go on"
@@ -57,8 +57,7 @@ fn silent(run: &Run, error: &std::io::Error) -> anyhow::Error {
 
 /// Whether a process was stopped, as by Ctrl-Z.
 fn is_stopped(pid: u32) -> bool {
-    let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state follows the name, which is in brackets.
-    let state = stat.rsplit(')').next().unwrap_or_default();
-    state.trim_start().starts_with(['T', 't'])
+    ProcEntry::of(pid)
+        .stat()
+        .is_ok_and(|stat| matches!(stat.state, b'T' | b't'))
 }

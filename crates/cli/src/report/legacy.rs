@@ -1,6 +1,7 @@
 use std::time::Instant;
 
-use packhorse_runner::{Event, Line, Reporter};
+use packhorse_model::{Event, EventKind};
+use packhorse_session::{Observer, QueueView};
 
 use super::Sink;
 use crate::wording;
@@ -22,23 +23,21 @@ impl Legacy {
     }
 }
 
-impl Reporter for Legacy {
+impl Observer for Legacy {
     fn event(&mut self, event: &Event) {
         self.quiet.event(event);
-        match event {
-            Event::Started {
-                command, devices, ..
-            } => {
+        match &event.kind {
+            EventKind::Started { command, gpus, .. } => {
                 let buffer = self.sink.buffer();
                 buffer.extend_from_slice(b"Processing command `");
                 if let packhorse_model::Command::Line(line) = &**command {
                     buffer.extend_from_slice(line);
                 }
                 buffer.extend_from_slice(b"` on gpu ");
-                buffer.extend_from_slice(devices.join(",").as_bytes());
+                buffer.extend_from_slice(gpus.join(",").as_bytes());
                 buffer.push(b'\n');
             }
-            Event::RunEnded(summary) => {
+            EventKind::RunEnded(summary) => {
                 self.sink.flush();
                 if summary.failed > 0 || summary.left > 0 {
                     for line in super::plain::closing_lines(event, &self.quiet) {
@@ -46,13 +45,13 @@ impl Reporter for Legacy {
                     }
                 }
             }
-            Event::Warning { .. } | Event::Stopping { .. } => {
+            EventKind::Warning { .. } | EventKind::Stopping { .. } => {
                 if let Some((_, line)) = super::plain::line_of(event) {
                     self.sink.flush();
                     crate::complain(&line);
                 }
             }
-            Event::Finished(finished) => {
+            EventKind::Finished(finished) => {
                 if let Some(message) = &finished.message {
                     let command = wording::command(&finished.command);
                     crate::complain(&format!("{message}: {command}"));
@@ -62,7 +61,7 @@ impl Reporter for Legacy {
         }
     }
 
-    fn show(&mut self, _now: Instant, _line: &dyn Line) -> Option<Instant> {
+    fn show(&mut self, _now: Instant, _queue: &dyn QueueView) -> Option<Instant> {
         self.sink.flush();
         None
     }

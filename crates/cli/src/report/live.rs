@@ -3,12 +3,12 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packhorse_model::{Command, RunId, TaskId};
-use packhorse_runner::{Event, Finished, Line, Reporter};
+use packhorse_model::{Command, Event, EventKind, RunId, TaskId, TaskResult, Timestamp};
+use packhorse_session::{Observer, QueueView};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::Sink;
-use super::lines::{Lines, Piece};
+use super::output::{OutputGate, Shown};
 use super::plain::{self, Weight};
 use super::tally::Tally;
 use crate::terminal::{Palette, size};
@@ -28,7 +28,7 @@ pub struct Live {
     sink: Sink,
     palette: Palette,
     tally: Tally,
-    lines: Lines,
+    gate: OutputGate,
     run: Option<RunId>,
     /// Devices in the pool's order; tasks without one are listed below them.
     devices: Vec<String>,
@@ -46,7 +46,7 @@ pub struct Live {
 struct Running {
     command: Arc<Command>,
     devices: Arc<[String]>,
-    since: Instant,
+    since: Timestamp,
     attempt: u32,
 }
 
@@ -73,7 +73,7 @@ impl Live {
             sink: Sink::stdout(),
             palette: Palette::from_env(),
             tally: Tally::new(Instant::now()),
-            lines: Lines::default(),
+            gate: OutputGate::default(),
             run: None,
             devices: Vec::new(),
             running: BTreeMap::new(),
@@ -101,7 +101,7 @@ impl Live {
     ///
     /// The screen is never erased from its very first column on: tmux takes that
     /// for `clear`, and keeps a copy of what was there in its history.
-    fn draw(&mut self, now: Instant, line: &dyn Line) {
+    fn draw(&mut self, now: Instant, queue: &dyn QueueView) {
         let (width, height) = size();
         let mut stale = self.go_back(width);
         if !self.above.is_empty() {
@@ -114,7 +114,7 @@ impl Live {
             self.sink.buffer().extend_from_slice(&above);
         }
         if !self.ended {
-            for line in self.frame(now, line, width, height) {
+            for line in self.frame(now, queue, width, height) {
                 self.drawn.push(line.width);
                 self.sink.line(format_args!("{}\x1b[K", line.text));
             }
@@ -128,7 +128,13 @@ impl Live {
     }
 
     /// The lines of the view, each at most `width - 1` columns.
-    fn frame(&self, now: Instant, line: &dyn Line, width: usize, height: usize) -> Vec<Styled> {
+    fn frame(
+        &self,
+        now: Instant,
+        queue: &dyn QueueView,
+        width: usize,
+        height: usize,
+    ) -> Vec<Styled> {
         let room = width.saturating_sub(1);
         let mut lines = Vec::new();
         // One line is kept free for the shell's, two are for who is next and
@@ -144,14 +150,14 @@ impl Live {
         let tasks = tasks.map(|(task, running)| running.title(task).len());
         let tasks = tasks.max().unwrap_or(0);
         for (name, running) in &rows {
-            lines.push(self.row(name, (names, tasks), *running, now, room));
+            lines.push(self.row(name, (names, tasks), *running, room));
         }
         if hidden > 0 {
             let text = format!("  … and {} more", hidden + 1);
             lines.push(Styled::plain(wording::clipped(&text, room).into_owned()));
         }
         if !self.stopping
-            && let Some(why) = line.why()
+            && let Some(why) = queue.why_first_waits()
         {
             let text = format!(" next: {why}");
             let text = wording::clipped(&text, room);
@@ -192,7 +198,6 @@ impl Live {
         name: &str,
         (names, tasks): (usize, usize),
         running: Option<(TaskId, &Running)>,
-        now: Instant,
         room: usize,
     ) -> Styled {
         let palette = &self.palette;
@@ -201,7 +206,7 @@ impl Live {
             return Styled::painted(&wording::clipped(&text, room), palette.faint, palette);
         };
         let elapsed = wording::duration(Duration::from_secs(
-            now.duration_since(running.since).as_secs(),
+            Timestamp::now().since(running.since).as_secs(),
         ));
         let elapsed = elapsed
             .strip_suffix(".0s")
@@ -257,8 +262,8 @@ impl Live {
             None => {}
         }
         let bar = if tally.complete && tally.known > 0 && room >= 70 {
-            let columns = 20_u128;
-            let full = u128::from(done) * columns / tally.known;
+            let columns = 20;
+            let full = done * columns / tally.known;
             let full = usize::try_from(full.min(columns)).unwrap_or(0);
             format!(" {}{} ", "━".repeat(full), "─".repeat(20 - full))
         } else {
@@ -274,66 +279,63 @@ impl Live {
     }
 }
 
-impl Reporter for Live {
+impl Observer for Live {
     fn event(&mut self, event: &Event) {
         self.tally.event(event);
-        match event {
-            Event::RunStarted { run, devices, .. } => {
+        match &event.kind {
+            EventKind::RunStarted { run, gpus, .. } => {
                 self.run = Some(*run);
-                self.devices.clone_from(devices);
+                self.devices.clone_from(gpus);
             }
-            Event::Started {
+            EventKind::Started {
                 task,
                 attempt,
                 command,
-                devices,
-                at,
+                gpus,
             } => {
                 self.running.insert(
                     *task,
                     Running {
                         command: Arc::clone(command),
-                        devices: devices.clone(),
-                        since: *at,
+                        devices: gpus.clone(),
+                        since: event.time,
                         attempt: *attempt,
                     },
                 );
             }
-            Event::Retrying { task, .. } | Event::Finished(Finished { task, .. }) => {
+            EventKind::Retrying { task, .. } | EventKind::Finished(TaskResult { task, .. }) => {
                 self.running.remove(task);
             }
-            Event::Stopping { .. } => self.stopping = true,
-            Event::RunEnded(_) => {
+            EventKind::Stopping { .. } => self.stopping = true,
+            EventKind::RunEnded(_) => {
                 self.ended = true;
                 self.running.clear();
             }
-            Event::Known { .. }
-            | Event::Output { .. }
-            | Event::Measured { .. }
-            | Event::Warning { .. }
-            | Event::Resized => {}
+            EventKind::Known { .. }
+            | EventKind::Output { .. }
+            | EventKind::Measured(_)
+            | EventKind::Warning { .. } => {}
         }
         let room = self.sink.room(self.above.len());
-        let (above, palette) = (&mut self.above, &self.palette);
-        self.lines.event(event, room, |task, piece| match piece {
-            Piece::Line(_, line) => {
-                let text = wording::printable(&String::from_utf8_lossy(line));
+        let Shown { gap, event: shown } = self.gate.pass(event, room);
+        for event in gap.iter().chain(shown) {
+            if let EventKind::Output { task, line, .. } = &event.kind {
+                let text = wording::printable(line);
                 // Writing to a Vec cannot fail.
-                let _ = writeln!(above, "{task} | {text}");
+                let _ = writeln!(self.above, "{task} | {text}");
             }
-            Piece::Gap(warning) => say_if_important(above, &warning, palette),
-        });
-        say_if_important(&mut self.above, event, &self.palette);
+            say_if_important(&mut self.above, event, &self.palette);
+        }
         for line in plain::closing_lines(event, &self.tally) {
             let _ = writeln!(self.above, "{line}");
         }
         self.changed = true;
     }
 
-    fn show(&mut self, now: Instant, line: &dyn Line) -> Option<Instant> {
+    fn show(&mut self, now: Instant, queue: &dyn QueueView) -> Option<Instant> {
         if self.ended {
             if self.changed {
-                self.draw(now, line);
+                self.draw(now, queue);
             }
             return None;
         }
@@ -348,9 +350,13 @@ impl Reporter for Live {
         // A terminal that is held, as with Ctrl-S, needs no second drawing
         // behind the first.
         if self.sink.unread() == 0 {
-            self.draw(now, line);
+            self.draw(now, queue);
         }
         Some(now + TICK)
+    }
+
+    fn resized(&mut self) {
+        self.changed = true;
     }
 }
 

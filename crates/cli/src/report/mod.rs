@@ -1,13 +1,12 @@
 //! What a person or a program sees of a run.
 //!
-//! Reporters know a run by its events alone. One of them is chosen when it
-//! starts: [`Live`] on a terminal, [`Plain`] lines off it, [`Json`] for
+//! Observers know a run by its events alone. One of them is chosen when it starts: [`Live`] on a terminal, [`Plain`] lines off it, [`Json`] for
 //! programs, [`Legacy`] for those who call us by the original's name.
 
 mod json;
 mod legacy;
-mod lines;
 mod live;
+mod output;
 mod plain;
 mod sink;
 mod tally;

@@ -1,19 +1,18 @@
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use packhorse_model::Outcome;
-use packhorse_runner::{Event, Line, Phase, Reporter};
+use packhorse_model::{Event, EventKind, Outcome, Phase};
+use packhorse_session::{Observer, QueueView};
 
 use super::Sink;
-use super::lines::{Lines, Piece};
+use super::output::{OutputGate, Shown};
 use super::tally::Tally;
 use crate::wording;
 
-/// One line an event, for files, pipes and logs.
+/// One line per event, for files, pipes and logs.
 pub struct Plain {
     sink: Sink,
     tally: Tally,
-    lines: Lines,
+    gate: OutputGate,
     quiet: bool,
     idle: Idle,
 }
@@ -35,32 +34,32 @@ impl Plain {
         Self {
             sink: Sink::stdout(),
             tally: Tally::new(Instant::now()),
-            lines: Lines::default(),
+            gate: OutputGate::default(),
             quiet,
             idle: Idle::No,
         }
     }
 }
 
-impl Reporter for Plain {
+impl Observer for Plain {
     fn event(&mut self, event: &Event) {
         self.tally.event(event);
         let room = self.sink.room(0);
-        let sink = &mut self.sink;
-        self.lines.event(event, room, |task, piece| match piece {
-            Piece::Line(_, line) => output_line(sink, task, line),
-            Piece::Gap(warning) => sink.lines(line_of(&warning).map(|(_, line)| line)),
-        });
-        if let Some((weight, line)) = line_of(event)
-            && (weight == Weight::Important || !self.quiet)
-        {
-            self.sink.line(line);
+        let Shown { gap, event: shown } = self.gate.pass(event, room);
+        for event in gap.iter().chain(shown) {
+            if let Some((weight, line)) = line_of(event)
+                && (weight == Weight::Important || !self.quiet)
+            {
+                self.sink.line(line);
+            } else if let EventKind::Output { task, line, .. } = &event.kind {
+                self.sink.line(format_args!("{task} | {line}"));
+            }
         }
         self.sink.lines(closing_lines(event, &self.tally));
     }
 
-    fn show(&mut self, now: Instant, line: &dyn Line) -> Option<Instant> {
-        let told = self.mind_idleness(now, line);
+    fn show(&mut self, now: Instant, queue: &dyn QueueView) -> Option<Instant> {
+        let told = self.update_idleness(now, queue);
         let flushed = self.sink.flush_now_and_then(now);
         [told, flushed].into_iter().flatten().min()
     }
@@ -68,8 +67,8 @@ impl Reporter for Plain {
 
 impl Plain {
     /// If nothing runs for a while and somebody waits, says why, once.
-    fn mind_idleness(&mut self, now: Instant, line: &dyn Line) -> Option<Instant> {
-        let over = u128::from(self.tally.succeeded + self.tally.failed);
+    fn update_idleness(&mut self, now: Instant, queue: &dyn QueueView) -> Option<Instant> {
+        let over = self.tally.done();
         if self.tally.running > 0 || over >= self.tally.known {
             self.idle = Idle::No;
             return None;
@@ -83,22 +82,13 @@ impl Plain {
             Idle::Since(since) if now < since + PATIENCE => Some(since + PATIENCE),
             Idle::Since(_) => {
                 self.idle = Idle::Told;
-                if let Some(why) = line.why() {
+                if let Some(why) = queue.why_first_waits() {
                     self.sink.line(format!("nothing runs: {why}"));
                 }
                 None
             }
         }
     }
-}
-
-/// A line of a task's output, as every reporter shows it.
-pub(super) fn output_line(sink: &mut Sink, task: packhorse_model::TaskId, line: &[u8]) {
-    let buffer = sink.buffer();
-    // Writing to a Vec cannot fail.
-    let _ = write!(buffer, "{task} | ");
-    buffer.extend_from_slice(line);
-    buffer.push(b'\n');
 }
 
 /// How much a line matters.
@@ -111,41 +101,40 @@ pub(super) enum Weight {
 /// The line for an event, if it has one.
 pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
     use Weight::{Important, Ordinary};
-    Some(match event {
-        Event::RunStarted {
+    Some(match &event.kind {
+        EventKind::RunStarted {
             run,
-            devices,
+            gpus,
             slots,
             resumed,
         } => {
             let place = match slots {
                 Some(slots) => format!("{} at a time", wording::count(*slots, "task")),
-                None => format!("on {}", wording::devices(devices)),
+                None => format!("on {}", wording::devices(gpus)),
             };
             let verb = if *resumed { "resumed" } else { "started" };
             (Ordinary, format!("run {run} {verb}, {place}"))
         }
-        Event::Started {
+        EventKind::Started {
             task,
             attempt,
             command,
-            devices,
-            ..
+            gpus,
         } => {
             let again = match attempt {
                 0 => " (probe)".to_owned(),
                 1 => String::new(),
                 more => format!(" (attempt {more})"),
             };
-            let place = if devices.is_empty() {
+            let place = if gpus.is_empty() {
                 String::new()
             } else {
-                format!(" on {}", wording::devices(devices))
+                format!(" on {}", wording::devices(gpus))
             };
             let command = wording::command(command);
             (Ordinary, format!("{task} started{place}{again}: {command}"))
         }
-        Event::Retrying {
+        EventKind::Retrying {
             task,
             attempt,
             outcome,
@@ -168,7 +157,7 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
                 format!("{task} attempt {attempt} failed: {outcome}; {left}"),
             )
         }
-        Event::Finished(finished) => {
+        EventKind::Finished(finished) => {
             let task = finished.task;
             let took = wording::duration(finished.took);
             let why = finished.message.clone();
@@ -181,23 +170,22 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
                 _ => (Important, format!("{task} failed after {took}: {why}")),
             }
         }
-        Event::Warning { task, message } => match task {
+        EventKind::Warning { task, message } => match task {
             Some(task) => (Important, format!("{task} warning: {message}")),
             None => (Important, format!("warning: {message}")),
         },
-        Event::Stopping { phase, running } => (Important, stopping(*phase, *running)?),
-        Event::Known { .. }
-        | Event::Measured { .. }
-        | Event::Output { .. }
-        | Event::Resized
-        | Event::RunEnded(_) => {
+        EventKind::Stopping { phase, running, .. } => (Important, stopping(*phase, *running)?),
+        EventKind::Known { .. }
+        | EventKind::Measured(_)
+        | EventKind::Output { .. }
+        | EventKind::RunEnded(_) => {
             return None;
         }
     })
 }
 
-fn stopping(phase: Phase, running: usize) -> Option<String> {
-    let tasks = wording::count(running as u128, "running task");
+fn stopping(phase: Phase, running: u64) -> Option<String> {
+    let tasks = wording::count(running, "running task");
     Some(match phase {
         Phase::Running => return None,
         Phase::Draining if running == 0 => "stopping: no new tasks are started".to_owned(),
@@ -211,7 +199,7 @@ fn stopping(phase: Phase, running: usize) -> Option<String> {
 
 /// What is said when the run is over.
 pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
-    let Event::RunEnded(summary) = event else {
+    let EventKind::RunEnded(summary) = &event.kind else {
         return Vec::new();
     };
     let run = summary.run;
@@ -261,7 +249,7 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
         let logged = tally
             .failures
             .iter()
-            .find(|failure| failure.log().is_some_and(|log| log.exists()));
+            .find(|failure| failure.log.as_ref().is_some_and(|log| log.exists()));
         let logs = logged.map_or_else(String::new, |failure| {
             format!(
                 "`packhorse logs {}` shows what a task wrote, ",

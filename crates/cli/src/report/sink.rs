@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::lines::Room;
+use super::output::Room;
 
 /// Standard output, a turn of the loop at a time.
 ///

@@ -1,17 +1,16 @@
 use std::time::{Duration, Instant};
 
-use packhorse_model::Outcome;
-use packhorse_runner::{Event, Finished};
+use packhorse_model::{Event, EventKind, Outcome, TaskResult};
 
 /// What the events so far add up to.
 pub struct Tally {
     pub started: Instant,
-    pub known: u128,
+    pub known: u64,
     pub complete: bool,
-    pub running: usize,
+    pub running: u64,
     pub succeeded: u64,
     /// Those that failed, the first of them at least.
-    pub failures: Vec<Finished>,
+    pub failures: Vec<TaskResult>,
     pub failed: u64,
 }
 
@@ -32,14 +31,16 @@ impl Tally {
     }
 
     pub fn event(&mut self, event: &Event) {
-        match event {
-            Event::Known { tasks, complete } => {
+        match &event.kind {
+            EventKind::Known {
+                tasks, complete, ..
+            } => {
                 self.known = *tasks;
                 self.complete = *complete;
             }
-            Event::Started { .. } => self.running += 1,
-            Event::Retrying { .. } => self.running = self.running.saturating_sub(1),
-            Event::Finished(finished) => {
+            EventKind::Started { .. } => self.running += 1,
+            EventKind::Retrying { .. } => self.running = self.running.saturating_sub(1),
+            EventKind::Finished(finished) => {
                 if finished.attempts > 0 && finished.outcome != Outcome::NotStarted {
                     self.running = self.running.saturating_sub(1);
                 }
@@ -64,10 +65,10 @@ impl Tally {
     }
 
     /// Tasks that have been read and are neither settled nor running.
-    pub fn waiting(&self) -> u128 {
+    pub fn waiting(&self) -> u64 {
         self.known
-            .saturating_sub(u128::from(self.done()))
-            .saturating_sub(self.running as u128)
+            .saturating_sub(self.done())
+            .saturating_sub(self.running)
     }
 
     /// Settled tasks a second, once there is something to go by.
@@ -83,7 +84,7 @@ impl Tally {
             return None;
         }
         #[expect(clippy::cast_precision_loss, reason = "an estimate for people")]
-        let left = self.known.saturating_sub(u128::from(self.done())) as f64;
+        let left = self.known.saturating_sub(self.done()) as f64;
         Duration::try_from_secs_f64(left / self.rate(now)?).ok()
     }
 }

@@ -72,10 +72,12 @@ fn a_gpu_that_stops_answering_is_taken_out() {
     let machine = Machine::new(2);
     let task = holding("1G", "gate");
     machine.world.write("tasks", format!("{task}\n").repeat(2));
-    let mut running = machine.start(&["run", "--vram", "20G", "tasks"]);
+    let mut command = machine.command(&["run", "--vram", "20G", "tasks"]);
+    command.env("PACKHORSE_DRIVER_PATIENCE", "2s");
+    let mut running = Running::start(command);
     running.wait_for("1.2 started");
     machine.state.hang(1);
-    running.wait_for("GPU 1 is taken out: the driver has not answered");
+    running.wait_for("GPU 1 is taken out: the driver has not answered for 2s");
     machine.world.write("gate", "");
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");

@@ -2,21 +2,21 @@
 
 use std::process::Command;
 
-use packhorse_fake_nvml::{FakeDevice, STATE_VARIABLE, State, fake_cuda_path, library_path};
+use packhorse_fake_nvml::{FakeDevice, FakeState, STATE_VARIABLE, fake_cuda_path, library_path};
 
 use crate::support::{Done, Running, World, finish};
 
 /// A machine with a pretended driver.
 pub struct Machine {
     pub world: World,
-    pub state: State,
+    pub state: FakeState,
 }
 
 impl Machine {
     /// With so many GPUs of NVIDIA's.
     pub fn new(gpus: u32) -> Self {
         let world = World::new();
-        let state = State::new(world.work().join("state"));
+        let state = FakeState::new(world.work().join("state"));
         for index in 0..gpus {
             state.device(&FakeDevice::new(index));
         }

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use packhorse_core::{
-    DeviceSpec, Effect, EndCause, NodeSpec, Now, Outside, Policy, Pool, ProbePlan, RetryReason,
-    SchedulerEvent, SchedulerSettings, SchedulerState, Submission, explain, step,
+    DeviceSpec, Effect, EndCause, NodeSpec, Now, Outside, OwnerId, Policy, Pool, ProbePlan,
+    RetryReason, RunningTask, SchedulerEvent, SchedulerSettings, SchedulerState, Submission,
+    explain, step,
 };
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, Models, NodeId, Outcome, Placement,
@@ -26,17 +27,7 @@ pub fn id(number: u32) -> TaskId {
 
 /// A task that needs one whole device.
 pub fn task(number: u32) -> Builder {
-    Builder(Submission {
-        id: id(number),
-        request: Request::default(),
-        priority: Priority(0),
-        batch: 0,
-        retries: 0,
-        time_limit: None,
-        expected: None,
-        probe: ProbePlan::None,
-        after: vec![],
-    })
+    Builder(Submission::new(id(number), Request::default()))
 }
 
 pub struct Builder(pub Submission);
@@ -137,6 +128,23 @@ impl Builder {
         self
     }
 
+    /// It belongs to this run instead of the first.
+    pub fn run(mut self, run: u32) -> Self {
+        self.0.id.run = RunId(run);
+        self
+    }
+
+    pub fn owner(mut self, owner: u32) -> Self {
+        self.0.owner = OwnerId(owner);
+        self
+    }
+
+    /// It came at this time.
+    pub fn arrived(mut self, seconds: u64) -> Self {
+        self.0.arrived = Some(Now(Duration::from_secs(seconds)));
+        self
+    }
+
     pub fn after(mut self, numbers: &[u32]) -> Self {
         self.0.after = numbers.iter().map(|&number| id(number)).collect();
         self
@@ -201,7 +209,7 @@ impl Lab {
         self
     }
 
-    /// TaskCounts what keeps the last node's cores busy, and its main memory in GiB.
+    /// SchedulerCounts what keeps the last node's cores busy, and its main memory in GiB.
     pub fn host(mut self, cpu: u32, ram: u64) -> Self {
         let node = self.pool.nodes.last_mut().unwrap();
         node.cpu = Some(Milli(cpu));
@@ -268,20 +276,20 @@ impl Running {
     }
 
     pub fn end_by(&mut self, number: u32, outcome: Outcome, cause: EndCause) -> String {
-        let attempt = self.attempt(number);
+        let running = self.running(number);
         self.step(SchedulerEvent::Ended {
-            task: id(number),
-            attempt,
+            task: running.task,
+            attempt: running.attempt,
             outcome,
             cause,
         })
     }
 
-    /// Which attempt of it runs.
-    fn attempt(&self, number: u32) -> u32 {
-        let running = self.state.running();
-        let running = running.iter().find(|running| running.task == id(number));
-        running.expect("it runs").attempt
+    /// What runs of task `number`, of whichever run.
+    pub fn running(&self, number: u32) -> RunningTask {
+        let mut running = self.state.running().into_iter();
+        let running = running.find(|running| running.task.number == number);
+        running.expect("it runs")
     }
 
     pub fn done(&mut self, number: u32) -> String {
@@ -294,7 +302,7 @@ impl Running {
 
     /// The driver shows that it holds so many GiB of a device.
     pub fn observe(&mut self, number: u32, device: u32, memory: u64) -> String {
-        let attempt = self.attempt(number);
+        let attempt = self.running(number).attempt;
         self.step(SchedulerEvent::Observed {
             task: id(number),
             attempt,
@@ -375,6 +383,7 @@ fn text(effect: &Effect) -> String {
             let limit = limit.unwrap_or_default();
             format!("start {}{again} {}{limit}", task.number, place(placement))
         }
+        Effect::NotAdded(error) => format!("not added: {error}"),
         Effect::Stop { task, attempt } => format!("stop {}#{attempt}", task.number),
         Effect::Retrying {
             task,

@@ -4,6 +4,7 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+mod adoption;
 mod backfill;
 mod dependencies;
 mod explain;
@@ -15,7 +16,9 @@ mod nonsense;
 mod order;
 mod outside;
 mod placement;
+mod pool_changes;
 mod pools;
 mod properties;
 mod reservation;
 mod retries;
+mod runs;

@@ -4,6 +4,7 @@
 //! Here is what happens to tasks; `rooms` is about devices and machines,
 //! `handout` about who may start where, and `outlook` about which place is best.
 
+mod changes;
 mod handout;
 mod outlook;
 mod rooms;
@@ -12,17 +13,22 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use packhorse_core::{
-    Effect, EndCause, Outside, Pool, ProbePlan, RefusalReason, RetryReason, SchedulerEvent,
-    SchedulerSettings, Submission,
+    DeviceSpec, Effect, EndCause, NodeSpec, Outside, Pool, ProbePlan, RefusalReason, RetryReason,
+    SchedulerEvent, SchedulerSettings, Submission,
 };
 use packhorse_model::{
-    Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Outcome, Placement, Request, TaskId,
+    Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId, Outcome, Placement, Request, RunId,
+    TaskId,
 };
 
 pub struct Model {
     pool: Pool,
     settings: SchedulerSettings,
     held: bool,
+    held_runs: BTreeSet<RunId>,
+    /// Nodes and devices that go when nothing runs on them any more.
+    leaving_nodes: BTreeSet<NodeId>,
+    leaving_devices: BTreeSet<DeviceId>,
     tasks: Vec<Task>,
     reservation: Option<handout::Reservation>,
     outside: BTreeMap<DeviceId, Outside>,
@@ -67,6 +73,9 @@ impl Model {
             pool,
             settings,
             held: false,
+            held_runs: BTreeSet::new(),
+            leaving_nodes: BTreeSet::new(),
+            leaving_devices: BTreeSet::new(),
             tasks: vec![],
             reservation: None,
             outside: BTreeMap::new(),
@@ -103,6 +112,31 @@ impl Model {
         })
     }
 
+    /// Every device there is.
+    pub fn devices(&self) -> Vec<DeviceId> {
+        let devices = self.pool.nodes.iter().flat_map(|node| &node.devices);
+        devices.map(|device| device.id).collect()
+    }
+
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Whether nothing may start there.
+    pub fn is_closed(&self, device: DeviceId) -> bool {
+        self.drained.contains(&device) || self.leaving_devices.contains(&device)
+    }
+
+    /// Tasks that are not over and fit nowhere any more.
+    pub fn hopeless(&self) -> Vec<TaskId> {
+        let open = self
+            .tasks
+            .iter()
+            .filter(|task| !matches!(task.place, Place::Finished(_)));
+        let hopeless = open.filter(|task| self.impossible(&task.submission.request).is_some());
+        hopeless.map(|task| task.submission.id).collect()
+    }
+
     /// Those that wait for another one's probe, and what they need.
     pub fn awaiting(&self) -> Vec<(TaskId, Request)> {
         let unfinished = self.tasks.iter().map(|task| &task.submission);
@@ -130,10 +164,14 @@ impl Model {
                 memory,
             } => self.observed(task, attempt, device, memory),
             SchedulerEvent::Outside { device, held } => {
-                self.outside.insert(device, held);
+                if self.devices().contains(&device) {
+                    self.outside.insert(device, held);
+                }
             }
             SchedulerEvent::Drain(device) => {
-                self.drained.insert(device);
+                if self.devices().contains(&device) {
+                    self.drained.insert(device);
+                }
             }
             SchedulerEvent::Restore(device) => {
                 self.drained.remove(&device);
@@ -147,6 +185,34 @@ impl Model {
             SchedulerEvent::Cancel(task) => self.cancel(task, &mut effects),
             SchedulerEvent::Hold => self.held = true,
             SchedulerEvent::Unhold => self.held = false,
+            SchedulerEvent::Adopt {
+                submission,
+                attempt,
+                placement,
+                since,
+            } => self.adopt(submission, attempt, placement, since.0, &mut effects),
+            SchedulerEvent::HoldRun(run) => {
+                self.held_runs.insert(run);
+                for task in &mut self.tasks {
+                    if task.submission.id.run == run && matches!(task.place, Place::Waiting) {
+                        task.place = Place::Blocked;
+                    }
+                }
+            }
+            SchedulerEvent::UnholdRun(run) => {
+                self.held_runs.remove(&run);
+                self.unblock();
+            }
+            SchedulerEvent::AddNode(node) => {
+                let error = self.add_node(node).err();
+                effects.extend(error.map(Effect::NotAdded));
+            }
+            SchedulerEvent::AddDevice { node, device } => {
+                let error = self.add_device(node, device).err();
+                effects.extend(error.map(Effect::NotAdded));
+            }
+            SchedulerEvent::RemoveNode(node) => self.remove_node(node),
+            SchedulerEvent::RemoveDevice(device) => self.remove_device(device),
         }
         self.hand_out(&mut effects);
         effects
@@ -181,16 +247,8 @@ impl Model {
         if end.is_none() {
             self.mix.see(&submission.request);
         }
-        let priority = i128::from(submission.priority.0);
-        let rank = match self.settings.ageing {
-            None => priority,
-            Some(ageing) => {
-                let micros = |length: Duration| i128::try_from(length.as_micros()).unwrap();
-                micros(self.now) + micros(ageing) * priority
-            }
-        };
         self.tasks.push(Task {
-            rank: (submission.batch, rank),
+            rank: self.rank(&submission),
             retries: submission.retries,
             submission,
             attempts: 0,
@@ -202,6 +260,19 @@ impl Model {
             self.finish(self.tasks.len() - 1, outcome, effects);
         }
         self.unblock();
+    }
+
+    fn rank(&self, submission: &Submission) -> (u32, i128) {
+        let priority = i128::from(submission.priority.0);
+        let rank = match self.settings.ageing {
+            None => priority,
+            Some(ageing) => {
+                let micros = |length: Duration| i128::try_from(length.as_micros()).unwrap();
+                let arrived = submission.arrived.map_or(self.now, |arrived| arrived.0);
+                micros(arrived.min(self.now)) + micros(ageing) * priority
+            }
+        };
+        (submission.batch, rank)
     }
 
     fn refusal(&self, submission: &Submission) -> Option<RefusalReason> {
@@ -219,24 +290,38 @@ impl Model {
         self.impossible(&submission.request)
     }
 
-    fn impossible(&self, request: &Request) -> Option<RefusalReason> {
+    fn nonsense(request: &Request) -> Option<RefusalReason> {
         let gpus = request.gpus;
         let memory = rooms::memory(request);
         match gpus {
-            GpuRequest::Whole(0) => return Some(RefusalReason::NotAnAmount(gpus)),
+            GpuRequest::Whole(0) => Some(RefusalReason::NotAnAmount(gpus)),
             GpuRequest::Share(Milli(share)) if share >= 1000 => {
-                return Some(RefusalReason::NotAnAmount(gpus));
+                Some(RefusalReason::NotAnAmount(gpus))
             }
             GpuRequest::Share(Milli(0))
                 if memory == 0 && request.memory != MemoryRequest::Whole =>
             {
-                return Some(RefusalReason::NotAnAmount(gpus));
+                Some(RefusalReason::NotAnAmount(gpus))
             }
-            _ => {}
+            _ => None,
+        }
+    }
+
+    fn impossible(&self, request: &Request) -> Option<RefusalReason> {
+        let gpus = request.gpus;
+        let memory = rooms::memory(request);
+        if let Some(reason) = Self::nonsense(request) {
+            return Some(reason);
         }
         let wanted = gpus.devices() as usize;
-        let suits = |device| self.room(device, &[], Outside::default(), request) >= Some(memory);
-        let nodes = &self.pool.nodes;
+        let stays = |device: &DeviceSpec| !self.leaving_devices.contains(&device.id);
+        let suits = |device: &DeviceSpec| {
+            stays(device) && self.room(device, &[], Outside::default(), request) >= Some(memory)
+        };
+        let nodes = self.pool.nodes.iter();
+        let nodes: Vec<&NodeSpec> = nodes
+            .filter(|node| !self.leaving_nodes.contains(&node.id))
+            .collect();
         let suitable: Vec<usize> = nodes
             .iter()
             .map(|node| node.devices.iter().filter(|device| suits(device)).count())
@@ -247,8 +332,14 @@ impl Model {
         {
             return None;
         }
+        if nodes.is_empty() {
+            return Some(RefusalReason::NoMachine);
+        }
         let number = |count: usize| u32::try_from(count).unwrap();
-        let devices: Vec<usize> = nodes.iter().map(|node| node.devices.len()).collect();
+        let devices: Vec<usize> = nodes
+            .iter()
+            .map(|node| node.devices.iter().filter(|device| stays(device)).count())
+            .collect();
         let most_gpus = *devices.iter().max().unwrap();
         if most_gpus < wanted {
             return Some(RefusalReason::TooManyGpus {
@@ -258,7 +349,8 @@ impl Model {
         }
         let best = *suitable.iter().max().unwrap();
         if wanted > 0 && best == 0 {
-            let devices = nodes.iter().flat_map(|node| &node.devices);
+            let devices = self.pool.nodes.iter().flat_map(|node| &node.devices);
+            let devices = devices.filter(|device| stays(device));
             let allowed = devices.filter(|device| request.models.contains(device.model));
             return Some(match allowed.map(|device| device.memory).max() {
                 None => RefusalReason::NoSuchModel,
@@ -326,6 +418,7 @@ impl Model {
             if task.stopping || outcome == Outcome::Interrupted {
                 self.finish(index, Outcome::Interrupted, effects);
                 self.unblock();
+                self.remove_unused();
                 return;
             }
             Some(RetryReason::Probed)
@@ -372,6 +465,7 @@ impl Model {
             self.finish(index, outcome, effects);
         }
         self.unblock();
+        self.remove_unused();
     }
 
     fn next_rung(
@@ -388,8 +482,8 @@ impl Model {
             let memory = memory.div_ceil(step) * step;
             next.memory = MemoryRequest::Bytes(Bytes(memory));
             let allowed = devices().filter(|device| request.models.contains(device.model));
-            let largest = allowed.map(|device| device.memory.0).max().unwrap();
-            if memory < largest && self.impossible(&next).is_none() {
+            let largest = allowed.map(|device| device.memory.0).max();
+            if largest.is_some_and(|largest| memory < largest) && self.impossible(&next).is_none() {
                 let memory = Bytes(memory);
                 return Some((RetryReason::MoreMemory { memory }, next));
             }
@@ -416,10 +510,7 @@ impl Model {
         }
         let its_own = |id| devices().find(|device| device.id == id).unwrap().memory;
         let granted = placement.devices.iter();
-        let above = granted
-            .map(|granted| its_own(granted.device))
-            .min()
-            .unwrap();
+        let above = granted.map(|granted| its_own(granted.device)).min()?;
         next.device_memory = Bytes(above.0 + 1);
         let possible = above.0 > 0 && self.impossible(&next).is_none();
         possible.then_some((RetryReason::LargerDevice { above }, next))
@@ -520,7 +611,8 @@ impl Model {
             });
             let task = &mut self.tasks[index];
             let awaits = task.submission.probe == ProbePlan::Awaited;
-            if ready && !awaits && matches!(task.place, Place::Blocked) {
+            let held = self.held_runs.contains(&task.submission.id.run);
+            if ready && !awaits && !held && matches!(task.place, Place::Blocked) {
                 task.place = Place::Waiting;
             }
         }

@@ -1,4 +1,4 @@
-use packhorse_core::{SchedulerEvent, TaskCounts};
+use packhorse_core::{SchedulerCounts, SchedulerEvent};
 
 use crate::lab::{Lab, task};
 
@@ -85,7 +85,7 @@ fn counts_tell_who_is_where() {
     lab.submit(task(3).after(&[2]));
     lab.submit(task(4));
     lab.cancel(4);
-    let counts = TaskCounts {
+    let counts = SchedulerCounts {
         waiting: 1,
         blocked: 1,
         running: 1,
@@ -125,4 +125,19 @@ fn waiting_makes_up_for_priority() {
         "it has waited for two minutes"
     );
     assert_eq!(lab.done(2), "succeeded 2/1, start 4 on 10");
+}
+
+#[test]
+fn a_task_that_was_fetched_late_ages_from_its_own_arrival() {
+    let mut lab = Lab::default().node(1).ageing(60).start();
+    lab.submit(task(1));
+    lab.pass(300);
+    lab.submit(task(2));
+    lab.submit(task(3).priority(4).arrived(0));
+    lab.submit(task(4).priority(5).arrived(1));
+    lab.submit(task(5).arrived(999));
+    assert_eq!(lab.done(1), "succeeded 1/1, start 3 on 10");
+    assert_eq!(lab.done(3), "succeeded 3/1, start 2 on 10");
+    assert_eq!(lab.done(2), "succeeded 2/1, start 5 on 10");
+    assert_eq!(lab.done(5), "succeeded 5/1, start 4 on 10");
 }

@@ -4,17 +4,17 @@ use std::ffi::c_ulong;
 
 use super::nvml;
 use super::pointers::Array;
-use super::target::{Handle, Target};
+use super::target::{CallTarget, NvmlHandle};
 use crate::{Code, FakeDevice};
 
-nvml!(nvmlDeviceGetCpuAffinity: fn(handle: Handle, words: u32, set: Array<c_ulong>) |call| {
-    let target = Target::read(call, handle)?;
+nvml!(nvmlDeviceGetCpuAffinity: fn(handle: NvmlHandle, words: u32, set: Array<c_ulong>) |call| {
+    let target = CallTarget::read(call, handle)?;
     set.put(core_set(&target.device, words)?.into_iter())
 });
 
 nvml!(nvmlDeviceGetCpuAffinityWithinScope:
-fn(handle: Handle, words: u32, set: Array<c_ulong>, scope: u32) |call| {
-    let target = Target::read(call, handle)?;
+fn(handle: NvmlHandle, words: u32, set: Array<c_ulong>, scope: u32) |call| {
+    let target = CallTarget::read(call, handle)?;
     // 0 is the NUMA node, 1 the socket; ours have one node a socket.
     if scope > 1 {
         return Err(Code::InvalidArgument);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::events;
-use crate::{Code, State};
+use crate::{Code, FakeState};
 
 /// How often the library was initialised and not yet shut down.
 static USERS: AtomicUsize = AtomicUsize::new(0);
@@ -16,7 +16,7 @@ pub(super) struct Call {
     /// The C function's name, by which faults are found.
     pub(super) function: &'static str,
     /// The machine.
-    pub(super) state: State,
+    pub(super) state: FakeState,
 }
 
 /// Runs the body of an NVML function.
@@ -54,7 +54,7 @@ pub(super) fn shutdown() -> u32 {
 }
 
 fn begin(function: &'static str) -> Result<Call, Code> {
-    let state = State::from_env().ok_or(Code::DriverNotLoaded)?;
+    let state = FakeState::from_env().ok_or(Code::DriverNotLoaded)?;
     let driver = state.read_driver().map_err(unreadable)?;
     be_slow(driver.slow_ms);
     match driver.fail.get(function) {

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use super::call::unreadable;
 use super::nvml;
 use super::pointers::{Out, TextIn, TextOut};
-use super::target::{Handle, Target, devices, handle_to};
+use super::target::{CallTarget, NvmlHandle, devices, handle_to};
 use crate::device::pci_address;
 use crate::{Code, FakeDevice};
 
@@ -26,12 +26,12 @@ nvml!(nvmlDeviceGetCount | nvmlDeviceGetCount_v2: fn(count: Out<u32>) |call| {
 });
 
 nvml!(nvmlDeviceGetHandleByIndex | nvmlDeviceGetHandleByIndex_v2:
-fn(index: u32, handle: Out<Handle>) |call| {
+fn(index: u32, handle: Out<NvmlHandle>) |call| {
     let found = call.state.read_device(index).map_err(unreadable)?;
     handle.put(handle_to(&found.ok_or(Code::InvalidArgument)?, None)?)
 });
 
-nvml!(nvmlDeviceGetHandleByUUID: fn(uuid: TextIn, handle: Out<Handle>) |call| {
+nvml!(nvmlDeviceGetHandleByUUID: fn(uuid: TextIn, handle: Out<NvmlHandle>) |call| {
     let uuid = uuid.get()?;
     for device in devices(call)? {
         if device.uuid == uuid {
@@ -45,55 +45,55 @@ nvml!(nvmlDeviceGetHandleByUUID: fn(uuid: TextIn, handle: Out<Handle>) |call| {
 });
 
 nvml!(nvmlDeviceGetHandleByPciBusId | nvmlDeviceGetHandleByPciBusId_v2:
-fn(bus_id: TextIn, handle: Out<Handle>) |call| {
+fn(bus_id: TextIn, handle: Out<NvmlHandle>) |call| {
     let wanted = pci_address(bus_id.get()?).ok_or(Code::InvalidArgument)?;
     let found = devices(call)?.into_iter().find(|d| d.pci_address() == Some(wanted));
     handle.put(handle_to(&found.ok_or(Code::NotFound)?, None)?)
 });
 
-nvml!(nvmlDeviceGetHandleBySerial: fn(serial: TextIn, handle: Out<Handle>) |call| {
+nvml!(nvmlDeviceGetHandleBySerial: fn(serial: TextIn, handle: Out<NvmlHandle>) |call| {
     let wanted = Some(serial.get()?);
     let found = devices(call)?.into_iter().find(|d| d.serial.as_deref() == wanted);
     handle.put(handle_to(&found.ok_or(Code::NotFound)?, None)?)
 });
 
-nvml!(nvmlDeviceGetName: fn(handle: Handle, name: TextOut, length: u32) |call| {
-    let target = Target::identify(call, handle)?;
+nvml!(nvmlDeviceGetName: fn(handle: NvmlHandle, name: TextOut, length: u32) |call| {
+    let target = CallTarget::identify(call, handle)?;
     match &target.instance {
         None => name.put(&target.device.name, length),
         Some(part) => name.put(&format!("{} MIG {}", target.device.name, part.profile), length),
     }
 });
 
-nvml!(nvmlDeviceGetUUID: fn(handle: Handle, uuid: TextOut, length: u32) |call| {
-    uuid.put(Target::identify(call, handle)?.uuid(), length)
+nvml!(nvmlDeviceGetUUID: fn(handle: NvmlHandle, uuid: TextOut, length: u32) |call| {
+    uuid.put(CallTarget::identify(call, handle)?.uuid(), length)
 });
 
-nvml!(nvmlDeviceGetSerial: fn(handle: Handle, serial: TextOut, length: u32) |call| {
-    let target = Target::identify(call, handle)?;
+nvml!(nvmlDeviceGetSerial: fn(handle: NvmlHandle, serial: TextOut, length: u32) |call| {
+    let target = CallTarget::identify(call, handle)?;
     let text = target.whole()?.serial.as_ref().ok_or(Code::NotSupported)?;
     serial.put(text, length)
 });
 
-nvml!(nvmlDeviceGetIndex: fn(handle: Handle, index: Out<u32>) |call| {
-    let target = Target::identify(call, handle)?;
+nvml!(nvmlDeviceGetIndex: fn(handle: NvmlHandle, index: Out<u32>) |call| {
+    let target = CallTarget::identify(call, handle)?;
     index.put(target.instance.map_or(target.device.index, |part| part.slot))
 });
 
-nvml!(nvmlDeviceGetMinorNumber: fn(handle: Handle, minor: Out<u32>) |call| {
-    minor.put(Target::identify(call, handle)?.whole()?.minor)
+nvml!(nvmlDeviceGetMinorNumber: fn(handle: NvmlHandle, minor: Out<u32>) |call| {
+    minor.put(CallTarget::identify(call, handle)?.whole()?.minor)
 });
 
 nvml!(nvmlDeviceGetCudaComputeCapability:
-fn(handle: Handle, major: Out<c_int>, minor: Out<c_int>) |call| {
-    let capability = Target::identify(call, handle)?.device.compute_capability;
+fn(handle: NvmlHandle, major: Out<c_int>, minor: Out<c_int>) |call| {
+    let capability = CallTarget::identify(call, handle)?.device.compute_capability;
     major.put(capability.0)?;
     minor.put(capability.1)
 });
 
 nvml!(nvmlDeviceGetPciInfo_v2 | nvmlDeviceGetPciInfo_v3:
-fn(handle: Handle, info: Out<PciInfo>) |call| {
-    info.put(pci_info(Target::identify(call, handle)?.whole()?)?)
+fn(handle: NvmlHandle, info: Out<PciInfo>) |call| {
+    info.put(pci_info(CallTarget::identify(call, handle)?.whole()?)?)
 });
 
 fn pci_info(device: &FakeDevice) -> Result<PciInfo, Code> {

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use super::call::{Call, unreadable};
 use super::nvml;
 use super::pointers::Out;
-use super::target::{Handle, Target, handle_to};
+use super::target::{CallTarget, NvmlHandle, handle_to};
 use crate::event::{FakeEvent, XID};
-use crate::{Code, State, wait_for};
+use crate::{Code, FakeState, wait_for};
 
 /// `nvmlEventSet_t`: a number, never null, never followed.
 type SetHandle = *mut c_void;
@@ -22,7 +22,7 @@ type SetHandle = *mut c_void;
 /// `nvmlEventData_t`.
 #[repr(C)]
 pub struct EventData {
-    device: Handle,
+    device: NvmlHandle,
     kind: u64,
     data: u64,
     gpu_instance: u32,
@@ -49,14 +49,14 @@ struct Set {
 }
 
 /// What has happened up to now is of no interest.
-pub(super) fn forget_past(state: &State) -> Result<(), Code> {
+pub(super) fn forget_past(state: &FakeState) -> Result<(), Code> {
     let last = state.last_event().map_err(unreadable)?;
     seen().insert(state.path().to_owned(), last);
     Ok(())
 }
 
-nvml!(nvmlDeviceGetSupportedEventTypes: fn(handle: Handle, kinds: Out<u64>) |call| {
-    Target::read(call, handle)?.whole()?;
+nvml!(nvmlDeviceGetSupportedEventTypes: fn(handle: NvmlHandle, kinds: Out<u64>) |call| {
+    CallTarget::read(call, handle)?.whole()?;
     kinds.put(SUPPORTED)
 });
 
@@ -69,8 +69,8 @@ nvml!(nvmlEventSetCreate: fn(set: Out<SetHandle>) |call| {
     set.put(std::ptr::without_provenance_mut(number))
 });
 
-nvml!(nvmlDeviceRegisterEvents: fn(handle: Handle, kinds: u64, set: SetHandle) |call| {
-    let target = Target::read(call, handle)?;
+nvml!(nvmlDeviceRegisterEvents: fn(handle: NvmlHandle, kinds: u64, set: SetHandle) |call| {
+    let target = CallTarget::read(call, handle)?;
     let index = target.whole()?.index;
     if kinds & !SUPPORTED != 0 {
         return Err(Code::NotSupported);

@@ -7,19 +7,19 @@ use std::sync::{Mutex, PoisonError};
 use super::call::{Call, unreadable};
 use super::nvml;
 use super::pointers::{Array, InOut};
-use super::target::{Handle, Target};
-use crate::{Code, FakeProcess, Growth, Kind};
+use super::target::{CallTarget, NvmlHandle};
+use crate::{Code, FakeProcess, Growth, ProcessKind};
 
 /// `nvmlProcessInfo_v1_t`.
 #[repr(C)]
-pub struct RowV1 {
+pub struct ProcessRowV1 {
     pid: u32,
     memory: u64,
 }
 
 /// `nvmlProcessInfo_t`, as the second and third version of the calls have it.
 #[repr(C)]
-pub struct Row {
+pub struct ProcessRow {
     pid: u32,
     memory: u64,
     gpu_instance: u32,
@@ -33,38 +33,38 @@ const NO_INSTANCE: u32 = u32::MAX;
 const GROWN: u32 = 4_000_000;
 
 nvml!(nvmlDeviceGetComputeRunningProcesses:
-fn(handle: Handle, count: InOut<u32>, rows: Array<RowV1>) |call| {
-    let listed = list(call, handle, Kind::Compute, is_question(&count, &rows)?)?;
-    fill(&count, &rows, listed.into_iter().map(RowV1::from))
+fn(handle: NvmlHandle, count: InOut<u32>, rows: Array<ProcessRowV1>) |call| {
+    let listed = list(call, handle, ProcessKind::Compute, is_question(&count, &rows)?)?;
+    fill(&count, &rows, listed.into_iter().map(ProcessRowV1::from))
 });
 
 nvml!(nvmlDeviceGetComputeRunningProcesses_v2 | nvmlDeviceGetComputeRunningProcesses_v3:
-fn(handle: Handle, count: InOut<u32>, rows: Array<Row>) |call| {
-    let listed = list(call, handle, Kind::Compute, is_question(&count, &rows)?)?;
+fn(handle: NvmlHandle, count: InOut<u32>, rows: Array<ProcessRow>) |call| {
+    let listed = list(call, handle, ProcessKind::Compute, is_question(&count, &rows)?)?;
     fill(&count, &rows, listed.into_iter())
 });
 
 nvml!(nvmlDeviceGetGraphicsRunningProcesses:
-fn(handle: Handle, count: InOut<u32>, rows: Array<RowV1>) |call| {
-    let listed = list(call, handle, Kind::Graphics, is_question(&count, &rows)?)?;
-    fill(&count, &rows, listed.into_iter().map(RowV1::from))
+fn(handle: NvmlHandle, count: InOut<u32>, rows: Array<ProcessRowV1>) |call| {
+    let listed = list(call, handle, ProcessKind::Graphics, is_question(&count, &rows)?)?;
+    fill(&count, &rows, listed.into_iter().map(ProcessRowV1::from))
 });
 
 nvml!(nvmlDeviceGetGraphicsRunningProcesses_v2 | nvmlDeviceGetGraphicsRunningProcesses_v3:
-fn(handle: Handle, count: InOut<u32>, rows: Array<Row>) |call| {
-    let listed = list(call, handle, Kind::Graphics, is_question(&count, &rows)?)?;
+fn(handle: NvmlHandle, count: InOut<u32>, rows: Array<ProcessRow>) |call| {
+    let listed = list(call, handle, ProcessKind::Graphics, is_question(&count, &rows)?)?;
     fill(&count, &rows, listed.into_iter())
 });
 
 nvml!(nvmlDeviceGetMPSComputeRunningProcesses_v2
     | nvmlDeviceGetMPSComputeRunningProcesses_v3:
-fn(handle: Handle, count: InOut<u32>, rows: Array<Row>) |call| {
-    let listed = list(call, handle, Kind::Mps, is_question(&count, &rows)?)?;
+fn(handle: NvmlHandle, count: InOut<u32>, rows: Array<ProcessRow>) |call| {
+    let listed = list(call, handle, ProcessKind::Mps, is_question(&count, &rows)?)?;
     fill(&count, &rows, listed.into_iter())
 });
 
-impl From<Row> for RowV1 {
-    fn from(row: Row) -> Self {
+impl From<ProcessRow> for ProcessRowV1 {
+    fn from(row: ProcessRow) -> Self {
         Self {
             pid: row.pid,
             memory: row.memory,
@@ -96,13 +96,18 @@ fn fill<R>(
 }
 
 /// Whether a process appears in a list.
-fn is_listed(process: Kind, list: Kind) -> bool {
-    process == list || (process == Kind::Both && list != Kind::Mps)
+fn is_listed(process: ProcessKind, list: ProcessKind) -> bool {
+    process == list || (process == ProcessKind::Both && list != ProcessKind::Mps)
 }
 
-fn list(call: &Call, handle: Handle, kind: Kind, question: bool) -> Result<Vec<Row>, Code> {
-    let target = Target::read(call, handle)?;
-    if kind == Kind::Compute && question {
+fn list(
+    call: &Call,
+    handle: NvmlHandle,
+    kind: ProcessKind,
+    question: bool,
+) -> Result<Vec<ProcessRow>, Code> {
+    let target = CallTarget::read(call, handle)?;
+    if kind == ProcessKind::Compute && question {
         // Whoever looks asks for this length, and does so once.
         call.state.count_look(target.uuid()).map_err(unreadable)?;
     }
@@ -112,7 +117,7 @@ fn list(call: &Call, handle: Handle, kind: Kind, question: bool) -> Result<Vec<R
         let of_kind = processes
             .into_iter()
             .filter(|process| is_listed(process.kind, kind));
-        rows.extend(of_kind.map(|FakeProcess { pid, memory, .. }| Row {
+        rows.extend(of_kind.map(|FakeProcess { pid, memory, .. }| ProcessRow {
             pid,
             memory,
             gpu_instance,
@@ -129,21 +134,23 @@ fn list(call: &Call, handle: Handle, kind: Kind, question: bool) -> Result<Vec<R
         }
     }
     if let Some(growth) = target.device.faults.growth
-        && kind == Kind::Compute
+        && kind == ProcessKind::Compute
     {
-        rows.extend((0..grown(call, handle, growth, question)).map(|n| Row {
-            pid: GROWN + n,
-            memory: 1 << 20,
-            gpu_instance: NO_INSTANCE,
-            compute_instance: NO_INSTANCE,
-        }));
+        rows.extend(
+            (0..grown(call, handle, growth, question)).map(|n| ProcessRow {
+                pid: GROWN + n,
+                memory: 1 << 20,
+                gpu_instance: NO_INSTANCE,
+                compute_instance: NO_INSTANCE,
+            }),
+        );
     }
     Ok(rows)
 }
 
 /// How many processes have appeared by now: the list grows each time right
 /// after somebody has asked for its length.
-fn grown(call: &Call, handle: Handle, growth: Growth, question: bool) -> u32 {
+fn grown(call: &Call, handle: NvmlHandle, growth: Growth, question: bool) -> u32 {
     static ASKED: Mutex<BTreeMap<(PathBuf, usize), u32>> = Mutex::new(BTreeMap::new());
     let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
     let key = (call.state.path().to_owned(), handle.addr());

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use super::call::{Call, unreadable};
 use super::nvml;
 use super::pointers::{InOut, Out};
-use super::target::{Handle, Target};
+use super::target::{CallTarget, NvmlHandle};
 use crate::{Code, FakeDevice};
 
 /// `nvmlMemory_t`.
@@ -46,8 +46,8 @@ pub struct TemperatureV1 {
 /// The only sensor that NVML has: the chip itself.
 const CHIP: u32 = 0;
 
-nvml!(nvmlDeviceGetMemoryInfo: fn(handle: Handle, info: Out<Memory>) |call| {
-    let memory = memory(call, &Target::read(call, handle)?)?;
+nvml!(nvmlDeviceGetMemoryInfo: fn(handle: NvmlHandle, info: Out<Memory>) |call| {
+    let memory = memory(call, &CallTarget::read(call, handle)?)?;
     // The first version knows no reserved memory and counts it as used.
     info.put(Memory {
         total: memory.total,
@@ -56,34 +56,34 @@ nvml!(nvmlDeviceGetMemoryInfo: fn(handle: Handle, info: Out<Memory>) |call| {
     })
 });
 
-nvml!(nvmlDeviceGetMemoryInfo_v2: fn(handle: Handle, info: InOut<MemoryV2>) |call| {
+nvml!(nvmlDeviceGetMemoryInfo_v2: fn(handle: NvmlHandle, info: InOut<MemoryV2>) |call| {
     if info.get()?.version != version::<MemoryV2>(2) {
         return Err(Code::ArgumentVersionMismatch);
     }
-    info.put(memory(call, &Target::read(call, handle)?)?)
+    info.put(memory(call, &CallTarget::read(call, handle)?)?)
 });
 
-nvml!(nvmlDeviceGetUtilizationRates: fn(handle: Handle, rates: Out<Utilization>) |call| {
-    let target = Target::read(call, handle)?;
+nvml!(nvmlDeviceGetUtilizationRates: fn(handle: NvmlHandle, rates: Out<Utilization>) |call| {
+    let target = CallTarget::read(call, handle)?;
     let device = target.whole()?;
     let gpu = utilisation(call, device)?;
     rates.put(Utilization { gpu, memory: gpu / 2 })
 });
 
-nvml!(nvmlDeviceGetTemperature: fn(handle: Handle, sensor: u32, temperature: Out<u32>) |call| {
-    let target = Target::read(call, handle)?;
+nvml!(nvmlDeviceGetTemperature: fn(handle: NvmlHandle, sensor: u32, temperature: Out<u32>) |call| {
+    let target = CallTarget::read(call, handle)?;
     if sensor != CHIP {
         return Err(Code::InvalidArgument);
     }
     temperature.put(target.whole()?.temperature.ok_or(Code::NotSupported)?)
 });
 
-nvml!(nvmlDeviceGetTemperatureV: fn(handle: Handle, reading: InOut<TemperatureV1>) |call| {
+nvml!(nvmlDeviceGetTemperatureV: fn(handle: NvmlHandle, reading: InOut<TemperatureV1>) |call| {
     let asked = reading.get()?;
     if asked.version != version::<TemperatureV1>(1) {
         return Err(Code::ArgumentVersionMismatch);
     }
-    let target = Target::read(call, handle)?;
+    let target = CallTarget::read(call, handle)?;
     if asked.sensor != CHIP {
         return Err(Code::InvalidArgument);
     }
@@ -92,24 +92,24 @@ nvml!(nvmlDeviceGetTemperatureV: fn(handle: Handle, reading: InOut<TemperatureV1
     reading.put(TemperatureV1 { temperature, ..asked })
 });
 
-nvml!(nvmlDeviceGetPowerUsage: fn(handle: Handle, milliwatts: Out<u32>) |call| {
-    let target = Target::read(call, handle)?;
+nvml!(nvmlDeviceGetPowerUsage: fn(handle: NvmlHandle, milliwatts: Out<u32>) |call| {
+    let target = CallTarget::read(call, handle)?;
     milliwatts.put(target.whole()?.power.ok_or(Code::NotSupported)?)
 });
 
 nvml!(nvmlDeviceGetPowerManagementLimit | nvmlDeviceGetEnforcedPowerLimit:
-fn(handle: Handle, milliwatts: Out<u32>) |call| {
-    let target = Target::read(call, handle)?;
+fn(handle: NvmlHandle, milliwatts: Out<u32>) |call| {
+    let target = CallTarget::read(call, handle)?;
     milliwatts.put(target.whole()?.power_limit.ok_or(Code::NotSupported)?)
 });
 
-nvml!(nvmlDeviceGetPersistenceMode: fn(handle: Handle, mode: Out<u32>) |call| {
-    Target::read(call, handle)?;
+nvml!(nvmlDeviceGetPersistenceMode: fn(handle: NvmlHandle, mode: Out<u32>) |call| {
+    CallTarget::read(call, handle)?;
     mode.put(1)
 });
 
-nvml!(nvmlDeviceGetComputeMode: fn(handle: Handle, mode: Out<u32>) |call| {
-    Target::read(call, handle)?;
+nvml!(nvmlDeviceGetComputeMode: fn(handle: NvmlHandle, mode: Out<u32>) |call| {
+    CallTarget::read(call, handle)?;
     mode.put(0)
 });
 
@@ -118,7 +118,7 @@ fn version<T>(number: usize) -> u32 {
     u32::try_from(size_of::<T>() | (number << 24)).unwrap_or(0)
 }
 
-fn memory(call: &Call, target: &Target) -> Result<MemoryV2, Code> {
+fn memory(call: &Call, target: &CallTarget) -> Result<MemoryV2, Code> {
     let device = &target.device;
     let used = call.state.used(device, target.uuid()).map_err(unreadable)?;
     let (total, reserved) = match &target.instance {

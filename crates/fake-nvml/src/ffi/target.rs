@@ -7,17 +7,17 @@ use crate::{Code, FakeDevice, FakeMig, Lost};
 
 /// `nvmlDevice_t`: the index plus one in the low 16 bits, the MIG slot plus one
 /// in the next 16. Never null, never followed.
-pub(super) type Handle = *mut c_void;
+pub(super) type NvmlHandle = *mut c_void;
 
 /// A device or one of its MIG instances.
-pub(super) struct Target {
+pub(super) struct CallTarget {
     pub(super) device: FakeDevice,
     pub(super) instance: Option<FakeMig>,
 }
 
-impl Target {
+impl CallTarget {
     /// What `handle` stands for, to take a reading of it.
-    pub(super) fn read(call: &Call, handle: Handle) -> Result<Self, Code> {
+    pub(super) fn read(call: &Call, handle: NvmlHandle) -> Result<Self, Code> {
         let target = Self::find(call, handle)?;
         if target.device.faults.lost.is_some() {
             return Err(Code::GpuIsLost);
@@ -27,7 +27,7 @@ impl Target {
 
     /// What `handle` stands for, to say something that the driver remembers
     /// even of a device that is lost.
-    pub(super) fn identify(call: &Call, handle: Handle) -> Result<Self, Code> {
+    pub(super) fn identify(call: &Call, handle: NvmlHandle) -> Result<Self, Code> {
         let target = Self::find(call, handle)?;
         if target.device.faults.lost == Some(Lost::Entirely) {
             return Err(Code::GpuIsLost);
@@ -35,7 +35,7 @@ impl Target {
         Ok(target)
     }
 
-    fn find(call: &Call, handle: Handle) -> Result<Self, Code> {
+    fn find(call: &Call, handle: NvmlHandle) -> Result<Self, Code> {
         let (index, slot) = decode(handle).ok_or(Code::InvalidArgument)?;
         let device = call.state.read_device(index).map_err(unreadable)?;
         let device = device.ok_or(Code::InvalidArgument)?;
@@ -87,7 +87,7 @@ pub(super) fn devices(call: &Call) -> Result<Vec<FakeDevice>, Code> {
 }
 
 /// A handle to a device, if it can still be had, or to an instance of it.
-pub(super) fn handle_to(device: &FakeDevice, slot: Option<u32>) -> Result<Handle, Code> {
+pub(super) fn handle_to(device: &FakeDevice, slot: Option<u32>) -> Result<NvmlHandle, Code> {
     if device.faults.lost == Some(Lost::Entirely) {
         return Err(Code::GpuIsLost);
     }
@@ -96,7 +96,7 @@ pub(super) fn handle_to(device: &FakeDevice, slot: Option<u32>) -> Result<Handle
     Ok(std::ptr::without_provenance_mut(low | (high << 16)))
 }
 
-fn decode(handle: Handle) -> Option<(u32, Option<u32>)> {
+fn decode(handle: NvmlHandle) -> Option<(u32, Option<u32>)> {
     let number = u32::try_from(handle.addr()).ok()?;
     let index = (number & 0xffff).checked_sub(1)?;
     Some((index, (number >> 16).checked_sub(1)))

@@ -6,28 +6,28 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use packhorse_model::Bytes;
 
-use crate::{Celsius, Device, Health, Memory, Milliwatts, Percent, Vendor, cores};
+use crate::{Celsius, Device, DeviceMemory, Health, Milliwatts, Percent, Vendor, cores};
 
-/// AMD's number among makers of PCI devices.
+/// AMD's PCI vendor id.
 const AMD: &str = "0x1002";
 
-/// Domain, bus, device and function: where a card sits.
+/// A PCI address: domain, bus, device and function.
 pub(super) type Address = (u32, u32, u32, u32);
 
-/// One card of AMD's.
+/// An AMD card.
 pub(super) struct Card {
     folder: PathBuf,
     bus_id: String,
     address: Address,
 }
 
-/// All of AMD's cards, in no order.
+/// All AMD cards, in no particular order.
 pub(super) fn find(sysfs: &Path) -> Vec<Card> {
     let Ok(entries) = fs::read_dir(sysfs.join("class/drm")) else {
         return Vec::new();
     };
     let folders = entries.flatten().filter(|entry| {
-        // `card0` is a card, `card0-DP-1` one of its sockets.
+        // `card0` is a card, `card0-DP-1` one of its connectors.
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.strip_prefix("card"));
         number.is_some_and(|number| number.parse::<u32>().is_ok())
@@ -55,17 +55,17 @@ impl Card {
         })
     }
 
-    /// Where it sits.
+    /// Its PCI address.
     pub(super) fn address(&self) -> Address {
         self.address
     }
 
-    /// The device with what does not change, and its health.
+    /// The device without the readings that change, except memory and health.
     pub(super) fn device(&self, index: u32) -> Device {
         let unique = self.text("unique_id").filter(|id| !id.is_empty());
         let product = self.text("product_name").filter(|name| !name.is_empty());
         Device {
-            // ROCm's own form of it.
+            // As ROCm writes it.
             uuid: unique.map(|id| format!("GPU-{}", id.trim_start_matches("0x"))),
             name: product.or_else(|| Some(format!("AMD GPU {}", self.text("device")?))),
             pci_bus_id: Some(self.bus_id.clone()),
@@ -79,7 +79,7 @@ impl Card {
         }
     }
 
-    /// Adds what changes from moment to moment.
+    /// Adds the readings that change.
     pub(super) fn read_readings(&self, device: &mut Device) {
         device.utilisation = self.utilisation();
         let Some(sensors) = self.sensors() else {
@@ -103,20 +103,19 @@ impl Card {
         Some(Percent(u8::try_from(busy.min(100)).ok()?))
     }
 
-    pub(super) fn memory(&self) -> Option<Memory> {
+    pub(super) fn memory(&self) -> Option<DeviceMemory> {
         let total = self.number("mem_info_vram_total")?;
         let used = self.number("mem_info_vram_used")?;
-        Some(Memory {
+        Some(DeviceMemory {
             total: Bytes(total),
             used: Bytes(used),
-            // Here the kernel itself gives no more than the two.
+            // The kernel gives only these two.
             free: Bytes(total.saturating_sub(used)),
             reserved: Bytes(0),
         })
     }
 
-    /// A card that hangs or is gone has its files still, but they cannot be
-    /// read.
+    /// A card that hangs or is gone still has its files, but they cannot be read.
     pub(super) fn health(&self) -> Health {
         match fs::read(self.folder.join("mem_info_vram_used")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -126,7 +125,8 @@ impl Card {
         }
     }
 
-    /// The folder of its sensors. Its number depends on the order of drivers.
+    /// The folder of its sensors. Its number depends on the order in which drivers
+    /// were loaded.
     fn sensors(&self) -> Option<PathBuf> {
         let entries = fs::read_dir(self.folder.join("hwmon")).ok()?;
         entries.flatten().map(|entry| entry.path()).min()
@@ -141,13 +141,13 @@ impl Card {
     }
 }
 
-/// A small file's text without its line end.
+/// A file's text without its line end.
 pub(super) fn text(file: &Path) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
     Some(text.trim_end().to_owned())
 }
 
-/// Reads `0000:03:00.0`.
+/// Parses `0000:03:00.0`.
 fn address(text: &str) -> Option<Address> {
     let number = |text| u32::from_str_radix(text, 16).ok();
     let (rest, function) = text.split_once('.')?;

@@ -1,4 +1,5 @@
-//! The compute driver's list of devices, and of who holds memory on them.
+//! The compute driver's list of devices, and of the processes that hold memory on
+//! them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,15 +9,15 @@ use packhorse_model::Bytes;
 
 use super::card::{Address, text};
 
-/// What the compute driver tells.
+/// What the compute driver knows.
 pub(super) struct Kfd {
     folder: PathBuf,
-    /// Its own number of each device.
+    /// Its own number for each device.
     ids: BTreeMap<Address, u64>,
 }
 
 impl Kfd {
-    /// Reads the topology; it is empty where there is no compute driver.
+    /// Reads the topology, which is empty if there is no compute driver.
     pub(super) fn read(sysfs: &Path) -> Self {
         let folder = sysfs.join("class/kfd/kfd");
         let nodes = fs::read_dir(folder.join("topology/nodes"));
@@ -29,17 +30,17 @@ impl Kfd {
         Self { folder, ids }
     }
 
-    /// Whether it tells of any device.
+    /// Whether it knows any device.
     pub(super) fn has_devices(&self) -> bool {
         !self.ids.is_empty()
     }
 
-    /// Whether ROCm can use the device that sits there.
+    /// Whether ROCm can use the device at this address.
     pub(super) fn knows(&self, address: Address) -> bool {
         self.ids.contains_key(&address)
     }
 
-    /// The processes on the device that sits there, by id, with what they
+    /// The processes on the device at this address, by id, with the memory they
     /// hold. `None`: the kernel does not tell.
     pub(super) fn processes(&self, address: Address) -> Option<Vec<(u32, Bytes)>> {
         let file = format!("vram_{}", self.ids.get(&address)?);
@@ -58,7 +59,7 @@ impl Kfd {
     }
 }
 
-/// The address and number of a node that is a GPU; processors are nodes too.
+/// The address and number of a node that is a GPU: CPUs are nodes too.
 fn gpu(node: &Path) -> Option<(Address, u64)> {
     let id: u64 = text(&node.join("gpu_id"))?.parse().ok()?;
     if id == 0 {
@@ -73,7 +74,7 @@ fn gpu(node: &Path) -> Option<(Address, u64)> {
             .parse()
             .ok()
     };
-    // Bus, device and function packed as PCI does it.
+    // Bus, device and function, packed as in PCI.
     let location = property("location_id")?;
     let domain = property("domain").unwrap_or(0);
     let address = (

@@ -6,27 +6,25 @@ use packhorse_model::Bytes;
 use super::{MEMORY_VARIABLE, PIPE_VARIABLE, THREADS_VARIABLE};
 use crate::Percent;
 
-/// What a program that computes through a daemon is told.
+/// What a client of a daemon finds in its environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Client<'a> {
+pub struct MpsClient<'a> {
     /// The daemon's pipe folder.
     pub pipes: &'a Path,
-    /// The share of the GPU's threads that it may use. `None`: what the daemon
-    /// gives.
+    /// The share of the GPU's threads that it may use. `None`: the daemon's default.
     pub threads: Option<Percent>,
-    /// The memory that it may take of each of its devices, in their order.
-    /// Nothing: no limit. CUDA obeys it from 11.5 on.
+    /// The memory that it may use on each of its devices, in order. Empty: no limit.
+    /// CUDA respects it since 11.5.
     pub memory: &'a [Bytes],
 }
 
-impl Client<'_> {
-    /// The variables that tell it. Its devices must be named by UUID beside
-    /// them: a daemon that was started for one GPU counts its devices anew, and
-    /// any number but 0 means nothing to it.
+impl MpsClient<'_> {
+    /// The variables to set. Besides them, its devices must be named by UUID: a
+    /// daemon that was started for one GPU knows only that one, as number 0.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
         let mut variables = vec![(PIPE_VARIABLE, self.pipes.as_os_str().to_owned())];
         if let Some(Percent(threads)) = self.threads {
-            // Of none at all nothing would ever be computed.
+            // With no threads at all, nothing would ever be computed.
             let threads = threads.clamp(1, 100).to_string();
             variables.push((THREADS_VARIABLE, threads.into()));
         }
@@ -47,9 +45,9 @@ fn mebibytes(bytes: Bytes) -> u64 {
     bytes.0.div_ceil(1 << 20)
 }
 
-/// What CUDA says to a program whose server went away under it. The program did
-/// nothing wrong, as far as that tells.
-const SERVER_WENT: [&str; 8] = [
+/// CUDA's errors in a program whose server has died. They do not mean that the
+/// program did anything wrong.
+const SERVER_FAILURES: [&str; 8] = [
     "the remote procedural call between the MPS server and the MPS client failed",
     "MPS client failed to connect to the MPS control daemon or the MPS server",
     "the MPS server is not ready to accept new MPS client requests",
@@ -60,9 +58,9 @@ const SERVER_WENT: [&str; 8] = [
     "cudaErrorMpsServerNotReady",
 ];
 
-/// Whether a program's output says that its server failed it.
-pub fn is_collateral(output: &str) -> bool {
-    SERVER_WENT.iter().any(|text| output.contains(text))
+/// Whether a program's output says that its server has failed.
+pub fn reports_server_failure(output: &str) -> bool {
+    SERVER_FAILURES.iter().any(|text| output.contains(text))
 }
 
 #[cfg(test)]
@@ -70,19 +68,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_told_its_limits_by_the_index_that_it_sees() {
-        let client = Client {
+    fn limits_are_given_by_the_index_that_the_client_sees() {
+        let client = MpsClient {
             pipes: Path::new("/run/mps"),
             threads: Some(Percent(50)),
             memory: &[Bytes(9 << 30), Bytes((1 << 20) + 1)],
         };
-        let told: Vec<(&str, String)> = client
+        let variables: Vec<(&str, String)> = client
             .environment()
             .into_iter()
             .map(|(name, value)| (name, value.into_string().unwrap()))
             .collect();
         assert_eq!(
-            told,
+            variables,
             [
                 ("CUDA_MPS_PIPE_DIRECTORY", "/run/mps".to_owned()),
                 ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50".to_owned()),
@@ -95,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_limits_is_told_the_folder_only() {
-        let client = Client {
+    fn a_client_without_limits_gets_the_folder_only() {
+        let client = MpsClient {
             pipes: Path::new("/run/mps"),
             threads: None,
             memory: &[],
@@ -105,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn only_a_servers_failure_is_collateral() {
-        assert!(is_collateral(
+    fn a_servers_failure_is_told_from_a_programs_own() {
+        assert!(reports_server_failure(
             "RuntimeError: CUDA error: the remote procedural call between the MPS server and \
              the MPS client failed\n"
         ));
-        assert!(!is_collateral(
+        assert!(!reports_server_failure(
             "CUDA error: an illegal memory access was encountered"
         ));
     }

@@ -7,33 +7,36 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::run::{self, Ended, NotEnded};
+use super::command::{self, CommandError, CommandOutput};
 use super::status::{percent, pids, server_state};
-use super::{MpsError, PIPE_VARIABLE, SERVICE, SERVICE_VARIABLE, Server, ServerState, Status};
-use crate::{Config, Percent};
+use super::{
+    DaemonStatus, MpsError, MpsServer, PIPE_VARIABLE, SERVICE, SERVICE_VARIABLE, ServerState,
+};
+use crate::GpuConfig;
 
-/// The folder of a daemon's logs in its own.
+/// The name of the folder of a daemon's logs.
 const LOGS: &str = "log";
 
-/// How often to look, at most, whether a daemon that was just started answers.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+/// How long to wait between two checks whether a daemon that was just started answers.
+const BETWEEN_CHECKS: Duration = Duration::from_millis(20);
 
-/// The longest name of a socket in the kernel, without the final zero.
+/// The longest path of a socket in the kernel, without the final zero.
 const SOCKET_LIMIT: usize = 107;
 
-/// The longest name that the daemon gives one of its sockets, with its slash.
+/// The longest name of a daemon's socket, with the slash before it.
 const LONGEST_SOCKET: usize = "/control_privileged".len();
 
 /// Whose daemon it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ownership {
-    /// It is in a folder of ours, and may be stopped.
+    /// It is in a folder of ours and may be stopped.
     Ours,
-    /// Somebody else runs it: it is used, and not stopped.
+    /// Somebody else runs it: it is used but not stopped.
     Theirs,
 }
 
-/// A control daemon, running or not.
+/// A control daemon, running or not. Its methods block: call them from a thread
+/// that may wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Daemon {
     program: PathBuf,
@@ -45,8 +48,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// The daemon whose folder this is; it need not run.
-    pub fn ours(config: &Config, folder: &Path) -> Self {
+    /// Our daemon in this folder; it need not be running.
+    pub fn ours(config: &GpuConfig, folder: &Path) -> Self {
         Self {
             program: config.mps_control.clone(),
             pipes: folder.join("pipe"),
@@ -56,10 +59,9 @@ impl Daemon {
         }
     }
 
-    /// The daemon that somebody else runs where CUDA looks for one, if one
-    /// answers there.
-    pub fn theirs(config: &Config) -> Option<Self> {
-        // Without the folder nobody has to be asked.
+    /// The daemon that somebody else runs where CUDA looks for one, if one answers.
+    pub fn theirs(config: &GpuConfig) -> Option<Self> {
+        // Without the folder there is no daemon: no need to ask.
         if !config.mps_pipes.exists() {
             return None;
         }
@@ -73,13 +75,13 @@ impl Daemon {
         daemon.servers().is_ok().then_some(daemon)
     }
 
-    /// Starts a daemon of ours for one GPU, with its pipes and logs in this
-    /// folder. One that a former run has left there is taken over.
-    pub fn start(config: &Config, folder: &Path, uuid: &str) -> Result<Self, MpsError> {
+    /// Starts a daemon of ours for one GPU, with its pipes and logs in this folder.
+    /// One that already runs there is used instead.
+    pub fn start(config: &GpuConfig, folder: &Path, uuid: &str) -> Result<Self, MpsError> {
         let daemon = Self::ours(config, folder);
         if daemon.pipes.as_os_str().len() + LONGEST_SOCKET > SOCKET_LIMIT {
-            // The daemon itself would only say that it cannot be found.
-            return Err(MpsError::TooDeep {
+            // MPS itself would only say that it cannot find the daemon.
+            return Err(MpsError::PathTooLong {
                 folder: daemon.pipes,
                 limit: SOCKET_LIMIT,
             });
@@ -87,9 +89,9 @@ impl Daemon {
         make_private(&daemon.pipes)?;
         make_private(&folder.join(LOGS))?;
         let visible = [("CUDA_VISIBLE_DEVICES", OsStr::new(uuid))];
-        // Where one runs already this is refused, and that one answers.
-        let ended = daemon.run(&["-d"], &visible, "", daemon.patience)?;
-        daemon.wait_until_it_answers(&ended)?;
+        // If one is running already, this is refused, and that one answers.
+        let output = daemon.run(&["-d"], &visible, "", daemon.patience)?;
+        daemon.wait_until_it_answers(&output)?;
         Ok(daemon)
     }
 
@@ -103,7 +105,7 @@ impl Daemon {
         &self.pipes
     }
 
-    /// Its process, as it has noted it down.
+    /// Its process id, from its pid file.
     pub fn pid(&self) -> Option<u32> {
         let file = self.pipes.join("nvidia-cuda-mps-control.pid");
         fs_err::read_to_string(file).ok()?.trim().parse().ok()
@@ -111,7 +113,7 @@ impl Daemon {
 
     /// Whether it answers.
     pub fn is_running(&self) -> Result<bool, MpsError> {
-        // Without the folder nobody has to be asked.
+        // Without the folder there is no daemon: no need to ask.
         if !self.pipes.exists() {
             return Ok(false);
         }
@@ -122,19 +124,18 @@ impl Daemon {
         }
     }
 
-    /// All that it says of itself. It takes two commands for each server, and
-    /// two more.
-    pub fn status(&self) -> Result<Status, MpsError> {
+    /// Its state. Takes two commands, and two more for each server.
+    pub fn status(&self) -> Result<DaemonStatus, MpsError> {
         let mut servers = Vec::new();
         for pid in self.servers()? {
-            servers.push(Server {
+            servers.push(MpsServer {
                 pid,
                 state: self.server_state(pid)?,
                 clients: self.clients(pid)?,
             });
         }
         let threads = self.say("get_default_active_thread_percentage")?;
-        Ok(Status {
+        Ok(DaemonStatus {
             pid: self.pid(),
             servers,
             threads: percent(&threads),
@@ -156,37 +157,12 @@ impl Daemon {
         Ok(server_state(&answer))
     }
 
-    /// What servers that are not yet started give to clients who ask for nothing
-    /// else.
-    pub fn set_default_active_thread_percentage(&self, threads: Percent) -> Result<(), MpsError> {
-        let Percent(threads) = threads;
-        self.set(&format!("set_default_active_thread_percentage {threads}"))
-    }
-
-    /// What a server gives from now on to clients who ask for nothing else.
-    pub fn set_active_thread_percentage(
-        &self,
-        server: u32,
-        threads: Percent,
-    ) -> Result<(), MpsError> {
-        let Percent(threads) = threads;
-        self.set(&format!("set_active_thread_percentage {server} {threads}"))
-    }
-
-    fn set(&self, command: &str) -> Result<(), MpsError> {
-        let answer = self.say(command)?;
-        match percent(&answer) {
-            Some(_) => Ok(()),
-            None => Err(refused(command, &answer)),
-        }
-    }
-
-    /// Takes a client off the GPU, so that killing it then does no harm to the
-    /// others. Its process goes on, and fails when it computes next.
+    /// Takes a client off the GPU, so that killing it afterwards does no harm to the
+    /// others. Its process goes on, and fails when it next uses the GPU.
     pub fn terminate_client(&self, server: u32, client: u32) -> Result<(), MpsError> {
         let command = format!("terminate_client {server} {client}");
         let answer = self.say(&command)?;
-        // There is no word for success: a driver may say nothing at all.
+        // MPS has no message for success: it may say nothing at all.
         let lower = answer.to_ascii_lowercase();
         let complains = ["error", "fail", "invalid", "not found", "cannot", "unknown"];
         if complains.iter().any(|word| lower.contains(word)) {
@@ -195,8 +171,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Ends our daemon and its servers. Clients may take until `patience` has
-    /// passed to end by themselves; then their servers go from under them.
+    /// Ends our daemon and its servers. Clients have until `patience` has passed to
+    /// end by themselves; then they lose their servers.
     pub fn quit(&self, patience: Duration) -> Result<(), MpsError> {
         if self.ownership == Ownership::Theirs {
             return Err(MpsError::NotOurs {
@@ -207,7 +183,7 @@ impl Daemon {
             return Ok(());
         }
         let pid = self.pid();
-        // Held before it is told, so that its number cannot become another's.
+        // Opened before it is told, so that its id cannot become another process's.
         let process = pid
             .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -216,9 +192,9 @@ impl Daemon {
             Err(MpsError::NotRunning { .. }) => return Ok(()),
             other => other?,
         };
-        // It answers before it is gone.
+        // It answers before it has ended.
         let has_ended = match process {
-            Some(process) => run::wait(&process, self.patience),
+            Some(process) => command::wait(&process, self.patience),
             None => !self.is_running()?,
         };
         if has_ended {
@@ -230,16 +206,15 @@ impl Daemon {
         })
     }
 
-    /// A daemon detaches itself, and may do so before it listens. The looks are
-    /// bounded in number and time; there is no event to wait for, as nothing
-    /// tells when a socket begins to listen.
-    fn wait_until_it_answers(&self, started: &Ended) -> Result<(), MpsError> {
+    /// A daemon detaches itself, and may do so before it listens. No event tells when
+    /// a socket begins to listen, so this checks, at intervals and for a limited time.
+    fn wait_until_it_answers(&self, started: &CommandOutput) -> Result<(), MpsError> {
         let deadline = Instant::now() + self.patience;
         loop {
             if self.is_running()? {
                 return Ok(());
             }
-            // Where its status is lost, words are bad news: success has none.
+            // If its status is lost, any output means failure: success is silent.
             let failed = match started.status {
                 Some(status) => status != 0,
                 None => !started.output.trim().is_empty(),
@@ -247,7 +222,7 @@ impl Daemon {
             if failed || Instant::now() >= deadline {
                 return Err(refused("nvidia-cuda-mps-control -d", &started.output));
             }
-            std::thread::park_timeout(BETWEEN_LOOKS);
+            std::thread::park_timeout(BETWEEN_CHECKS);
         }
     }
 
@@ -279,7 +254,7 @@ impl Daemon {
         variables: &[(&str, &OsStr)],
         input: &str,
         limit: Duration,
-    ) -> Result<Ended, MpsError> {
+    ) -> Result<CommandOutput, MpsError> {
         let mut all = vec![
             (PIPE_VARIABLE, self.pipes.as_os_str()),
             (SERVICE_VARIABLE, OsStr::new(SERVICE)),
@@ -289,9 +264,9 @@ impl Daemon {
         }
         all.extend(variables);
         let program = || self.program.clone();
-        match run::run(&self.program, arguments, &all, input, limit) {
-            Ok(ended) => Ok(ended),
-            Err(NotEnded::TimedOut) => Err(MpsError::TimedOut {
+        match command::run(&self.program, arguments, &all, input, limit) {
+            Ok(output) => Ok(output),
+            Err(CommandError::TimedOut) => Err(MpsError::TimedOut {
                 command: match arguments {
                     [] => input.trim_end().to_owned(),
                     words => words.join(" "),
@@ -299,10 +274,10 @@ impl Daemon {
                 after: limit,
                 logs: self.logs.clone().unwrap_or("/var/log/nvidia-mps".into()),
             }),
-            Err(NotEnded::Start(error)) if error.kind() == io::ErrorKind::NotFound => {
+            Err(CommandError::Start(error)) if error.kind() == io::ErrorKind::NotFound => {
                 Err(MpsError::NotInstalled { program: program() })
             }
-            Err(NotEnded::Start(source)) => Err(MpsError::Start {
+            Err(CommandError::Start(source)) => Err(MpsError::Start {
                 program: program(),
                 source,
             }),
@@ -310,8 +285,8 @@ impl Daemon {
     }
 }
 
-/// Makes a folder for this user alone: whoever can write to the pipes can use the
-/// GPU in his name.
+/// Creates a folder for this user alone: whoever can write to the pipes can use the
+/// GPU in the user's name.
 fn make_private(folder: &Path) -> io::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))
@@ -319,7 +294,7 @@ fn make_private(folder: &Path) -> io::Result<()> {
 
 fn refused(command: &str, answer: &str) -> MpsError {
     let answer = match answer.trim() {
-        "" => "it said nothing".to_owned(),
+        "" => "it gave no answer".to_owned(),
         words => words.to_owned(),
     };
     MpsError::Refused {

@@ -1,50 +1,50 @@
-//! What a daemon says of itself.
+//! What a daemon says about itself.
 
 use crate::Percent;
 
-/// How a daemon is.
+/// The state of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// The daemon's process, where it is known.
+pub struct DaemonStatus {
+    /// The daemon's process, if it is known.
     pub pid: Option<u32>,
-    /// Its servers. There is none before the first client comes.
-    pub servers: Vec<Server>,
-    /// The share of the GPU's threads that clients get who ask for nothing else.
+    /// Its servers. There are none before the first client.
+    pub servers: Vec<MpsServer>,
+    /// The share of the GPU's threads that clients get by default.
     pub threads: Option<Percent>,
 }
 
-/// A server, which has the GPU and does its clients' work.
+/// A server, which uses the GPU on behalf of its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
-    /// Its process. It holds some memory of the GPU itself.
+pub struct MpsServer {
+    /// Its process, which itself holds some memory of the GPU.
     pub pid: u32,
-    /// How it is.
+    /// Its state.
     pub state: ServerState,
     /// Its clients' processes.
     pub clients: Vec<u32>,
 }
 
-/// How a server is.
+/// The state of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerState {
-    /// It begins.
+    /// It is starting.
     Initializing,
     /// It works.
     Active,
-    /// A client's error has hit it: it waits for its clients to end, and takes
-    /// no new ones.
+    /// A client has made it fail: it waits for its clients to end, and takes no new
+    /// ones.
     Fault,
-    /// Something else, in the daemon's words.
+    /// Something else, as the daemon says it.
     Other(String),
 }
 
-/// Reads a list of processes, one a line. `None`: it is something else.
+/// Parses a list of processes, one per line. `None`: it is something else.
 pub(super) fn pids(answer: &str) -> Option<Vec<u32>> {
     let lines = answer.lines().map(str::trim).filter(|l| !l.is_empty());
     lines.map(|line| line.parse().ok()).collect()
 }
 
-/// Reads `ACTIVE`.
+/// Parses `ACTIVE`.
 pub(super) fn server_state(answer: &str) -> ServerState {
     let words = answer.trim();
     let says = |word: &str| {
@@ -63,7 +63,7 @@ pub(super) fn server_state(answer: &str) -> ServerState {
     }
 }
 
-/// Reads `100.0`.
+/// Parses `100.0`.
 pub(super) fn percent(answer: &str) -> Option<Percent> {
     let whole = answer.trim().split('.').next()?;
     let number: u8 = whole.parse().ok()?;

@@ -4,7 +4,7 @@ use nvml_wrapper::error::NvmlError;
 
 use crate::BrokenDriver;
 
-/// Why the whole driver does not work, and what to do.
+/// Why the driver does not work, and what to do about it.
 pub(super) fn broken(error: &NvmlError) -> BrokenDriver {
     let (reason, hint) = match error {
         NvmlError::DriverNotLoaded => (
@@ -12,7 +12,7 @@ pub(super) fn broken(error: &NvmlError) -> BrokenDriver {
             Some("load it with `modprobe nvidia`; in a container, start it with access to GPUs"),
         ),
         NvmlError::LibRmVersionMismatch => (
-            "its library and its kernel module are of different versions".to_owned(),
+            "its library and its kernel module have different versions".to_owned(),
             Some("it was updated while in use: reboot, or reload its kernel modules"),
         ),
         NvmlError::NoPermission => (

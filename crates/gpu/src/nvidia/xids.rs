@@ -1,4 +1,4 @@
-//! Xids, as the driver reports them.
+//! Xids, which the driver reports as events.
 
 use std::time::Instant;
 
@@ -8,32 +8,32 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 
 use super::Nvidia;
-use super::reading::NvmlDevice;
+use super::device::NvmlDevice;
 use crate::Xid;
-use crate::watch::Desk;
+use crate::sampler::SamplerQueue;
 
-/// How long to sleep at most, in milliseconds: an hour. There is no way to say
-/// for ever, and longer times might not fit into what the driver counts in.
-const NAP: u32 = 3_600_000;
+/// How long to wait for an event, in milliseconds: an hour. The driver has no
+/// infinite wait, and longer times might overflow its counter.
+const LONGEST_WAIT: u32 = 3_600_000;
 
-/// A device that is waited for, and the units that have a part of it.
-struct Waited<'nvml> {
+/// A device whose events are watched for, and the units that have a part of it.
+struct WatchedDevice<'nvml> {
     index: u32,
     handle: NvmlDevice<'nvml>,
     units: Vec<usize>,
 }
 
-/// Reports every Xid of these devices, each given with its unit, until nobody
-/// wants to know. Old and small devices have no events; and a driver that has
-/// none at all is no reason for a run to fail.
-pub(crate) fn watch_xids(driver: &Nvidia, devices: Vec<(u32, usize)>, desk: &Desk) {
-    let mut waited: Vec<Waited> = Vec::new();
+/// Reports every Xid of these devices until the queue is closed. Each device comes
+/// with its unit. Old and small devices have no events, and a driver that has none
+/// at all is no reason for a run to fail.
+pub(crate) fn watch_xids(driver: &Nvidia, devices: Vec<(u32, usize)>, queue: &SamplerQueue) {
+    let mut watched: Vec<WatchedDevice> = Vec::new();
     for (index, unit) in devices {
-        match waited.iter_mut().find(|device| device.index == index) {
+        match watched.iter_mut().find(|device| device.index == index) {
             Some(device) => device.units.push(unit),
             None => {
                 if let Ok(handle) = driver.nvml.device_by_index(index) {
-                    waited.push(Waited {
+                    watched.push(WatchedDevice {
                         index,
                         handle,
                         units: vec![unit],
@@ -42,46 +42,46 @@ pub(crate) fn watch_xids(driver: &Nvidia, devices: Vec<(u32, usize)>, desk: &Des
             }
         }
     }
-    while let Some(set) = register(driver, &mut waited) {
-        if let End::Nobody = report(&set, &waited, desk) {
+    while let Some(set) = register(driver, &mut watched) {
+        if let WaitEnd::Closed = report(&set, &watched, queue) {
             return;
         }
-        // A device went. Samples tell of it; here it is left out from now on, as
+        // A device is gone. A sample will show it; here it is left out, because
         // waiting for it would fail again and again.
-        desk.ask_all(Instant::now());
-        let before = waited.len();
-        waited.retain(|device| device.handle.memory_info().is_ok());
-        if waited.len() == before {
+        queue.request_all(Instant::now());
+        let before = watched.len();
+        watched.retain(|device| device.handle.memory_info().is_ok());
+        if watched.len() == before {
             return;
         }
     }
 }
 
 /// Why waiting ended.
-enum End {
-    /// Nobody wants to know any more.
-    Nobody,
+enum WaitEnd {
+    /// The queue was closed.
+    Closed,
     /// Waiting failed.
     Failed,
 }
 
-/// A set with all devices that have Xids. `None`: none has. The wrapper gives no
-/// set back after a device that cannot be added: then all over without it.
+/// An event set of all devices that have Xids. `None`: none has. The wrapper does
+/// not return the set if a device cannot be added: then start over without it.
 fn register<'nvml>(
     driver: &'nvml Nvidia,
-    waited: &mut Vec<Waited<'nvml>>,
+    watched: &mut Vec<WatchedDevice<'nvml>>,
 ) -> Option<EventSet<'nvml>> {
-    waited.retain(|device| {
+    watched.retain(|device| {
         let kinds = device.handle.supported_event_types();
         kinds.is_ok_and(|kinds| kinds.contains(EventTypes::CRITICAL_XID_ERROR))
     });
-    'over: while !waited.is_empty() {
+    'retry: while !watched.is_empty() {
         let mut set = driver.nvml.create_event_set().ok()?;
-        for place in 0..waited.len() {
+        for place in 0..watched.len() {
             let kinds = EventTypes::CRITICAL_XID_ERROR;
-            let Ok(fuller) = waited[place].handle.register_events(kinds, set) else {
-                waited.remove(place);
-                continue 'over;
+            let Ok(fuller) = watched[place].handle.register_events(kinds, set) else {
+                watched.remove(place);
+                continue 'retry;
             };
             set = fuller;
         }
@@ -90,16 +90,16 @@ fn register<'nvml>(
     None
 }
 
-fn report(set: &EventSet, waited: &[Waited], desk: &Desk) -> End {
+fn report(set: &EventSet, watched: &[WatchedDevice], queue: &SamplerQueue) -> WaitEnd {
     loop {
-        let event = set.wait(NAP);
-        if desk.is_closed() {
-            return End::Nobody;
+        let event = set.wait(LONGEST_WAIT);
+        if queue.is_closed() {
+            return WaitEnd::Closed;
         }
         let event = match event {
             Ok(event) => event,
             Err(NvmlError::Timeout) => continue,
-            Err(_) => return End::Failed,
+            Err(_) => return WaitEnd::Failed,
         };
         let Some(error) = event.event_data else {
             continue;
@@ -108,17 +108,17 @@ fn report(set: &EventSet, waited: &[Waited], desk: &Desk) -> End {
             XidError::Value(code) => Xid(code),
             XidError::Unknown => Xid::UNKNOWN,
         };
-        for device in waited.iter().filter(|d| is_same(&d.handle, &event.device)) {
+        for device in watched.iter().filter(|d| is_same(&d.handle, &event.device)) {
             for &unit in &device.units {
-                desk.report_xid(unit, xid);
+                queue.report_xid(unit, xid);
             }
         }
     }
 }
 
-/// Compared by handle: a device that has just fallen off the bus may not be able
-/// to say its name.
+/// Compares handles: a device that has just fallen off the bus may not be able to
+/// tell its name.
 fn is_same(one: &NvmlDevice, other: &NvmlDevice) -> bool {
-    // SAFETY: the handles are compared and not used.
+    // SAFETY: the handles are only compared.
     unsafe { one.handle() == other.handle() }
 }

@@ -1,46 +1,46 @@
 use crate::BrokenDriver;
 
-/// A selection that cannot be had.
+/// Why a selection of GPUs cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
-    /// There is nothing between two separators, or nothing at all.
+    /// There is no id between two separators, or none at all.
     #[error(
         "`{text}` has an empty GPU id\n\
-         hint: separate GPUs with commas or spaces, and join a group's with +, as in 0+1,2+3"
+         hint: separate GPUs with commas or spaces, and join the GPUs of a group with +, as in 0+1,2+3"
     )]
     EmptyId {
         /// The value as written.
         text: String,
     },
-    /// An id that can be none.
+    /// Something that cannot be an id.
     #[error("`{id}` is not a GPU id\nhint: name GPUs by index (0), by UUID (GPU-…, MIG-…), or all")]
     NotAnId {
         /// The id as written.
         id: String,
     },
     /// `all` or `none` together with something else.
-    #[error("`{word}` already says which GPUs: it cannot stand together with others")]
+    #[error("`{word}` already says which GPUs; it cannot be combined with others")]
     NotAlone {
         /// `all` or `none`.
         word: &'static str,
     },
-    /// The driver does not know it.
-    #[error("there is no GPU `{id}`\nhint: there is {}", list(.there))]
+    /// The driver does not know the id.
+    #[error("there is no GPU `{id}`\nhint: known GPUs: {}", list(.known))]
     Unknown {
         /// The id as written.
         id: String,
-        /// What the driver knows.
-        there: Vec<String>,
+        /// The ids that the driver knows.
+        known: Vec<String>,
     },
     /// The beginning of more than one UUID.
-    #[error("`{id}` could be {}\nhint: write more of the UUID", list(.matches))]
+    #[error("`{id}` matches {}\nhint: write more of the UUID", list(.matches))]
     Ambiguous {
         /// The id as written.
         id: String,
-        /// The UUIDs that begin so.
+        /// The UUIDs that begin with it.
         matches: Vec<String>,
     },
-    /// It is there and does not work.
+    /// The device exists but does not work.
     #[error("GPU `{id}` does not work: {reason}")]
     Lost {
         /// The id as written.
@@ -48,7 +48,7 @@ pub enum SelectError {
         /// What is wrong with it.
         reason: String,
     },
-    /// One device under two names, or twice under one.
+    /// The same device was named twice.
     #[error("`{second}` is the same GPU as `{first}`\nhint: name each GPU once")]
     Twice {
         /// How it was named first.
@@ -56,13 +56,13 @@ pub enum SelectError {
         /// How it was named again.
         second: String,
     },
-    /// `all` where there is no driver to say what all is.
+    /// `all`, but there is no driver to say what that is.
     #[error("no GPUs found: {}\nhint: {WHAT_TO_DO}", no_driver(.broken.as_ref()))]
     NoGpus {
-        /// The driver that should have said it.
+        /// The driver, if there is a broken one.
         broken: Option<BrokenDriver>,
     },
-    /// The list in a variable of the environment names something that cannot be had.
+    /// The list in an environment variable names something that cannot be used.
     #[error("{variable} is set to `{list}`: {error}")]
     WrongList {
         /// The variable.
@@ -72,7 +72,7 @@ pub enum SelectError {
         /// What is wrong with it.
         error: Box<SelectError>,
     },
-    /// The list in a variable of the environment has nothing in it.
+    /// The list in an environment variable is empty.
     #[error(
         "no GPUs to use: {variable} is set to `{list}`, which allows none\n\
          hint: unset it, or name GPUs with --gpus 0,1"
@@ -83,7 +83,7 @@ pub enum SelectError {
         /// Its value.
         list: String,
     },
-    /// There is a driver, and nothing that can be used.
+    /// There is a driver, but no device that can be used.
     #[error("no GPUs to use: {reason}\nhint: {WHAT_TO_DO}")]
     Nothing {
         /// Why not.

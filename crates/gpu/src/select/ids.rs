@@ -1,17 +1,17 @@
-//! What an id means.
+//! Looks ids up.
 
 use super::SelectError;
 use crate::{Device, Health, MigInstance};
 
 /// A device, or an instance of one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct FoundDevice<'a> {
     pub(super) device: &'a Device,
     pub(super) instance: Option<&'a MigInstance>,
 }
 
-impl<'a> Found<'a> {
-    /// Of the instance, or else the device.
+impl<'a> FoundDevice<'a> {
+    /// The UUID of the instance, if it is one, else of the device.
     pub(super) fn uuid(&self) -> Option<&'a str> {
         match self.instance {
             Some(instance) => Some(&instance.uuid),
@@ -19,8 +19,8 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Whether a task on the one would meet a task on the other. A divided
-    /// device named as a whole overlaps each of its parts.
+    /// Whether both use the same hardware. A device in MIG mode that is named as a
+    /// whole overlaps each of its instances.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         if self.device.index != other.device.index {
             return false;
@@ -32,16 +32,16 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Looks an id up as CUDA does: a number is an index, a UUID may be cut short
-/// as long as it is clear, and a MIG instance's is written out.
-pub(super) fn find<'a>(devices: &'a [Device], id: &str) -> Result<Found<'a>, SelectError> {
+/// Looks an id up as CUDA does: a number is an index, a UUID may be abbreviated as
+/// long as it is unambiguous, and a MIG instance's UUID is written in full.
+pub(super) fn find<'a>(devices: &'a [Device], id: &str) -> Result<FoundDevice<'a>, SelectError> {
     let found = if let Ok(index) = id.parse::<u32>() {
         let device = devices.iter().find(|device| device.index == index);
         device.map(whole)
     } else if id.starts_with("MIG-") {
         devices.iter().find_map(|device| {
             let instance = device.instances().iter().find(|part| part.uuid == id)?;
-            Some(Found {
+            Some(FoundDevice {
                 device,
                 instance: Some(instance),
             })
@@ -53,7 +53,7 @@ pub(super) fn find<'a>(devices: &'a [Device], id: &str) -> Result<Found<'a>, Sel
     };
     let found = found.ok_or_else(|| SelectError::Unknown {
         id: id.to_owned(),
-        there: names(devices),
+        known: names(devices),
     })?;
     match &found.device.health {
         Health::Ok => Ok(found),
@@ -64,8 +64,8 @@ pub(super) fn find<'a>(devices: &'a [Device], id: &str) -> Result<Found<'a>, Sel
     }
 }
 
-fn whole(device: &Device) -> Found<'_> {
-    Found {
+fn whole(device: &Device) -> FoundDevice<'_> {
+    FoundDevice {
         device,
         instance: None,
     }
@@ -91,7 +91,7 @@ fn by_uuid<'a>(devices: &'a [Device], id: &str) -> Result<Option<&'a Device>, Se
     Ok(matches.first().copied())
 }
 
-/// What could have been written instead.
+/// All ids that could have been written instead.
 fn names(devices: &[Device]) -> Vec<String> {
     let mut names = Vec::new();
     for device in devices {
@@ -104,8 +104,8 @@ fn names(devices: &[Device]) -> Vec<String> {
     names
 }
 
-/// Whether two ids surely mean the same device, as far as can be told without a
-/// driver: the same number, or one UUID that begins with the other.
+/// Whether two ids certainly mean the same device, as far as can be told without a
+/// driver: the same number, or a UUID that begins with the other.
 pub(super) fn same_without_driver(a: &str, b: &str) -> bool {
     if let (Ok(a), Ok(b)) = (a.parse::<u32>(), b.parse::<u32>()) {
         return a == b;

@@ -1,9 +1,9 @@
 use super::SelectError;
 
-/// What a person wrote after `--gpus`.
+/// What somebody wrote after `--gpus`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// `all`: every GPU that we may use, each by itself.
+    /// `all`: every GPU that we may use, each a unit of its own.
     All,
     /// `none`: no GPU.
     None,
@@ -12,8 +12,8 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// Reads the values of `--gpus`. Commas, spaces and separate values part
-    /// the units; `+` joins the ids of a group.
+    /// Parses the values of `--gpus`. Commas, spaces and separate values separate
+    /// units; `+` joins the ids of a group.
     pub fn parse<S: AsRef<str>>(values: &[S]) -> Result<Self, SelectError> {
         let mut groups = Vec::new();
         for value in values {
@@ -32,7 +32,7 @@ impl Selection {
             }
         }
         for id in groups.iter().flatten() {
-            // CUDA takes negative numbers for the end of its list.
+            // CUDA stops reading its list at a negative number.
             if id.starts_with('-') {
                 return Err(SelectError::NotAnId { id: id.clone() });
             }
@@ -54,13 +54,13 @@ impl Selection {
     }
 }
 
-/// Whether a word on the command line can only be meant as GPUs, so that what
-/// follows `--gpus 0,1` may be a file. Never true of a word with a `.` or `/`.
+/// Whether a word on the command line can only be a list of GPUs, so that the word
+/// after `--gpus 0,1` may be a file. Never true for a word with a `.` or `/`.
 pub fn looks_like_gpu_list(word: &str) -> bool {
     matches!(word, "all" | "none") || word.split([',', '+']).all(is_plain_id)
 }
 
-/// An index, or a UUID with no other characters than UUIDs have.
+/// An index, or a UUID with only the characters that UUIDs have.
 fn is_plain_id(id: &str) -> bool {
     let uuid = id.strip_prefix("GPU-").or_else(|| id.strip_prefix("MIG-"));
     match uuid {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn commas_spaces_and_values_part_units_and_plus_joins_them() {
+    fn commas_spaces_and_values_separate_units_and_plus_joins_them() {
         assert_eq!(groups(&["0,1,2"]), ["0", "1", "2"]);
         assert_eq!(groups(&["0", "1", "2"]), ["0", "1", "2"]);
         assert_eq!(groups(&["0 1"]), ["0", "1"]);

@@ -1,10 +1,10 @@
-use super::ids::{Found, find, same_without_driver};
-use super::{Member, SelectError, Selection, Unit};
+use super::ids::{FoundDevice, find, same_without_driver};
+use super::{SelectError, Selection, Unit, UnitMember};
 use crate::{Device, Inventory, cores};
 
-/// A limit that is already in the environment, such as Slurm sets it.
+/// A limit that the environment already sets, as Slurm does.
 #[derive(Clone, Copy, Debug)]
-pub struct Visible<'a> {
+pub struct VisibleDevices<'a> {
     /// `CUDA_VISIBLE_DEVICES`, or the vendor's own variable (see
     /// [`Vendor::visible_variables`](crate::Vendor::visible_variables)).
     pub variable: &'a str,
@@ -12,19 +12,18 @@ pub struct Visible<'a> {
     pub list: &'a str,
 }
 
-/// What a selection comes to on this machine.
+/// The units that a selection means on this machine.
 ///
-/// `visible` limits what `all` means; ids that a person wrote are taken at their
-/// word.
+/// `visible` limits what `all` means; ids that somebody wrote are used as written.
 pub fn resolve(
     selection: &Selection,
     inventory: &Inventory,
-    visible: Option<Visible<'_>>,
+    visible: Option<VisibleDevices<'_>>,
 ) -> Result<Vec<Unit>, SelectError> {
     let groups = match selection {
         Selection::Groups(groups) => groups
             .iter()
-            .map(|group| group.iter().map(|id| Chosen::plain(id)).collect())
+            .map(|group| group.iter().map(|id| ChosenId::plain(id)).collect())
             .collect(),
         Selection::All => match visible {
             Some(visible) => return listed(visible, inventory),
@@ -32,30 +31,30 @@ pub fn resolve(
         },
         Selection::None => {
             return Err(SelectError::Nothing {
-                reason: "none are wanted".to_owned(),
+                reason: "--gpus none".to_owned(),
             });
         }
     };
     units(&groups, inventory)
 }
 
-/// An id, and how a program is to be told of it.
-struct Chosen {
+/// An id, and how it is written in a program's environment.
+struct ChosenId {
     id: String,
-    told: String,
+    visible: String,
 }
 
-impl Chosen {
+impl ChosenId {
     fn plain(id: &str) -> Self {
         Self {
             id: id.to_owned(),
-            told: id.to_owned(),
+            visible: id.to_owned(),
         }
     }
 }
 
-/// What `all` means here, each device by itself.
-fn everything(inventory: &Inventory) -> Result<Vec<Vec<Chosen>>, SelectError> {
+/// What `all` means: each device as a unit of its own.
+fn everything(inventory: &Inventory) -> Result<Vec<Vec<ChosenId>>, SelectError> {
     let chosen = match inventory {
         Inventory::Devices(devices) => healthy(devices)?,
         Inventory::Broken(broken) => {
@@ -68,9 +67,10 @@ fn everything(inventory: &Inventory) -> Result<Vec<Vec<Chosen>>, SelectError> {
     Ok(chosen.into_iter().map(|one| vec![one]).collect())
 }
 
-/// What the environment's list comes to: its ids up to the first that is none, which
-/// is where CUDA stops reading. If that is its very first, something is wrong with it.
-fn listed(visible: Visible<'_>, inventory: &Inventory) -> Result<Vec<Unit>, SelectError> {
+/// The units that the environment's list means: its ids up to the first that is not
+/// valid, which is where CUDA stops reading. If that is the first id of all, the list
+/// is wrong.
+fn listed(visible: VisibleDevices<'_>, inventory: &Inventory) -> Result<Vec<Unit>, SelectError> {
     let (variable, list) = (visible.variable.to_owned(), visible.list.to_owned());
     let is_known = |id: &str| match inventory {
         Inventory::Devices(devices) => find(devices, id).is_ok(),
@@ -85,7 +85,7 @@ fn listed(visible: Visible<'_>, inventory: &Inventory) -> Result<Vec<Unit>, Sele
     let rest = ids.take_while(|id| is_known(id));
     let groups: Vec<_> = std::iter::once(first)
         .chain(rest)
-        .map(|id| vec![Chosen::plain(id)])
+        .map(|id| vec![ChosenId::plain(id)])
         .collect();
     units(&groups, inventory).map_err(|error| SelectError::WrongList {
         variable,
@@ -94,10 +94,10 @@ fn listed(visible: Visible<'_>, inventory: &Inventory) -> Result<Vec<Unit>, Sele
     })
 }
 
-/// Every device that works; a divided one counts as its instances.
-fn healthy(devices: &[Device]) -> Result<Vec<Chosen>, SelectError> {
-    // CUDA leaves out lost devices when it counts, so the numbers behind one
-    // shift; and it counts a divided one as its first instance.
+/// Every device that works; of one in MIG mode, its instances.
+fn healthy(devices: &[Device]) -> Result<Vec<ChosenId>, SelectError> {
+    // CUDA does not count lost devices, so the numbers after one shift; and it
+    // counts a device in MIG mode as its first instance.
     let numbers_hold = devices.iter().all(|d| d.is_healthy() && d.mig.is_none());
     let mut chosen = Vec::new();
     for device in devices.iter().filter(|device| device.is_healthy()) {
@@ -106,16 +106,16 @@ fn healthy(devices: &[Device]) -> Result<Vec<Chosen>, SelectError> {
                 device
                     .instances()
                     .iter()
-                    .map(|part| Chosen::plain(&part.uuid)),
+                    .map(|part| ChosenId::plain(&part.uuid)),
             );
             continue;
         }
         let id = device.index.to_string();
-        let told = match &device.uuid {
+        let visible = match &device.uuid {
             Some(uuid) if !numbers_hold => uuid.clone(),
             _ => id.clone(),
         };
-        chosen.push(Chosen { id, told });
+        chosen.push(ChosenId { id, visible });
     }
     if chosen.is_empty() {
         let reason = match devices.len() {
@@ -128,15 +128,15 @@ fn healthy(devices: &[Device]) -> Result<Vec<Chosen>, SelectError> {
     Ok(chosen)
 }
 
-fn units(groups: &[Vec<Chosen>], inventory: &Inventory) -> Result<Vec<Unit>, SelectError> {
+fn units(groups: &[Vec<ChosenId>], inventory: &Inventory) -> Result<Vec<Unit>, SelectError> {
     match inventory {
         Inventory::Devices(devices) => with_driver(groups, devices),
         Inventory::Broken(_) | Inventory::NoDriver => without_driver(groups),
     }
 }
 
-fn with_driver(groups: &[Vec<Chosen>], devices: &[Device]) -> Result<Vec<Unit>, SelectError> {
-    let mut seen: Vec<(&str, Found)> = Vec::new();
+fn with_driver(groups: &[Vec<ChosenId>], devices: &[Device]) -> Result<Vec<Unit>, SelectError> {
+    let mut seen: Vec<(&str, FoundDevice)> = Vec::new();
     let mut units = Vec::new();
     for group in groups {
         let mut unit = unit(group);
@@ -157,7 +157,7 @@ fn with_driver(groups: &[Vec<Chosen>], devices: &[Device]) -> Result<Vec<Unit>, 
     Ok(units)
 }
 
-fn without_driver(groups: &[Vec<Chosen>]) -> Result<Vec<Unit>, SelectError> {
+fn without_driver(groups: &[Vec<ChosenId>]) -> Result<Vec<Unit>, SelectError> {
     let mut seen: Vec<&str> = Vec::new();
     for chosen in groups.iter().flatten() {
         if let Some(first) = seen.iter().find(|id| same_without_driver(id, &chosen.id)) {
@@ -168,18 +168,18 @@ fn without_driver(groups: &[Vec<Chosen>]) -> Result<Vec<Unit>, SelectError> {
     Ok(groups.iter().map(|group| unit(group)).collect())
 }
 
-/// A group as it was written, with nothing known of its devices.
-fn unit(group: &[Chosen]) -> Unit {
+/// A group as it was written, with nothing known about its devices.
+fn unit(group: &[ChosenId]) -> Unit {
     let ids: Vec<&str> = group.iter().map(|chosen| chosen.id.as_str()).collect();
-    let told: Vec<&str> = group.iter().map(|chosen| chosen.told.as_str()).collect();
-    let members = ids.iter().map(|id| Member {
+    let visible: Vec<&str> = group.iter().map(|id| id.visible.as_str()).collect();
+    let members = ids.iter().map(|id| UnitMember {
         id: (*id).to_owned(),
         index: None,
         uuid: None,
     });
     Unit {
         label: ids.join("+"),
-        visible: told.join(","),
+        visible: visible.join(","),
         vendor: None,
         near_cores: Vec::new(),
         members: members.collect(),

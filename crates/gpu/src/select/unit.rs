@@ -5,35 +5,35 @@ use crate::Vendor;
 /// What a task is given: one device, or a group of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// What to call it on the screen: `0`, `0+1`.
+    /// Its name on the screen: `0`, `0+1`.
     pub label: String,
-    /// What the variable that limits a program's sight is to be: `0`, `0,1`.
+    /// The value of the variable that limits which devices a program sees: `0`,
+    /// `0,1`.
     pub visible: String,
-    /// Whose devices they are. `None`: there was no driver to say.
+    /// Who made its devices. `None`: there was no driver to tell.
     pub vendor: Option<Vendor>,
-    /// The cores near to any of its devices, in ascending order. Empty: not
-    /// known.
+    /// The cores near any of its devices, in ascending order. Empty: not known.
     pub near_cores: Vec<CoreId>,
     /// Its devices.
-    pub members: Vec<Member>,
+    pub members: Vec<UnitMember>,
 }
 
 /// A device or MIG instance of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct UnitMember {
     /// The id as it was written.
     pub id: String,
-    /// The driver's number of the device, where there is a driver.
+    /// The driver's number for the device, if there is a driver.
     pub index: Option<u32>,
-    /// Its UUID, or the MIG instance's, where there is a driver.
+    /// Its UUID, or the MIG instance's, if there is a driver.
     pub uuid: Option<String>,
 }
 
-/// The variables by which a program is told to use these units and no others; of
-/// no units, to use nothing.
+/// The variables that tell a program to use these units and no others. If there are
+/// no units, they tell it to use no device.
 ///
-/// ROCm applies its two variables one after the other: what HIP counts are the
-/// devices that ROCR has left. So HIP's list counts from zero.
+/// ROCm applies its two variables one after the other: HIP numbers the devices that
+/// ROCR lets through, so HIP's list counts from zero.
 pub fn visibility(vendor: Option<Vendor>, units: &[&Unit]) -> Vec<(&'static str, String)> {
     let ids: Vec<&str> = units.iter().map(|unit| unit.visible.as_str()).collect();
     let ids = ids.join(",");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use packhorse_fake_nvml::{Code, FakeDevice, FakeDriver, FakeProcess, Growth, Lost};
-use packhorse_gpu::{Config, Driver, GpuError, Health, Inventory, Vendor};
+use packhorse_gpu::{Driver, GpuConfig, GpuError, Health, Inventory, Vendor};
 use packhorse_model::Bytes;
 
 use crate::machine::Machine;
@@ -177,9 +177,9 @@ fn a_driver_that_cannot_count_is_broken() {
 #[test]
 fn a_library_that_was_named_and_is_not_there_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let config = Config {
+    let config = GpuConfig {
         nvml_library: Some(folder.path().join("libnone.so")),
-        ..Config::default()
+        ..GpuConfig::default()
     };
     let error = Driver::detect(&config).unwrap_err();
     assert!(matches!(error, GpuError::Library { .. }));
@@ -190,9 +190,9 @@ fn a_library_that_was_named_and_is_not_there_is_an_error() {
 
 #[test]
 fn a_library_that_is_not_nvml_is_an_error() {
-    let config = Config {
+    let config = GpuConfig {
         nvml_library: Some("libc.so.6".into()),
-        ..Config::default()
+        ..GpuConfig::default()
     };
     let error = Driver::detect(&config).unwrap_err();
     assert!(matches!(error, GpuError::Library { .. }), "{error}");

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use packhorse_fake_nvml::{Active, FakeDevice, State, library_path};
-use packhorse_gpu::{Config, Device, Driver, Inventory, Selection, Unit, resolve};
+use packhorse_fake_nvml::{Active, FakeDevice, FakeState, library_path};
+use packhorse_gpu::{Device, Driver, GpuConfig, Inventory, Selection, Unit, resolve};
 use tempfile::TempDir;
 
 /// A pretended machine, which this test has for itself.
 pub struct Machine {
     folder: TempDir,
-    pub state: State,
+    pub state: FakeState,
     _turn: Active,
 }
 
@@ -17,7 +17,7 @@ impl Machine {
     /// A machine with these GPUs of NVIDIA's.
     pub fn new(devices: &[FakeDevice]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let state = State::new(folder.path().join("state"));
+        let state = FakeState::new(folder.path().join("state"));
         for device in devices {
             state.device(device);
         }
@@ -34,11 +34,11 @@ impl Machine {
         Self::new(&devices)
     }
 
-    pub fn config(&self) -> Config {
-        Config {
+    pub fn config(&self) -> GpuConfig {
+        GpuConfig {
             nvml_library: Some(library_path()),
             sysfs: self.folder.path().join("sys"),
-            ..Config::default()
+            ..GpuConfig::default()
         }
     }
 

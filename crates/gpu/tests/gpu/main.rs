@@ -8,5 +8,5 @@ mod faults;
 mod machine;
 mod mps;
 mod nvidia;
+mod sampler;
 mod select;
-mod watch;

@@ -7,17 +7,18 @@ use std::time::{Duration, Instant};
 
 use packhorse_fake_nvml::{FakeDevice, STATE_VARIABLE, fake_cuda_path, fake_mps_control_path};
 use packhorse_gpu::mps::{
-    Client, Daemon, MpsError, Ownership, SERVICE, SERVICE_VARIABLE, ServerState, is_collateral,
+    Daemon, DaemonFolder, DaemonLock, MpsClient, MpsError, Ownership, SERVICE, SERVICE_VARIABLE,
+    ServerState, SharedDaemon, release_clients, reports_server_failure,
 };
-use packhorse_gpu::{Config, Percent};
+use packhorse_gpu::{GpuConfig, Percent};
 use packhorse_model::Bytes;
 
 use crate::machine::Machine;
 
 const SOON: Duration = Duration::from_secs(5);
 
-fn config(machine: &Machine) -> Config {
-    Config {
+fn config(machine: &Machine) -> GpuConfig {
+    GpuConfig {
         mps_control: fake_mps_control_path(),
         mps_pipes: machine.folder().join("nobody"),
         ..machine.config()
@@ -36,7 +37,7 @@ fn client(machine: &Machine, daemon: &Daemon, arguments: &[&str]) -> (Child, fs_
         let mode = rustix::fs::Mode::RWXU;
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     }
-    let told = Client {
+    let told = MpsClient {
         pipes: daemon.pipes(),
         threads: Some(Percent(50)),
         memory: &[Bytes(2 << 30)],
@@ -69,8 +70,8 @@ fn scripted(machine: &Machine, text: &str) -> Daemon {
     daemon_by(&config(machine), machine, text)
 }
 
-fn daemon_by(config: &Config, machine: &Machine, text: &str) -> Daemon {
-    let config = Config {
+fn daemon_by(config: &GpuConfig, machine: &Machine, text: &str) -> Daemon {
+    let config = GpuConfig {
         mps_control: script(machine, text),
         ..config.clone()
     };
@@ -155,31 +156,78 @@ fn a_client_appears_with_its_server_and_can_be_terminated() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("terminated by the server"), "{text}");
     // It was meant: nobody else's failure.
-    assert!(!is_collateral(&text));
+    assert!(!reports_server_failure(&text));
     drop(writer);
     daemon.quit(SOON).unwrap();
 }
 
 #[test]
-fn shares_of_threads_are_set() {
+fn only_the_clients_of_an_attempt_are_released() {
     let machine = Machine::with(2);
     let daemon = started(&machine);
-    daemon
-        .set_default_active_thread_percentage(Percent(30))
-        .unwrap();
-    assert_eq!(daemon.status().unwrap().threads, Some(Percent(30)));
-    let (mut child, writer) = client(&machine, &daemon, &["--peak", "1G"]);
-    let server = daemon.servers().unwrap()[0];
-    daemon
-        .set_active_thread_percentage(server, Percent(60))
-        .unwrap();
-    let nothing = daemon.set_active_thread_percentage(server, Percent(0));
-    assert!(matches!(nothing, Err(MpsError::Refused { .. })));
-    let nobody = daemon.set_active_thread_percentage(1, Percent(60));
-    assert!(matches!(nobody, Err(MpsError::Refused { .. })));
-    drop(writer);
-    child.wait().unwrap();
+    let (ours, ours_fifo) = client(&machine, &daemon, &["--peak", "1G"]);
+    let (mut other, writer) = client(&machine, &daemon, &["--peak", "1G"]);
+    let elsewhere = Daemon::ours(&config(&machine), &machine.folder().join("elsewhere"));
+    release_clients([&elsewhere], ours.id(), |_| true);
+    release_clients([&daemon], ours.id(), |pid| pid == ours.id());
+    let output = ours.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("terminated by the server"), "{text}");
+    assert_eq!(daemon.status().unwrap().servers[0].clients, [other.id()]);
+    drop((ours_fifo, writer));
+    other.wait().unwrap();
     daemon.quit(SOON).unwrap();
+}
+
+#[test]
+fn an_attempt_without_a_daemon_costs_no_command() {
+    let machine = Machine::with(1);
+    let note = machine.folder().join("called");
+    let daemon = scripted(&machine, &format!("touch {}", note.display()));
+    let mut leader = Command::new("cat")
+        .env_clear()
+        .env("PACKHORSE_TASK", "1.1")
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    release_clients([&daemon], leader.id(), |_| true);
+    assert!(!note.exists());
+    drop(leader.stdin.take());
+    leader.wait().unwrap();
+}
+
+#[test]
+fn the_last_user_of_a_shared_daemon_ends_it() {
+    let machine = Machine::with(2);
+    let config = config(&machine);
+    let uuid = FakeDevice::new(1).uuid;
+    let folder = DaemonFolder::new(machine.folder(), &uuid);
+    let start = || SharedDaemon::start(&config, folder.clone(), &uuid).unwrap();
+    let is_running = || folder.daemon(&config).is_running().unwrap();
+    let (first, second) = (start(), start());
+    assert_eq!(first.daemon().pid(), second.daemon().pid());
+    first.quit_if_unused(SOON).unwrap();
+    assert!(is_running());
+    second.quit_if_unused(SOON).unwrap();
+    assert!(!is_running());
+
+    let kept = start();
+    folder.set_kept(true).unwrap();
+    kept.quit_if_unused(SOON).unwrap();
+    assert!(is_running());
+    // If it dies all the same, the next one is like any other.
+    folder.daemon(&config).quit(SOON).unwrap();
+    start().quit_if_unused(SOON).unwrap();
+    assert!(!is_running());
+}
+
+#[test]
+fn mps_can_be_controlled_from_any_thread() {
+    fn is_for_any_thread<T: Send + Sync>() {}
+    is_for_any_thread::<Daemon>();
+    is_for_any_thread::<SharedDaemon>();
+    is_for_any_thread::<DaemonLock>();
+    is_for_any_thread::<MpsError>();
 }
 
 #[test]
@@ -191,7 +239,7 @@ fn a_server_that_dies_is_collateral_to_its_clients() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(is_collateral(&text), "{text}");
+    assert!(reports_server_failure(&text), "{text}");
     assert!(daemon.servers().unwrap().is_empty());
     daemon.quit(SOON).unwrap();
 }
@@ -200,7 +248,7 @@ fn a_server_that_dies_is_collateral_to_its_clients() {
 fn a_client_does_not_get_more_than_it_was_promised() {
     let machine = Machine::with(2);
     let daemon = started(&machine);
-    let told = Client {
+    let told = MpsClient {
         pipes: daemon.pipes(),
         threads: None,
         memory: &[Bytes(2 << 30)],
@@ -227,7 +275,9 @@ fn clients_that_do_not_end_hold_up_the_end_for_a_while_only() {
     let (child, _writer) = client(&machine, &daemon, &["--peak", "1G"]);
     daemon.quit(Duration::ZERO).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(is_collateral(&String::from_utf8_lossy(&output.stderr)));
+    assert!(reports_server_failure(&String::from_utf8_lossy(
+        &output.stderr
+    )));
 }
 
 #[test]
@@ -235,7 +285,7 @@ fn somebody_elses_daemon_is_used_and_not_stopped() {
     let machine = Machine::with(2);
     assert_eq!(Daemon::theirs(&config(&machine)), None);
     let other = started(&machine);
-    let config = Config {
+    let config = GpuConfig {
         mps_pipes: other.pipes().to_owned(),
         ..config(&machine)
     };
@@ -254,7 +304,7 @@ fn somebody_elses_daemon_is_used_and_not_stopped() {
 #[test]
 fn a_machine_without_mps_says_what_is_missing() {
     let machine = Machine::with(1);
-    let config = Config {
+    let config = GpuConfig {
         mps_control: machine.folder().join("nothing"),
         ..config(&machine)
     };
@@ -269,7 +319,7 @@ fn a_folder_that_is_too_deep_is_refused_before_anything_starts() {
     let machine = Machine::with(1);
     let folder = machine.folder().join("x".repeat(100));
     let error = Daemon::start(&config(&machine), &folder, "GPU-1").unwrap_err();
-    assert!(matches!(error, MpsError::TooDeep { .. }), "{error}");
+    assert!(matches!(error, MpsError::PathTooLong { .. }), "{error}");
     assert!(!folder.exists());
 }
 
@@ -285,7 +335,7 @@ fn a_command_that_hangs_is_given_up_and_ended() {
         note.display(),
         fifo.display()
     );
-    let impatient = Config {
+    let impatient = GpuConfig {
         mps_patience: Duration::from_millis(300),
         ..config(&machine)
     };
@@ -310,7 +360,7 @@ fn a_command_that_hangs_is_given_up_and_ended() {
 fn what_mps_complains_about_is_passed_on_with_advice() {
     let machine = Machine::with(1);
     for (words, advice) in [
-        ("Permission denied", "another user's daemon"),
+        ("Permission denied", "only the user who started it"),
         ("GPU is in exclusive mode", "nvidia-smi -c DEFAULT"),
     ] {
         let daemon = scripted(&machine, &format!("echo '{words}'; exit 1"));
@@ -325,7 +375,7 @@ fn a_daemon_that_does_not_start_says_why() {
     let machine = Machine::with(1);
     let daemon = "if [ \"$1\" = -d ]; then echo 'no GPU here'; exit 1; fi\n\
                   echo 'Cannot find MPS control daemon process'; exit 1";
-    let config = Config {
+    let config = GpuConfig {
         mps_control: script(&machine, daemon),
         ..config(&machine)
     };

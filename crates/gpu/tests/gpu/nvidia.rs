@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use packhorse_fake_nvml::{FakeDevice, FakeMig, FakeProcess, Kind, Mig};
+use packhorse_fake_nvml::{FakeDevice, FakeMig, FakeProcess, Mig, ProcessKind};
 use packhorse_gpu::{
-    Celsius, Driver, Health, Inventory, Memory, Milliwatts, Percent, Process, Vendor,
+    Celsius, DeviceMemory, Driver, GpuProcess, Health, Inventory, Milliwatts, Percent, Vendor,
 };
 use packhorse_model::{Bytes, CoreId};
 
@@ -44,7 +44,7 @@ fn every_reading_of_a_device_is_told() {
     assert_eq!(device.health, Health::Ok);
     assert_eq!(
         device.memory,
-        Some(Memory {
+        Some(DeviceMemory {
             total: Bytes(24 << 30),
             used: Bytes(6 << 30),
             free: Bytes((18 << 30) - (512 << 20)),
@@ -53,7 +53,7 @@ fn every_reading_of_a_device_is_told() {
     );
     assert_eq!(
         device.processes,
-        Some(vec![Process {
+        Some(vec![GpuProcess {
             pid: 3_999_999,
             memory: Some(Bytes(6 << 30)),
             user: None,
@@ -109,9 +109,9 @@ fn a_process_in_both_lists_is_told_once() {
     };
     machine
         .state
-        .process(&uuid, &process(3_999_997, Kind::Graphics))
-        .process(&uuid, &process(3_999_998, Kind::Both))
-        .process(&uuid, &process(3_999_999, Kind::Compute));
+        .process(&uuid, &process(3_999_997, ProcessKind::Graphics))
+        .process(&uuid, &process(3_999_998, ProcessKind::Both))
+        .process(&uuid, &process(3_999_999, ProcessKind::Compute));
     let processes = machine.devices()[0].processes.clone().unwrap();
     let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     assert_eq!(pids, [3_999_997, 3_999_998, 3_999_999]);

@@ -2,7 +2,7 @@
 
 use packhorse_fake_nvml::{Code, FakeDevice, FakeMig, Lost, Mig};
 use packhorse_gpu::{
-    Inventory, SelectError, Selection, Unit, Vendor, Visible, resolve, visibility,
+    Inventory, SelectError, Selection, Unit, Vendor, VisibleDevices, resolve, visibility,
 };
 use packhorse_model::CoreId;
 
@@ -14,7 +14,7 @@ fn choose(
     visible: Option<&str>,
 ) -> Result<Vec<Unit>, SelectError> {
     let variable = "CUDA_VISIBLE_DEVICES";
-    let visible = visible.map(|list| Visible { variable, list });
+    let visible = visible.map(|list| VisibleDevices { variable, list });
     resolve(&Selection::parse(values)?, inventory, visible)
 }
 
@@ -79,13 +79,13 @@ fn with_a_broken_driver_every_id_is_taken_at_its_word() {
 }
 
 #[test]
-fn an_id_that_the_driver_does_not_know_is_an_error_that_lists_what_there_is() {
+fn an_id_that_the_driver_does_not_know_is_an_error_that_lists_the_known_ones() {
     let machine = Machine::with(2);
     for id in ["2", "GPU-ffff", "MIG-1", "gpu0"] {
         let error = told(&["0", id], &machine.inventory(), None).unwrap_err();
         let text = error.to_string();
         let wanted = format!(
-            "there is no GPU `{id}`\nhint: there is 0 ({}) and 1",
+            "there is no GPU `{id}`\nhint: known GPUs: 0 ({}) and 1",
             uuid(0)
         );
         assert!(text.starts_with(&wanted), "{text}");

@@ -7,13 +7,13 @@ use packhorse_model::ParseQuantityError;
 
 use super::columns::{Column, Columns};
 use super::error::{CsvError, CsvProblem};
-use super::records::{Field, Record};
+use super::records::{CsvRecord, Field};
 use super::source::Source;
 use crate::excerpt::quoted;
 
 /// A row being read.
 pub(super) struct Cells<'a> {
-    pub record: &'a Record,
+    pub record: &'a CsvRecord,
     pub columns: &'a Columns,
     pub source: &'a Source<'a>,
     pub mistakes: &'a mut Vec<CsvError>,
@@ -82,17 +82,8 @@ impl<'a> Cells<'a> {
 
     /// An amount in a cell that may be empty.
     pub fn quantity<T: FromStr<Err = ParseQuantityError>>(&mut self, column: Column) -> Option<T> {
-        self.parsed(column, str::parse)
-    }
-
-    /// Something else in a cell that may be empty.
-    pub fn parsed<T>(
-        &mut self,
-        column: Column,
-        parse: impl FnOnce(&str) -> Result<T, ParseQuantityError>,
-    ) -> Option<T> {
         let text = self.optional(column)?;
-        match parse(&String::from_utf8_lossy(text)) {
+        match String::from_utf8_lossy(text).parse() {
             Ok(value) => Some(value),
             Err(reason) => {
                 let problem = CsvProblem::Quantity {

@@ -1,7 +1,7 @@
 //! Which column is which.
 
 use super::error::CsvProblem;
-use super::records::Record;
+use super::records::CsvRecord;
 use super::source::Source;
 use crate::excerpt::quoted;
 use crate::nearest::nearest;
@@ -79,7 +79,7 @@ impl Columns {
 
     /// As the header names them. What is wrong with it goes to `mistakes`.
     pub fn named(
-        header: &Record,
+        header: &CsvRecord,
         source: &Source<'_>,
         mistakes: &mut Vec<super::CsvError>,
     ) -> Self {

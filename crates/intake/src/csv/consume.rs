@@ -10,9 +10,9 @@ use fs_err::File;
 
 use super::header::Header;
 use super::read::header as skip_to_header;
-use super::records::Records;
+use super::records::CsvRecords;
 
-/// So often the file is read again if somebody changes it meanwhile.
+/// How often the file is read again if it changes meanwhile.
 const TRIES: usize = 16;
 
 /// Why rows could not be taken out. The file is as it was.
@@ -33,9 +33,9 @@ pub enum ConsumeError {
 /// without the end of the line, and tells how many were there.
 ///
 /// The file is read anew, because the person may have added rows or removed
-/// some: a row is known by its bytes, and one that is not there any more is
-/// none of our business. Of equal rows as many are taken out as are given, the
-/// first ones first. Every other byte stays.
+/// some: a row is known by its bytes, and one that is no longer there is left
+/// alone. Of several equal rows, as many are taken out as are given, from the
+/// first on. Every other byte stays.
 ///
 /// The file is replaced at once and as a whole, with its owner as far as we may,
 /// and its permissions. If `path` is a symbolic link, what it leads to is
@@ -92,7 +92,7 @@ pub(super) fn without(
     let mut kept = Vec::with_capacity(bytes.len());
     let mut removed = 0;
     let mut from = 0;
-    let mut records = Records::new(bytes);
+    let mut records = CsvRecords::new(bytes);
     if let Header::Row(number) = header {
         skip_to_header(&mut records, number);
     }
@@ -111,8 +111,8 @@ pub(super) fn without(
     (kept, removed)
 }
 
-/// Puts `bytes` in the place of the file at `path`, unless that is not the
-/// `file` we read any more.
+/// Puts `bytes` in the place of the file at `path`, unless it is no longer the
+/// `file` that was read.
 fn replace(path: &Path, file: &File, bytes: &[u8], version: &Version) -> io::Result<bool> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let mut new = tempfile::Builder::new()
@@ -120,7 +120,7 @@ fn replace(path: &Path, file: &File, bytes: &[u8], version: &Version) -> io::Res
         .tempfile_in(folder)?;
     new.write_all(bytes)?;
     let metadata = file.metadata()?;
-    // Only root may give a file away: anybody else keeps what he is allowed to.
+    // Only root may give a file away: for anybody else, as much is kept as is allowed.
     let (user, group) = (Some(metadata.uid()), Some(metadata.gid()));
     let _ = fchown(new.as_file(), user, group).or_else(|_| fchown(new.as_file(), None, group));
     new.as_file().set_permissions(metadata.permissions())?;

@@ -1,10 +1,9 @@
 use packhorse_model::ParseQuantityError;
 
-use crate::excerpt::Weight;
-use crate::mistake::{Mistake, Problem};
+use crate::{InputError, InputProblem, Severity, SpecProblem};
 
 /// Something about the file that cannot be used, or is not understood.
-pub type CsvError = Mistake<CsvProblem>;
+pub type CsvError = InputError<CsvProblem>;
 
 /// What is wrong with a CSV file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -89,18 +88,9 @@ pub enum CsvProblem {
         /// What the value should have been.
         reason: ParseQuantityError,
     },
-    /// A value that cannot be a task's name.
-    #[error("`{name}` cannot be the name of a task")]
-    Name {
-        /// The value.
-        name: String,
-    },
-    /// Two rows have the same name.
-    #[error("an earlier row is already called `{name}`")]
-    NameTaken {
-        /// The name.
-        name: String,
-    },
+    /// A value that no task can have.
+    #[error(transparent)]
+    Value(#[from] SpecProblem),
     /// A quote within a cell that is never closed.
     #[error("`{column}` has a quote that is never closed")]
     Quote {
@@ -139,7 +129,7 @@ pub enum CsvProblem {
     },
 }
 
-impl Problem for CsvProblem {
+impl InputProblem for CsvProblem {
     fn hint(&self) -> String {
         let hint = match self {
             Self::Encoding => "save it as CSV in UTF-8",
@@ -191,8 +181,7 @@ impl Problem for CsvProblem {
                 column: "Timeout", ..
             } => "write it like 2h30m, or leave it empty",
             Self::Quantity { .. } => "write it like 0.5 or 2, or leave it empty",
-            Self::Name { .. } => "a name has letters, digits, `.`, `_` and `-`",
-            Self::NameTaken { .. } => "choose another name, or leave it empty",
+            Self::Value(problem) => return problem.hint(),
             Self::Quote { .. } => "close it, or put a backslash before it",
             Self::NoFolder { path } if path.contains('~') => "write the whole path instead of ~",
             Self::NoFolder { .. } | Self::NotFolder { .. } => {
@@ -222,18 +211,18 @@ impl Problem for CsvProblem {
             Self::TooMany { .. } => "no column for this",
             Self::Nul { .. } => "a NUL byte",
             Self::Empty { .. } => "nothing here",
-            Self::Number { .. } | Self::Quantity { .. } | Self::Name { .. } => "this value",
-            Self::NameTaken { .. } => "taken",
+            Self::Number { .. } | Self::Quantity { .. } => "this value",
+            Self::Value(problem) => problem.label(),
             Self::NoFolder { .. } | Self::NoProgram { .. } | Self::NoFile { .. } => "not found",
             Self::NotFolder { .. } => "not a folder",
             Self::NotExecutable { .. } => "not executable",
         }
     }
 
-    fn weight(&self) -> Weight {
+    fn severity(&self) -> Severity {
         match self {
-            Self::UnknownColumn { .. } => Weight::Warning,
-            _ => Weight::Error,
+            Self::UnknownColumn { .. } => Severity::Warning,
+            _ => Severity::Error,
         }
     }
 }

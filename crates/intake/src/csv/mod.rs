@@ -1,4 +1,4 @@
-//! A table of training scripts, one a row.
+//! A table of training scripts, one per row.
 //!
 //! ```text
 //! Directory,Executable,Filename,Epochs,Priority
@@ -22,13 +22,13 @@
 //!
 //! [`consume`] takes rows out of the file again.
 
+mod batch;
 mod cell;
 mod columns;
 mod consume;
 mod error;
-mod files;
 mod header;
-mod order;
+mod path_cache;
 mod read;
 mod records;
 mod row;
@@ -36,9 +36,9 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub use batch::{BatchPlace, places};
 pub use consume::{ConsumeError, consume};
 pub use error::{CsvError, CsvProblem};
 pub use header::{Header, ParseHeaderError};
-pub use order::{Place, places};
-pub use read::{Settings, Table, read};
+pub use read::{CsvSettings, CsvTable, read};
 pub use row::Row;

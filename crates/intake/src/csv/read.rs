@@ -1,17 +1,16 @@
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::Path;
 
 use super::cell::Cells;
 use super::columns::Columns;
 use super::error::{CsvError, CsvProblem};
-use super::files::Files;
 use super::header::Header;
-use super::records::{Record, Records};
+use super::path_cache::PathCache;
+use super::records::{CsvRecord, CsvRecords};
 use super::row::{Earlier, Row, row};
 use super::source::Source;
-use crate::excerpt::Weight;
-use crate::mistake::Problem as _;
+use crate::names::Names;
+use crate::{InputProblem as _, Severity};
 
 /// More mistakes than this are the same one again: the rest of the file is not
 /// looked at.
@@ -19,11 +18,11 @@ const MOST_MISTAKES: usize = 1000;
 
 /// What a file does not say itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings<'a> {
+pub struct CsvSettings<'a> {
     /// Which row names the columns.
     pub header: Header,
-    /// The folder that relative directories start from: the one the person is
-    /// in, not that of the file.
+    /// The folder that relative directories start from: the one that the
+    /// person is in, not that of the file.
     pub base: &'a Path,
     /// What the executable `-1` means: a name on the `PATH`, or a whole path,
     /// since a relative one would start from the row's directory. It is not
@@ -35,7 +34,7 @@ pub struct Settings<'a> {
 
 /// A file in which everything can be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
+pub struct CsvTable {
     /// Its tasks, in the order of the file.
     pub rows: Vec<Row>,
     /// What was not understood, and does no harm.
@@ -44,13 +43,13 @@ pub struct Table {
 
 /// Reads a whole file. If anything is wrong with it, everything that is wrong
 /// comes back, warnings included, in the order of the file.
-pub fn read(bytes: &[u8], settings: &Settings<'_>) -> Result<Table, Vec<CsvError>> {
+pub fn read(bytes: &[u8], settings: &CsvSettings<'_>) -> Result<CsvTable, Vec<CsvError>> {
     let source = Source::new(bytes);
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return Err(vec![source.mistake(0..2, CsvProblem::Encoding)]);
     }
     let mut mistakes = Vec::new();
-    let mut records = Records::new(bytes);
+    let mut records = CsvRecords::new(bytes);
     let columns = match settings.header {
         Header::None => Columns::usual(),
         Header::Row(number) => {
@@ -72,8 +71,8 @@ pub fn read(bytes: &[u8], settings: &Settings<'_>) -> Result<Table, Vec<CsvError
     }
 
     let mut earlier = Earlier {
-        files: Files::new(settings.path),
-        names: HashSet::new(),
+        files: PathCache::new(settings.path),
+        names: Names::default(),
     };
     let mut rows = Vec::new();
     for record in records.filter(|record| !record.is_blank()) {
@@ -92,24 +91,24 @@ pub fn read(bytes: &[u8], settings: &Settings<'_>) -> Result<Table, Vec<CsvError
         mistakes.sort_by_key(|mistake| (mistake.line(), mistake.column()));
         return Err(mistakes);
     }
-    Ok(Table {
+    Ok(CsvTable {
         rows,
         warnings: mistakes,
     })
 }
 
 /// The row that names the columns; `records` go on behind it.
-pub(super) fn header(records: &mut Records<'_>, number: u32) -> Option<Record> {
+pub(super) fn header(records: &mut CsvRecords<'_>, number: u32) -> Option<CsvRecord> {
     // A line of blanks is no row; one of commas is.
     let mut rows = records.filter(|record| record.fields.len() > 1 || !record.is_blank());
     rows.nth(usize::try_from(number).unwrap_or(usize::MAX))
 }
 
 fn is_error(mistake: &CsvError) -> bool {
-    mistake.problem().weight() == Weight::Error
+    mistake.problem().severity() == Severity::Error
 }
 
-fn note_unclosed(record: &Record, source: &Source<'_>, mistakes: &mut Vec<CsvError>) -> bool {
+fn note_unclosed(record: &CsvRecord, source: &Source<'_>, mistakes: &mut Vec<CsvError>) -> bool {
     if let Some(field) = record.fields.last().filter(|_| record.is_unclosed) {
         let start = field.place.start;
         mistakes.push(source.mistake(start..start + 1, CsvProblem::Unclosed));

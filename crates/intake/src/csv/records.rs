@@ -9,7 +9,7 @@ pub(super) const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// One row.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct CsvRecord {
     /// Its bytes, without what ends the line.
     pub place: Range<usize>,
     /// Where the next one may begin.
@@ -28,7 +28,7 @@ pub(super) struct Field {
     pub place: Range<usize>,
 }
 
-impl Record {
+impl CsvRecord {
     /// Whether there is nothing in it.
     pub fn is_blank(&self) -> bool {
         self.fields.iter().all(|field| field.text.is_empty())
@@ -36,7 +36,7 @@ impl Record {
 }
 
 /// All records, blank lines left out.
-pub(super) struct Records<'a> {
+pub(super) struct CsvRecords<'a> {
     bytes: &'a [u8],
     at: usize,
     reader: Reader,
@@ -44,7 +44,7 @@ pub(super) struct Records<'a> {
     buffer: Vec<u8>,
 }
 
-impl<'a> Records<'a> {
+impl<'a> CsvRecords<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
@@ -97,10 +97,10 @@ enum FieldEnd {
     File,
 }
 
-impl Iterator for Records<'_> {
-    type Item = Record;
+impl Iterator for CsvRecords<'_> {
+    type Item = CsvRecord;
 
-    fn next(&mut self) -> Option<Record> {
+    fn next(&mut self) -> Option<CsvRecord> {
         while matches!(self.bytes.get(self.at), Some(b'\r' | b'\n')) {
             self.at += 1;
         }
@@ -123,7 +123,7 @@ impl Iterator for Records<'_> {
         let last = fields.last().map_or(start..start, |f| f.place.clone());
         let raw = &self.bytes[last];
         let quotes = memchr::memchr_iter(b'"', raw).count();
-        Some(Record {
+        Some(CsvRecord {
             place: start..until,
             end: self.at,
             fields,
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn texts(input: &str) -> Vec<Vec<String>> {
-        let records = Records::new(input.as_bytes());
+        let records = CsvRecords::new(input.as_bytes());
         let text = |field: Field| String::from_utf8(field.text).unwrap();
         records
             .map(|record| record.fields.into_iter().map(text).collect())
@@ -173,7 +173,7 @@ mod tests {
     fn every_record_and_field_is_known_by_its_place() {
         let input = "\u{feff}a, b \r\n\r\n\"c\nd\",e\nlast";
         let of = |place: Range<usize>| &input[place];
-        let records: Vec<Record> = Records::new(input.as_bytes()).collect();
+        let records: Vec<CsvRecord> = CsvRecords::new(input.as_bytes()).collect();
         let places: Vec<_> = records.iter().map(|r| of(r.place.clone())).collect();
         assert_eq!(places, ["a, b ", "\"c\nd\",e", "last"]);
         let ends: Vec<_> = records.iter().map(|r| &input[r.end..]).collect();
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_quote_that_is_never_closed_is_noticed() {
         let unclosed = |input: &str| {
-            let last = Records::new(input.as_bytes()).last();
+            let last = CsvRecords::new(input.as_bytes()).last();
             last.unwrap().is_unclosed
         };
         assert!(unclosed("a\nb,\"c\nd\n"));

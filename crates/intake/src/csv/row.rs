@@ -1,22 +1,18 @@
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use packhorse_model::{Priority, parse_duration};
+use packhorse_model::{Command, Priority, TaskSpec};
 
 use super::cell::Cells;
 use super::columns::Column;
 use super::error::CsvProblem;
-use super::files::{Files, Found};
-use super::read::Settings;
+use super::path_cache::{PathCache, PathKind};
+use super::read::CsvSettings;
 use crate::excerpt::quoted;
-use crate::lines::{Options, is_name};
+use crate::names::Names;
 use crate::shell;
-
-/// How many epochs show how much memory a task takes.
-const PROBE_EPOCHS: u32 = 2;
 
 /// One task of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,45 +24,42 @@ pub struct Row {
     ///
     /// [`consume`]: super::consume
     pub record: Range<usize>,
-    /// The folder to run it in; relative ones are joined to the base.
-    pub directory: PathBuf,
     /// Program, script and what else stood beside them.
     pub words: Vec<Vec<u8>>,
     /// How many epochs to train, at least 1.
     pub epochs: u32,
-    /// Its priority, and what the further columns said.
-    pub options: Options,
+    /// The task without its command: its folder (a relative one is joined to the
+    /// base), its priority, and what the further columns said.
+    pub spec: TaskSpec,
 }
 
 impl Row {
     /// What to run: `EXECUTABLE FILENAME --epochs=N --id=K`.
-    pub fn command(&self, id: u64) -> Vec<Vec<u8>> {
-        self.command_for(self.epochs, id)
-    }
-
-    /// What to run in order to see how much memory it takes: two epochs, if it
-    /// has so many.
-    pub fn probe(&self, id: u64) -> Vec<Vec<u8>> {
-        self.command_for(self.epochs.min(PROBE_EPOCHS), id)
-    }
-
-    fn command_for(&self, epochs: u32, id: u64) -> Vec<Vec<u8>> {
-        let arguments = [format!("--epochs={epochs}"), format!("--id={id}")];
+    pub fn command(&self, id: u64) -> Command {
+        let arguments = [format!("--epochs={}", self.epochs), format!("--id={id}")];
         let arguments = arguments.map(String::into_bytes);
-        self.words.iter().cloned().chain(arguments).collect()
+        Command::Words(self.words.iter().cloned().chain(arguments).collect())
+    }
+
+    /// The whole task.
+    pub fn task(&self, id: u64) -> TaskSpec {
+        TaskSpec {
+            command: self.command(id),
+            ..self.spec.clone()
+        }
     }
 }
 
 /// What is known from the rows before.
 pub(super) struct Earlier {
-    pub files: Files,
-    pub names: HashSet<String>,
+    pub files: PathCache,
+    pub names: Names,
 }
 
 /// Reads a row. If something is wrong with it, that is noted, and there is none.
 pub(super) fn row(
     mut cells: Cells<'_>,
-    settings: &Settings<'_>,
+    settings: &CsvSettings<'_>,
     earlier: &mut Earlier,
 ) -> Option<Row> {
     let mistakes = cells.mistakes.len();
@@ -84,14 +77,15 @@ pub(super) fn row(
     let retries = cells
         .optional(Column::Retries)
         .and_then(|text| cells.number(Column::Retries, text, 0, u32::MAX.into()));
-    let options = Options {
+    let spec = TaskSpec {
+        folder: directory,
         priority: priority.and_then(|n| i32::try_from(n).ok()).map(Priority),
         vram: cells.quantity(Column::Memory),
         gpus: cells.quantity(Column::Gpus),
-        time_limit: cells.parsed(Column::Timeout, parse_duration),
+        timeout: cells.quantity(Column::Timeout),
         retries: retries.and_then(|number| u32::try_from(number).ok()),
         name: name(&mut cells, &mut earlier.names),
-        ..Options::default()
+        ..TaskSpec::default()
     };
     if cells.mistakes.len() > mistakes {
         return None;
@@ -101,21 +95,20 @@ pub(super) fn row(
     Some(Row {
         line: cells.source.line(cells.record.place.start),
         record: cells.record.place.clone(),
-        directory: directory?,
         words,
         epochs: u32::try_from(epochs?).ok()?,
-        options,
+        spec,
     })
 }
 
-fn directory(cells: &mut Cells<'_>, base: &Path, files: &mut Files) -> Option<PathBuf> {
+fn directory(cells: &mut Cells<'_>, base: &Path, files: &mut PathCache) -> Option<PathBuf> {
     let text = cells.needed(Column::Directory)?;
     let folder = base.join(OsStr::from_bytes(text));
     let path = || quoted(text);
     let problem = match files.look(&folder) {
-        Found::Folder | Found::Unknown => return Some(folder),
-        Found::Nothing => CsvProblem::NoFolder { path: path() },
-        Found::File { .. } => CsvProblem::NotFolder { path: path() },
+        PathKind::Folder | PathKind::Unknown => return Some(folder),
+        PathKind::Nothing => CsvProblem::NoFolder { path: path() },
+        PathKind::File { .. } => CsvProblem::NotFolder { path: path() },
     };
     cells.wrong(Column::Directory, problem);
     None
@@ -126,7 +119,7 @@ fn program(
     cells: &mut Cells<'_>,
     python: &OsStr,
     folder: Option<&Path>,
-    files: &mut Files,
+    files: &mut PathCache,
 ) -> Option<Vec<Vec<u8>>> {
     let text = cells.needed(Column::Executable)?;
     if text == b"-1" {
@@ -143,14 +136,14 @@ fn program(
         files.search(name)
     };
     let problem = match found {
-        Found::Unknown
-        | Found::File {
+        PathKind::Unknown
+        | PathKind::File {
             is_executable: true,
         } => return Some(words),
-        Found::Nothing => CsvProblem::NoProgram {
+        PathKind::Nothing => CsvProblem::NoProgram {
             program: quoted(first),
         },
-        Found::Folder | Found::File { .. } => CsvProblem::NotExecutable {
+        PathKind::Folder | PathKind::File { .. } => CsvProblem::NotExecutable {
             path: quoted(first),
         },
     };
@@ -158,7 +151,11 @@ fn program(
     None
 }
 
-fn script(cells: &mut Cells<'_>, folder: Option<&Path>, files: &mut Files) -> Option<Vec<Vec<u8>>> {
+fn script(
+    cells: &mut Cells<'_>,
+    folder: Option<&Path>,
+    files: &mut PathCache,
+) -> Option<Vec<Vec<u8>>> {
     let text = cells.needed(Column::Filename)?;
     let words = split(cells, Column::Filename, text, folder, files)?;
     let (Some(first), Some(folder)) = (words.first(), folder) else {
@@ -166,7 +163,7 @@ fn script(cells: &mut Cells<'_>, folder: Option<&Path>, files: &mut Files) -> Op
     };
     // `-m package.module`: only Python knows where that is.
     if !first.starts_with(b"-")
-        && files.look(&folder.join(OsStr::from_bytes(first))) == Found::Nothing
+        && files.look(&folder.join(OsStr::from_bytes(first))) == PathKind::Nothing
     {
         let path = quoted(first);
         cells.wrong(Column::Filename, CsvProblem::NoFile { path });
@@ -182,11 +179,11 @@ fn split(
     column: Column,
     text: &[u8],
     folder: Option<&Path>,
-    files: &mut Files,
+    files: &mut PathCache,
 ) -> Option<Vec<Vec<u8>>> {
     let is_file = |folder: &Path| {
         let found = files.look(&folder.join(OsStr::from_bytes(text)));
-        matches!(found, Found::File { .. })
+        matches!(found, PathKind::File { .. })
     };
     if folder.is_some_and(is_file) {
         return Some(vec![text.to_vec()]);
@@ -201,17 +198,13 @@ fn split(
     words
 }
 
-fn name(cells: &mut Cells<'_>, taken: &mut HashSet<String>) -> Option<String> {
-    let text = cells.optional(Column::Name)?;
-    let name = String::from_utf8_lossy(text).into_owned();
-    if !is_name(&name) {
-        let name = quoted(text);
-        cells.wrong(Column::Name, CsvProblem::Name { name });
+fn name(cells: &mut Cells<'_>, names: &mut Names) -> Option<String> {
+    let name = String::from_utf8_lossy(cells.optional(Column::Name)?);
+    if let Err(problem) = names.check_new(&name) {
+        cells.wrong(Column::Name, problem.into());
         return None;
     }
-    if !taken.insert(name.clone()) {
-        cells.wrong(Column::Name, CsvProblem::NameTaken { name });
-        return None;
-    }
+    let name = name.into_owned();
+    names.insert(Some(&name));
     Some(name)
 }

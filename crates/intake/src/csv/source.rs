@@ -33,7 +33,7 @@ impl<'a> Source<'a> {
         let line = &self.bytes[start..end.copied().unwrap_or(self.bytes.len())];
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        // A byte order mark is no part of the first line.
+        // A byte order mark is not part of the first line.
         let mark = if index == 0 && line.starts_with(super::records::MARK) {
             super::records::MARK.len()
         } else {

@@ -4,10 +4,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use packhorse_model::{Bytes, GpuRequest, Milli, Priority};
+use packhorse_model::{Bytes, Command, GpuRequest, Milli, Priority, TimeLimit, VramRequest};
 
 use super::*;
-use crate::{Colour, Vram};
+use crate::Colour;
 
 mod consumed;
 
@@ -34,9 +34,9 @@ impl Place {
         place
     }
 
-    fn read(&self, header: Header, bytes: impl AsRef<[u8]>) -> Result<Table, Vec<CsvError>> {
+    fn read(&self, header: Header, bytes: impl AsRef<[u8]>) -> Result<CsvTable, Vec<CsvError>> {
         let bin = self.0.path().join("bin");
-        let settings = Settings {
+        let settings = CsvSettings {
             header,
             base: self.0.path(),
             python: OsStr::new("/opt/python"),
@@ -79,22 +79,14 @@ fn a_row_is_a_command_in_a_folder() {
     let row = &table.rows[0];
     assert_eq!((table.rows.len(), row.line), (1, 3));
     assert_eq!(&input[row.record.clone()], "code1,-1,train.py,90,-2");
-    assert_eq!(row.directory, place.0.path().join("code1"));
-    assert_eq!(row.options.priority, Some(Priority(-2)));
-    let text = |words: Vec<Vec<u8>>| String::from_utf8(words.join(&b' ')).unwrap();
-    assert_eq!(
-        text(row.command(7)),
-        "/opt/python train.py --epochs=90 --id=7"
-    );
-    assert_eq!(text(row.probe(7)), "/opt/python train.py --epochs=2 --id=7");
-}
-
-#[test]
-fn a_probe_is_never_longer_than_its_task() {
-    let table = Place::new()
-        .read(Header::None, "code1,-1,train.py,1,0")
-        .unwrap();
-    assert_eq!(table.rows[0].probe(0), table.rows[0].command(0));
+    assert_eq!(row.spec.folder, Some(place.0.path().join("code1")));
+    assert_eq!(row.spec.priority, Some(Priority(-2)));
+    assert!(row.spec.command.is_empty(), "it needs an id first");
+    let words = ["/opt/python", "train.py", "--epochs=90", "--id=7"];
+    let words = Command::Words(words.map(|word| word.as_bytes().to_vec()).to_vec());
+    assert_eq!(row.command(7), words);
+    let task = row.task(7);
+    assert_eq!((task.command, task.priority), (words, row.spec.priority));
 }
 
 #[test]
@@ -105,16 +97,19 @@ GPUs,memory, PRIORITY ,Epochs,Filename,Executable,Directory,Name,Timeout,Retries
 ,auto,1,2,train.py,-1,code1,,,
 ";
     let rows = Place::new().read(Header::Row(0), input).unwrap().rows;
-    let options = &rows[0].options;
-    assert_eq!(options.gpus, Some(GpuRequest::Share(Milli(500))));
-    assert_eq!(options.vram, Some(Vram::Bytes(Bytes(9 << 30))));
-    assert_eq!(options.time_limit, Some(Duration::from_hours(2)));
+    let spec = &rows[0].spec;
+    assert_eq!(spec.gpus, Some(GpuRequest::Share(Milli(500))));
+    assert_eq!(spec.vram, Some(VramRequest::Bytes(Bytes(9 << 30))));
     assert_eq!(
-        (options.retries, options.name.as_deref()),
+        spec.timeout,
+        Some(TimeLimit::After(Duration::from_hours(2)))
+    );
+    assert_eq!(
+        (spec.retries, spec.name.as_deref()),
         (Some(3), Some("first"))
     );
-    assert_eq!(rows[1].options.vram, Some(Vram::Auto));
-    assert_eq!(rows[1].options.gpus, None);
+    assert_eq!(rows[1].spec.vram, Some(VramRequest::Auto));
+    assert_eq!(rows[1].spec.gpus, None);
 }
 
 #[test]
@@ -294,7 +289,7 @@ fn wrong_cells_of_further_columns_are_named_too() {
             "`Retries`: `-1` is not a whole number from 0",
         ),
         ("Name", "a b", "`a b` cannot be the name of a task"),
-        ("Name", "twice", "an earlier row is already called `twice`"),
+        ("Name", "twice", "an earlier task is already called `twice`"),
     ] {
         let taken = if column == "Name" { "twice" } else { "" };
         let row = "code1,-1,train.py,1,1";
@@ -437,7 +432,7 @@ fn names_of_files_need_not_be_text() {
     fs_err::create_dir(&folder).unwrap();
     fs_err::write(folder.join("a.py"), "").unwrap();
     let table = place.read(Header::None, b"\xff,-1,a.py,1,1").unwrap();
-    assert_eq!(table.rows[0].directory, folder);
+    assert_eq!(table.rows[0].spec.folder, Some(folder));
 }
 
 #[test]

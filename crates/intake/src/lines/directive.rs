@@ -1,21 +1,22 @@
 //! `#packhorse KEY=VALUE …`: what the next command needs.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::PathBuf;
 
-use packhorse_model::{Milli, Priority, parse_duration};
+use packhorse_model::{Milli, Priority, TaskSpec};
 
 use super::error::{LineError, LineProblem};
-use super::options::{Options, is_name};
 use super::reader::is_blank;
+use crate::SpecProblem;
 use crate::excerpt::quoted;
+use crate::names::Names;
 use crate::nearest::nearest;
+use crate::spec_problem::{check_gpu_model, check_path, check_signature, check_variable};
 
 /// Every option there is.
-pub(super) const KEYS: [&str; 12] = [
+pub(super) const KEYS: [&str; 17] = [
     "gpus",
     "vram",
-    "signature",
     "model",
     "cores",
     "cpu",
@@ -23,33 +24,27 @@ pub(super) const KEYS: [&str; 12] = [
     "priority",
     "retries",
     "timeout",
+    "grace",
+    "folder",
+    "env",
+    "results",
+    "log",
+    "signature",
     "name",
     "after",
 ];
 
-/// A signature is a key in the store and a column on the screen.
-const LONGEST_SIGNATURE: usize = 200;
-
 /// More than this many mistakes in one line are the same mistake again.
 const MOST_PROBLEMS: usize = 8;
 
-/// Among more names than this, a guess takes longer than it is worth.
-const MOST_GUESSES: usize = 10_000;
-
 /// The directives since the last command.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Directives {
-    options: Options,
+    /// A task without a command.
+    spec: TaskSpec,
     /// What to say if no command follows.
-    unused: Option<LineError>,
-    broken: bool,
-}
-
-/// What the directives came to when their command was there.
-pub(super) enum Verdict {
-    Run(Options),
-    /// Something about them was wrong, and has been said.
-    Drop,
+    unused: LineError,
+    is_broken: bool,
 }
 
 /// A comment, from its `#` on.
@@ -78,70 +73,59 @@ impl Comment {
 }
 
 impl Directives {
-    /// What the command that has just come gets.
-    pub fn take(&mut self) -> Verdict {
-        // Most commands have none: nothing to move.
-        if self.unused.is_none() {
-            return Verdict::Run(Options::default());
-        }
-        let Self {
-            mut options,
-            broken,
-            ..
-        } = std::mem::take(self);
-        options.after.sort_unstable();
-        options.after.dedup();
-        if broken {
-            Verdict::Drop
-        } else {
-            Verdict::Run(options)
+    /// None yet, but one begins at `start` of `line`.
+    pub fn new(number: u64, line: &[u8], start: usize) -> Self {
+        let problem = LineProblem::NoCommand;
+        Self {
+            spec: TaskSpec::default(),
+            unused: LineError::new(number, line, start..line.len(), problem),
+            is_broken: false,
         }
     }
 
-    /// The input has ended.
-    pub fn end(&mut self) -> Option<LineError> {
-        let Self { unused, broken, .. } = std::mem::take(self);
-        unused.filter(|_| !broken)
+    /// The task that they describe, without its command; none if something about
+    /// them was wrong, which has been said.
+    pub fn into_spec(self) -> Option<TaskSpec> {
+        let mut spec = self.spec;
+        spec.after.sort_unstable();
+        spec.after.dedup();
+        (!self.is_broken).then_some(spec)
     }
 
-    /// Notes the directive in `line` at `comment`. Everything that is wrong
-    /// with it goes to `report`.
+    /// The input has ended without a command for them.
+    pub fn into_unused(self) -> Option<LineError> {
+        (!self.is_broken).then_some(self.unused)
+    }
+
+    /// Notes the directive in `line` at `start`. Everything that is wrong with it
+    /// goes to `errors`.
     pub fn read(
         &mut self,
         number: u64,
         line: &[u8],
-        comment: Range<usize>,
-        names: &BTreeSet<String>,
-        report: &mut impl Extend<LineError>,
+        start: usize,
+        names: &Names,
+        errors: &mut impl Extend<LineError>,
     ) {
-        let problems = self.read_words(line, comment.start + "#packhorse".len(), names);
-        self.note(number, line, comment.start);
-        self.broken |= !problems.is_empty();
-        report.extend(
+        let problems = self.read_words(line, start + "#packhorse".len(), names);
+        self.is_broken |= !problems.is_empty();
+        errors.extend(
             problems
                 .into_iter()
                 .map(|(place, problem)| LineError::new(number, line, place, problem)),
         );
     }
 
-    /// Notes that a directive was there which could not even be recognised.
-    pub fn note_broken(&mut self, number: u64, line: &[u8], start: usize) {
-        self.note(number, line, start);
-        self.broken = true;
-    }
-
-    fn note(&mut self, number: u64, line: &[u8], start: usize) {
-        if self.unused.is_none() {
-            let problem = LineProblem::NoCommand;
-            self.unused = Some(LineError::new(number, line, start..line.len(), problem));
-        }
+    /// Notes that one was there which could not even be recognised.
+    pub fn mark_broken(&mut self) {
+        self.is_broken = true;
     }
 
     fn read_words(
         &mut self,
         line: &[u8],
         start: usize,
-        names: &BTreeSet<String>,
+        names: &Names,
     ) -> Vec<(Range<usize>, LineProblem)> {
         let mut problems = Vec::new();
         let mut at = start;
@@ -165,9 +149,9 @@ impl Directives {
             };
             let value_start = place.start + key.len() + 1;
             if let Some(&known) = KEYS.iter().find(|&&known| known == key) {
-                if let Err(problem) = self.options.set(known, value, names) {
+                if let Err(problem) = set(&mut self.spec, known, value, names) {
                     let place = match problem {
-                        LineProblem::Twice { .. } => place,
+                        LineProblem::Twice { .. } | LineProblem::VariableTwice { .. } => place,
                         _ => value_start..place.end,
                     };
                     problems.push((place, problem));
@@ -188,50 +172,39 @@ impl Directives {
     }
 }
 
-impl Options {
-    fn set(
-        &mut self,
-        key: &'static str,
-        value: &str,
-        names: &BTreeSet<String>,
-    ) -> Result<(), LineProblem> {
-        let quantity = |reason| LineProblem::Quantity { key, reason };
-        match key {
-            "gpus" => once(&mut self.gpus, key, || value.parse().map_err(quantity)),
-            "vram" => once(&mut self.vram, key, || value.parse().map_err(quantity)),
-            "ram" => once(&mut self.ram, key, || value.parse().map_err(quantity)),
-            "cpu" => once(&mut self.cpu, key, || cpu(value)),
-            "signature" => once(&mut self.signature, key, || signature(value)),
-            "model" if !self.models.is_empty() => Err(LineProblem::Twice { key }),
-            "model" => models(value).map(|models| self.models = models),
-            "cores" => once(&mut self.cores, key, || number(key, value)),
-            "retries" => once(&mut self.retries, key, || number(key, value)),
-            "priority" => once(&mut self.priority, key, || number(key, value).map(Priority)),
-            "timeout" => once(&mut self.time_limit, key, || {
-                parse_duration(value).map_err(quantity)
-            }),
-            "name" => once(&mut self.name, key, || {
-                let name = name(value)?;
-                if names.contains(&name) {
-                    return Err(LineProblem::NameTaken { name });
-                }
-                Ok(name)
-            }),
-            _ => {
-                for earlier in value.split(',') {
-                    let earlier = name(earlier)?;
-                    if !names.contains(&earlier) {
-                        let known = names.iter().map(String::as_str);
-                        let known = known.take_while(|_| names.len() <= MOST_GUESSES);
-                        return Err(LineProblem::UnknownName {
-                            nearest: nearest(&earlier, known).map(str::to_owned),
-                            name: earlier,
-                        });
-                    }
-                    self.after.push(earlier);
-                }
-                Ok(())
+fn set(
+    spec: &mut TaskSpec,
+    key: &'static str,
+    value: &str,
+    names: &Names,
+) -> Result<(), LineProblem> {
+    let quantity = |reason| LineProblem::Quantity { key, reason };
+    match key {
+        "gpus" => once(&mut spec.gpus, key, value.parse().map_err(quantity)),
+        "vram" => once(&mut spec.vram, key, value.parse().map_err(quantity)),
+        "ram" => once(&mut spec.ram, key, value.parse().map_err(quantity)),
+        "timeout" => once(&mut spec.timeout, key, value.parse().map_err(quantity)),
+        "grace" => once(&mut spec.grace, key, value.parse().map_err(quantity)),
+        "cpu" => once(&mut spec.cpu, key, cpu(value)),
+        "cores" => once(&mut spec.cores, key, number(key, value)),
+        "retries" => once(&mut spec.retries, key, number(key, value)),
+        "priority" => once(&mut spec.priority, key, number(key, value).map(Priority)),
+        "folder" => once(&mut spec.folder, key, path(key, value)),
+        "results" => once(&mut spec.results, key, path(key, value)),
+        "log" => once(&mut spec.log, key, path(key, value)),
+        "model" => once(&mut spec.gpu_model, key, text(value, check_gpu_model)),
+        "signature" => once(&mut spec.signature, key, text(value, check_signature)),
+        "name" => {
+            let name = text(value, |name| names.check_new(name));
+            once(&mut spec.name, key, name)
+        }
+        "env" => set_variable(spec, value),
+        _ => {
+            for earlier in value.split(',') {
+                spec.after
+                    .push(text(earlier, |name| names.check_known(name))?);
             }
+            Ok(())
         }
     }
 }
@@ -239,12 +212,28 @@ impl Options {
 fn once<T>(
     place: &mut Option<T>,
     key: &'static str,
-    value: impl FnOnce() -> Result<T, LineProblem>,
+    value: Result<T, LineProblem>,
 ) -> Result<(), LineProblem> {
     if place.is_some() {
         return Err(LineProblem::Twice { key });
     }
-    *place = Some(value()?);
+    *place = Some(value?);
+    Ok(())
+}
+
+/// `env=NAME=VALUE`
+fn set_variable(spec: &mut TaskSpec, value: &str) -> Result<(), LineProblem> {
+    let Some((name, value)) = value.split_once('=') else {
+        return Err(LineProblem::NoVariable {
+            word: quoted(value.as_bytes()),
+        });
+    };
+    check_variable(name, value.as_bytes())?;
+    if spec.env.insert(name.to_owned(), value.into()).is_some() {
+        return Err(LineProblem::VariableTwice {
+            name: quoted(name.as_bytes()),
+        });
+    }
     Ok(())
 }
 
@@ -280,26 +269,16 @@ fn cpu(value: &str) -> Result<Milli, LineProblem> {
     })
 }
 
-fn signature(value: &str) -> Result<String, LineProblem> {
-    let printable = !value.chars().any(char::is_control);
-    if value.is_empty() || value.len() > LONGEST_SIGNATURE || !printable {
-        return Err(LineProblem::Signature);
-    }
-    Ok(value.to_owned())
+fn path(key: &'static str, value: &str) -> Result<PathBuf, LineProblem> {
+    let path = PathBuf::from(value);
+    check_path(key, &path)?;
+    Ok(path)
 }
 
-fn models(value: &str) -> Result<Vec<String>, LineProblem> {
-    let models: Vec<String> = value.split(',').map(str::to_owned).collect();
-    if models.iter().any(String::is_empty) {
-        return Err(LineProblem::NoModel);
-    }
-    Ok(models)
-}
-
-fn name(value: &str) -> Result<String, LineProblem> {
-    if !is_name(value) {
-        let name = quoted(value.as_bytes());
-        return Err(LineProblem::Name { name });
-    }
+fn text(
+    value: &str,
+    check: impl FnOnce(&str) -> Result<(), SpecProblem>,
+) -> Result<String, LineProblem> {
+    check(value)?;
     Ok(value.to_owned())
 }

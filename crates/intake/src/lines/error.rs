@@ -1,9 +1,9 @@
 use packhorse_model::ParseQuantityError;
 
-use crate::mistake::{Mistake, Problem};
+use crate::{InputError, InputProblem, SpecProblem};
 
 /// A line that cannot be used. The lines after it can.
-pub type LineError = Mistake<LineProblem>;
+pub type LineError = InputError<LineProblem>;
 
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,35 +70,24 @@ pub enum LineProblem {
         /// The value.
         value: String,
     },
-    /// A signature that is empty, or cannot be shown.
-    #[error("this cannot be a signature")]
-    Signature,
-    /// A list of models in which one is missing.
-    #[error("`model` is missing a name")]
-    NoModel,
-    /// A value that cannot be a task's name.
-    #[error("`{name}` cannot be the name of a task")]
-    Name {
-        /// The value.
+    /// `env=` without a name and a value.
+    #[error("`{word}` does not have the form NAME=VALUE")]
+    NoVariable {
+        /// What stands after `env=`.
+        word: String,
+    },
+    /// A variable that the same command already has.
+    #[error("the variable `{name}` is given twice for the same command")]
+    VariableTwice {
+        /// The variable.
         name: String,
     },
-    /// A name that no earlier command has.
-    #[error("no earlier task is called `{name}`")]
-    UnknownName {
-        /// The name.
-        name: String,
-        /// The one that was probably meant.
-        nearest: Option<String>,
-    },
-    /// A name that an earlier command already has.
-    #[error("an earlier task is already called `{name}`")]
-    NameTaken {
-        /// The name.
-        name: String,
-    },
+    /// A value that no task can have.
+    #[error(transparent)]
+    Value(#[from] SpecProblem),
 }
 
-impl Problem for LineProblem {
+impl InputProblem for LineProblem {
     fn hint(&self) -> String {
         let fixed = match self {
             Self::Nul => "remove it, or use --null if NUL bytes separate the commands",
@@ -112,24 +101,18 @@ impl Problem for LineProblem {
             Self::NoValue { .. } => "write the options like this: `gpus=0.5 retries=2`",
             Self::Twice { .. } => "keep one of them; a directive counts for the next command only",
             Self::Quantity { key: "timeout", .. } => "write it like this: `timeout=2h30m`",
+            Self::Quantity { key: "grace", .. } => "write it like this: `grace=30s`",
             Self::Quantity { key: "vram", .. } => "write it like this: `vram=9G`, or `vram=auto`",
             Self::Quantity { key: "ram", .. } => "write it like this: `ram=16G`",
             Self::Quantity { .. } => "write it like this: `gpus=0.5`",
             Self::Cpu { .. } => "write it like this: `cpu=1.5`",
-            Self::Signature => "write a word of at most 200 characters",
-            Self::NoModel => "write it like this: `model=A100` or `model=A100,H100`",
             Self::Number { key, .. } => return format!("write it like this: `{key}=2`"),
-            Self::Name { .. } => "a name has letters, digits, `.`, `_` and `-`",
-            Self::NameTaken { .. } => "choose another name, so that `after` is clear",
+            Self::NoVariable { .. } => "write it like this: `env=SEED=1`",
+            Self::VariableTwice { .. } => "keep one of them",
+            Self::Value(problem) => return problem.hint(),
             Self::UnknownKey { nearest, .. } => {
                 return nearest.map_or_else(
                     || format!("the options are {}", super::directive::KEYS.join(", ")),
-                    |nearest| format!("did you mean `{nearest}`?"),
-                );
-            }
-            Self::UnknownName { nearest, .. } => {
-                return nearest.as_ref().map_or_else(
-                    || "give the earlier command its name: `#packhorse name=…`".to_owned(),
                     |nearest| format!("did you mean `{nearest}`?"),
                 );
             }
@@ -144,17 +127,11 @@ impl Problem for LineProblem {
             Self::EmptyDirective => "nothing follows",
             Self::MisspeltDirective => "taken for a directive",
             Self::NotUtf8 => "not UTF-8",
-            Self::NoValue { .. } => "no value",
+            Self::NoValue { .. } | Self::NoVariable { .. } => "no value",
             Self::UnknownKey { .. } => "unknown option",
-            Self::Twice { .. } => "the second time",
-            Self::Quantity { .. }
-            | Self::Number { .. }
-            | Self::Cpu { .. }
-            | Self::Signature
-            | Self::NoModel
-            | Self::Name { .. } => "this value",
-            Self::UnknownName { .. } => "unknown name",
-            Self::NameTaken { .. } => "taken",
+            Self::Twice { .. } | Self::VariableTwice { .. } => "the second time",
+            Self::Quantity { .. } | Self::Number { .. } | Self::Cpu { .. } => "this value",
+            Self::Value(problem) => problem.label(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Commands, one a line, as the bytes arrive.
+//! Commands, one per line, as the bytes arrive.
 //!
 //! ```text
 //! # a comment, skipped like blank lines
@@ -9,26 +9,24 @@
 //! ```
 //!
 //! A backslash at the end of a line joins it to the next, as in a shell. A
-//! directive `#packhorse KEY=VALUE …` says what the next command needs:
-//! `gpus`, their memory as `vram` and their `model`, `cores`, `cpu`, `ram`,
-//! `priority`, `retries`, `timeout`, the `signature` its memory is remembered
-//! by, a `name`, and the names of earlier tasks it comes `after`. A command whose directive is wrong is not
+//! directive `#packhorse KEY=VALUE …` says what the next command needs: `gpus`,
+//! their memory as `vram` and their `model`, `cores`, `cpu`, `ram`, `priority`,
+//! `retries`, `timeout`, `grace`, its `folder`, an environment variable as
+//! `env=NAME=VALUE` (once for each), where its `results` and its `log` go, the
+//! `signature` that its memory is remembered by, a `name`, and the names of
+//! earlier tasks that it comes `after`. A command whose directive is wrong is not
 //! handed out: half of what was asked for may be the wrong half.
 //!
 //! With [`Separator::Null`] every item is a command exactly as it is.
 
 mod directive;
 mod error;
-mod options;
 mod reader;
-mod splitter;
 #[cfg(test)]
 mod tests;
 
 pub use error::{LineError, LineProblem};
-pub use options::Options;
-pub(crate) use options::is_name;
-pub use reader::{Entry, Lines};
+pub use reader::Lines;
 
 /// What stands between two commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,23 +1,30 @@
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
+
+use packhorse_model::{Command, TaskSpec};
 
 use super::Separator;
-use super::directive::{Comment, Directives, Verdict};
+use super::directive::{Comment, Directives};
 use super::error::{LineError, LineProblem};
-use super::options::Options;
-use super::splitter::Splitter;
+use crate::Entry;
+use crate::names::Names;
+use crate::splitter::Splitter;
 
 /// Commands out of a stream of bytes, each as soon as it is complete.
 ///
 /// ```
 /// use packhorse_intake::lines::{Lines, Separator};
+/// use packhorse_model::Command;
 ///
 /// let mut lines = Lines::new(Separator::Newline);
 /// lines.push(b"python a.py\npython b");
-/// assert_eq!(lines.next().unwrap().unwrap().command, b"python a.py");
+/// let first = lines.next().unwrap()?.spec;
+/// assert_eq!(first.command, Command::Line(b"python a.py".to_vec()));
 /// assert!(lines.next().is_none(), "the second line has not arrived");
 /// lines.push(b".py");
 /// lines.finish();
-/// assert_eq!(lines.next().unwrap().unwrap().command, b"python b.py");
+/// let second = lines.next().unwrap()?.spec;
+/// assert_eq!(second.command, Command::Line(b"python b.py".to_vec()));
+/// # Ok::<(), packhorse_intake::lines::LineError>(())
 /// ```
 ///
 /// As an iterator it ends whenever it has to wait, and goes on when more has
@@ -26,29 +33,19 @@ use super::splitter::Splitter;
 pub struct Lines {
     separator: Separator,
     splitter: Splitter,
-    reader: Reader,
-}
-
-/// A command of the input.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The command. Bytes, because file names need not be UTF-8.
-    pub command: Vec<u8>,
-    /// The line it began on, counted from 1.
-    pub line: u64,
-    /// What its directives said.
-    pub options: Options,
+    reader: LineReader,
 }
 
 #[derive(Debug, Default)]
-struct Reader {
+struct LineReader {
     /// How many lines have ended.
     line: u64,
     joined: Option<Joined>,
-    directives: Directives,
+    /// Boxed, because most commands have none.
+    directives: Option<Box<Directives>>,
     errors: VecDeque<LineError>,
     /// What the commands handed out so far are called.
-    names: BTreeSet<String>,
+    names: Names,
 }
 
 /// Lines that go on in the next.
@@ -65,7 +62,7 @@ impl Lines {
         Self {
             separator,
             splitter: Splitter::default(),
-            reader: Reader::default(),
+            reader: LineReader::default(),
         }
     }
 
@@ -83,9 +80,9 @@ impl Lines {
     /// earlier tasks stay known. What has not been handed out is forgotten.
     pub fn next_source(&mut self) {
         self.splitter.clear();
-        self.reader = Reader {
+        self.reader = LineReader {
             names: std::mem::take(&mut self.reader.names),
-            ..Reader::default()
+            ..LineReader::default()
         };
     }
 
@@ -110,11 +107,12 @@ impl Iterator for Lines {
             if let Some(error) = self.reader.errors.pop_front() {
                 return Some(Err(error));
             }
+            let has_nul = self.splitter.has_nul();
             let Some(piece) = self.splitter.next(self.separator.byte()) else {
                 return self.splitter.has_ended().then(|| self.reader.end())?;
             };
             let found = match self.separator {
-                Separator::Newline => self.reader.line(piece),
+                Separator::Newline => self.reader.line(piece, has_nul),
                 Separator::Null => self.reader.item(piece),
             };
             if found.is_some() {
@@ -124,9 +122,9 @@ impl Iterator for Lines {
     }
 }
 
-impl Reader {
-    /// A line has come, without its newline.
-    fn line(&mut self, line: &[u8]) -> Option<Result<Entry, LineError>> {
+impl LineReader {
+    /// A line has come, without its newline. It has no NUL byte unless `has_nul`.
+    fn line(&mut self, line: &[u8], has_nul: bool) -> Option<Result<Entry, LineError>> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let line = match self.line {
             0 => line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line),
@@ -144,11 +142,14 @@ impl Reader {
 
         let goes_on = ends_in_escape(line);
         let part = &line[..line.len() - usize::from(goes_on)];
-        let error = memchr::memchr(0, part)
-            .map(|at| LineError::new(self.line, line, at..at + 1, LineProblem::Nul));
+        let nul = if has_nul {
+            memchr::memchr(0, part)
+        } else {
+            None
+        };
+        let error = nul.map(|at| LineError::new(self.line, line, at..at + 1, LineProblem::Nul));
         if !goes_on && self.joined.is_none() {
-            let line = self.line;
-            return self.command(error, || (part[first..trimmed(part)].to_vec(), line));
+            return self.command(self.line, error, || part[first..trimmed(part)].to_vec());
         }
         self.join(part, error);
         if goes_on { None } else { self.joined_so_far() }
@@ -159,38 +160,34 @@ impl Reader {
         let line = self.line + 1;
         self.line += memchr::memchr_iter(b'\n', item).count() as u64;
         (!item.iter().all(u8::is_ascii_whitespace)).then(|| {
-            Ok(Entry {
-                command: item.to_vec(),
-                line,
-                options: Options::default(),
-            })
+            let spec = TaskSpec::new(Command::Line(item.to_vec()));
+            Ok(Entry { line, spec })
         })
     }
 
     /// The input has ended.
     fn end(&mut self) -> Option<Result<Entry, LineError>> {
         self.joined_so_far()
-            .or_else(|| self.directives.end().map(Err))
+            .or_else(|| self.directives.take()?.into_unused().map(Err))
     }
 
     fn comment(&mut self, line: &[u8], start: usize) {
-        match Comment::of(&line[start..]) {
-            Comment::Remark => {}
-            Comment::Directive => self.directives.read(
-                self.line,
-                line,
-                start..line.len(),
-                &self.names,
-                &mut self.errors,
-            ),
-            Comment::Misspelt => {
-                let word = line[start..].iter().take_while(|&&b| !is_blank(b)).count();
-                let place = start..start + word;
-                let problem = LineProblem::MisspeltDirective;
-                self.directives.note_broken(self.line, line, start);
-                self.errors
-                    .push_back(LineError::new(self.line, line, place, problem));
-            }
+        let comment = Comment::of(&line[start..]);
+        if let Comment::Remark = comment {
+            return;
+        }
+        let number = self.line;
+        let directives = self
+            .directives
+            .get_or_insert_with(|| Box::new(Directives::new(number, line, start)));
+        if let Comment::Directive = comment {
+            directives.read(number, line, start, &self.names, &mut self.errors);
+        } else {
+            directives.mark_broken();
+            let word = line[start..].iter().take_while(|&&b| !is_blank(b)).count();
+            let problem = LineProblem::MisspeltDirective;
+            let error = LineError::new(number, line, start..start + word, problem);
+            self.errors.push_back(error);
         }
     }
 
@@ -221,37 +218,40 @@ impl Reader {
             line,
             error,
         } = self.joined.take()?;
-        self.command(error, || {
+        self.command(line, error, || {
             text.truncate(trimmed(&text));
             let first = text.iter().position(|&b| !is_blank(b));
             text.drain(..first.unwrap_or(0));
             text.shrink_to_fit();
-            (text, line)
+            text
         })
     }
 
     /// A command is complete.
     fn command(
         &mut self,
+        line: u64,
         error: Option<LineError>,
-        command: impl FnOnce() -> (Vec<u8>, u64),
+        command: impl FnOnce() -> Vec<u8>,
     ) -> Option<Result<Entry, LineError>> {
-        let verdict = self.directives.take();
+        let directives = self.directives.take();
         if let Some(error) = error {
             return Some(Err(error));
         }
-        let Verdict::Run(options) = verdict else {
-            return None;
+        let Some(directives) = directives else {
+            // Most commands: made where it is returned, not moved there.
+            return Some(Ok(Entry {
+                line,
+                spec: TaskSpec {
+                    command: Command::Line(command()),
+                    ..TaskSpec::default()
+                },
+            }));
         };
-        if let Some(name) = &options.name {
-            self.names.insert(name.clone());
-        }
-        let (command, line) = command();
-        Some(Ok(Entry {
-            command,
-            line,
-            options,
-        }))
+        let mut spec = directives.into_spec()?;
+        spec.command = Command::Line(command());
+        self.names.insert(spec.name.as_ref());
+        Some(Ok(Entry { line, spec }))
     }
 }
 

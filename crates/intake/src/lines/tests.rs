@@ -1,10 +1,13 @@
 use std::time::Duration;
 
-use packhorse_model::{Bytes, GpuRequest, Milli, Priority};
+use packhorse_model::{
+    ByteString, Bytes, Command, GpuRequest, Grace, Milli, Priority, TaskSpec, TimeLimit,
+    VramRequest,
+};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Colour, Vram};
+use crate::{Colour, Entry};
 
 mod model;
 
@@ -20,13 +23,33 @@ fn read(separator: Separator, pieces: &[&[u8]]) -> Vec<Result<Entry, LineError>>
     found
 }
 
+/// The command of an entry, which is a line.
+fn command(entry: Entry) -> Vec<u8> {
+    match entry.spec.command {
+        Command::Line(line) => line,
+        Command::Words(_) => panic!("not a line"),
+    }
+}
+
+/// The specs of all entries without their commands; the input has no errors.
+fn specs(input: &str) -> Vec<TaskSpec> {
+    let found = read(Separator::Newline, &[input.as_bytes()]).into_iter();
+    found
+        .map(|entry| TaskSpec {
+            command: Command::default(),
+            ..entry.unwrap().spec
+        })
+        .collect()
+}
+
 /// Command and line of each entry; the input has no errors.
 fn commands(input: &str) -> Vec<(String, u64)> {
     read(Separator::Newline, &[input.as_bytes()])
         .into_iter()
         .map(|entry| {
             let entry = entry.unwrap();
-            (String::from_utf8(entry.command).unwrap(), entry.line)
+            let line = entry.line;
+            (String::from_utf8(command(entry)).unwrap(), line)
         })
         .collect()
 }
@@ -54,8 +77,8 @@ fn a_line_is_there_as_soon_as_its_newline_is() {
     assert!(lines.next().is_none());
     assert_eq!(lines.buffered(), 6);
     lines.push(b"\necho b\nech");
-    assert_eq!(lines.next().unwrap().unwrap().command, b"echo a");
-    assert_eq!(lines.next().unwrap().unwrap().command, b"echo b");
+    assert_eq!(command(lines.next().unwrap().unwrap()), b"echo a");
+    assert_eq!(command(lines.next().unwrap().unwrap()), b"echo b");
     assert!(lines.next().is_none());
     assert_eq!(lines.buffered(), 3);
 }
@@ -118,10 +141,10 @@ fn a_nul_spoils_its_own_command_only() {
             (6, 4, "a command cannot contain a NUL byte".into())
         ]
     );
-    let good: Vec<&Entry> = found.iter().filter_map(|f| f.as_ref().ok()).collect();
+    let good: Vec<Entry> = found.into_iter().filter_map(Result::ok).collect();
     assert_eq!(good.len(), 2);
-    assert_eq!(good[1].command, b"f");
-    assert_eq!(good[1].options, Options::default(), "they were for d");
+    let f = TaskSpec::new(Command::Line(b"f".to_vec()));
+    assert_eq!(good[1].spec, f, "the directive was for d");
 }
 
 #[test]
@@ -130,14 +153,14 @@ fn null_separated_items_are_taken_exactly_as_they_are() {
     let found: Vec<_> = read(Separator::Null, &[input])
         .into_iter()
         .map(|entry| entry.unwrap())
-        .map(|entry| (entry.command, entry.line))
+        .map(|entry| (entry.line, command(entry)))
         .collect();
     assert_eq!(
         found,
         [
-            (b" a\n# b \\\n".to_vec(), 1),
-            (b"#packhorse x".to_vec(), 4),
-            (b"c\xff".to_vec(), 4)
+            (1, b" a\n# b \\\n".to_vec()),
+            (4, b"#packhorse x".to_vec()),
+            (4, b"c\xff".to_vec())
         ]
     );
 }
@@ -156,24 +179,21 @@ c
 #packhorse after=prep,other after=prep
 d
 ";
-    let found: Vec<Options> = read(Separator::Newline, &[input.as_bytes()])
-        .into_iter()
-        .map(|entry| entry.unwrap().options)
-        .collect();
-    let b = Options {
+    let found = specs(input);
+    let b = TaskSpec {
         gpus: Some(GpuRequest::Share(Milli(500))),
         cores: Some(2),
         priority: Some(Priority(-3)),
         retries: Some(2),
-        time_limit: Some(Duration::from_hours(2)),
+        timeout: Some(TimeLimit::After(Duration::from_hours(2))),
         name: Some("other".into()),
         after: vec!["prep".into()],
-        ..Options::default()
+        ..TaskSpec::default()
     };
     assert_eq!(found.len(), 4);
     assert_eq!(found[0].name.as_deref(), Some("prep"));
     assert_eq!(found[1], b);
-    assert_eq!(found[2], Options::default());
+    assert_eq!(found[2], TaskSpec::default());
     assert_eq!(found[3].after, ["other", "prep"]);
 }
 
@@ -185,21 +205,42 @@ fn a_directive_says_what_the_memory_and_the_cores_should_be() {
 a
 #packhorse vram=auto
 b
+#packhorse vram=measure timeout=never
+c
 ";
-    let found: Vec<Options> = read(Separator::Newline, &[input.as_bytes()])
-        .into_iter()
-        .map(|entry| entry.unwrap().options)
-        .collect();
-    let a = Options {
-        vram: Some(Vram::Bytes(Bytes(9 << 30))),
+    let found = specs(input);
+    let a = TaskSpec {
+        vram: Some(VramRequest::Bytes(Bytes(9 << 30))),
         signature: Some("resnet/50".into()),
         ram: Some(Bytes(3 << 29)),
         cpu: Some(Milli(1500)),
-        models: vec!["A100".into(), "H100".into()],
-        ..Options::default()
+        gpu_model: Some("A100,H100".into()),
+        ..TaskSpec::default()
     };
     assert_eq!(found[0], a);
-    assert_eq!(found[1].vram, Some(Vram::Auto));
+    assert_eq!(found[1].vram, Some(VramRequest::Auto));
+    assert_eq!(found[2].vram, Some(VramRequest::Measure));
+    assert_eq!(found[2].timeout, Some(TimeLimit::Never));
+}
+
+#[test]
+fn a_directive_says_where_and_with_what_environment_it_runs() {
+    let input = "\
+#packhorse folder=../code results=out/1 log=b.log grace=30s
+#packhorse env=SEED=1 env=FLAGS=--a=b env=EMPTY=
+a
+";
+    let variables = [("SEED", "1"), ("FLAGS", "--a=b"), ("EMPTY", "")];
+    let variables = variables.map(|(name, value)| (name.to_owned(), ByteString::from(value)));
+    let a = TaskSpec {
+        folder: Some("../code".into()),
+        results: Some("out/1".into()),
+        log: Some("b.log".into()),
+        grace: Some(Grace(Duration::from_secs(30))),
+        env: variables.into(),
+        ..TaskSpec::default()
+    };
+    assert_eq!(specs(input), [a]);
 }
 
 #[test]
@@ -218,6 +259,22 @@ fn wrong_directives_are_named_by_line_and_column() {
         ("#packhorse model=A100,,H100\na", 18, "missing a name"),
         ("#packhorse model=a model=b\na", 20, "given twice"),
         ("#packhorse vram=1G vram=2G\na", 20, "given twice"),
+        ("#packhorse grace=0\na", 18, "a length of time"),
+        ("#packhorse folder=\na", 19, "`folder` is empty"),
+        ("#packhorse log=a\0b\na", 16, "`log` contains a NUL byte"),
+        ("#packhorse log=a log=b\na", 18, "given twice"),
+        ("#packhorse env=A\na", 16, "NAME=VALUE"),
+        (
+            "#packhorse env==1\na",
+            16,
+            "name of an environment variable",
+        ),
+        ("#packhorse env=A=\0\na", 16, "`env` contains a NUL byte"),
+        (
+            "#packhorse env=A=1 env=A=2\na",
+            20,
+            "the variable `A` is given twice",
+        ),
         ("#packhorse gpu=1\na", 12, "there is no option `gpu`"),
         ("#packhorse gpus=1.5\na", 17, "`gpus`: `1.5` is not"),
         (
@@ -281,8 +338,8 @@ fn a_remark_about_packhorse_is_no_directive() {
 fn a_command_with_a_wrong_directive_is_held_back_and_the_others_go_on() {
     let input = "a\n#packhorse gpu=1 cores=x\nb\n#packhorse name=n\nc\n#packhorse name=n\nd\ne";
     let found = read(Separator::Newline, &[input.as_bytes()]);
-    let good = found.iter().filter_map(|found| found.as_ref().ok());
-    let good: Vec<&[u8]> = good.map(|entry| entry.command.as_slice()).collect();
+    let good = found.into_iter().filter_map(Result::ok);
+    let good: Vec<Vec<u8>> = good.map(command).collect();
     assert_eq!(good, [b"a", b"c", b"e"]);
     let lines: Vec<u64> = problems(input).iter().map(|problem| problem.0).collect();
     assert_eq!(lines, [2, 2, 6]);
@@ -317,7 +374,7 @@ fn names_stay_known_in_the_next_source_and_lines_start_again() {
     lines.next_source();
     lines.push(b"#packhorse after=prep\nb\n");
     let entry = lines.next().unwrap().unwrap();
-    assert_eq!((entry.line, entry.options.after), (2, vec!["prep".into()]));
+    assert_eq!((entry.line, entry.spec.after), (2, vec!["prep".into()]));
 }
 
 #[test]
@@ -330,8 +387,8 @@ fn the_memory_of_a_giant_line_is_given_back() {
     }
     assert_eq!(lines.buffered(), 16 << 20);
     lines.push(b"\nsmall\nrest");
-    assert_eq!(lines.next().unwrap().unwrap().command.len(), 16 << 20);
-    assert_eq!(lines.next().unwrap().unwrap().command, b"small");
+    assert_eq!(command(lines.next().unwrap().unwrap()).len(), 16 << 20);
+    assert_eq!(command(lines.next().unwrap().unwrap()), b"small");
     assert!(lines.next().is_none());
     assert_eq!(lines.buffered(), 4);
     assert!(lines.capacity() <= 256 << 10, "{}", lines.capacity());
@@ -346,7 +403,7 @@ fn a_giant_line_in_many_pieces_is_searched_once() {
         assert!(lines.next().is_none());
     }
     lines.push(b"\n");
-    assert_eq!(lines.next().unwrap().unwrap().command.len(), 4 << 20);
+    assert_eq!(command(lines.next().unwrap().unwrap()).len(), 4 << 20);
 }
 
 #[test]
@@ -397,7 +454,11 @@ proptest! {
         let text = String::from_utf8_lossy(&input).replace("#packhorse", "#ph");
         let found: Vec<_> = read(Separator::Newline, &[text.as_bytes()])
             .into_iter()
-            .map(|found| found.map(|e| (e.command, e.line)).map_err(|e| e.line()))
+            .map(|found| {
+                let entry = found.map_err(|error| error.line())?;
+                let line = entry.line;
+                Ok((command(entry), line))
+            })
             .collect();
         prop_assert_eq!(found, model::lines(text.as_bytes()));
     }

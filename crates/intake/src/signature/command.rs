@@ -20,13 +20,13 @@ const LIGHT: &[&str] = &[
 const SHELLS: &[&str] = &["bash", "dash", "ksh", "sh", "zsh"];
 
 /// The commands of a line and the folder they run in.
-pub(super) struct Work {
+pub(super) struct ParsedLine {
     pub folder: PathBuf,
     /// Each as its words. Never empty if the line is not.
     pub commands: Vec<Vec<String>>,
 }
 
-impl Work {
+impl ParsedLine {
     pub fn of_line(line: &[u8], folder: &Path) -> Self {
         Self::of(shell::commands(line), folder)
     }

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use packhorse_model::Command;
 
-use super::command::Work;
+use super::command::ParsedLine;
 use super::name::Meaning;
 use super::program::{base_name, skip_openers, variable};
 use super::text::{is_number, is_whole, masked};
@@ -20,8 +20,8 @@ const KEPT: usize = LONGEST - 16 - '…'.len_utf8();
 /// remembered by it.
 pub fn signature(command: &Command, folder: &Path) -> String {
     let work = match command {
-        Command::Line(line) => Work::of_line(line, folder),
-        Command::Words(words) => Work::of_words(words, folder),
+        Command::Line(line) => ParsedLine::of_line(line, folder),
+        Command::Words(words) => ParsedLine::of_words(words, folder),
     };
     let shapes: Vec<String> = work.commands.iter().map(|words| shape(words)).collect();
     let mut full = shapes.join("; ");
@@ -50,7 +50,7 @@ fn hash(text: &str) -> u64 {
 fn shape(words: &[String]) -> String {
     let start = skip_openers(words);
     let (before, rest) = words.split_at(start);
-    let mut shape = Shape::default();
+    let mut shape = CommandShape::default();
     for (name, value) in before.iter().filter_map(|word| variable(word)) {
         if let Some(value) = kept(Meaning::of(name), value) {
             shape.words.push(format!("{name}={}", shown(&value)));
@@ -80,13 +80,13 @@ fn program_name(program: &str) -> String {
 }
 
 #[derive(Default)]
-struct Shape {
+struct CommandShape {
     words: Vec<String>,
     /// The flag whose values may come now.
     flag: Option<Meaning>,
 }
 
-impl Shape {
+impl CommandShape {
     fn argument(&mut self, word: &str) {
         if word.starts_with('-') && !is_number(word) && word.len() > 1 {
             self.flag(word);

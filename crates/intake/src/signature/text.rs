@@ -41,7 +41,7 @@ const UNITS: &[&str] = &["s", "ms", "m", "min", "h", "d", "k", "K"];
 /// A digit run of this length is a time stamp or an id of something.
 const LONG: usize = 6;
 
-/// So many hexadecimal digits are an id, so few only next to another.
+/// This many hexadecimal digits are an id; this few only next to another id.
 const ID: usize = 8;
 const ID_GOES_ON: usize = 4;
 

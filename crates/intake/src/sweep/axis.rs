@@ -7,7 +7,7 @@ use crate::nearest::nearest;
 
 /// One direction of the grid: a parameter, or several that are zipped.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
+pub(super) struct SweepAxis {
     /// Which parameters, by their place in the list.
     pub members: Vec<usize>,
     pub len: u128,
@@ -17,7 +17,7 @@ pub(super) struct Axis {
 pub(super) fn axes(
     parameters: &[Parameter],
     zips: &[Vec<String>],
-) -> Result<Vec<Axis>, SweepError> {
+) -> Result<Vec<SweepAxis>, SweepError> {
     let mut zip_of: Vec<Option<usize>> = vec![None; parameters.len()];
     for (zip, names) in zips.iter().enumerate() {
         if names.len() < 2 {
@@ -39,7 +39,7 @@ pub(super) fn axes(
         }
     }
 
-    let mut axes: Vec<Axis> = Vec::new();
+    let mut axes: Vec<SweepAxis> = Vec::new();
     let mut axis_of_zip: Vec<Option<usize>> = vec![None; zips.len()];
     for (member, parameter) in parameters.iter().enumerate() {
         if let Some(axis) = zip_of[member].and_then(|zip| axis_of_zip[zip]) {
@@ -49,7 +49,7 @@ pub(super) fn axes(
         if let Some(zip) = zip_of[member] {
             axis_of_zip[zip] = Some(axes.len());
         }
-        axes.push(Axis {
+        axes.push(SweepAxis {
             members: vec![member],
             len: parameter.len(),
         });

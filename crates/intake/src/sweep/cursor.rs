@@ -5,7 +5,7 @@ use super::grid::Sweep;
 /// Of each, only what differs from the one before is computed: in a grid that
 /// is most often the value of the last parameter.
 #[derive(Clone, Debug)]
-pub struct Commands<'a> {
+pub struct SweepCommands<'a> {
     sweep: &'a Sweep,
     next: u128,
     /// Where on each axis we are.
@@ -15,7 +15,7 @@ pub struct Commands<'a> {
     starts: Vec<usize>,
 }
 
-impl<'a> Commands<'a> {
+impl<'a> SweepCommands<'a> {
     pub(super) fn new(sweep: &'a Sweep) -> Self {
         Self {
             sweep,
@@ -73,7 +73,7 @@ impl<'a> Commands<'a> {
     }
 }
 
-impl Iterator for Commands<'_> {
+impl Iterator for SweepCommands<'_> {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Self::Item> {

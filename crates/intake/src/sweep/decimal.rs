@@ -1,5 +1,7 @@
 //! Numbers as people write them, kept as they are: 0.1 is one tenth.
 
+use std::io::Write as _;
+
 /// As many digits as can be brought to a common scale and still be counted.
 const MOST_DIGITS: usize = 30;
 
@@ -46,43 +48,17 @@ impl Decimal {
 
     /// Appends it with every digit of its scale.
     pub fn push_to(self, out: &mut Vec<u8>) {
-        // The sign, the digits of a u128, and the zeros that `scale` and
-        // `width` may put in front of them.
-        let mut text = [b'0'; 160];
-        let scale = (self.scale as usize).min(64);
-        let least = scale + (self.width as usize).clamp(1, 64);
-        let mut at = text.len();
-        let mut digits = 0;
-        let mut rest = self.mantissa.unsigned_abs();
-        while rest > 0 || digits < least {
-            if digits == scale && scale > 0 {
-                at -= 1;
-                text[at] = b'.';
-            }
-            at -= 1;
-            text[at] = b'0' + next_digit(&mut rest);
-            digits += 1;
-        }
+        let scale = self.scale as usize;
+        let least = scale + (self.width as usize).max(1);
         if self.mantissa < 0 {
-            at -= 1;
-            text[at] = b'-';
+            out.push(b'-');
         }
-        out.extend_from_slice(&text[at..]);
+        // Nothing that is written to a vector can fail.
+        let _ = write!(out, "{:0least$}", self.mantissa.unsigned_abs());
+        if scale > 0 {
+            out.insert(out.len() - scale, b'.');
+        }
     }
-}
-
-/// Takes the last digit off.
-fn next_digit(rest: &mut u128) -> u8 {
-    // Several times faster, and nearly always possible.
-    if let Ok(mut small) = u64::try_from(*rest) {
-        let digit = small % 10;
-        small /= 10;
-        *rest = u128::from(small);
-        return digit.to_le_bytes()[0];
-    }
-    let digit = *rest % 10;
-    *rest /= 10;
-    digit.to_le_bytes()[0]
 }
 
 impl<'a> Parts<'a> {

@@ -1,6 +1,6 @@
 use std::io;
 
-use crate::mistake::{Mistake, Problem};
+use crate::input_error::{InputError, InputProblem};
 
 /// Why there is no such sweep.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -163,7 +163,7 @@ pub enum ParameterProblem {
 }
 
 /// A place in the template that cannot be filled in.
-pub type TemplateError = Mistake<TemplateProblem>;
+pub type TemplateError = InputError<TemplateProblem>;
 
 /// What is wrong with a place in the template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -211,7 +211,7 @@ pub enum TemplateProblem {
     },
 }
 
-impl Problem for TemplateProblem {
+impl InputProblem for TemplateProblem {
     fn hint(&self) -> String {
         match self {
             Self::Unclosed | Self::Nested => "write {{ for a literal brace".to_owned(),
@@ -265,7 +265,7 @@ fn is_plain(name: &str) -> bool {
 
 /// Why a sweep could not be written.
 #[derive(Debug, thiserror::Error)]
-pub enum WriteError {
+pub enum SweepWriteError {
     /// It cannot be told apart into commands.
     #[error(transparent)]
     Sweep(#[from] SweepError),

@@ -1,12 +1,12 @@
 use std::collections::HashMap;
 use std::io::Write;
 
-use super::axis::{Axis, axes};
-use super::cursor::Commands;
-use super::error::{SweepError, WriteError};
+use super::axis::{SweepAxis, axes};
+use super::cursor::SweepCommands;
+use super::error::{SweepError, SweepWriteError};
 use super::parameter::Parameter;
 use super::permutation::Permutation;
-use super::pieces::Piece;
+use super::pieces::TemplatePiece;
 use super::template::Template;
 use crate::excerpt::quoted;
 use crate::lines::Separator;
@@ -17,7 +17,7 @@ const BLOCK: usize = 64 << 10;
 
 /// In which order the combinations come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum SweepOrder {
     /// The last parameter changes fastest.
     #[default]
     Grid,
@@ -33,7 +33,7 @@ pub enum Order {
 pub struct Sweep {
     pub(super) parts: Vec<Part>,
     pub(super) parameters: Vec<Parameter>,
-    pub(super) axes: Vec<Axis>,
+    pub(super) axes: Vec<SweepAxis>,
     /// For each axis the first part that shows it.
     pub(super) first_part: Vec<usize>,
     pub(super) permutation: Option<Permutation>,
@@ -50,16 +50,16 @@ pub(super) enum Part {
 /// A sweep that is being put together.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Builder {
+pub struct SweepBuilder {
     template: Template,
     parameters: Vec<Parameter>,
     zips: Vec<Vec<String>>,
-    order: Order,
+    order: SweepOrder,
     limit: Option<u64>,
     unused_is_fine: bool,
 }
 
-impl Builder {
+impl SweepBuilder {
     /// Adds a parameter. It changes faster than those added before.
     pub fn parameter(mut self, parameter: Parameter) -> Self {
         self.parameters.push(parameter);
@@ -80,12 +80,12 @@ impl Builder {
     }
 
     /// In which order the combinations come.
-    pub fn order(mut self, order: Order) -> Self {
+    pub fn order(mut self, order: SweepOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// Takes only the first so many: of a shuffled order, a sample without
+    /// Takes only the first `limit`: of a shuffled order, that is a sample without
     /// replacement.
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = Some(limit);
@@ -120,8 +120,8 @@ impl Builder {
         let mut parts = Vec::with_capacity(self.template.pieces.len());
         for piece in &self.template.pieces {
             parts.push(match piece {
-                Piece::Literal(text) => Part::Literal(text.clone()),
-                Piece::Placeholder { name, place } => {
+                TemplatePiece::Literal(text) => Part::Literal(text.clone()),
+                TemplatePiece::Placeholder { name, place } => {
                     let Some(&parameter) = index_of.get(name.as_str()) else {
                         let nearest = nearest(name, self.parameters.iter().map(Parameter::name));
                         let error = self.template.unknown(name, place.clone(), nearest);
@@ -147,8 +147,8 @@ impl Builder {
             parts,
             axes,
             permutation: match self.order {
-                Order::Grid => None,
-                Order::Shuffled { seed } => Some(Permutation::new(total, seed)),
+                SweepOrder::Grid => None,
+                SweepOrder::Shuffled { seed } => Some(Permutation::new(total, seed)),
             },
             len: self.limit.map_or(total, |limit| total.min(limit.into())),
             parameters: self.parameters,
@@ -158,12 +158,12 @@ impl Builder {
 
 impl Sweep {
     /// Begins with a template and no parameters.
-    pub fn builder(template: Template) -> Builder {
-        Builder {
+    pub fn builder(template: Template) -> SweepBuilder {
+        SweepBuilder {
             template,
             parameters: Vec::new(),
             zips: Vec::new(),
-            order: Order::default(),
+            order: SweepOrder::default(),
             limit: None,
             unused_is_fine: false,
         }
@@ -216,8 +216,8 @@ impl Sweep {
     }
 
     /// The commands one after the other.
-    pub fn commands(&self) -> Commands<'_> {
-        Commands::new(self)
+    pub fn commands(&self) -> SweepCommands<'_> {
+        SweepCommands::new(self)
     }
 
     /// Whether every command would be one line, or one item.
@@ -241,7 +241,11 @@ impl Sweep {
     }
 
     /// Writes every command with the separator after it.
-    pub fn write_to(&self, out: &mut impl Write, separator: Separator) -> Result<(), WriteError> {
+    pub fn write_to(
+        &self,
+        out: &mut impl Write,
+        separator: Separator,
+    ) -> Result<(), SweepWriteError> {
         self.check_separator(separator)?;
         let mut block = Vec::with_capacity(BLOCK + BLOCK / 4);
         let mut commands = self.commands();

@@ -10,7 +10,8 @@ const LEAST_DIGITS: u32 = 6;
 /// Beyond these, digits say more about the computer than about the number.
 const MOST_DIGITS: u32 = 15;
 
-/// So many are computed ahead: usually there are a handful, used over and over.
+/// How many values are computed ahead: usually there are a handful, used over and
+/// over.
 const KEPT: u64 = 1024;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -81,7 +82,7 @@ impl Logarithmic {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "values so many that it matters are refused as too close together"
+    reason = "where it would matter, the values are refused as too close together"
 )]
 fn as_float(number: u64) -> f64 {
     number as f64

@@ -1,13 +1,13 @@
-//! A template and the values of its parameters → one command a combination.
+//! A template and the values of its parameters → one command per combination.
 //!
 //! ```
-//! use packhorse_intake::sweep::{Order, Parameter, Sweep, Template};
+//! use packhorse_intake::sweep::{SweepOrder, Parameter, Sweep, Template};
 //!
 //! let template = Template::parse("train --lr {lr} --bs {bs}")?;
 //! let sweep = Sweep::builder(template)
 //!     .parameter(Parameter::parse("lr", &["log:0.001..0.1:3"])?)
 //!     .parameter(Parameter::parse("bs", &["32", "64"])?)
-//!     .order(Order::Grid)
+//!     .order(SweepOrder::Grid)
 //!     .build()?;
 //! assert_eq!(sweep.len(), 6);
 //! assert_eq!(sweep.command(5).as_deref(), Some(b"train --lr 0.1 --bs 64".as_slice()));
@@ -33,8 +33,8 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-pub use cursor::Commands;
-pub use error::{ParameterProblem, SweepError, TemplateError, TemplateProblem, WriteError};
-pub use grid::{Builder, Order, Sweep};
+pub use cursor::SweepCommands;
+pub use error::{ParameterProblem, SweepError, SweepWriteError, TemplateError, TemplateProblem};
+pub use grid::{Sweep, SweepBuilder, SweepOrder};
 pub use parameter::Parameter;
 pub use template::Template;

@@ -33,7 +33,7 @@ impl Permutation {
     /// An order of the numbers below `len`. The same seed gives the same one
     /// everywhere: there is nothing in it but arithmetic of whole numbers.
     pub fn new(len: u128, seed: u64) -> Self {
-        let mut random = Random(mix(seed));
+        let mut random = SplitMix64(mix(seed));
         if len <= SMALL {
             let mut table: Vec<u8> = (0..=u8::MAX).take_while(|&i| u128::from(i) < len).collect();
             for last in (1..table.len()).rev() {
@@ -122,9 +122,9 @@ fn mix(number: u64) -> u64 {
 }
 
 /// Numbers out of a seed: a counter, hashed.
-struct Random(u64);
+struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)

@@ -7,7 +7,7 @@ use crate::excerpt::quoted;
 
 /// What a template is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum TemplatePiece {
     Literal(String),
     Placeholder {
         name: String,
@@ -27,7 +27,7 @@ pub(crate) enum Unnamed {
 pub(crate) fn pieces(
     source: &str,
     unnamed: Unnamed,
-) -> Result<Vec<Piece>, (Range<usize>, TemplateProblem)> {
+) -> Result<Vec<TemplatePiece>, (Range<usize>, TemplateProblem)> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
     let mut at = 0;
@@ -43,17 +43,17 @@ pub(crate) fn pieces(
         let (name, end) = placeholder(rest, unnamed)
             .map_err(|(place, problem)| (brace + place.start..brace + place.end, problem))?;
         if !literal.is_empty() {
-            pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+            pieces.push(TemplatePiece::Literal(std::mem::take(&mut literal)));
         }
         at = brace + end;
-        pieces.push(Piece::Placeholder {
+        pieces.push(TemplatePiece::Placeholder {
             name: name.to_owned(),
             place: brace..at,
         });
     }
     literal.push_str(&source[at..]);
     if !literal.is_empty() {
-        pieces.push(Piece::Literal(literal));
+        pieces.push(TemplatePiece::Literal(literal));
     }
     Ok(pieces)
 }

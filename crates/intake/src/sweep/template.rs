@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use super::error::{TemplateError, TemplateProblem};
-use super::pieces::{Piece, Unnamed, pieces};
+use super::pieces::{TemplatePiece, Unnamed, pieces};
 use crate::excerpt::quoted;
 
 /// A command with places for values, in the language of Python's `str.format`:
@@ -12,7 +12,7 @@ use crate::excerpt::quoted;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     source: String,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<TemplatePiece>,
 }
 
 impl Template {
@@ -35,8 +35,8 @@ impl Template {
     /// used twice comes twice.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Literal(_) => None,
-            Piece::Placeholder { name, .. } => Some(name.as_str()),
+            TemplatePiece::Literal(_) => None,
+            TemplatePiece::Placeholder { name, .. } => Some(name.as_str()),
         })
     }
 

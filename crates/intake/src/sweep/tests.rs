@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::lines::Separator;
 
-fn sweep(template: &str, parameters: &[(&str, &[&str])]) -> Builder {
+fn sweep(template: &str, parameters: &[(&str, &[&str])]) -> SweepBuilder {
     let mut builder = Sweep::builder(Template::parse(template).unwrap());
     for (name, values) in parameters {
         builder = builder.parameter(Parameter::parse(name, values).unwrap());
@@ -14,7 +14,7 @@ fn sweep(template: &str, parameters: &[(&str, &[&str])]) -> Builder {
     builder
 }
 
-fn commands(builder: Builder) -> Vec<String> {
+fn commands(builder: SweepBuilder) -> Vec<String> {
     let sweep = builder.build().unwrap();
     let all: Vec<String> = sweep
         .commands()
@@ -24,7 +24,7 @@ fn commands(builder: Builder) -> Vec<String> {
     all
 }
 
-fn error(builder: Builder) -> String {
+fn error(builder: SweepBuilder) -> String {
     let message = builder.build().unwrap_err().to_string();
     assert!(message.contains("\nhint: "), "{message}");
     message
@@ -76,7 +76,7 @@ fn the_values_of_a_command_are_those_it_was_made_of() {
     let three: [(&str, &[&str]); 3] = [("a", &["1", "2"]), ("b", &["7..9"]), ("c", &["3", "4"])];
     let sweep = sweep("{a} {b} {c}", &three)
         .zip(["a", "c"])
-        .order(Order::Shuffled { seed: 5 })
+        .order(SweepOrder::Shuffled { seed: 5 })
         .build()
         .unwrap();
     for index in 0..sweep.len() {
@@ -123,12 +123,15 @@ fn a_few_samples_of_a_trillion_come_at_once_and_differ() {
     let axis: &[&str] = &["1..10000"];
     let grid = [("a", axis), ("b", axis), ("c", axis)];
     let sample = sweep("{a} {b} {c}", &grid)
-        .order(Order::Shuffled { seed: 3 })
+        .order(SweepOrder::Shuffled { seed: 3 })
         .limit(10);
     let first = commands(sample.clone());
     assert_eq!(first.iter().collect::<HashSet<_>>().len(), 10);
     assert_eq!(commands(sample.clone()), first, "the same seed again");
-    assert_ne!(commands(sample.order(Order::Shuffled { seed: 4 })), first);
+    assert_ne!(
+        commands(sample.order(SweepOrder::Shuffled { seed: 4 })),
+        first
+    );
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn a_value_that_would_cut_a_command_in_two_is_refused_only_with_that_separator()
     ] {
         let sweep = sweep(template, &[("a", &["1..2", value])]).build().unwrap();
         let refused = sweep.write_to(&mut io::sink(), wrong).unwrap_err();
-        assert!(matches!(refused, WriteError::Sweep(_)), "{refused}");
+        assert!(matches!(refused, SweepWriteError::Sweep(_)), "{refused}");
         assert!(refused.to_string().contains("\nhint: "));
         sweep.write_to(&mut io::sink(), fine).unwrap();
     }
@@ -166,7 +169,7 @@ fn a_writer_that_fails_is_reported() {
     }
     let sweep = sweep("{a}{b}", &TWO_BY_THREE).build().unwrap();
     let refused = sweep.write_to(&mut Full, Separator::Newline);
-    assert!(matches!(refused, Err(WriteError::Io(_))));
+    assert!(matches!(refused, Err(SweepWriteError::Io(_))));
 }
 
 #[test]
@@ -220,7 +223,7 @@ proptest! {
         let mut grid = commands(builder.clone());
         prop_assert_eq!(grid.len() as u128, wanted);
 
-        let shuffled = builder.order(Order::Shuffled { seed }).build().unwrap();
+        let shuffled = builder.order(SweepOrder::Shuffled { seed }).build().unwrap();
         let mut written = Vec::new();
         shuffled.write_to(&mut written, Separator::Newline).unwrap();
         let written = String::from_utf8(written).unwrap();

@@ -10,23 +10,23 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use packhorse_leases::{About, Held, Lease, Leases, total};
+use packhorse_leases::{Lease, LeaseOwner, LeasedDevice, Leases, LeasesGuard};
 use packhorse_model::{Bytes, Milli, RunId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A folder for leases, which goes when this is dropped.
-pub struct Place {
+pub struct TestFolder {
     pub path: PathBuf,
     dir: tempfile::TempDir,
 }
 
-pub fn place() -> Place {
+pub fn test_folder() -> TestFolder {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("leases");
-    Place { path, dir }
+    TestFolder { path, dir }
 }
 
-impl Place {
+impl TestFolder {
     /// Ours, listening.
     pub fn open(&self) -> Leases {
         let mut leases = self.open_deaf();
@@ -36,7 +36,7 @@ impl Place {
 
     /// Ours, which learns of others only when it asks.
     pub fn open_deaf(&self) -> Leases {
-        Leases::open(&self.path, about()).unwrap()
+        Leases::open(&self.path, owner()).unwrap()
     }
 
     /// The names of all files there.
@@ -86,16 +86,16 @@ impl Place {
     }
 }
 
-pub fn about() -> About {
-    About {
+pub fn owner() -> LeaseOwner {
+    LeaseOwner {
         user: "ann".to_owned(),
         run: Some(RunId(12)),
         command: "packhorse run".to_owned(),
     }
 }
 
-pub fn held(device: &str, memory: u64) -> Held {
-    Held {
+pub fn held(device: &str, memory: u64) -> LeasedDevice {
+    LeasedDevice {
         device: device.into(),
         memory: Bytes(memory),
         share: Milli(250),
@@ -105,7 +105,7 @@ pub fn held(device: &str, memory: u64) -> Held {
 }
 
 /// Publishes under the lock, as everybody does.
-pub fn publish(leases: &mut Leases, held: &[Held]) {
+pub fn publish(leases: &mut Leases, held: &[LeasedDevice]) {
     let mut guard = leases.lock().unwrap();
     guard.publish(held).unwrap();
 }
@@ -117,18 +117,22 @@ pub fn others(leases: &mut Leases) -> Vec<Lease> {
 
 /// How much others hold of a device.
 pub fn memory(leases: &mut Leases, device: &str) -> u64 {
-    let guard = leases.lock().unwrap();
-    let sums = total(guard.others());
-    sums.get(device).map_or(0, |sum| sum.memory.0)
+    memory_of(&leases.lock().unwrap(), device)
+}
+
+fn memory_of(guard: &LeasesGuard, device: &str) -> u64 {
+    let held = guard.others().flat_map(|lease| &lease.held);
+    let on_it = held.filter(|held| *held.device == *device);
+    on_it.map(|held| held.memory.0).sum()
 }
 
 /// Waits until something has changed.
-pub fn hear(leases: &Leases) {
+pub fn wait_for_change(leases: &Leases) {
     poll(&mut [PollFd::new(leases, PollFlags::IN)], None).unwrap();
 }
 
 /// Whether something has changed.
-pub fn is_news(leases: &Leases) -> bool {
+pub fn has_changes(leases: &Leases) -> bool {
     let mut fds = [PollFd::new(leases, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
 }
@@ -209,7 +213,7 @@ pub fn obey() {
     let Some(folder) = std::env::var_os("LEASES_TEST_FOLDER") else {
         return; // somebody runs ignored tests
     };
-    let mut leases = Leases::open(Path::new(&folder), about()).unwrap();
+    let mut leases = Leases::open(Path::new(&folder), owner()).unwrap();
     leases.listen().unwrap();
     println!("> ready");
     let mut lines = std::io::stdin().lines().map(Result::unwrap);
@@ -230,7 +234,7 @@ pub fn obey() {
                 println!("> unlocked");
             }
             ["hear"] => {
-                hear(&leases);
+                wait_for_change(&leases);
                 println!("> {}", leases.refresh().unwrap());
             }
             ["compete", rounds, most] => {
@@ -252,9 +256,7 @@ pub fn compete(leases: &mut Leases, rounds: u32, most: u64) {
             // Somebody kept it for a second, on a machine that is very busy.
             continue;
         }
-        let theirs = total(guard.others())
-            .get("GPU-1")
-            .map_or(0, |sum| sum.memory.0);
+        let theirs = memory_of(&guard, "GPU-1");
         assert!(
             theirs + mine <= most,
             "{theirs} + {mine} of {most} are held"

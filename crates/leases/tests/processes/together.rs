@@ -4,16 +4,16 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use crate::support::*;
-use packhorse_leases::{Error, Held, holders};
+use packhorse_leases::{LeaseError, LeasedDevice, read_leases};
 use packhorse_model::{Bytes, Milli, RunId};
 
 #[test]
 fn each_sees_what_the_other_holds() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
     assert_eq!(others(&mut mine), []);
-    let whole = Held {
+    let whole = LeasedDevice {
         whole: true,
         ..held("GPU-2", 5)
     };
@@ -29,7 +29,7 @@ fn each_sees_what_the_other_holds() {
     assert_eq!(lease.uid, rustix::process::geteuid().as_raw());
     assert_eq!((lease.user.as_str(), lease.run), ("ann", Some(RunId(12))));
     assert_eq!(lease.command, "packhorse run");
-    let expected = Held {
+    let expected = LeasedDevice {
         device: "GPU-1".into(),
         memory: Bytes(7),
         share: Milli(250),
@@ -44,33 +44,33 @@ fn each_sees_what_the_other_holds() {
 
 #[test]
 fn whoever_comes_later_sees_what_was_there_before() {
-    let place = place();
+    let place = test_folder();
     let mut peer = place.peer();
     peer.tell("hold GPU-1 7");
     let mut mine = place.open();
-    assert!(!is_news(&mine));
+    assert!(!has_changes(&mine));
     assert_eq!(memory(&mut mine, "GPU-1"), 7);
 }
 
 #[test]
 fn what_a_killed_process_held_is_free_at_once() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
     peer.tell("hold GPU-1 7");
     assert_eq!(memory(&mut mine, "GPU-1"), 7);
-    assert!(!is_news(&mine));
+    assert!(!has_changes(&mine));
     peer.kill();
-    hear(&mine);
+    wait_for_change(&mine);
     assert!(mine.refresh().unwrap());
     assert_eq!(memory(&mut mine, "GPU-1"), 0);
     assert_eq!(place.files(), [""; 0], "and its file is removed");
-    assert!(!is_news(&mine));
+    assert!(!has_changes(&mine));
 }
 
 #[test]
 fn what_a_process_held_that_was_killed_before_is_not_counted() {
-    let place = place();
+    let place = test_folder();
     let mut peer = place.peer();
     peer.tell("hold GPU-1 7");
     peer.kill();
@@ -82,50 +82,50 @@ fn what_a_process_held_that_was_killed_before_is_not_counted() {
 
 #[test]
 fn a_process_that_ends_withdraws_its_lease() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
     peer.tell("hold GPU-1 7");
     assert_eq!(memory(&mut mine, "GPU-1"), 7);
     peer.end();
     assert_eq!(place.files(), [""; 0]);
-    assert!(is_news(&mine));
+    assert!(has_changes(&mine));
     assert_eq!(memory(&mut mine, "GPU-1"), 0);
 }
 
 #[test]
 fn a_change_wakes_others_and_not_oneself() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
     let revision = mine.lock().unwrap().revision();
     peer.order("hear");
     for amount in 1..=3 {
         publish(&mut mine, &[held("GPU-1", amount)]);
-        assert!(!is_news(&mine));
+        assert!(!has_changes(&mine));
     }
     assert_eq!(peer.answer(), "true");
     assert_eq!(peer.tell("memory GPU-1"), "3");
     peer.order("hear");
     publish(&mut mine, &[]);
-    assert!(!is_news(&mine));
+    assert!(!has_changes(&mine));
     assert_eq!(peer.answer(), "true");
     peer.tell("hold GPU-1 7");
-    assert!(is_news(&mine));
+    assert!(has_changes(&mine));
     assert!(mine.refresh().unwrap());
-    assert!(!is_news(&mine));
+    assert!(!has_changes(&mine));
     assert!(!mine.refresh().unwrap(), "nothing new");
     assert!(mine.lock().unwrap().revision() > revision);
 }
 
 #[test]
 fn who_does_not_listen_is_not_woken_and_learns_all_when_it_asks() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open_deaf();
     publish(&mut mine, &[held("GPU-1", 1)]);
     let mut peer = place.peer();
     peer.tell("hold GPU-1 7");
-    assert!(!is_news(&mine));
+    assert!(!has_changes(&mine));
     assert_eq!(memory(&mut mine, "GPU-1"), 7);
     peer.tell("hold GPU-1 5");
     assert!(mine.refresh().unwrap());
@@ -136,7 +136,7 @@ fn who_does_not_listen_is_not_woken_and_learns_all_when_it_asks() {
     mine.listen().unwrap();
     assert_eq!(memory(&mut mine, "GPU-1"), 6);
     peer.tell("hold GPU-1 8");
-    assert!(is_news(&mine));
+    assert!(has_changes(&mine));
     assert_eq!(memory(&mut mine, "GPU-1"), 8);
     // A process that ends is heard of by anybody who knows it.
     let mut deaf = place.open_deaf();
@@ -147,7 +147,7 @@ fn who_does_not_listen_is_not_woken_and_learns_all_when_it_asks() {
 
 #[test]
 fn what_others_do_while_one_publishes_still_wakes_one() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
     peer.tell("hold GPU-1 7");
@@ -156,14 +156,14 @@ fn what_others_do_while_one_publishes_still_wakes_one() {
     peer.kill();
     guard.publish(&[held("GPU-1", 1)]).unwrap();
     drop(guard);
-    assert!(is_news(&mine));
+    assert!(has_changes(&mine));
     assert!(mine.refresh().unwrap());
-    assert!(!is_news(&mine));
+    assert!(!has_changes(&mine));
 }
 
 #[test]
 fn what_was_told_already_is_not_written_again() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
     publish(&mut mine, &[held("GPU-1", 1)]);
@@ -182,7 +182,7 @@ fn what_was_told_already_is_not_written_again() {
 #[test]
 fn nothing_is_promised_twice_however_many_decide_at_once() {
     const MOST: u64 = 5;
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peers: Vec<_> = (0..3).map(|_| place.peer()).collect();
     for peer in &mut peers {
@@ -197,7 +197,7 @@ fn nothing_is_promised_twice_however_many_decide_at_once() {
 
 #[test]
 fn a_lock_that_somebody_keeps_is_waited_for_a_second_and_told_once() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
     peer.tell("hold GPU-1 7");
@@ -208,7 +208,7 @@ fn a_lock_that_somebody_keeps_is_waited_for_a_second_and_told_once() {
     let warning = guard.warning().unwrap();
     let pid = peer.pid();
     assert!(
-        matches!(warning, Error::Locked { holder: Some(holder), .. } if holder == pid),
+        matches!(warning, LeaseError::Locked { holder: Some(holder), .. } if holder == pid),
         "{warning:?}"
     );
     assert_eq!(guard.others().count(), 1, "the rest goes on");
@@ -230,7 +230,7 @@ fn a_lock_that_somebody_keeps_is_waited_for_a_second_and_told_once() {
 
 #[test]
 fn a_process_that_dies_with_the_lock_does_not_keep_it() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
     peer.tell("lock");
@@ -240,8 +240,8 @@ fn a_process_that_dies_with_the_lock_does_not_keep_it() {
 
 #[test]
 fn people_see_everybody_and_change_nothing() {
-    let place = place();
-    assert_eq!(holders(&place.path).unwrap(), []);
+    let place = test_folder();
+    assert_eq!(read_leases(&place.path).unwrap(), []);
     assert!(!place.path.exists());
     let mut mine = place.open();
     let mut peer = place.peer();
@@ -250,7 +250,7 @@ fn people_see_everybody_and_change_nothing() {
     peer.tell("hold GPU-1 7");
     dead.tell("hold GPU-1 9");
     dead.kill();
-    let mut pids: Vec<u32> = holders(&place.path)
+    let mut pids: Vec<u32> = read_leases(&place.path)
         .unwrap()
         .iter()
         .map(|l| l.pid)
@@ -264,7 +264,7 @@ fn people_see_everybody_and_change_nothing() {
 
 #[test]
 fn children_inherit_nothing_of_it() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
     peer.tell("hold GPU-1 7");
@@ -288,7 +288,7 @@ fn a_lease_of_another_user_counts_and_tells_whose_it_is() {
     if !rustix::process::geteuid().is_root() {
         return; // only root can be somebody else
     }
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer_of(OTHER);
     peer.tell("hold GPU-1 7");
@@ -298,7 +298,7 @@ fn a_lease_of_another_user_counts_and_tells_whose_it_is() {
     publish(&mut mine, &[held("GPU-1", 3)]);
     assert_eq!(peer.tell("memory GPU-1"), "3");
     peer.kill();
-    hear(&mine);
+    wait_for_change(&mine);
     assert_eq!(memory(&mut mine, "GPU-1"), 0);
 }
 
@@ -308,7 +308,7 @@ fn what_another_users_process_left_does_not_count_even_if_one_may_not_remove_it(
     if !rustix::process::geteuid().is_root() {
         return; // only root can be somebody else
     }
-    let place = place();
+    let place = test_folder();
     drop(place.open());
     let mut dead = place.peer();
     dead.tell("hold GPU-1 7");

@@ -4,12 +4,12 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use crate::support::*;
-use packhorse_leases::{Error, Leases, holders};
+use packhorse_leases::{LeaseError, Leases, read_leases};
 
 /// A folder with the lease of a living process in it, and that lease's name in
 /// its three parts.
 struct Model {
-    place: Place,
+    place: TestFolder,
     _peer: Peer,
     text: String,
     name: [u64; 3],
@@ -17,7 +17,7 @@ struct Model {
 
 #[expect(clippy::unwrap_used, reason = "this is part of tests")]
 fn model() -> Model {
-    let place = place();
+    let place = test_folder();
     let mut peer = place.peer();
     peer.tell("hold GPU-1 7");
     let file = place.file();
@@ -44,25 +44,25 @@ impl Model {
     #[expect(clippy::unwrap_used, reason = "this is part of tests")]
     fn tried_with(&self, name: &str, make: impl Fn(&Path)) -> (usize, bool) {
         // Both ways to come across it: it is there already, or it comes.
-        let before = place();
+        let before = test_folder();
         drop(before.open());
         make(&before.path.join(name));
-        let seen = holders(&before.path).unwrap().len();
+        let seen = read_leases(&before.path).unwrap().len();
         let mut mine = before.open();
         let count = others(&mut mine).len();
         assert_eq!(seen, count, "people see what counts");
         let there = before.path.join(name).symlink_metadata().is_ok();
 
-        let after = place();
+        let after = test_folder();
         let mut mine = after.open();
         let draft = self.place.path.with_extension("draft");
         make(&draft);
         fs_err::rename(&draft, after.path.join(name)).unwrap();
-        assert!(is_news(&mine));
+        assert!(has_changes(&mine));
         assert_eq!(others(&mut mine).len(), count);
         let still = after.path.join(name).symlink_metadata().is_ok();
         assert_eq!(still, there);
-        assert!(!is_news(&mine), "it is dealt with");
+        assert!(!has_changes(&mine), "it is dealt with");
         (count, there)
     }
 }
@@ -143,7 +143,7 @@ fn nonsense_does_not_count() {
         format!("{uid}-{pid}-{start}.new"),
         format!("{uid}-{pid}-0{start}"),
     ] {
-        let place = place();
+        let place = test_folder();
         drop(place.open());
         fs_err::write(place.path.join(name), &model.text).unwrap();
         assert_eq!(others(&mut place.open()), []);
@@ -169,32 +169,32 @@ fn what_is_no_file_does_not_count_and_is_not_waited_for() {
 
 #[test]
 fn a_lease_that_somebody_removes_is_put_back() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
     publish(&mut mine, &[held("GPU-1", 3)]);
     assert_eq!(peer.tell("memory GPU-1"), "3");
     fs_err::remove_file(place.file()).unwrap();
-    assert!(is_news(&mine));
+    assert!(has_changes(&mine));
     mine.refresh().unwrap();
-    assert!(!is_news(&mine));
+    assert!(!has_changes(&mine));
     assert_eq!(peer.tell("memory GPU-1"), "3");
 }
 
 #[test]
 fn all_go_on_in_a_new_folder_if_the_old_one_is_removed() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
     publish(&mut mine, &[held("GPU-1", 3)]);
     peer.tell("hold GPU-1 7");
     assert_eq!(memory(&mut mine, "GPU-1"), 7);
     fs_err::remove_dir_all(&place.path).unwrap();
-    assert!(is_news(&mine));
+    assert!(has_changes(&mine));
     assert!(mine.refresh().unwrap());
     assert_eq!(memory(&mut mine, "GPU-1"), 0, "it has not noticed yet");
     assert_eq!(peer.tell("memory GPU-1"), "3");
-    assert!(is_news(&mine));
+    assert!(has_changes(&mine));
     assert_eq!(memory(&mut mine, "GPU-1"), 7);
     let mode = fs_err::metadata(&place.path).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o1777);
@@ -208,7 +208,7 @@ fn all_go_on_in_a_new_folder_if_the_old_one_is_removed() {
 
 #[test]
 fn a_lease_that_could_not_be_written_is_written_next_time() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
     publish(&mut mine, &[held("GPU-1", 3)]);
@@ -226,7 +226,7 @@ fn a_lease_that_could_not_be_written_is_written_next_time() {
 
 #[test]
 fn a_draft_that_was_left_is_written_over() {
-    let place = place();
+    let place = test_folder();
     let mut mine = place.open();
     publish(&mut mine, &[held("GPU-1", 3)]);
     let mut draft = place.file().into_os_string();
@@ -241,7 +241,7 @@ fn a_folder_that_somebody_else_made_will_do_if_it_is_sticky() {
     if !rustix::process::geteuid().is_root() {
         return; // only root can give a folder away
     }
-    let place = place();
+    let place = test_folder();
     drop(place.open());
     chown(&place.path, Some(12_345), None).unwrap();
     let mut mine = place.open();
@@ -249,13 +249,13 @@ fn a_folder_that_somebody_else_made_will_do_if_it_is_sticky() {
     peer.tell("hold GPU-1 7");
     assert_eq!(memory(&mut mine, "GPU-1"), 7);
     fs_err::set_permissions(&place.path, PermissionsExt::from_mode(0o777)).unwrap();
-    let error = Leases::open(&place.path, about()).unwrap_err();
-    assert!(matches!(error, Error::NotSticky { .. }), "{error}");
+    let error = Leases::open(&place.path, owner()).unwrap_err();
+    assert!(matches!(error, LeaseError::NotSticky { .. }), "{error}");
 }
 
 #[test]
 fn folder_and_leases_are_for_all_whatever_the_umask() {
-    let place = place();
+    let place = test_folder();
     let mut peer = place.secretive_peer();
     peer.tell("hold GPU-1 3");
     let mode = |path: &Path| fs_err::metadata(path).unwrap().permissions().mode() & 0o7777;
@@ -267,7 +267,7 @@ fn folder_and_leases_are_for_all_whatever_the_umask() {
 fn one_user_cannot_make_up_more_leases_than_count() {
     let model = model();
     let [uid, pid, start] = model.name;
-    let place = place();
+    let place = test_folder();
     drop(place.open());
     for other in 0..2000 {
         let name = format!("{uid}-{pid}-{}", start + 1 + other);
@@ -280,12 +280,12 @@ fn one_user_cannot_make_up_more_leases_than_count() {
 }
 
 #[test]
-fn a_flood_of_news_hides_nothing() {
+fn a_flood_of_events_hides_nothing() {
     let model = model();
     let [uid, pid, start] = model.name;
     // More than is read at once, and more than the kernel keeps.
     for count in [3000, 40_000] {
-        let place = place();
+        let place = test_folder();
         let mut mine = place.open();
         let mut peer = place.peer();
         publish(&mut mine, &[held("GPU-1", 3)]);

@@ -1,47 +1,35 @@
-use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
-use packhorse_model::{Bytes, GpuRequest, Milli, NodeId, Request};
+use packhorse_core::SchedulerSettings;
+use packhorse_model::{GpuRequest, Milli, Request};
 
 use super::*;
-use crate::plan::Job;
-use crate::truth::plain;
+use crate::plan::PlanTask;
+use crate::simulation::tests::pool;
+use crate::task::plain_submission;
 
-fn pool(gpus: u32) -> Pool {
-    let device = |id| DeviceSpec {
-        id: DeviceId(id),
-        near_cores: vec![],
-        memory: Bytes(24 << 30),
-        model: 0,
-    };
-    Pool {
-        nodes: vec![NodeSpec {
-            id: NodeId(0),
-            devices: (0..gpus).map(device).collect(),
-            cores: vec![],
-            cpu: None,
-            ram: None,
-        }],
-        slots: None,
-    }
-}
-
-fn job(number: u32, gpus: GpuRequest, minutes: Option<u64>) -> Job {
+fn task(number: u32, gpus: GpuRequest, minutes: Option<u64>) -> PlanTask {
     let request = Request {
         gpus,
         ..Request::default()
     };
-    Job {
-        submission: plain(number, request),
+    PlanTask {
+        submission: plain_submission(number, request),
         lasts: minutes.map(Duration::from_mins),
     }
 }
 
-fn chart(gpus: u32, jobs: Vec<Job>, width: usize, glyphs: Glyphs) -> String {
-    let plan = Plan::new(&pool(gpus), SchedulerSettings::default(), &[], jobs).unwrap();
+fn chart(gpus: usize, tasks: Vec<PlanTask>, width: usize, glyphs: Glyphs) -> String {
+    let plan = Plan::new(
+        &pool(&vec![24; gpus]),
+        SchedulerSettings::default(),
+        &[],
+        tasks,
+    )
+    .unwrap();
     let gantt = Gantt {
         plan: &plan,
         width,
         glyphs,
-        names: Names {
+        names: GanttNames {
             device: &|device| format!("GPU {}", device.0),
             task: &|task| match task.number {
                 7 => "\x1b[31mnäme 名前 that is far too long".to_owned(),
@@ -52,14 +40,14 @@ fn chart(gpus: u32, jobs: Vec<Job>, width: usize, glyphs: Glyphs) -> String {
     gantt.to_string()
 }
 
-fn mixed() -> Vec<Job> {
+fn mixed() -> Vec<PlanTask> {
     vec![
-        job(1, GpuRequest::Share(Milli(500)), Some(60)),
-        job(2, GpuRequest::Share(Milli(500)), Some(90)),
-        job(3, GpuRequest::Whole(1), Some(120)),
-        job(4, GpuRequest::Whole(2), None),
-        job(5, GpuRequest::None, Some(45)),
-        job(7, GpuRequest::Share(Milli(500)), Some(30)),
+        task(1, GpuRequest::Share(Milli(500)), Some(60)),
+        task(2, GpuRequest::Share(Milli(500)), Some(90)),
+        task(3, GpuRequest::Whole(1), Some(120)),
+        task(4, GpuRequest::Whole(2), None),
+        task(5, GpuRequest::None, Some(45)),
+        task(7, GpuRequest::Share(Milli(500)), Some(30)),
     ]
 }
 
@@ -89,10 +77,10 @@ fn the_same_without_unicode() {
     ");
 }
 
-fn many() -> Vec<Job> {
+fn many() -> Vec<PlanTask> {
     let tenth = GpuRequest::Share(Milli(100));
     (1..=55)
-        .map(|number| job(number, tenth, Some(10)))
+        .map(|number| task(number, tenth, Some(10)))
         .collect()
 }
 
@@ -116,7 +104,7 @@ fn many_tasks_are_shown_by_how_many_run_at_once() {
 
 #[test]
 fn bars_too_narrow_to_tell_apart_are_not_drawn() {
-    let jobs = (1..=40).map(|number| job(number, GpuRequest::Whole(1), Some(10)));
+    let jobs = (1..=40).map(|number| task(number, GpuRequest::Whole(1), Some(10)));
     insta::assert_snapshot!(chart(1, jobs.collect(), 30, Glyphs::Ascii), @r"
            0                   6h
     GPU 0  @@@@@@@@@@@@@@@@@@@@@@@
@@ -127,7 +115,7 @@ fn bars_too_narrow_to_tell_apart_are_not_drawn() {
 
 #[test]
 fn nothing_known_is_told_in_rounds() {
-    let jobs = (1..=3).map(|number| job(number, GpuRequest::Whole(1), None));
+    let jobs = (1..=3).map(|number| task(number, GpuRequest::Whole(1), None));
     insta::assert_snapshot!(chart(2, jobs.collect(), 40, Glyphs::Unicode), @r"
            0               1
     GPU 0  ┣1┅┅┅┅┅┅┅┅┅┅┅┅┅┫┣3┅┅┅┅┅┅┅┅┅┅┅┅┅┅┫
@@ -149,7 +137,7 @@ fn nothing_to_do_is_no_trouble() {
 
 #[test]
 fn what_could_not_run_is_named() {
-    let jobs = (1..=7).map(|number| job(number, GpuRequest::Whole(3), None));
+    let jobs = (1..=7).map(|number| task(number, GpuRequest::Whole(3), None));
     insta::assert_snapshot!(chart(1, jobs.collect(), 40, Glyphs::Ascii), @r"
            0
     GPU 0

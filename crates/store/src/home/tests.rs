@@ -73,7 +73,7 @@ fn a_folder_of_another_user_is_refused_and_left_as_it_was() {
     };
     let before = fs_err::metadata(path).unwrap().mode();
     let error = Home::open(path).unwrap_err();
-    assert!(matches!(error, Error::ForeignHome { .. }), "{error}");
+    assert!(matches!(error, StoreError::ForeignHome { .. }), "{error}");
     assert!(error.to_string().contains("belongs to user"), "{error}");
     assert_eq!(fs_err::metadata(path).unwrap().mode(), before);
 }

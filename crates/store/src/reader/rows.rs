@@ -1,22 +1,23 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use packhorse_model::{Bytes, Command, Milli, Outcome, Priority, RunId, TaskId};
+use packhorse_model::{Bytes, Command, Outcome, RunId, TaskId, TaskSpec, Timestamp};
 use rusqlite::Row;
+use uuid::Uuid;
 
-use crate::{Overrides, RunUuid, UnixMicros, columns};
+use crate::{StoreError, columns};
 
 /// A run as it is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct StoredRun {
     /// Its number.
     pub id: RunId,
     /// Its name beyond this folder.
-    pub uuid: RunUuid,
+    pub uuid: Uuid,
     /// When it began.
-    pub started: UnixMicros,
+    pub started: Timestamp,
     /// When its last process ended in order; `None` if it runs, or died.
-    pub ended: Option<UnixMicros>,
+    pub ended: Option<Timestamp>,
     /// The exit status of that process.
     pub exit: Option<u8>,
     /// Whether all of its input was read.
@@ -29,12 +30,10 @@ pub struct Run {
     pub cwd: PathBuf,
     /// The words it was started with.
     pub argv: Vec<OsString>,
-    /// What its caller wrote down for `resume`.
-    pub settings: String,
     /// What has become of it.
     pub state: RunState,
     /// How its tasks came out.
-    pub counts: Counts,
+    pub counts: TaskCounts,
 }
 
 /// What has become of a run.
@@ -46,13 +45,13 @@ pub enum RunState {
     Finished,
     /// Its process ended in order with work left over: `resume` goes on.
     Interrupted,
-    /// Its process ended without a word, as by SIGKILL: `resume` goes on.
+    /// Its process ended without recording it, as by SIGKILL: `resume` goes on.
     Died,
 }
 
 /// How many tasks are in which condition. Each task counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct TaskCounts {
     /// Neither started nor settled.
     pub waiting: u64,
     /// Started, and the run's process is alive.
@@ -78,12 +77,8 @@ pub struct Counts {
 pub struct StoredTask {
     /// Which one it is.
     pub id: TaskId,
-    /// What it executes.
-    pub command: Command,
-    /// Its name.
-    pub name: Option<String>,
-    /// Where it differs from the run's settings.
-    pub overrides: Overrides,
+    /// What it executes, and what it asks for.
+    pub spec: TaskSpec,
     /// The numbers of the tasks it comes after.
     pub after: Vec<u32>,
     /// How it came out; `None` while it waits or runs.
@@ -94,35 +89,35 @@ pub struct StoredTask {
 
 /// An attempt as it is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
+pub struct StoredAttempt {
     /// Which one, counted from 1; 0 is a probe.
     pub attempt: u32,
     /// When it started; `None` if it could not be.
-    pub started: Option<UnixMicros>,
+    pub started: Option<Timestamp>,
     /// When it ended; `None` if it runs, or its end was never seen.
-    pub ended: Option<UnixMicros>,
+    pub ended: Option<Timestamp>,
     /// How it came out; `None` if it runs, or its process died meanwhile.
     pub outcome: Option<Outcome>,
     /// What it was placed on.
     pub device: Option<String>,
     /// What there is to say beyond the outcome.
     pub message: Option<String>,
-    /// The most memory it was seen to hold of any of its GPUs.
+    /// The most memory it was seen to hold on any one of its GPUs.
     pub peak: Option<Bytes>,
-    /// What was made of it, such as why it runs again and with what.
+    /// What follows from it, such as why the task runs again and with what.
     pub note: Option<String>,
 }
 
 /// A task with its last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedTask {
     /// The task.
     pub task: StoredTask,
     /// Its last attempt.
-    pub last: Option<Attempt>,
+    pub last: Option<StoredAttempt>,
 }
 
-impl Counts {
+impl TaskCounts {
     /// All tasks.
     pub const fn total(&self) -> u64 {
         self.unfinished() + self.succeeded + self.unsuccessful()
@@ -138,7 +133,7 @@ impl Counts {
         self.failed + self.killed + self.timed_out + self.not_started + self.skipped
     }
 
-    pub(super) fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let count = |name: &str| row.get::<_, i64>(name).map(i64::cast_unsigned);
         Ok(Self {
             waiting: count("waiting")?,
@@ -154,72 +149,78 @@ impl Counts {
     }
 }
 
-impl Run {
+impl StoredRun {
+    /// The columns that [`read`](Self::read) takes. Not the specification, which
+    /// may hold all rows of a CSV file.
+    pub(super) const COLUMNS: &str =
+        "id, uuid, started, ended, exit, input_complete, pid, host, cwd, argv";
+
     /// The run's row; `state` and `counts` are not in it.
-    pub(super) fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let ended: Option<i64> = row.get("ended")?;
         Ok(Self {
             id: RunId(row.get("id")?),
-            uuid: RunUuid(row.get("uuid")?),
-            started: UnixMicros(row.get("started")?),
-            ended: ended.map(UnixMicros),
+            uuid: Uuid::from_bytes(row.get("uuid")?),
+            started: Timestamp(row.get("started")?),
+            ended: ended.map(Timestamp),
             exit: row.get("exit")?,
             input_complete: row.get("input_complete")?,
             pid: row.get("pid")?,
             host: row.get("host")?,
             cwd: columns::path(row.get("cwd")?),
             argv: columns::argv(row.get_ref("argv")?.as_blob()?),
-            settings: row.get("settings")?,
             state: RunState::Died,
-            counts: Counts::default(),
+            counts: TaskCounts::default(),
         })
     }
 }
 
-impl StoredTask {
-    pub(super) const fn key(&self) -> i64 {
-        columns::task_key(self.id.run, self.id.number)
-    }
+/// A task's row, before its JSON is read.
+pub(super) struct TaskRow {
+    task: StoredTask,
+    command: Command,
+    spec: Option<String>,
+}
+
+impl TaskRow {
+    /// The columns that [`read`](Self::read) takes.
+    pub(super) const COLUMNS: &str = "id, outcome, detail, words, after, command, spec, \
+        (SELECT max(attempt) FROM attempt WHERE attempt.task = task.id)";
 
     /// By place and not by name: a million of these are read back.
-    pub(super) fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let words: bool = row.get(3)?;
-        let gpus: Option<i64> = row.get(5)?;
-        let priority: Option<i32> = row.get(7)?;
-        let time_limit: Option<i64> = row.get(9)?;
-        let after = row.get_ref(10)?.as_blob_or_null()?;
-        let attempts: Option<u32> = row.get(12)?;
-        let vram: Option<i64> = row.get(13)?;
-        let cpu: Option<u32> = row.get(14)?;
-        let ram: Option<i64> = row.get(15)?;
-        let folder: Option<Vec<u8>> = row.get(18)?;
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let after = row.get_ref(4)?.as_blob_or_null()?;
+        let attempts: Option<u32> = row.get(7)?;
         Ok(Self {
-            id: columns::task_id(row.get(0)?),
-            outcome: columns::outcome(row.get(1)?, row.get(2)?),
-            command: columns::command(words, row.get_ref(11)?.as_blob()?),
-            name: row.get(4)?,
-            overrides: Overrides {
-                gpus: gpus.map(columns::gpus),
-                cores: row.get(6)?,
-                priority: priority.map(Priority),
-                retries: row.get(8)?,
-                time_limit: time_limit.map(columns::time_limit),
-                vram: vram.map(columns::vram),
-                cpu: cpu.map(Milli),
-                ram: ram.map(columns::bytes),
-                model: row.get(16)?,
-                signature: row.get(17)?,
-                folder: folder.map(columns::path),
+            task: StoredTask {
+                id: columns::task_id(row.get(0)?),
+                spec: TaskSpec::default(),
+                outcome: columns::outcome(row.get(1)?, row.get(2)?),
+                after: after.map(columns::after).unwrap_or_default(),
+                attempts: attempts.unwrap_or(0),
             },
-            after: after.map(columns::after).unwrap_or_default(),
-            attempts: attempts.unwrap_or(0),
+            command: columns::command(row.get(3)?, row.get_ref(5)?.as_blob()?),
+            spec: row.get(6)?,
         })
+    }
+
+    /// The task.
+    pub(super) fn into_task(self) -> Result<StoredTask, StoreError> {
+        let mut task = self.task;
+        if let Some(json) = self.spec {
+            task.spec = serde_json::from_str(&json).map_err(|source| StoreError::TaskSpec {
+                task: task.id,
+                source,
+            })?;
+        }
+        task.spec.command = self.command;
+        Ok(task)
     }
 }
 
-impl Attempt {
-    pub(super) fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let time = |name: &str| row.get::<_, Option<i64>>(name).map(|at| at.map(UnixMicros));
+impl StoredAttempt {
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let time = |name: &str| row.get::<_, Option<i64>>(name).map(|at| at.map(Timestamp));
         let outcome: Option<i64> = row.get("outcome")?;
         let detail = row.get("detail")?;
         let peak: Option<i64> = row.get("peak")?;

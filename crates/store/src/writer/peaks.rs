@@ -1,41 +1,38 @@
 use std::collections::HashSet;
 
-use packhorse_model::RunId;
 use rusqlite::{Connection, params};
 
 use crate::peak::KEPT;
-use crate::{Peak, columns};
+use crate::{NewPeak, columns};
 
 /// The peaks of one batch. What is too old is taken out once for all of them.
 pub(super) struct Peaks<'db, 'batch> {
     db: &'db Connection,
-    run: RunId,
     touched: HashSet<(&'batch str, &'batch str)>,
 }
 
 impl<'db, 'batch> Peaks<'db, 'batch> {
-    pub(super) fn new(db: &'db Connection, run: RunId) -> Self {
+    pub(super) fn new(db: &'db Connection) -> Self {
         Self {
             db,
-            run,
             touched: HashSet::new(),
         }
     }
 
-    pub(super) fn add(&mut self, peak: &'batch Peak) -> rusqlite::Result<()> {
+    pub(super) fn add(&mut self, peak: &'batch NewPeak) -> rusqlite::Result<()> {
         let sql = "INSERT OR REPLACE INTO sample (signature, model, at, task, attempt, peak, \
                    error, duration, whence) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-        let sample = &peak.sample;
+        let learned = &peak.learned;
         self.db.prepare_cached(sql)?.execute(params![
             peak.signature,
             peak.model,
-            sample.at.0,
-            columns::task_key(self.run, peak.task),
+            learned.at.0,
+            columns::task_key(peak.task),
             peak.attempt,
-            columns::bytes_column(sample.peak),
-            columns::bytes_column(sample.error),
-            sample.duration.map(columns::micros),
-            columns::whence_code(sample.whence),
+            columns::bytes_column(learned.peak),
+            columns::bytes_column(learned.error),
+            learned.duration.map(columns::micros),
+            columns::origin_code(learned.origin),
         ])?;
         self.touched.insert((&peak.signature, &peak.model));
         Ok(())

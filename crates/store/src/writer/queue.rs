@@ -1,10 +1,14 @@
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::slate::Slate;
-use crate::{Backlog, Record};
+use packhorse_model::RunId;
+use uuid::Uuid;
+
+use super::crash_journal::CrashJournal;
+use crate::{Home, Record, Unwritten};
 
 /// A pause for pacing ends early when this much is queued.
 const URGENT_BYTES: usize = 256 << 10;
@@ -21,9 +25,10 @@ pub(super) struct Queue {
     /// Whoever asks whether the database is open waits for this.
     opening: Condvar,
     committed: AtomicU64,
-    bell: OwnedFd,
-    /// The thread has written its last.
-    over: AtomicBool,
+    /// Becomes readable after every commit, and when trouble begins.
+    event: OwnedFd,
+    /// The thread will not write any more.
+    finished: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -31,62 +36,65 @@ struct State {
     records: Vec<Record>,
     bytes: usize,
     /// Taken by the thread and not committed yet.
-    in_hand: Backlog,
+    taken: Unwritten,
     sent: u64,
-    posture: Posture,
+    thread: ThreadState,
     stopping: bool,
     opened: Option<Result<(), String>>,
     trouble: Option<String>,
-    /// Keeps what is not committed.
-    slate: Option<Slate>,
+    /// Runs that have begun or go on, and have no crash journal yet.
+    begun: Vec<(RunId, Uuid)>,
+    /// Keep what is not committed.
+    journals: BTreeMap<RunId, CrashJournal>,
 }
 
 /// What the writing thread is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Posture {
+enum ThreadState {
     /// Writing; it looks at the queue again by itself.
     Writing,
-    /// Letting records gather, until a time that it knows.
+    /// Letting records gather for a while.
     Pacing,
-    /// Waiting out a failure. More records are no reason to try again.
+    /// Waiting after a failure. More records are no reason to try again.
     Recovering,
     /// Blocked until somebody wakes it.
     Idle,
 }
 
-/// Records in the thread's hands, and the place of the last of them.
+/// Records that the thread has taken, and the place of the last of them.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) records: Vec<Record>,
     pub(super) last: u64,
 }
 
-/// Whether more can come.
+/// Whether more records can come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Supply {
+pub(super) enum QueueState {
     Open,
-    Ended,
+    Stopped,
 }
 
 impl Queue {
-    pub(super) fn new(bell: OwnedFd) -> Self {
+    pub(super) fn new(event: OwnedFd) -> Self {
         Self {
             state: Mutex::new(State {
                 records: Vec::new(),
                 bytes: 0,
-                in_hand: Backlog::default(),
+                taken: Unwritten::default(),
                 sent: 0,
-                posture: Posture::Writing,
+                thread: ThreadState::Writing,
                 stopping: false,
                 opened: None,
                 trouble: None,
-                slate: None,
+                begun: Vec::new(),
+                journals: BTreeMap::new(),
             }),
             work: Condvar::new(),
             opening: Condvar::new(),
             committed: AtomicU64::new(0),
-            bell,
-            over: AtomicBool::new(false),
+            event,
+            finished: AtomicBool::new(false),
         }
     }
 
@@ -96,18 +104,27 @@ impl Queue {
         state.sent += 1;
         let place = state.sent;
         state.bytes += weight;
-        if let Some(slate) = &mut state.slate {
-            slate.note(place, &record);
+        let mut begins = true;
+        match &record {
+            Record::NewRun { run, facts } => state.begun.push((*run, facts.uuid)),
+            Record::RunResumed { run, .. } => state.begun.push((*run, Uuid::nil())),
+            other => {
+                begins = false;
+                let run = CrashJournal::run_of(other);
+                if let Some(journal) = run.and_then(|run| state.journals.get_mut(&run)) {
+                    journal.add(place, other);
+                }
+            }
         }
         state.records.push(record);
-        let wake = match state.posture {
-            Posture::Idle => true,
-            Posture::Pacing => state.bytes >= URGENT_BYTES,
-            Posture::Writing | Posture::Recovering => false,
+        let wake = match state.thread {
+            ThreadState::Idle => true,
+            ThreadState::Pacing => begins || state.bytes >= URGENT_BYTES,
+            ThreadState::Writing | ThreadState::Recovering => false,
         };
         if wake {
             // One call is enough: the next sender finds it at work.
-            state.posture = Posture::Writing;
+            state.thread = ThreadState::Writing;
         }
         drop(state);
         if wake {
@@ -121,25 +138,25 @@ impl Queue {
         self.work.notify_one();
     }
 
-    /// Tells that the thread has written its last.
-    pub(super) fn set_over(&self) {
-        self.over.store(true, Ordering::Release);
-        self.ring();
+    /// Tells that the thread will not write any more.
+    pub(super) fn set_finished(&self) {
+        self.finished.store(true, Ordering::Release);
+        self.notify();
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+    pub(super) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
     }
 
     pub(super) fn committed(&self) -> u64 {
         self.committed.load(Ordering::Acquire)
     }
 
-    pub(super) fn backlog(&self) -> Backlog {
+    pub(super) fn unwritten(&self) -> Unwritten {
         let state = self.lock();
-        Backlog {
-            records: state.records.len() + state.in_hand.records,
-            bytes: state.bytes + state.in_hand.bytes,
+        Unwritten {
+            records: state.records.len() + state.taken.records,
+            bytes: state.bytes + state.taken.bytes,
         }
     }
 
@@ -147,8 +164,8 @@ impl Queue {
         self.lock().trouble.clone()
     }
 
-    pub(super) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
     }
 
     /// Waits until it is known whether the database could be opened.
@@ -173,29 +190,43 @@ impl Queue {
         self.opening.notify_all();
     }
 
-    /// From now on what is sent is noted here too, and what has been sent already.
-    pub(super) fn note_on(&self, mut notes: Slate) {
-        let mut state = self.lock();
-        let before = state.sent - state.records.len() as u64;
-        for (place, record) in (before + 1..).zip(&state.records) {
-            notes.note(place, record);
+    /// Makes the crash journals of runs that have begun, with what has been sent of
+    /// them so far. The thread does this: files are not made while a sender waits.
+    pub(super) fn begin_journals(&self, home: &Home, batch: &Batch) {
+        let begun = std::mem::take(&mut self.lock().begun);
+        for (run, uuid) in begun {
+            if self.lock().journals.contains_key(&run) {
+                continue;
+            }
+            // Without one, as on a full disk, a kill loses the last 20 ms.
+            let Ok(Some(mut journal)) = CrashJournal::create(home, run, uuid) else {
+                continue;
+            };
+            let mut state = self.lock();
+            let taken = (1 + batch.last - batch.records.len() as u64..).zip(&batch.records);
+            let queued = (1 + state.sent - state.records.len() as u64..).zip(&state.records);
+            for (place, record) in taken.chain(queued) {
+                if CrashJournal::run_of(record) == Some(run) {
+                    journal.add(place, record);
+                }
+            }
+            state.journals.insert(run, journal);
         }
-        state.slate = Some(notes);
     }
 
-    /// All is committed: nothing need be noted any more.
-    pub(super) fn remove_slate(&self) {
-        if let Some(slate) = self.lock().slate.take() {
-            slate.remove();
+    /// All is committed: the crash journals are not needed any more.
+    pub(super) fn remove_journals(&self) {
+        for journal in std::mem::take(&mut self.lock().journals).into_values() {
+            journal.remove();
         }
     }
 
     /// Lets records gather until `pace`, then waits for the first one if
     /// there is none, and adds all there are to `batch`.
-    pub(super) fn gather(&self, batch: &mut Batch, pace: Instant) -> Supply {
-        let mut state = self.pause(self.lock(), Posture::Pacing, pace);
+    pub(super) fn gather(&self, batch: &mut Batch, pace: Instant) -> QueueState {
+        let mut state = self.pause(self.lock(), ThreadState::Pacing, pace);
         while state.records.is_empty() && !state.stopping {
-            state.posture = Posture::Idle;
+            state.thread = ThreadState::Idle;
             state = self
                 .work
                 .wait(state)
@@ -205,47 +236,51 @@ impl Queue {
     }
 
     /// Waits until `again` after a failure, and adds what has come to `batch`.
-    pub(super) fn recover(&self, batch: &mut Batch, again: Instant) -> Supply {
-        let mut state = self.pause(self.lock(), Posture::Recovering, again);
+    pub(super) fn recover(&self, batch: &mut Batch, again: Instant) -> QueueState {
+        let mut state = self.pause(self.lock(), ThreadState::Recovering, again);
         take(&mut state, batch)
     }
 
     /// The thread has written the batch.
     pub(super) fn set_committed(&self, batch: &mut Batch) {
+        let ended = ended_runs(&batch.records);
         batch.records.clear();
         batch.records.shrink_to(KEPT_CAPACITY);
         let mut state = self.lock();
-        state.in_hand = Backlog::default();
+        state.taken = Unwritten::default();
         state.trouble = None;
-        let all = state.records.is_empty();
-        if let Some(slate) = &mut state.slate {
-            slate.set_committed(batch.last, all);
+        for journal in state.journals.values_mut() {
+            journal.set_committed(batch.last);
         }
+        let unneeded = ended.iter().filter_map(|run| state.journals.remove(run));
+        let unneeded: Vec<CrashJournal> = unneeded.collect();
         drop(state);
+        // Before anybody hears of it and lets go of the run.
+        unneeded.into_iter().for_each(CrashJournal::remove);
         self.committed.store(batch.last, Ordering::Release);
-        self.ring();
+        self.notify();
     }
 
-    /// The thread could not write. Rings once for the same trouble.
+    /// The thread could not write. The same trouble is told once.
     pub(super) fn set_trouble(&self, trouble: &str) {
         let mut state = self.lock();
         let news = state.trouble.as_deref() != Some(trouble);
         state.trouble = Some(trouble.to_owned());
         drop(state);
         if news {
-            self.ring();
+            self.notify();
         }
     }
 
     fn pause<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        posture: Posture,
+        waiting: ThreadState,
         end: Instant,
     ) -> MutexGuard<'a, State> {
-        state.posture = posture;
-        // A sender that finds too much queued sets the posture back.
-        while !state.stopping && state.posture == posture {
+        state.thread = waiting;
+        // A sender that finds too much queued changes it back.
+        while !state.stopping && state.thread == waiting {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -259,9 +294,9 @@ impl Queue {
         state
     }
 
-    fn ring(&self) {
-        // Fails only when the counter is full: nobody has read 2^64 rings.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    fn notify(&self) {
+        // Fails only when the counter is full: nobody has read 2^64 of them.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -270,19 +305,39 @@ impl Queue {
     }
 }
 
-fn take(state: &mut State, batch: &mut Batch) -> Supply {
+/// The runs that are over after these records.
+fn ended_runs(records: &[Record]) -> BTreeSet<RunId> {
+    let mut ended = BTreeSet::new();
+    for record in records {
+        match record {
+            Record::RunEnded { run, .. } => {
+                ended.insert(*run);
+            }
+            Record::RunResumed { run, .. } => {
+                ended.remove(run);
+            }
+            _ => {}
+        }
+    }
+    ended
+}
+
+fn take(state: &mut State, batch: &mut Batch) -> QueueState {
     if batch.records.is_empty() {
         std::mem::swap(&mut batch.records, &mut state.records);
     } else {
         batch.records.append(&mut state.records);
     }
     batch.last = state.sent;
-    state.in_hand.records = batch.records.len();
-    state.in_hand.bytes += std::mem::take(&mut state.bytes);
-    state.posture = Posture::Writing;
+    state.taken.records = batch.records.len();
+    state.taken.bytes += std::mem::take(&mut state.bytes);
+    state.thread = ThreadState::Writing;
     if state.stopping {
-        Supply::Ended
+        QueueState::Stopped
     } else {
-        Supply::Open
+        QueueState::Open
     }
 }
+
+#[cfg(test)]
+mod tests;

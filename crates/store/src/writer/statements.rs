@@ -1,28 +1,27 @@
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 
-use packhorse_model::{Outcome, RunId};
+use packhorse_model::{Outcome, RunId, TaskId};
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, Statement, params};
 
 use super::peaks::Peaks;
 use crate::columns::{self, code};
 use crate::schema::TALLY;
-use crate::{End, NewRun, NewTask, Record, Start, Verdict};
+use crate::{EndedAttempt, NewRun, NewTask, Record, StartedAttempt};
 
 /// Why a batch was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
-    #[error("the run's number is taken")]
-    NumberTaken,
+    #[error("the number of run {0} is taken")]
+    NumberTaken(RunId),
 }
 
 /// The statements that every task needs, prepared once.
 pub(super) struct Statements<'db> {
     db: &'db Connection,
-    run: RunId,
     begin: Statement<'db>,
     commit: Statement<'db>,
     task: Statement<'db>,
@@ -34,19 +33,17 @@ pub(super) struct Statements<'db> {
 
 /// The starts of a batch whose ends have not come up, by task and attempt. A
 /// start and an end that come together become one row at once.
-type Starts<'a> = HashMap<(u32, u32), &'a Start>;
+type Starts<'a> = HashMap<(TaskId, u32), &'a StartedAttempt>;
 
 impl<'db> Statements<'db> {
-    pub(super) fn prepare(db: &'db Connection, run: RunId) -> rusqlite::Result<Self> {
+    pub(super) fn prepare(db: &'db Connection) -> rusqlite::Result<Self> {
         Ok(Self {
             db,
-            run,
             begin: db.prepare("BEGIN IMMEDIATE")?,
             commit: db.prepare("COMMIT")?,
             task: db.prepare(
-                "INSERT OR REPLACE INTO task (id, outcome, words, name, gpus, cores, priority, \
-                 retries, time_limit, after, command, vram, cpu, ram, model, signature, folder) \
-                 VALUES (?1, 2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+                "INSERT OR REPLACE INTO task (id, outcome, words, after, command, spec) \
+                 VALUES (?1, 2, ?2, ?3, ?4, ?5)",
             )?,
             attempt: db.prepare(
                 "INSERT OR REPLACE INTO attempt (task, attempt, started, device, ended, outcome, \
@@ -78,13 +75,13 @@ impl<'db> Statements<'db> {
     /// Writes all records, within a transaction that was begun.
     pub(super) fn apply(&mut self, records: &[Record]) -> Result<(), Refusal> {
         let mut starts = Starts::new();
-        let mut peaks = Peaks::new(self.db, self.run);
+        let mut peaks = Peaks::new(self.db);
         for record in records {
             match record {
-                Record::NewRun(run) => self.new_run(run)?,
-                Record::RunResumed { pid, host } => {
+                Record::NewRun { run, facts } => self.new_run(*run, facts)?,
+                Record::RunResumed { run, pid, host } => {
                     self.started(&mut starts)?;
-                    self.resumed(*pid, host)?;
+                    self.resumed(*run, *pid, host)?;
                 }
                 Record::Tasks(tasks) => {
                     for task in tasks {
@@ -96,28 +93,32 @@ impl<'db> Statements<'db> {
                 }
                 Record::AttemptEnded(end) => {
                     self.ended(starts.remove(&(end.task, end.attempt)), end)?;
-                    if end.verdict == Verdict::Final {
+                    if end.is_final {
                         self.outcome(end.task, end.outcome)?;
                     }
                 }
                 Record::TaskFinished { task, outcome } => self.outcome(*task, *outcome)?,
-                Record::Reopened { tasks } => self.reopen(tasks)?,
+                Record::Reopened { run, tasks } => self.reopen(*run, tasks)?,
                 Record::Peak(peak) => peaks.add(peak)?,
-                Record::Drained { device, reason, at } => {
+                Record::Drained {
+                    run,
+                    device,
+                    reason,
+                    at,
+                } => {
                     let sql = "INSERT OR IGNORE INTO drained (device, reason, at, run) \
                                VALUES (?1, ?2, ?3, ?4)";
-                    self.db
-                        .execute(sql, params![device, reason, at.0, self.run.0])?;
+                    self.db.execute(sql, params![device, reason, at.0, run.0])?;
                 }
-                Record::InputComplete => {
+                Record::InputComplete { run } => {
                     let sql = "UPDATE run SET input_complete = 1 WHERE id = ?1";
-                    self.db.execute(sql, [self.run.0])?;
+                    self.db.execute(sql, [run.0])?;
                 }
-                Record::RunEnded { at, exit } => {
+                Record::RunEnded { run, at, exit } => {
                     self.started(&mut starts)?;
                     let sql = "UPDATE run SET ended = ?2, exit = ?3 WHERE id = ?1";
-                    self.db.execute(sql, params![self.run.0, at.0, exit])?;
-                    self.count()?;
+                    self.db.execute(sql, params![run.0, at.0, exit])?;
+                    self.count(*run)?;
                 }
             }
         }
@@ -125,35 +126,35 @@ impl<'db> Statements<'db> {
         self.started(&mut starts)
     }
 
-    fn new_run(&self, run: &NewRun) -> Result<(), Refusal> {
+    fn new_run(&self, run: RunId, facts: &NewRun) -> Result<(), Refusal> {
         let sql = "INSERT OR IGNORE INTO run (id, uuid, started, pid, host, cwd, argv, settings) \
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
         let values = params![
-            self.run.0,
-            run.uuid.0,
-            run.started.0,
-            run.pid,
-            run.host,
-            run.cwd.as_os_str().as_bytes(),
-            columns::argv_bytes(&run.argv),
-            run.settings,
+            run.0,
+            facts.uuid.as_bytes(),
+            facts.started.0,
+            facts.pid,
+            facts.host,
+            facts.cwd.as_os_str().as_bytes(),
+            columns::argv_bytes(&facts.argv),
+            facts.spec.to_json(),
         ];
         if self.db.execute(sql, values)? == 0 {
             let sql = "SELECT uuid FROM run WHERE id = ?1";
-            let uuid: Vec<u8> = self.db.query_one(sql, [self.run.0], |row| row.get(0))?;
-            if uuid != run.uuid.0 {
-                return Err(Refusal::NumberTaken);
+            let uuid: Vec<u8> = self.db.query_one(sql, [run.0], |row| row.get(0))?;
+            if uuid != facts.uuid.as_bytes() {
+                return Err(Refusal::NumberTaken(run));
             }
         }
         Ok(())
     }
 
-    fn resumed(&self, pid: u32, host: &str) -> Result<(), Refusal> {
+    fn resumed(&self, run: RunId, pid: u32, host: &str) -> Result<(), Refusal> {
         let sql = "UPDATE run SET ended = NULL, exit = NULL, pid = ?2, host = ?3 WHERE id = ?1";
-        self.db.execute(sql, params![self.run.0, pid, host])?;
+        self.db.execute(sql, params![run.0, pid, host])?;
         let sql =
             "UPDATE attempt SET outcome = ?3 WHERE task BETWEEN ?1 AND ?2 AND outcome IS NULL";
-        let (first, last) = self.keys();
+        let (first, last) = columns::task_keys(run);
         self.db
             .execute(sql, params![first, last, code::INTERRUPTED])?;
         Ok(())
@@ -161,34 +162,20 @@ impl<'db> Statements<'db> {
 
     fn new_task(&mut self, task: &NewTask) -> Result<(), Refusal> {
         let (words, command) = columns::command_bytes(&task.command);
-        let own = task.overrides.as_deref();
         let row = &mut self.task;
-        row.raw_bind_parameter(1, columns::task_key(self.run, task.number))?;
+        row.raw_bind_parameter(1, columns::task_key(task.id))?;
         row.raw_bind_parameter(2, words)?;
-        row.raw_bind_parameter(3, task.name.as_deref())?;
-        row.raw_bind_parameter(4, own.and_then(|own| own.gpus).map(columns::gpus_milli))?;
-        row.raw_bind_parameter(5, own.and_then(|own| own.cores))?;
-        row.raw_bind_parameter(6, own.and_then(|own| own.priority).map(|p| p.0))?;
-        row.raw_bind_parameter(7, own.and_then(|own| own.retries))?;
-        let limit = own.and_then(|own| own.time_limit);
-        row.raw_bind_parameter(8, limit.map(columns::time_limit_millis))?;
-        row.raw_bind_parameter(9, columns::after_bytes(&task.after))?;
-        row.raw_bind_parameter(10, &*command)?;
-        row.raw_bind_parameter(11, own.and_then(|own| own.vram).map(columns::vram_column))?;
-        row.raw_bind_parameter(12, own.and_then(|own| own.cpu).map(|cpu| cpu.0))?;
-        row.raw_bind_parameter(13, own.and_then(|own| own.ram).map(columns::bytes_column))?;
-        row.raw_bind_parameter(14, own.and_then(|own| own.model.as_deref()))?;
-        row.raw_bind_parameter(15, own.and_then(|own| own.signature.as_deref()))?;
-        let folder = own.and_then(|own| own.folder.as_deref());
-        row.raw_bind_parameter(16, folder.map(|path| path.as_os_str().as_bytes()))?;
+        row.raw_bind_parameter(3, columns::after_bytes(&task.after))?;
+        row.raw_bind_parameter(4, &*command)?;
+        row.raw_bind_parameter(5, task.spec.as_deref())?;
         row.raw_execute()?;
         Ok(())
     }
 
     /// Writes an attempt's end: as a whole row if its start is in the same
     /// batch, else into the row that the start has made.
-    fn ended(&mut self, start: Option<&Start>, end: &End) -> Result<(), Refusal> {
-        let key = columns::task_key(self.run, end.task);
+    fn ended(&mut self, start: Option<&StartedAttempt>, end: &EndedAttempt) -> Result<(), Refusal> {
+        let key = columns::task_key(end.task);
         let code = columns::outcome_code(end.outcome);
         let (detail, message) = (end.outcome.detail(), end.message.as_deref());
         let (peak, note) = (end.peak.map(columns::bytes_column), end.note.as_deref());
@@ -231,18 +218,18 @@ impl<'db> Statements<'db> {
     /// Writes the attempts that are still running.
     fn started(&mut self, starts: &mut Starts<'_>) -> Result<(), Refusal> {
         for (_, start) in starts.drain() {
-            let key = columns::task_key(self.run, start.task);
+            let key = columns::task_key(start.task);
             let (row, device) = (&mut self.start, start.device.as_deref());
             bind(row, &[&key, &start.attempt, &start.at.0, &device])?;
         }
         Ok(())
     }
 
-    fn outcome(&mut self, task: u32, outcome: Outcome) -> Result<(), Refusal> {
+    fn outcome(&mut self, task: TaskId, outcome: Outcome) -> Result<(), Refusal> {
         bind(
             &mut self.outcome,
             &[
-                &columns::task_key(self.run, task),
+                &columns::task_key(task),
                 &columns::outcome_code(outcome),
                 &outcome.detail(),
             ],
@@ -250,29 +237,22 @@ impl<'db> Statements<'db> {
         Ok(())
     }
 
-    fn reopen(&mut self, tasks: &[u32]) -> Result<(), Refusal> {
+    fn reopen(&mut self, run: RunId, tasks: &[u32]) -> Result<(), Refusal> {
         let sql = "DELETE FROM tally WHERE run = ?1";
-        self.db.execute(sql, [self.run.0])?;
-        for task in tasks {
-            let key = columns::task_key(self.run, *task);
+        self.db.execute(sql, [run.0])?;
+        for number in tasks {
+            let key = columns::task_key(TaskId::new(run, *number));
             bind(&mut self.outcome, &[&key, &code::WAITING, &None::<i32>])?;
         }
         Ok(())
     }
 
     /// Counts the tasks by outcome, for everybody who will ever list the run.
-    fn count(&self) -> Result<(), Refusal> {
-        let (first, last) = self.keys();
+    fn count(&self, run: RunId) -> Result<(), Refusal> {
+        let (first, last) = columns::task_keys(run);
         let sql = format!("INSERT OR REPLACE INTO tally {TALLY}");
-        self.db.execute(&sql, params![first, last, self.run.0])?;
+        self.db.execute(&sql, params![first, last, run.0])?;
         Ok(())
-    }
-
-    const fn keys(&self) -> (i64, i64) {
-        (
-            columns::task_key(self.run, 0),
-            columns::task_key(self.run, u32::MAX),
-        )
     }
 }
 

@@ -6,89 +6,121 @@
 
 use std::path::{Path, PathBuf};
 
-use packhorse_model::{Command, Outcome, RunId};
+use packhorse_model::{Command, Outcome, RunId, RunSpec, TaskId, TaskSpec, Timestamp};
 use packhorse_store::{
-    End, Home, NewRun, NewTask, Reader, Record, RunLock, RunUuid, Start, UnixMicros, Verdict,
-    Writer,
+    EndedAttempt, Home, NewRun, NewTask, Reader, Record, RunLock, StartedAttempt, Writer,
+    new_run_uuid,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// A home in a folder of its own, which goes when this is dropped.
-pub struct Stable {
+pub struct TestHome {
     pub home: Home,
     _dir: tempfile::TempDir,
 }
 
-pub fn stable() -> Stable {
+pub fn test_home() -> TestHome {
     let dir = tempfile::tempdir().unwrap();
     let home = Home::open(dir.path().join("home")).unwrap();
-    Stable { home, _dir: dir }
+    TestHome { home, _dir: dir }
 }
 
 /// A new run with its writer; its row is sent.
 pub fn begin(home: &Home) -> (Writer, RunLock) {
     let (run, lock) = home.new_run().unwrap();
-    let writer = Writer::start(home, run).unwrap();
-    writer.send(Record::NewRun(Box::new(new_run())));
+    let writer = Writer::start(home).unwrap();
+    writer.send(begins(run));
     (writer, lock)
 }
 
+/// A run that began by now.
+pub fn begins(run: RunId) -> Record {
+    let facts = Box::new(new_run());
+    Record::NewRun { run, facts }
+}
+
 pub fn new_run() -> NewRun {
-    let started = UnixMicros::now();
+    let started = Timestamp::now();
     NewRun {
-        uuid: RunUuid::new(started),
+        uuid: new_run_uuid(started),
         started,
         cwd: "/here".into(),
         argv: vec!["packhorse".into(), "run".into()],
         host: "ox".to_owned(),
         pid: std::process::id(),
-        settings: "{}".to_owned(),
+        spec: RunSpec::default(),
     }
 }
 
-pub fn line(number: u32) -> NewTask {
-    NewTask::plain(number, Command::Line(format!("echo {number}").into()))
+/// The task of this number in the first run.
+pub fn id(number: u32) -> TaskId {
+    TaskId::new(first_run(), number)
 }
 
+pub fn line_of(id: TaskId) -> NewTask {
+    let command = Command::Line(format!("echo {}", id.number).into());
+    NewTask::new(id, TaskSpec::new(command), Box::default())
+}
+
+/// Tasks of the first run.
 pub fn lines(numbers: impl IntoIterator<Item = u32>) -> Record {
+    lines_of(first_run(), numbers)
+}
+
+pub fn lines_of(run: RunId, numbers: impl IntoIterator<Item = u32>) -> Record {
+    let line = |number| line_of(TaskId::new(run, number));
     Record::Tasks(numbers.into_iter().map(line).collect())
 }
 
-pub fn started(task: u32, attempt: u32) -> Record {
-    Record::Started(Start {
+pub fn started(task: TaskId, attempt: u32) -> Record {
+    Record::Started(StartedAttempt {
         task,
         attempt,
-        at: UnixMicros(1_000_000 + i64::from(attempt)),
+        at: Timestamp(1_000_000 + i64::from(attempt)),
         device: Some("gpu 0".into()),
     })
 }
 
-pub fn ended(task: u32, attempt: u32, outcome: Outcome, verdict: Verdict) -> Record {
-    Record::AttemptEnded(End {
+/// The task's last end.
+pub fn ended(task: TaskId, attempt: u32, outcome: Outcome) -> Record {
+    Record::AttemptEnded(end(task, attempt, outcome))
+}
+
+/// An end after which another attempt follows.
+pub fn ended_for_now(task: TaskId, attempt: u32, outcome: Outcome) -> Record {
+    Record::AttemptEnded(EndedAttempt {
+        is_final: false,
+        ..end(task, attempt, outcome)
+    })
+}
+
+pub fn end(task: TaskId, attempt: u32, outcome: Outcome) -> EndedAttempt {
+    EndedAttempt {
         task,
         attempt,
-        at: UnixMicros(2_000_000 + i64::from(attempt)),
+        at: Timestamp(2_000_000 + i64::from(attempt)),
         outcome,
         message: None,
         peak: None,
         note: None,
-        verdict,
-    })
+        is_final: true,
+    }
 }
 
-pub fn succeeded(task: u32) -> Record {
-    ended(task, 1, Outcome::Succeeded, Verdict::Final)
+pub fn succeeded(task: TaskId) -> Record {
+    ended(task, 1, Outcome::Succeeded)
 }
 
-pub fn run_ended(exit: u8) -> Record {
+pub fn run_ended(run: RunId, exit: u8) -> Record {
     Record::RunEnded {
-        at: UnixMicros::now(),
+        run,
+        at: Timestamp::now(),
         exit,
     }
 }
 
-/// Waits for the writer's bell.
-pub fn hear(writer: &Writer) {
+/// Waits for the writer's event.
+pub fn wait_for_event(writer: &Writer) {
     poll(&mut [PollFd::new(writer, PollFlags::IN)], None).unwrap();
     rustix::io::read(writer, &mut [0_u8; 8]).unwrap();
 }
@@ -96,7 +128,7 @@ pub fn hear(writer: &Writer) {
 /// Waits until the record at this place is safe.
 pub fn until_committed(writer: &Writer, place: u64) {
     while writer.committed() < place {
-        hear(writer);
+        wait_for_event(writer);
     }
 }
 
@@ -119,31 +151,40 @@ pub fn first_run() -> RunId {
     RunId(1)
 }
 
-/// A slate on which tasks 1 and 2 have failed, in a home where task 1 waits and
-/// nobody has heard of task 2.
-pub fn slate_of_a_dead_process() -> (Stable, PathBuf, Vec<u8>) {
-    let stable = stable();
-    let (writer, lock) = begin(&stable.home);
-    writer.send(lines([1]));
-    let failed = |task| ended(task, 1, Outcome::Failed { code: 3 }, Verdict::Final);
-    writer.send(failed(2));
-    until_committed(&writer, writer.send(failed(1)));
-    let folder = stable.home.path().join("slates");
-    let file = fs_err::read_dir(folder).unwrap().next().unwrap().unwrap();
-    let mut bytes = fs_err::read(file.path()).unwrap();
-    bytes[8..16].fill(0);
-    let tasks = Box::new([1]);
-    writer.send(Record::Reopened { tasks });
-    writer.finish().unwrap();
-    assert!(!file.path().exists());
-    drop(lock);
-    (stable, file.path(), bytes)
+/// The crash journals of new runs in this home.
+pub fn crash_journals(home: &Home) -> Vec<PathBuf> {
+    let files = fs_err::read_dir(home.path().join("crash_journals"));
+    let files = files.into_iter().flatten();
+    files.map(|file| file.unwrap().path()).collect()
 }
 
-/// How many tasks wait and have failed once the slate with these bytes is taken in.
-pub fn after_taking_in(stable: &Stable, path: &Path, bytes: &[u8]) -> (u64, u64) {
+/// A crash journal in which tasks 1 and 2 have failed, in a home where task 1 waits
+/// and task 2 is unknown.
+pub fn journal_of_a_dead_process() -> (TestHome, PathBuf, Vec<u8>) {
+    let test = test_home();
+    let (mut writer, lock) = begin(&test.home);
+    let failed = |number| ended(id(number), 1, Outcome::Failed { code: 3 });
+    until_committed(&writer, writer.send(lines([1])));
+    writer.send(failed(2));
+    until_committed(&writer, writer.send(failed(1)));
+    let path = crash_journals(&test.home).pop().unwrap();
+    let mut bytes = fs_err::read(&path).unwrap();
+    bytes[8..16].fill(0);
+    writer.send(Record::Reopened {
+        run: first_run(),
+        tasks: Box::new([1]),
+    });
+    writer.finish().unwrap();
+    assert!(!path.exists());
+    drop(lock);
+    (test, path, bytes)
+}
+
+/// How many tasks wait and have failed once the journal with these bytes is
+/// recovered.
+pub fn after_recovery(test: &TestHome, path: &Path, bytes: &[u8]) -> (u64, u64) {
     fs_err::write(path, bytes).unwrap();
-    let reader = Reader::open(&stable.home).unwrap();
+    let reader = Reader::open(&test.home).unwrap();
     let counts = reader.counts(first_run()).unwrap();
     (counts.waiting, counts.failed)
 }

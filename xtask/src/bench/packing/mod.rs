@@ -1,23 +1,25 @@
-//! `packing`: how full GPUs get, and what deciding that costs.
+//! `packing`: how full GPUs get, and what the decisions cost.
 //!
 //! Three measurements in one section:
 //!
-//! - [`openb`]: a production trace, replayed with each policy, beside the table
-//!   of a paper;
-//! - [`crowd`]: ten thousand tasks with random peaks through the real binary and
-//!   the real NVML calls, beside the lower bound and the program that the third
-//!   door comes from;
-//! - [`speed`]: the time of a placement, and of an event with a million tasks
-//!   waiting.
+//! - [`openb`]: a production trace, replayed with each policy, next to the table of a
+//!   paper;
+//! - [`synthetic`]: ten thousand tasks with random peaks through the real binary and the
+//!   real NVML calls, next to the lower bound and the original of `packhorse csv`;
+//! - [`speed`]: the time of a placement, and of an event while a million tasks wait.
 //!
-//! What is simulated or timed by itself is done by examples of the crates
-//! concerned, in release builds ([`example`]).
+//! [`simulate`] does what is simulated or timed by itself, in a process of a release build.
 
-mod crowd;
-mod example;
 mod lines;
+mod load;
 mod openb;
+mod original;
+mod replay;
 mod section;
+mod simulate;
 mod speed;
+mod synthetic;
+mod trace;
 
 pub use section::measure;
+pub use simulate::{SimulateArgs, simulate};

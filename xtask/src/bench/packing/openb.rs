@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use super::example::Figures;
-use crate::bench::report::{Table, Target};
-use crate::bench::stage::Stage;
+use crate::bench::environment::BenchEnvironment;
+use crate::bench::report::{MarkdownTable, Target};
 use crate::folders::workspace;
 
 /// Where the trace is, if it is not beside the workspace.
@@ -15,8 +14,8 @@ const FOLDER: &str = "PACKHORSE_OPENB";
 
 const SEEDS: usize = 10;
 
-/// A workload, and what the paper's best fit and its own policy (FGD) reach,
-/// when 100 % and 130 % have been asked for.
+/// A workload, and what the paper's best fit and its own policy (FGD) reach when 100 % and
+/// 130 % have been requested.
 const PAPER: [(&str, [f64; 2], [f64; 2]); 4] = [
     ("default", [92.86, 93.08], [95.23, 95.39]),
     ("cpu050", [93.56, 93.79], [95.00, 95.21]),
@@ -42,11 +41,11 @@ fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-pub fn measure(stage: &Stage) -> Result<(Table, Vec<Target>)> {
+pub fn measure(bench: &BenchEnvironment) -> Result<(MarkdownTable, Vec<Target>)> {
     let folder = folder()?;
     let path = |file: &str| folder.join(file).display().to_string();
-    let seeds = stage.rounds(SEEDS).to_string();
-    let mut table = Table::new([
+    let seeds = bench.rounds(SEEDS).to_string();
+    let mut table = MarkdownTable::new([
         "workload",
         "spread",
         "best fit (paper)",
@@ -59,8 +58,7 @@ pub fn measure(stage: &Stage) -> Result<(Table, Vec<Target>)> {
     for (workload, best_fit, fgd) in PAPER {
         let nodes = path("openb_node_list_gpu_node.csv");
         let tasks = path(&format!("openb_pod_list_{workload}.csv"));
-        let arguments = ["openb", &nodes, &tasks, &seeds];
-        let figures = Figures::of("packhorse-sim", "packing", &arguments)?;
+        let figures = bench.simulate(["replay", &nodes, &tasks, &seeds])?;
         let both = |policy: &str| -> Result<[f64; 2]> {
             Ok([
                 figures.get(&format!("{policy}_100"))?,

@@ -1,24 +1,25 @@
-//! How long deciding takes.
+//! How long a decision takes.
 
 use anyhow::Result;
 
-use super::example::Figures;
-use crate::bench::report::{Table, Target};
+use crate::bench::environment::BenchEnvironment;
+use crate::bench::figures::Figures;
+use crate::bench::report::{MarkdownTable, Target};
 
 const MOST_PLACEMENT: f64 = 10_000.0;
 const MOST_EVENT: f64 = 20_000.0;
 
-pub fn measure() -> Result<(Table, Vec<Target>)> {
-    let eight = Figures::of("packhorse-sim", "packing", &["eight"])?.get("placement_ns")?;
-    let million = Figures::of("packhorse-core", "million", &["memory"])?.get("event_ns")?;
+pub fn measure(bench: &BenchEnvironment) -> Result<(MarkdownTable, Vec<Target>)> {
+    let eight = bench.simulate(["placements"])?.get("placement_ns")?;
+    let million = Figures::of_example("packhorse-core", "million", &["memory"])?.get("event_ns")?;
     let microseconds = |nanoseconds: f64| format!("{:.2} µs", nanoseconds / 1e3);
-    let mut table = Table::new(["what", "time"]);
+    let mut table = MarkdownTable::new(["what", "time"]);
     table.row([
         "a placement on 8 GPUs, 20 kinds of tasks by share and memory".into(),
         microseconds(eight),
     ]);
     table.row([
-        "an event on 1,024 GPUs, a million tasks with memory requests waiting".into(),
+        "an event on 1,024 GPUs, while a million tasks with memory requests wait".into(),
         microseconds(million),
     ]);
     let targets = vec![

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use packhorse_core::{DeviceSpec, Effect, NodeSpec, Policy, ProbePlan};
 use packhorse_model::{
-    Bytes, CoreId, DeviceId, GpuRequest, Granted, MemoryRequest, NodeId, Placement, Request, TaskId,
+    Bytes, CoreId, DeviceId, GpuRequest, Granted, MemoryRequest, Milli, NodeId, Placement, Request,
+    TaskId,
 };
 
 use super::rooms::{Tenant, lacking, lacking_beside, memory};
@@ -72,6 +73,11 @@ impl Model {
         line
     }
 
+    fn staying_nodes(&self) -> impl Iterator<Item = (usize, &NodeSpec)> {
+        let nodes = self.pool.nodes.iter().enumerate();
+        nodes.filter(|(_, node)| !self.leaving_nodes.contains(&node.id))
+    }
+
     fn has_slot(&self) -> bool {
         self.pool
             .slots
@@ -81,7 +87,7 @@ impl Model {
     /// Whether it could start if nothing of ours were running.
     fn is_reachable(&self, index: usize) -> bool {
         let request = &self.tasks[index].submission.request;
-        self.pool.nodes.iter().any(|node| {
+        self.staying_nodes().any(|(_, node)| {
             let devices = node.devices.iter();
             let suitable = devices.filter(|device| self.fits_beside(device, &[], request));
             suitable.count() >= request.gpus.devices() as usize
@@ -146,13 +152,18 @@ impl Model {
 
     fn drop_stale_reservation(&mut self, holder: Option<usize>) {
         let holds = self.reservation.as_ref().is_some_and(|kept| {
+            if self.staying_nodes().all(|(_, node)| node.id != kept.node) {
+                return false;
+            }
             let devices = self.kept_devices(kept);
-            holder.is_some_and(|holder| {
-                let submission = &self.tasks[holder].submission;
-                submission.id == kept.task
-                    && submission.request == kept.request
-                    && self.bound(holder) == kept.bound
-            }) && (devices.iter()).all(|device| self.fits_beside(device, &[], &kept.request))
+            devices.len() == kept.devices.len()
+                && holder.is_some_and(|holder| {
+                    let submission = &self.tasks[holder].submission;
+                    submission.id == kept.task
+                        && submission.request == kept.request
+                        && self.bound(holder) == kept.bound
+                })
+                && (devices.iter()).all(|device| self.fits_beside(device, &[], &kept.request))
         });
         if !holds {
             self.reservation = None;
@@ -193,7 +204,7 @@ impl Model {
         let request = &task.submission.request;
         let wanted = request.gpus.devices() as usize;
         let mut places = vec![];
-        for (order, node) in self.pool.nodes.iter().enumerate() {
+        for (order, node) in self.staying_nodes() {
             let devices = node.devices.iter();
             let suitable: Vec<&DeviceSpec> = devices
                 .filter(|device| wanted > 0 && self.fits_beside(device, &[], request))
@@ -292,7 +303,7 @@ impl Model {
         let kept = kept.filter(|kept| respectful && !self.is_in_time(kept, index));
         let pack = self.settings.policy == Policy::Pack;
         let mut choices = vec![];
-        for (order, node) in self.pool.nodes.iter().enumerate() {
+        for (order, node) in self.staying_nodes() {
             let kept = kept.filter(|kept| kept.node == node.id);
             let guests = self.guests(node);
             let lacking = match kept {
@@ -315,10 +326,13 @@ impl Model {
             match request.gpus {
                 GpuRequest::None => {
                     let busy: u64 = guests.iter().map(|guest| guest.amounts[1]).sum();
-                    let left = node.cpu.map_or(u64::MAX, |cpu| u64::from(cpu.0) - busy);
+                    let left = |cpu: Milli| u64::from(cpu.0).saturating_sub(busy);
+                    let left = node.cpu.map_or(u64::MAX, left);
+                    let taken: u64 = guests.iter().map(|guest| guest.amounts[0]).sum();
+                    let free = (node.cores.len() as u64).saturating_sub(taken);
                     let score = if pack {
                         let cost = self.cost(node, request, &[]);
-                        (cost, self.free_cores(node).len() as u64, left)
+                        (cost, free, left)
                     } else {
                         (0, guests.len() as u64, 0)
                     };

@@ -191,6 +191,6 @@ fn free(node: &NodeSpec, guests: &[Tenant]) -> [Option<i128>; 3] {
     ];
     [0, 1, 2].map(|kind| {
         let taken: u64 = guests.iter().map(|guest| guest.amounts[kind]).sum();
-        Some(i128::from(sizes[kind]?) - i128::from(taken))
+        Some((i128::from(sizes[kind]?) - i128::from(taken)).max(0))
     })
 }

@@ -60,7 +60,11 @@ pub fn lacking(node: &NodeSpec, request: &Request, guests: &[Tenant]) -> [u64; 3
     let needs = amounts(request);
     [0, 1, 2].map(|kind| {
         let taken: u64 = guests.iter().map(|guest| guest.amounts[kind]).sum();
-        sizes[kind].map_or(0, |size| (taken + needs[kind]).saturating_sub(size))
+        // What takes nothing of a kind lacks nothing of it, however full it is.
+        match sizes[kind] {
+            Some(size) if needs[kind] > 0 => (taken + needs[kind]).saturating_sub(size),
+            _ => 0,
+        }
     })
 }
 
@@ -124,7 +128,11 @@ impl Model {
             share: 0,
             memory: 0,
             whole: is_whole(&run.request),
-            amounts: amounts(&run.request),
+            // What was adopted may have other cores than it asks for.
+            amounts: amounts(&Request {
+                cores: u32::try_from(run.placement.cores.len()).unwrap(),
+                ..run.request.clone()
+            }),
             end: match limit {
                 Some(limit) if limit < self.now => None,
                 _ => ends.filter(|&end| end >= self.now).min(),
@@ -168,7 +176,7 @@ impl Model {
     /// Whether it fits on `device` beside `tenants`.
     pub fn fits_beside(&self, device: &DeviceSpec, tenants: &[Tenant], request: &Request) -> bool {
         let outside = self.outside(device.id);
-        !self.drained.contains(&device.id)
+        !self.is_closed(device.id)
             && self.room(device, tenants, outside, request) >= Some(memory(request))
     }
 

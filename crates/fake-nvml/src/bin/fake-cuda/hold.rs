@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use packhorse_fake_nvml::{State, Visible, wait_for};
+use packhorse_fake_nvml::{FakeState, Visible, wait_for};
 
 /// When to let go of the memory.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,13 +50,13 @@ pub fn pause(time: Duration) {
 
 /// How often devices had been looked at, at some moment.
 pub struct Looks<'a> {
-    state: &'a State,
+    state: &'a FakeState,
     then: Vec<(&'a str, u64)>,
 }
 
 impl<'a> Looks<'a> {
     /// By now.
-    pub fn so_far(state: &'a State, devices: &'a [Visible]) -> io::Result<Self> {
+    pub fn so_far(state: &'a FakeState, devices: &'a [Visible]) -> io::Result<Self> {
         let count = |device: &'a Visible| Ok((device.uuid(), state.looks(device.uuid())?));
         let then = devices.iter().map(count).collect::<io::Result<_>>()?;
         Ok(Self { state, then })

@@ -34,14 +34,16 @@ use std::io;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-use packhorse_fake_nvml::{FakeProcess, Full, Kind, State, Visible, visible_devices};
+use packhorse_fake_nvml::{
+    DeviceFull, FakeProcess, FakeState, ProcessKind, Visible, visible_devices,
+};
 
 use hold::Looks;
 use oom::Lack;
-use options::Options;
+use options::CudaOptions;
 
 fn main() -> ExitCode {
-    let options = match Options::parse(std::env::args().skip(1)) {
+    let options = match CudaOptions::parse(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(message) => {
             eprintln!("fake-cuda: {message}\n{}", options::USAGE);
@@ -75,14 +77,14 @@ fn in_child() -> io::Result<u8> {
 }
 
 /// What the program has on the pretended machine.
-struct Job {
-    state: State,
+struct CudaJob {
+    state: FakeState,
     devices: Vec<Visible>,
-    kind: Kind,
+    kind: ProcessKind,
 }
 
-fn run(options: &Options) -> io::Result<u8> {
-    let Some(state) = State::from_env() else {
+fn run(options: &CudaOptions) -> io::Result<u8> {
+    let Some(state) = FakeState::from_env() else {
         return Err(io::Error::other("FAKE_NVML_STATE names no folder"));
     };
     let Ok(attached) = server::attach() else {
@@ -90,10 +92,10 @@ fn run(options: &Options) -> io::Result<u8> {
         return Ok(1);
     };
     let mut machine = state.read_devices()?;
-    let mut kind = Kind::Compute;
+    let mut kind = ProcessKind::Compute;
     if let Some(attached) = &attached {
         server::keep_served(&mut machine, &attached.devices);
-        kind = Kind::Mps;
+        kind = ProcessKind::Mps;
     }
     let devices = visible_devices(machine, |name| std::env::var(name).ok());
     if devices.is_empty() {
@@ -103,7 +105,7 @@ fn run(options: &Options) -> io::Result<u8> {
     for (ordinal, device) in devices.iter().enumerate() {
         println!("device {ordinal}: {}", device.uuid());
     }
-    let job = Arc::new(Job {
+    let job = Arc::new(CudaJob {
         state,
         devices,
         kind,
@@ -119,8 +121,8 @@ fn run(options: &Options) -> io::Result<u8> {
     job.work(options)
 }
 
-impl Job {
-    fn work(&self, options: &Options) -> io::Result<u8> {
+impl CudaJob {
+    fn work(&self, options: &CudaOptions) -> io::Result<u8> {
         let mut looks = Looks::so_far(&self.state, &self.devices)?;
         for step in 1..=options.steps {
             if let Some(gate) = &options.step_gate
@@ -161,13 +163,13 @@ impl Job {
         had: u64,
         wanted: u64,
         utilisation: u32,
-    ) -> io::Result<Result<(), Full>> {
-        if self.kind == Kind::Mps
+    ) -> io::Result<Result<(), DeviceFull>> {
+        if self.kind == ProcessKind::Mps
             && let Some(limit) = server::limit(ordinal)
             && wanted > limit
         {
             let free = limit.saturating_sub(had);
-            return Ok(Err(Full { free }));
+            return Ok(Err(DeviceFull { free }));
         }
         let process = FakeProcess {
             kind: self.kind,

@@ -17,7 +17,7 @@ pub const USAGE: &str = "usage: fake-cuda [--peak SIZE] [--steps N] [--step-time
 
 /// What the program is told to do.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct CudaOptions {
     /// The memory to have on each device in the end, in bytes.
     pub peak: u64,
     /// In how many steps to get there.
@@ -43,7 +43,7 @@ pub struct Options {
     pub exit: u8,
 }
 
-impl Options {
+impl CudaOptions {
     /// Reads the arguments after the program's name.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self {
@@ -140,6 +140,6 @@ mod tests {
     #[test]
     fn an_unknown_option_is_refused() {
         let arguments = ["--peek", "9G"].map(str::to_owned);
-        assert!(Options::parse(arguments.into_iter()).is_err());
+        assert!(CudaOptions::parse(arguments.into_iter()).is_err());
     }
 }

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use packhorse_fake_nvml::mps::{ask, control_socket, server_socket};
 use packhorse_fake_nvml::wait_for;
 
-use crate::daemon::{Daemon, devices, start_server};
+use crate::daemon::{FakeDaemon, devices, start_server};
 
 /// What the daemon answers to a line that somebody typed.
-pub fn answer(daemon: &Daemon, line: &str) -> String {
+pub fn answer(daemon: &FakeDaemon, line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words[..] {
         ["get_server_list"] => lines(&servers(daemon)),
         ["start_server", "-uid", _] => {
-            let mut memory = daemon.memory();
-            match start_server(&mut memory) {
+            let mut state = daemon.state();
+            match start_server(&mut state) {
                 Ok(_) => String::new(),
                 Err(error) => format!("{error}\n"),
             }
@@ -33,13 +33,13 @@ pub fn answer(daemon: &Daemon, line: &str) -> String {
             }
         }),
         ["shutdown_server", pid, ..] => with_server(daemon, pid, |pid| {
-            daemon.end_server(&mut daemon.memory(), pid);
+            daemon.end_server(&mut daemon.state(), pid);
             String::new()
         }),
-        ["get_default_active_thread_percentage"] => format!("{:.1}\n", daemon.memory().threads),
+        ["get_default_active_thread_percentage"] => format!("{:.1}\n", daemon.state().threads),
         ["set_default_active_thread_percentage", value] => match percentage(value) {
             Some(value) => {
-                daemon.memory().threads = value;
+                daemon.state().threads = value;
                 format!("{value:.1}\n")
             }
             None => "Invalid percentage\n".to_owned(),
@@ -59,16 +59,16 @@ pub fn answer(daemon: &Daemon, line: &str) -> String {
     }
 }
 
-fn servers(daemon: &Daemon) -> Vec<u32> {
+fn servers(daemon: &FakeDaemon) -> Vec<u32> {
     daemon
-        .memory()
+        .state()
         .servers
         .iter()
         .map(|server| server.pid)
         .collect()
 }
 
-fn clients(daemon: &Daemon, server: u32) -> Vec<u32> {
+fn clients(daemon: &FakeDaemon, server: u32) -> Vec<u32> {
     let answer = ask(&server_socket(&daemon.folders.pipes, server), "list");
     let answer = answer.unwrap_or_default();
     answer
@@ -77,16 +77,16 @@ fn clients(daemon: &Daemon, server: u32) -> Vec<u32> {
         .collect()
 }
 
-fn with_server(daemon: &Daemon, pid: &str, act: impl FnOnce(u32) -> String) -> String {
+fn with_server(daemon: &FakeDaemon, pid: &str, act: impl FnOnce(u32) -> String) -> String {
     match pid.parse() {
         Ok(pid) if servers(daemon).contains(&pid) => act(pid),
         _ => format!("Server {pid} not found\n"),
     }
 }
 
-fn threads(daemon: &Daemon, pid: &str, value: Option<f32>) -> String {
-    let mut memory = daemon.memory();
-    match memory
+fn threads(daemon: &FakeDaemon, pid: &str, value: Option<f32>) -> String {
+    let mut state = daemon.state();
+    match state
         .servers
         .iter_mut()
         .find(|server| server.pid.to_string() == pid)
@@ -112,7 +112,7 @@ fn lines(pids: &[u32]) -> String {
     text
 }
 
-fn table(daemon: &Daemon, servers: &[u32]) -> String {
+fn table(daemon: &FakeDaemon, servers: &[u32]) -> String {
     let device = devices().unwrap_or_default().join(",");
     let mut text = "PID       ID    SERVER    DEVICE             NAMESPACE COMMAND\n".to_owned();
     for &server in servers {
@@ -130,8 +130,8 @@ fn table(daemon: &Daemon, servers: &[u32]) -> String {
 
 /// Takes no new clients, waits for those there are, and ends; after some time
 /// it does not wait any longer.
-fn quit(daemon: &Daemon, patience: Option<Duration>) -> String {
-    daemon.memory().quits = true;
+fn quit(daemon: &FakeDaemon, patience: Option<Duration>) -> String {
+    daemon.state().quits = true;
     let deadline = patience.map(|patience| Instant::now() + patience);
     let pipes = &daemon.folders.pipes;
     for server in servers(daemon) {
@@ -140,7 +140,7 @@ fn quit(daemon: &Daemon, patience: Option<Duration>) -> String {
         let socket = server_socket(pipes, server);
         let look = || Ok((!socket.exists()).then_some(()));
         let _ = wait_for(pipes, deadline, look);
-        daemon.end_server(&mut daemon.memory(), server);
+        daemon.end_server(&mut daemon.state(), server);
     }
     // The daemon ends as soon as it sees that its socket has gone. That may be
     // before the answer is sent; but the answer is empty anyway.

@@ -6,20 +6,20 @@ use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use packhorse_fake_nvml::mps::{control_socket, server_socket};
-use packhorse_fake_nvml::{State, visible_devices, wait_for};
+use packhorse_fake_nvml::{FakeState, visible_devices, wait_for};
 
 use crate::answer::answer;
 use crate::{Folders, SERVER, front};
 
 /// What the daemon knows.
-pub struct Daemon {
+pub struct FakeDaemon {
     pub folders: Folders,
-    pub memory: Mutex<Memory>,
+    pub state: Mutex<DaemonState>,
 }
 
 /// What changes.
-pub struct Memory {
-    pub servers: Vec<Running>,
+pub struct DaemonState {
+    pub servers: Vec<RunningServer>,
     /// For servers to come, in percent.
     pub threads: f32,
     /// It takes no clients any more.
@@ -27,7 +27,7 @@ pub struct Memory {
 }
 
 /// A server.
-pub struct Running {
+pub struct RunningServer {
     pub pid: u32,
     /// For clients to come, in percent.
     pub threads: f32,
@@ -55,9 +55,9 @@ pub fn run(folders: &Folders) -> io::Result<ExitCode> {
     )?;
     println!("{}", front::daemon_is_ready());
 
-    let daemon = Arc::new(Daemon {
+    let daemon = Arc::new(FakeDaemon {
         folders: folders.clone(),
-        memory: Mutex::new(Memory {
+        state: Mutex::new(DaemonState {
             servers: Vec::new(),
             threads: 100.0,
             quits: false,
@@ -76,13 +76,13 @@ pub fn run(folders: &Folders) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Daemon {
-    /// The daemon's memory, without the servers that have died.
-    pub fn memory(&self) -> MutexGuard<'_, Memory> {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_there = |server: &mut Running| matches!(server.child.try_wait(), Ok(None));
-        memory.servers.retain_mut(is_there);
-        memory
+impl FakeDaemon {
+    /// The daemon's state, without the servers that have died.
+    pub fn state(&self) -> MutexGuard<'_, DaemonState> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there = |server: &mut RunningServer| matches!(server.child.try_wait(), Ok(None));
+        state.servers.retain_mut(is_there);
+        state
     }
 
     fn serve(&self, mut stream: UnixStream) -> io::Result<()> {
@@ -100,20 +100,20 @@ impl Daemon {
 
     /// The server for a client, started if there is none.
     fn attach(&self) -> io::Result<String> {
-        let mut memory = self.memory();
-        if memory.quits {
+        let mut state = self.state();
+        if state.quits {
             return Ok("refused\n".to_owned());
         }
-        let server = match memory.servers.first() {
+        let server = match state.servers.first() {
             Some(server) => server.pid,
-            None => start_server(&mut memory)?,
+            None => start_server(&mut state)?,
         };
         Ok(format!("server {server} {}\n", devices()?.join(",")))
     }
 
     /// Ends a server at once; its clients lose it.
-    pub fn end_server(&self, memory: &mut Memory, pid: u32) {
-        memory.servers.retain_mut(|server| {
+    pub fn end_server(&self, state: &mut DaemonState, pid: u32) {
+        state.servers.retain_mut(|server| {
             if server.pid == pid {
                 // One that has died already is ended.
                 let _ = server.child.kill();
@@ -126,7 +126,7 @@ impl Daemon {
 }
 
 /// Starts a server, and returns when it listens.
-pub fn start_server(memory: &mut Memory) -> io::Result<u32> {
+pub fn start_server(state: &mut DaemonState) -> io::Result<u32> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg(SERVER)
         .stdin(Stdio::piped())
@@ -141,9 +141,9 @@ pub fn start_server(memory: &mut Memory) -> io::Result<u32> {
         return Err(io::Error::other("the server did not start"));
     }
     let pid = child.id();
-    memory.servers.push(Running {
+    state.servers.push(RunningServer {
         pid,
-        threads: memory.threads,
+        threads: state.threads,
         _lifeline: child.stdin.take(),
         child,
     });
@@ -152,7 +152,8 @@ pub fn start_server(memory: &mut Memory) -> io::Result<u32> {
 
 /// The UUIDs of the devices that the daemon was started for.
 pub fn devices() -> io::Result<Vec<String>> {
-    let state = State::from_env().ok_or_else(|| io::Error::other("there is no state folder"))?;
+    let state =
+        FakeState::from_env().ok_or_else(|| io::Error::other("there is no state folder"))?;
     let devices = visible_devices(state.read_devices()?, |name| std::env::var(name).ok());
     Ok(devices
         .iter()

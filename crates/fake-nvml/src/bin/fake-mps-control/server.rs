@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use packhorse_fake_nvml::mps::server_socket;
-use packhorse_fake_nvml::{FakeProcess, State, visible_devices, wait_for};
+use packhorse_fake_nvml::{FakeProcess, FakeState, visible_devices, wait_for};
 
 use crate::daemon::devices;
 use crate::{Folders, front};
@@ -50,7 +50,8 @@ pub fn run(folders: &Folders) -> io::Result<ExitCode> {
 }
 
 fn take_context() -> io::Result<()> {
-    let state = State::from_env().ok_or_else(|| io::Error::other("there is no state folder"))?;
+    let state =
+        FakeState::from_env().ok_or_else(|| io::Error::other("there is no state folder"))?;
     for visible in visible_devices(state.read_devices()?, |name| std::env::var(name).ok()) {
         let process = FakeProcess::real(std::process::id(), CONTEXT);
         if state
@@ -65,7 +66,7 @@ fn take_context() -> io::Result<()> {
 
 /// The fault of a server that takes its clients with it.
 fn die_when_told(uuid: &str) -> io::Result<()> {
-    let Some(state) = State::from_env() else {
+    let Some(state) = FakeState::from_env() else {
         return Ok(());
     };
     let file = state.mps_file(uuid);

@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::super::consume::without;
-use super::super::records::Records;
+use super::super::records::CsvRecords;
 use super::super::{ConsumeError, Header, consume};
 
 /// Takes rows out of a file with these contents: what is left, and how many
@@ -166,7 +166,7 @@ proptest! {
         }
         let (left, removed) = without(contents.concat().as_bytes(), Header::None, counts);
         prop_assert_eq!(removed, gone.len());
-        let records = Records::new(&left).map(|record| left[record.place].to_vec());
+        let records = CsvRecords::new(&left).map(|record| left[record.place].to_vec());
         let wanted: Vec<Vec<u8>> = wanted.iter().map(|row| row.as_bytes().to_vec()).collect();
         prop_assert_eq!(records.collect::<Vec<_>>(), wanted);
     }

@@ -1,0 +1,37 @@
+use std::io::Write as _;
+
+use packhorse_model::Exit;
+use packhorse_session::find_run;
+use packhorse_store::{Home, Reader, TaskFilter};
+
+use crate::args::ExportArgs;
+
+/// `packhorse export`
+pub fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
+    let reader = Reader::open(&Home::locate()?)?;
+    let run = find_run(&reader, args.run.as_deref())?;
+    let defaults = reader.run_spec(run.id)?.unwrap_or_default().defaults;
+    let filter = if args.failed {
+        TaskFilter::Failed
+    } else {
+        TaskFilter::All
+    };
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut after = 0;
+    loop {
+        let page = reader.tasks(run.id, filter, after, 1000)?;
+        let Some(last) = page.last() else {
+            break;
+        };
+        after = last.task.id.number;
+        for listed in page {
+            // What the run said of all tasks is said of each: they may run elsewhere.
+            let mut spec = listed.task.spec.over(&defaults);
+            spec.folder.get_or_insert_with(|| run.cwd.clone());
+            serde_json::to_writer(&mut out, &spec)?;
+            out.write_all(b"\n")?;
+        }
+    }
+    out.flush()?;
+    Ok(Exit::Success)
+}

@@ -1,0 +1,118 @@
+use packhorse_model::{Event, EventKind, TaskId, TaskResult};
+use rustc_hash::FxHashMap;
+
+use crate::wording;
+
+/// Lets the output of tasks through while there is room for it. Lines for which there is
+/// none are left out and counted: the task's log has them.
+#[derive(Default)]
+pub struct OutputGate {
+    /// How many lines of each task were left out and not yet told of.
+    left_out: FxHashMap<TaskId, u64>,
+}
+
+/// Whether there is room for what tasks write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    Enough,
+    None,
+}
+
+/// What there is to show.
+pub struct Shown<'a> {
+    /// A warning that lines were left out before this.
+    pub gap: Option<Event>,
+    /// The event, unless it is left out itself.
+    pub event: Option<&'a Event>,
+}
+
+impl OutputGate {
+    /// Takes an event, and says what there is to show.
+    pub fn pass<'a>(&mut self, event: &'a Event, room: Room) -> Shown<'a> {
+        let task = match &event.kind {
+            EventKind::Output { task, .. } if room == Room::None => {
+                *self.left_out.entry(*task).or_default() += 1;
+                return Shown {
+                    gap: None,
+                    event: None,
+                };
+            }
+            EventKind::Output { task, .. }
+            | EventKind::Retrying { task, .. }
+            | EventKind::Finished(TaskResult { task, .. }) => Some(*task),
+            _ => None,
+        };
+        Shown {
+            gap: task.and_then(|task| self.gap(task, event)),
+            event: Some(event),
+        }
+    }
+
+    fn gap(&mut self, task: TaskId, event: &Event) -> Option<Event> {
+        let lines = self.left_out.remove(&task)?;
+        let message = format!(
+            "{} of its output left out, not having been read in time; \
+             the log has everything: packhorse logs {task}",
+            wording::count(lines, "line")
+        );
+        Some(Event {
+            time: event.time,
+            kind: EventKind::Warning {
+                task: Some(task),
+                message,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packhorse_model::{Outcome, RunId, Stream, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn where_lines_are_left_out_there_is_a_warning_with_their_number() {
+        let task = TaskId::new(RunId(1), 1);
+        let event = |kind| Event {
+            time: Timestamp(0),
+            kind,
+        };
+        let line = |text: &str| {
+            event(EventKind::Output {
+                task,
+                stream: Stream::Stdout,
+                line: text.to_owned(),
+            })
+        };
+        let end = event(EventKind::Retrying {
+            task,
+            attempt: 1,
+            outcome: Outcome::Interrupted,
+            note: None,
+            left: 0,
+        });
+        let mut gate = OutputGate::default();
+        let mut seen = Vec::new();
+        for (event, room) in [
+            (line("one"), Room::Enough),
+            (line("two"), Room::None),
+            (line("three"), Room::None),
+            (line("four"), Room::Enough),
+            (line("five"), Room::None),
+            (end, Room::None),
+        ] {
+            let shown = gate.pass(&event, room);
+            for event in shown.gap.iter().chain(shown.event) {
+                seen.push(match &event.kind {
+                    EventKind::Output { line, .. } => line.clone(),
+                    EventKind::Warning { message, .. } => {
+                        message.split(" of its").next().unwrap().to_owned()
+                    }
+                    _ => "end".to_owned(),
+                });
+            }
+        }
+        assert_eq!(seen, ["one", "2 lines", "four", "1 line", "end"]);
+    }
+}

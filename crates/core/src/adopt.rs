@@ -1,0 +1,100 @@
+//! Attempts that run already when the scheduler hears of them.
+
+use packhorse_model::{CoreId, Granted, Placement, Request};
+
+use crate::device::is_whole;
+use crate::ledger::{Allocation, Ledger, count};
+use crate::refusal::is_sensible;
+use crate::state::{AttemptRecord, SchedulerState};
+use crate::step::{is_known, record};
+use crate::tasks::TaskStatus;
+use crate::time::{EndTimes, Moment};
+use crate::{Effect, Now, ProbePlan, RefusalReason, Submission};
+
+/// Takes in `attempt` of a task, which holds `placement` since `since`.
+pub(crate) fn on_adopt(
+    state: &mut SchedulerState,
+    submission: &Submission,
+    attempt: u32,
+    placement: &Placement,
+    since: Now,
+    effects: &mut Vec<Effect>,
+) {
+    let task = submission.id;
+    let found = if is_known(state, task) {
+        Err(RefusalReason::AlreadyKnown)
+    } else if !is_sensible(&submission.request) {
+        Err(RefusalReason::NotAnAmount(submission.request.gpus))
+    } else {
+        locate(&state.ledger, &submission.request, placement)
+    };
+    let (allocation, grants) = match found {
+        Ok(found) => found,
+        Err(reason) => {
+            effects.push(Effect::Refused { task, reason });
+            return;
+        }
+    };
+    let handle = record(state, submission);
+    let record = state.tasks.get_mut(handle);
+    record.attempts = attempt;
+    record.probe = ProbePlan::None;
+    record.status = TaskStatus::Running(count(state.running.len()));
+    let since = since.min(state.now);
+    let ends = EndTimes::new(Moment::new(since), record.limit, record.expected);
+    let whole = is_whole(&submission.request);
+    state
+        .ledger
+        .enter(&allocation, &grants, whole, handle, ends);
+    state.queue.refer_to_class(record.class);
+    state.stale.touch(allocation.node);
+    state.running.push(AttemptRecord {
+        task: handle,
+        class: record.class,
+        attempt,
+        since,
+        number: state.started,
+        allocation,
+        stopping: false,
+        adopted: true,
+    });
+    state.started += 1;
+}
+
+/// Where `placement` is, and what it has of each device.
+fn locate(
+    ledger: &Ledger,
+    request: &Request,
+    placement: &Placement,
+) -> Result<(Allocation, Vec<Granted>), RefusalReason> {
+    let node = ledger.find_node(placement.node);
+    let node = node.ok_or(RefusalReason::UnknownNode(placement.node))?;
+    let account = &ledger.nodes[node];
+    let mut devices = Vec::with_capacity(placement.devices.len());
+    let mut grants = Vec::with_capacity(placement.devices.len());
+    for &granted in &placement.devices {
+        let device = ledger.find(granted.device);
+        let device = device.filter(|device| account.devices.contains(device));
+        let device = device.ok_or(RefusalReason::UnknownDevice(granted.device))?;
+        // Nothing is on a device twice.
+        if !devices.contains(&device) {
+            devices.push(device);
+            grants.push(granted);
+        }
+    }
+    let place = |core: &CoreId| account.cores.iter().position(|other| other == core);
+    let mut cores: Vec<usize> = placement.cores.iter().filter_map(place).collect();
+    cores.sort_unstable();
+    cores.dedup();
+    let counted = Request {
+        cores: count(cores.len()),
+        ..request.clone()
+    };
+    let allocation = Allocation {
+        node,
+        devices,
+        amounts: account.needs(&counted),
+        cores,
+    };
+    Ok((allocation, grants))
+}

@@ -1,0 +1,352 @@
+//! Tasks that arrive: written down, and handed to the scheduler when their turn may come
+//! soon and all is known that has to be looked up for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use packhorse_core::{self as core, Now, ProbePlan, SchedulerEvent, Submission};
+use packhorse_intake::signature::signature;
+use packhorse_model::{Command, LearnedPeak, Outcome, Phase, RunId, TaskId, TaskSpec};
+
+use crate::action::Action;
+use crate::backlog::FETCHED;
+use crate::engine::Engine;
+use crate::memory::{Shape, VramUse};
+use crate::record::{ArrivedTask, JournalEntry, ResumableTask};
+use crate::task::Task;
+
+/// A task on its way to the scheduler.
+pub(crate) struct Arrival {
+    id: TaskId,
+    task: Task,
+    after: Vec<u32>,
+    /// What it is remembered by, if its memory counts.
+    signature: Option<Arc<str>>,
+}
+
+impl Engine {
+    /// Takes tasks that have arrived: all go to the journal, and those whose turn may
+    /// come soon go to the scheduler.
+    pub(crate) fn tasks_arrived(
+        &mut self,
+        id: RunId,
+        tasks: Vec<(TaskSpec, Vec<u32>)>,
+        more: bool,
+    ) {
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
+        let mut batch = Vec::with_capacity(tasks.len());
+        let mut soon = Vec::new();
+        for (spec, after) in tasks {
+            if run.known == u32::MAX {
+                run.rejected += 1;
+                continue;
+            }
+            run.known += 1;
+            let number = run.known;
+            let task = TaskId::new(id, number);
+            if !after.is_empty() || !spec.is_plain() {
+                soon.push((task, spec.clone(), after.clone(), None));
+            } else if run.backlog.has_room() {
+                // It takes its room now, so that the next one knows.
+                let bytes = spec.command.weight();
+                run.backlog.enter(number, bytes);
+                soon.push((task, spec.clone(), Vec::new(), Some(bytes)));
+            } else {
+                run.backlog.leave();
+            }
+            batch.push(ArrivedTask {
+                id: task,
+                spec,
+                after: after.into(),
+            });
+        }
+        if !batch.is_empty() {
+            self.record(JournalEntry::Tasks(batch));
+        }
+        self.arrive_together(id, more || soon.len() > 1, more, |engine| {
+            for (task, spec, after, queued) in soon {
+                engine.admit(task, spec, after, 0, queued);
+            }
+        });
+    }
+
+    /// What arrives together is in line together: the most urgent goes first, wherever it
+    /// stood.
+    fn arrive_together(
+        &mut self,
+        id: RunId,
+        several: bool,
+        more: bool,
+        arrive: impl FnOnce(&mut Self),
+    ) {
+        let holding = |engine: &mut Self, now: bool| {
+            let run = engine.runs.get_mut(&id);
+            run.is_some_and(|run| std::mem::replace(&mut run.holding, now))
+        };
+        if several && !holding(self, true) {
+            self.hold();
+        }
+        arrive(self);
+        if !more && holding(self, false) {
+            self.unhold();
+        }
+    }
+
+    /// Takes over what an earlier session left: all tasks that ask for something
+    /// themselves, and the first of the plain ones.
+    pub(crate) fn resumed(&mut self, id: RunId, tasks: Vec<ResumableTask>, more: bool) {
+        self.arrive_together(id, true, more, |engine| {
+            for stored in tasks {
+                engine.unsettle(id);
+                let plain = stored.after.is_empty() && stored.spec.is_plain();
+                let Some(run) = engine.runs.get_mut(&id) else {
+                    return;
+                };
+                if plain && !run.backlog.has_room() {
+                    run.backlog.leave();
+                } else {
+                    engine.admit_stored(stored, plain);
+                }
+            }
+        });
+    }
+
+    fn admit_stored(&mut self, stored: ResumableTask, plain: bool) {
+        let ResumableTask {
+            id,
+            spec,
+            after,
+            attempts,
+        } = stored;
+        let bytes = plain.then(|| spec.command.weight());
+        if let (Some(bytes), Some(run)) = (bytes, self.runs.get_mut(&id.run)) {
+            run.backlog.enter(id.number, bytes);
+        }
+        self.admit(id, spec, after, attempts, bytes);
+    }
+
+    /// Asks for plain tasks that wait in the store when their turn comes near.
+    pub(crate) fn fetch_due(&mut self) {
+        let mut due = Vec::new();
+        for (&id, run) in &mut self.runs {
+            if run.phase == Phase::Running && run.backlog.is_due() {
+                run.backlog.set_fetching(true);
+                due.push((id, run.backlog.fed));
+            }
+        }
+        for (run, after) in due {
+            let limit = FETCHED;
+            self.act(Action::Fetch { run, after, limit });
+        }
+    }
+
+    pub(crate) fn fetched(&mut self, id: RunId, tasks: Vec<ResumableTask>) {
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
+        run.backlog.set_fetching(false);
+        if tasks.is_empty() {
+            let lost = run.backlog.lose();
+            run.rejected += lost;
+            return self.warn(None, format!("{lost} tasks are gone from the store"));
+        }
+        self.arrive_together(id, false, false, |engine| {
+            for stored in tasks {
+                if let Some(run) = engine.runs.get_mut(&id) {
+                    run.backlog.fetch();
+                }
+                engine.admit_stored(stored, true);
+            }
+        });
+    }
+
+    /// Takes a task in. It is submitted at once, unless something has to be looked up for
+    /// it or for one before it.
+    fn admit(
+        &mut self,
+        id: TaskId,
+        own: TaskSpec,
+        after: Vec<u32>,
+        before: u32,
+        queued: Option<usize>,
+    ) {
+        let Some(run) = self.runs.get_mut(&id.run) else {
+            return;
+        };
+        run.live += 1;
+        let mut own = own;
+        let command = Arc::new(std::mem::take(&mut own.command));
+        let spec = if queued.is_some() {
+            Arc::clone(&run.defaults)
+        } else {
+            Arc::new(own.over(&run.defaults))
+        };
+        let waits = !run.arriving.is_empty();
+        let arrival = Arrival {
+            signature: self.signature_of(id.run, &command, &spec),
+            id,
+            task: Task {
+                command,
+                spec,
+                before,
+                queued,
+                need: None,
+                attempt: None,
+            },
+            after,
+        };
+        let asks = self.look_up(&arrival);
+        if waits || asks {
+            if let Some(run) = self.runs.get_mut(&id.run) {
+                run.arriving.push_back(arrival);
+            }
+        } else {
+            self.submit(arrival);
+        }
+    }
+
+    /// What a task is remembered by, if its memory counts.
+    fn signature_of(&self, run: RunId, command: &Command, spec: &TaskSpec) -> Option<Arc<str>> {
+        if VramUse::of(spec) == VramUse::Uncounted || self.request(spec).gpus.devices() == 0 {
+            return None;
+        }
+        let run = self.runs.get(&run)?;
+        Some(match &spec.signature {
+            Some(signature) => signature.as_str().into(),
+            None => match &spec.folder {
+                Some(own) => signature(command, &run.folder.join(own)).into(),
+                None => signature(command, &run.folder).into(),
+            },
+        })
+    }
+
+    /// Asks for what is not known of a task; whether there is anything.
+    fn look_up(&mut self, arrival: &Arrival) -> bool {
+        let mut asks = false;
+        if let Some(signature) = &arrival.signature
+            && !self.needs.knows(signature)
+        {
+            asks = true;
+            if self.needs.ask(signature) {
+                let signature = Arc::clone(signature);
+                self.act(Action::LookUpPeaks { signature });
+            }
+        }
+        for &number in &arrival.after {
+            let task = TaskId::new(arrival.id.run, number);
+            if self.has_to_look_up(task) {
+                asks = true;
+                self.act(Action::LookUpOutcome { task });
+            }
+        }
+        asks
+    }
+
+    /// Whether nobody here knows how a task came out, since it may have been settled in an
+    /// earlier session.
+    fn has_to_look_up(&self, task: TaskId) -> bool {
+        let run = self.runs.get(&task.run);
+        run.is_some_and(|run| run.resumed && !run.decided.contains_key(&task.number))
+            && !self.tasks.contains_key(&task)
+            && core::explain(&self.state, task, Now(self.now.monotonic)).is_none()
+    }
+
+    pub(crate) fn peaks_found(
+        &mut self,
+        signature: &Arc<str>,
+        peaks: BTreeMap<String, Vec<LearnedPeak>>,
+    ) {
+        let shape = Shape::new(&self.devices, peaks);
+        self.needs.insert(signature, shape);
+        self.submit_ready();
+    }
+
+    pub(crate) fn outcome_found(&mut self, task: TaskId, outcome: Option<Outcome>) {
+        if let Some(run) = self.runs.get_mut(&task.run) {
+            run.decided.insert(task.number, outcome);
+        }
+        self.submit_ready();
+    }
+
+    /// Submits those of which all is known, in order.
+    fn submit_ready(&mut self) {
+        let ids: Vec<RunId> = self.runs.keys().copied().collect();
+        self.hold();
+        for id in ids {
+            while let Some(run) = self.runs.get(&id)
+                && let Some(first) = run.arriving.front()
+                && self.is_ready(first)
+            {
+                let run = self.runs.get_mut(&id);
+                if let Some(arrival) = run.and_then(|run| run.arriving.pop_front()) {
+                    self.submit(arrival);
+                }
+            }
+        }
+        self.unhold();
+    }
+
+    fn is_ready(&self, arrival: &Arrival) -> bool {
+        let run = arrival.id.run;
+        let knows = |signature: &Arc<str>| self.needs.knows(signature);
+        let mut after = arrival.after.iter();
+        arrival.signature.as_ref().is_none_or(knows)
+            && after.all(|&number| !self.has_to_look_up(TaskId::new(run, number)))
+    }
+
+    /// Hands a task to the scheduler, unless it is known already that one it comes after
+    /// did not succeed.
+    fn submit(&mut self, arrival: Arrival) {
+        let Arrival {
+            id,
+            mut task,
+            after,
+            signature,
+        } = arrival;
+        let Some(run) = self.runs.get(&id.run) else {
+            return;
+        };
+        let mut comes_after = Vec::with_capacity(after.len());
+        let mut skipped = false;
+        for number in after {
+            match run.decided.get(&number).copied().flatten() {
+                Some(Outcome::Succeeded) => {}
+                Some(outcome) if outcome.is_final() => skipped = true,
+                _ => comes_after.push(TaskId::new(id.run, number)),
+            }
+        }
+        if skipped {
+            return self.skip(id, task);
+        }
+        let spec = Arc::clone(&task.spec);
+        let mut submission = Submission {
+            id,
+            // Tasks are counted from 1.
+            batch: run.batch.map_or(0, |size| (id.number.max(1) - 1) / size),
+            priority: spec.priority.unwrap_or_default(),
+            retries: spec.retries.unwrap_or(0),
+            time_limit: spec.timeout.and_then(packhorse_model::TimeLimit::get),
+            probe: ProbePlan::None,
+            after: comes_after,
+            ..Submission::new(id, self.request(&spec))
+        };
+        if let Some(signature) = signature {
+            self.settle_need(&mut submission, &mut task, signature);
+        }
+        self.tasks.insert(id, task);
+        self.step(SchedulerEvent::Submit(submission));
+    }
+
+    /// Settles a task that cannot run because of another.
+    fn skip(&mut self, id: TaskId, task: Task) {
+        let outcome = Outcome::Skipped;
+        if let Some(run) = self.runs.get_mut(&id.run) {
+            run.decided.insert(id.number, Some(outcome));
+        }
+        self.tasks.insert(id, task);
+        let place = self.record(JournalEntry::TaskFinished { task: id, outcome });
+        self.finished(id, outcome, None, None, place);
+    }
+}

@@ -1,0 +1,381 @@
+//! Attempts: started as the scheduler says, and written down and told when they end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use packhorse_core::{Effect, EndCause, RefusalReason, RetryReason, SchedulerEvent};
+use packhorse_model::{EventKind, Outcome, Placement, TaskId, TaskResult};
+
+use crate::action::{Action, StartAttempt, StopMode};
+use crate::engine::Engine;
+use crate::input::{AttemptEnd, ProcessInput};
+use crate::memory::Judgement;
+use crate::record::{AttemptEndRecord, AttemptStart, JournalEntry, Verdict};
+use crate::run::OutputMode;
+use crate::task::{AttemptState, log_path};
+
+/// The end of an attempt, and what was made of it.
+pub(crate) struct Judged {
+    pub(crate) end: AttemptEnd,
+    pub(crate) judgement: Judgement,
+}
+
+impl Engine {
+    pub(crate) fn process_event(&mut self, event: ProcessInput) {
+        match event {
+            ProcessInput::Started { task, attempt } => self.attempt_started(task, attempt),
+            ProcessInput::Ended(end) => self.attempt_over(end),
+            ProcessInput::Output {
+                task,
+                stream,
+                bytes,
+            } => {
+                let mut lines = Vec::new();
+                self.output
+                    .push(task, stream, &bytes, |line| lines.push(line));
+                for line in lines {
+                    self.tell(line);
+                }
+            }
+            ProcessInput::Trouble { task, message } => self.warn(Some(task), message),
+            ProcessInput::Ending { task, leader } => self.attempt_ending(task, leader),
+        }
+    }
+
+    /// Which attempt the scheduler takes one for: it counts those of this session.
+    pub(crate) fn scheduler_attempt(&self, task: TaskId, attempt: u32) -> u32 {
+        let before = self.tasks.get(&task).map_or(0, |task| task.before);
+        attempt.saturating_sub(before)
+    }
+
+    /// Tells the scheduler of an end that has been judged.
+    pub(crate) fn attempt_ended(&mut self, end: AttemptEnd, judgement: Judgement) {
+        let lines: Vec<_> = self.output.finish(end.task).collect();
+        for line in lines {
+            self.tell(line);
+        }
+        let event = SchedulerEvent::Ended {
+            task: end.task,
+            attempt: self.scheduler_attempt(end.task, end.attempt),
+            outcome: end.outcome,
+            cause: judgement.cause.unwrap_or(EndCause::Own),
+        };
+        self.step_ended(event, Judged { end, judgement });
+    }
+
+    pub(crate) fn carry_out(&mut self, effect: Effect, ended: Option<&Judged>) {
+        // The end that caused the step, if the effect is about the same task.
+        let of = |task: TaskId| ended.filter(|ended| ended.end.task == task);
+        match effect {
+            Effect::Start {
+                task,
+                attempt,
+                placement,
+                time_limit,
+            } => self.start_attempt(task, attempt, placement, time_limit),
+            Effect::Stop { task, .. } => self.stop_attempt(task, StopMode::Terminate),
+            Effect::Retrying {
+                task,
+                outcome,
+                next_attempt,
+                why,
+                left,
+            } => {
+                if !self.tasks.contains_key(&task) {
+                    return;
+                }
+                if !matches!(
+                    why,
+                    RetryReason::Retry | RetryReason::Collateral | RetryReason::Probed
+                ) {
+                    // Whatever it asked for before, from now on it asks for memory.
+                    self.count_memory();
+                }
+                let note = of(task).and_then(|ended| again(why, ended));
+                let place = of(task).map_or(0, |ended| {
+                    self.record_end(ended, note.clone(), Verdict::Again)
+                });
+                let attempt =
+                    of(task).map_or(next_attempt.saturating_sub(1), |ended| ended.end.attempt);
+                self.tell_after(
+                    place,
+                    EventKind::Retrying {
+                        task,
+                        attempt,
+                        outcome,
+                        note,
+                        left,
+                    },
+                );
+            }
+            Effect::Finished { task, outcome, .. } => {
+                if !self.tasks.contains_key(&task) {
+                    return;
+                }
+                let place = match of(task) {
+                    Some(ended) => {
+                        self.record_end(ended, ended.judgement.note.clone(), Verdict::Final)
+                    }
+                    None => self.record(JournalEntry::TaskFinished { task, outcome }),
+                };
+                let ended = of(task);
+                let note = ended.and_then(|ended| ended.judgement.note.clone());
+                self.finished(task, outcome, ended.map(|ended| &ended.end), note, place);
+            }
+            Effect::Refused { task, reason } => self.refuse(task, &reason),
+            Effect::NotAdded(reason) => self.warn(None, reason.to_string()),
+        }
+    }
+
+    fn start_attempt(
+        &mut self,
+        id: TaskId,
+        attempt: u32,
+        placement: Placement,
+        time_limit: Option<Duration>,
+    ) {
+        let labels = self.labels(&placement);
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        let Some(run) = self.runs.get_mut(&id.run) else {
+            return;
+        };
+        if let Some(bytes) = task.queued.take() {
+            run.backlog.exit(bytes);
+        }
+        run.alive += 1;
+        // A probe is attempt 0 in every session.
+        let number = match attempt {
+            0 => 0,
+            attempt => attempt + task.before,
+        };
+        let probe = task.need.as_ref().and_then(|need| need.probe());
+        let command = match probe.filter(|_| number == 0) {
+            Some(probe) => Arc::clone(probe),
+            None => Arc::clone(&task.command),
+        };
+        let spec = Arc::clone(&task.spec);
+        let output = run.output;
+        let log = log_path(&run.logs, &run.folder, &spec, id, number);
+        task.attempt = Some(AttemptState {
+            number,
+            command: Arc::clone(&command),
+            devices: placement
+                .devices
+                .iter()
+                .map(|granted| granted.device)
+                .collect(),
+            joined: (!labels.is_empty()).then(|| labels.join(",").into()),
+            labels: Arc::clone(&labels),
+            evicted: false,
+        });
+        self.track(id, number, &placement);
+        if output == OutputMode::Inherit {
+            // What it writes goes where we write: what it is comes first, and before that
+            // all that there was to say.
+            self.release(true);
+            let event = self.event(EventKind::Started {
+                task: id,
+                attempt: number,
+                command: Arc::clone(&command),
+                gpus: labels,
+            });
+            self.act(Action::Tell(event));
+        }
+        self.start_with_mps(StartAttempt {
+            task: id,
+            attempt: number,
+            command,
+            spec,
+            placement,
+            time_limit,
+            output,
+            log,
+            mps: None,
+        });
+    }
+
+    /// The devices of a placement as people call them.
+    fn labels(&self, placement: &Placement) -> Arc<[String]> {
+        let devices = placement.devices.iter();
+        devices
+            .filter_map(|granted| self.devices.get(granted.device.0 as usize))
+            .map(|info| info.label.clone())
+            .collect()
+    }
+
+    fn attempt_started(&mut self, id: TaskId, number: u32) {
+        let Some(task) = self.tasks.get(&id) else {
+            return;
+        };
+        let Some(attempt) = task.attempt.as_ref().filter(|it| it.number == number) else {
+            return;
+        };
+        let (command, gpus) = (Arc::clone(&attempt.command), Arc::clone(&attempt.labels));
+        let device = attempt.joined.clone();
+        let place = self.record(JournalEntry::Started(AttemptStart {
+            task: id,
+            attempt: number,
+            at: self.now.wall,
+            device,
+        }));
+        let run = self.runs.get(&id.run);
+        if run.is_some_and(|run| run.output != OutputMode::Inherit) {
+            self.tell_after(
+                place,
+                EventKind::Started {
+                    task: id,
+                    attempt: number,
+                    command,
+                    gpus,
+                },
+            );
+        }
+        self.evict_if_drained(id);
+    }
+
+    /// Ends the attempt of a task, if one is alive.
+    pub(crate) fn stop_attempt(&mut self, task: TaskId, mode: StopMode) {
+        if self.stop_before_start(task) {
+            return;
+        }
+        self.act(Action::Stop { task, mode });
+    }
+
+    /// The tasks of a run whose attempts are alive.
+    pub(crate) fn alive_of(&self, run: packhorse_model::RunId) -> Vec<TaskId> {
+        let tasks = self.tasks.iter();
+        let mut alive: Vec<TaskId> = tasks
+            .filter(|(id, task)| id.run == run && task.attempt.is_some())
+            .map(|(&id, _)| id)
+            .collect();
+        alive.sort_unstable();
+        alive
+    }
+
+    fn record_end(&mut self, ended: &Judged, note: Option<String>, verdict: Verdict) -> u64 {
+        let Judged { end, judgement } = ended;
+        self.record(JournalEntry::AttemptEnded(AttemptEndRecord {
+            task: end.task,
+            attempt: end.attempt,
+            at: self.now.wall,
+            outcome: end.outcome,
+            message: end.message.clone(),
+            peak: judgement.peak,
+            note,
+            verdict,
+        }))
+    }
+
+    fn refuse(&mut self, id: TaskId, reason: &RefusalReason) {
+        let Some(task) = self.tasks.get(&id) else {
+            return;
+        };
+        let attempt = task.before + 1;
+        let outcome = Outcome::NotStarted;
+        if let Some(run) = self.runs.get_mut(&id.run) {
+            run.decided.insert(id.number, Some(outcome));
+        }
+        let end = AttemptEnd {
+            task: id,
+            attempt,
+            outcome,
+            message: Some(reason.to_string()),
+            took: Duration::ZERO,
+        };
+        let judged = Judged {
+            end,
+            judgement: Judgement::default(),
+        };
+        let place = self.record_end(&judged, None, Verdict::Final);
+        self.finished(id, outcome, Some(&judged.end), None, place);
+    }
+
+    pub(crate) fn finished(
+        &mut self,
+        id: TaskId,
+        outcome: Outcome,
+        end: Option<&AttemptEnd>,
+        note: Option<String>,
+        place: u64,
+    ) {
+        self.forget_need(id);
+        self.probe_over(id);
+        let Some(task) = self.tasks.remove(&id) else {
+            return;
+        };
+        let Some(run) = self.runs.get_mut(&id.run) else {
+            return;
+        };
+        run.live = run.live.saturating_sub(1);
+        match outcome {
+            Outcome::Succeeded => run.succeeded += 1,
+            Outcome::Interrupted => run.interrupted += 1,
+            _ => run.failed += 1,
+        }
+        if let Some(bytes) = task.queued {
+            run.backlog.exit(bytes);
+        }
+        let ran = end.filter(|end| end.outcome != Outcome::NotStarted);
+        let logged = ran.filter(|_| run.output != OutputMode::Inherit);
+        let log = logged.map(|end| log_path(&run.logs, &run.folder, &task.spec, id, end.attempt));
+        self.tell_after(
+            place,
+            EventKind::Finished(TaskResult {
+                task: id,
+                attempts: end.map_or(0, |end| end.attempt),
+                outcome,
+                command: task.command,
+                message: note.or_else(|| end.and_then(|end| end.message.clone())),
+                took: end.map_or(Duration::ZERO, |end| end.took),
+                log,
+            }),
+        );
+    }
+
+    /// Where the output of an attempt is, if it wrote any that is kept.
+    pub(crate) fn log_of(&self, id: TaskId, attempt: u32) -> Option<PathBuf> {
+        let (task, run) = (self.tasks.get(&id)?, self.runs.get(&id.run)?);
+        let kept = run.output != OutputMode::Inherit;
+        kept.then(|| log_path(&run.logs, &run.folder, &task.spec, id, attempt))
+    }
+}
+
+impl StartAttempt {
+    /// How long it has between SIGTERM and SIGKILL.
+    pub fn grace(&self) -> Duration {
+        self.spec.grace.unwrap_or_default().0
+    }
+}
+
+/// Why a task is in line again, in words; nothing if that is a plain retry.
+fn again(why: RetryReason, ended: &Judged) -> Option<String> {
+    let note = ended.judgement.note.as_deref();
+    let what = note.unwrap_or("it did not succeed");
+    Some(match why {
+        RetryReason::Retry => return note.map(str::to_owned),
+        RetryReason::Collateral => format!("{what}; it runs again, and no retry is used up"),
+        RetryReason::MoreMemory { memory } => format!("{what}; it runs again with {memory}"),
+        RetryReason::Alone => format!("{what}; it runs again with a GPU to itself"),
+        RetryReason::LargerDevice { above } => {
+            format!("{what}; it runs again on a GPU with more than {above}")
+        }
+        RetryReason::Probed => probed(ended),
+    })
+}
+
+/// What came of a probe. One that did not succeed may have ended before it held most.
+fn probed(ended: &Judged) -> String {
+    let Judged { end, judgement } = ended;
+    let why = judgement.note.as_ref().or(end.message.as_ref());
+    let why = why.map_or_else(|| end.outcome.to_string(), Clone::clone);
+    match (end.outcome, judgement.peak) {
+        (Outcome::Succeeded, Some(peak)) => format!("measured: {peak} of GPU memory"),
+        (Outcome::Succeeded, None) => "it ended before its memory could be measured".to_owned(),
+        (Outcome::NotStarted, _) => format!("not started, so nothing was measured: {why}"),
+        _ if matches!(judgement.cause, Some(EndCause::OutOfMemory { .. })) => why,
+        _ => format!("failed, so it does not tell how much memory is needed: {why}"),
+    }
+}

@@ -1,0 +1,126 @@
+//! The tasks that wait outside the core's memory.
+//!
+//! Every task is in the store from the moment it is read. A plain one, which asks
+//! for nothing itself, is also handed to the core if the core has few waiting;
+//! otherwise it stays in the store alone, and is fetched when its turn comes
+//! near. Plain tasks are all alike, so the order of their numbers is the order
+//! in which they start, and a million of them take no memory.
+//!
+//! Any other task (with a priority, a name, tasks it comes after) goes to the core
+//! at once: it may be more urgent than all that wait in the store. That the core
+//! never runs out of plain tasks while some wait in the store keeps a less urgent
+//! one from overtaking them.
+
+/// How many plain tasks wait in the core before others stay in the store.
+const MOST: usize = 4096;
+/// How many bytes of their commands wait in the core before others stay in the store.
+const MOST_BYTES: usize = 4 << 20;
+/// More are fetched when fewer than this wait in the core.
+const FEW: usize = 1024;
+/// How many are fetched at once.
+pub(crate) const FETCHED: u32 = 2048;
+
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    /// Plain tasks that are in the store alone.
+    stored: u64,
+    /// Those in the store alone have numbers above this.
+    pub(crate) fed: u32,
+    /// Plain tasks that wait in the core.
+    waiting: usize,
+    /// The bytes of their commands.
+    bytes: usize,
+    /// Whether some were asked for, and have not come.
+    fetching: bool,
+}
+
+impl Backlog {
+    /// Whether the core should have the next plain task.
+    pub(crate) fn has_room(&self) -> bool {
+        self.stored == 0 && self.waiting < MOST && self.bytes < MOST_BYTES
+    }
+
+    /// How many more generated tasks the core should have, which has so many that are not
+    /// over.
+    pub(crate) fn room(&self, live: u64) -> usize {
+        let live = usize::try_from(live).unwrap_or(usize::MAX);
+        if self.stored == 0 && self.bytes < MOST_BYTES && live < FEW {
+            MOST - live
+        } else {
+            0
+        }
+    }
+
+    /// A plain task stays in the store.
+    pub(crate) fn leave(&mut self) {
+        self.stored += 1;
+    }
+
+    /// A plain task that was left in the store is fetched.
+    pub(crate) fn fetch(&mut self) {
+        self.stored = self.stored.saturating_sub(1);
+    }
+
+    /// A plain task with so many bytes waits in the core from now on.
+    pub(crate) fn enter(&mut self, number: u32, bytes: usize) {
+        self.fed = self.fed.max(number);
+        self.waiting += 1;
+        self.bytes += bytes;
+    }
+
+    /// One of them waits no longer.
+    pub(crate) fn exit(&mut self, bytes: usize) {
+        self.waiting = self.waiting.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// Whether it is time to fetch, and nobody has yet.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.fetching && self.stored > 0 && self.waiting < FEW && self.bytes < MOST_BYTES
+    }
+
+    /// Some were asked for, or have come.
+    pub(crate) fn set_fetching(&mut self, fetching: bool) {
+        self.fetching = fetching;
+    }
+
+    pub(crate) fn is_fetching(&self) -> bool {
+        self.fetching
+    }
+
+    pub(crate) fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    /// What was left in the store is not there any more.
+    pub(crate) fn lose(&mut self) -> u64 {
+        std::mem::take(&mut self.stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_never_starts_gives_its_room_back() {
+        let mut backlog = Backlog::default();
+        backlog.enter(1, MOST_BYTES);
+        assert!(!backlog.has_room());
+        backlog.exit(MOST_BYTES);
+        assert!(backlog.has_room());
+    }
+
+    #[test]
+    fn nothing_overtakes_what_was_left_in_the_store() {
+        let mut backlog = Backlog::default();
+        backlog.enter(1, 1);
+        backlog.leave();
+        assert!(!backlog.has_room());
+        assert_eq!(backlog.room(0), 0);
+        assert!(backlog.is_due());
+        backlog.fetch();
+        assert!(!backlog.is_due());
+        assert!(backlog.has_room());
+    }
+}

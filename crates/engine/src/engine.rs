@@ -1,0 +1,412 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use packhorse_core::{
+    self as core, Effect, Now, Pool, PoolError, SchedulerEvent, SchedulerSettings, SchedulerState,
+};
+use packhorse_model::{
+    Bytes, DeviceId, Event, EventKind, GpuRequest, Request, RunId, TaskId, TaskSpec, Timestamp,
+};
+use rustc_hash::FxHashMap;
+
+use crate::action::Action;
+use crate::attempts::Judged;
+use crate::input::Input;
+use crate::lines::OutputLines;
+use crate::memory::{Monitor, Needs, OomSigns};
+use crate::mps::MpsState;
+use crate::other_runs::OtherRuns;
+use crate::outbox::Outbox;
+use crate::record::JournalEntry;
+use crate::run::Run;
+use crate::task::Task;
+
+/// What both clocks show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockReading {
+    /// The time since some origin that never moves. Only differences mean anything.
+    pub monotonic: Duration,
+    /// The time of day.
+    pub wall: Timestamp,
+}
+
+/// A device, or a group of devices that is only given out together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// What people call it: `0`, `0+1`.
+    pub label: String,
+    /// What other runs know its members by: the driver's UUID, or the id that was typed.
+    pub keys: Vec<String>,
+    /// The memory that programs can have: of a group, of the one that has least. 0: nobody
+    /// knows.
+    pub memory: Bytes,
+    /// The product's name.
+    pub model: Arc<str>,
+}
+
+/// What an engine needs to know before the first input.
+#[derive(Debug)]
+pub struct EngineSettings {
+    /// What the scheduler places tasks on. Devices are numbered by their place in
+    /// `devices`.
+    pub pool: Pool,
+    /// How it places them.
+    pub scheduler: SchedulerSettings,
+    /// The devices, in the pool's order.
+    pub devices: Vec<DeviceInfo>,
+    /// Whether a driver can be asked how the devices are.
+    pub sampled: bool,
+    /// How long a driver may take to answer before its devices count as lost.
+    pub silence: Duration,
+    /// Whether other runs on this machine are told what we hold, and listened to.
+    pub leases: bool,
+    /// How devices are shared through MPS, if they are.
+    pub mps: Option<MpsSettings>,
+    /// How running out of memory is recognised, beyond what is known anyway.
+    pub oom_signs: OomSigns,
+    /// How long what happens is told only once it is written. If that takes longer, it is
+    /// told all the same.
+    pub patience: Duration,
+}
+
+/// How tasks share devices through MPS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MpsSettings {
+    /// The part of a device's threads that each may use, in per cent; if it is not given,
+    /// its share of the device.
+    pub threads: Option<u8>,
+}
+
+/// Decides. See the crate's documentation.
+pub struct Engine {
+    pub(crate) devices: Vec<DeviceInfo>,
+    pub(crate) slots: Option<u32>,
+    pub(crate) oom_signs: OomSigns,
+    pub(crate) state: SchedulerState,
+    pub(crate) runs: BTreeMap<RunId, Run>,
+    /// Every task that has been admitted and is not over.
+    pub(crate) tasks: FxHashMap<TaskId, Task>,
+    /// What is seen of the devices, where a driver knows them.
+    pub(crate) monitor: Option<Monitor>,
+    /// What was learned of commands like these.
+    pub(crate) needs: Needs,
+    pub(crate) other_runs: OtherRuns,
+    pub(crate) mps: Option<MpsState>,
+    pub(crate) output: OutputLines,
+    pub(crate) outbox: Outbox,
+    /// How many records were sent so far.
+    pub(crate) records: u64,
+    /// The trouble of the journal that was told last.
+    pub(crate) trouble: Option<String>,
+    /// What the scheduler has yet to be told.
+    steps: VecDeque<Step>,
+    /// How many callers want nothing handed out at the moment.
+    holds: u32,
+    effects: Vec<Effect>,
+    actions: Vec<Action>,
+    pub(crate) now: ClockReading,
+}
+
+/// Something the scheduler is to be told, and the end of the attempt that it is about.
+struct Step {
+    event: SchedulerEvent,
+    ended: Option<Box<Judged>>,
+}
+
+impl Engine {
+    /// An engine with no runs.
+    pub fn new(settings: EngineSettings) -> Result<Self, PoolError> {
+        let state = SchedulerState::new(&settings.pool, settings.scheduler)?;
+        let count = settings.devices.len();
+        Ok(Self {
+            slots: settings.pool.slots,
+            state,
+            oom_signs: settings.oom_signs,
+            runs: BTreeMap::new(),
+            tasks: FxHashMap::default(),
+            monitor: settings
+                .sampled
+                .then(|| Monitor::new(count, settings.silence)),
+            needs: Needs::default(),
+            other_runs: OtherRuns::new(&settings.devices, settings.leases),
+            mps: settings.mps.map(MpsState::new),
+            output: OutputLines::default(),
+            outbox: Outbox::new(settings.patience),
+            records: 0,
+            trouble: None,
+            steps: VecDeque::new(),
+            holds: 0,
+            effects: Vec::new(),
+            actions: Vec::new(),
+            now: ClockReading::default(),
+            devices: settings.devices,
+        })
+    }
+
+    /// Takes note of `input`, which happened at `now`, and appends what is to be done
+    /// about it to `actions`.
+    pub fn handle(&mut self, input: Input, now: ClockReading, actions: &mut Vec<Action>) {
+        self.now = now;
+        std::mem::swap(&mut self.actions, actions);
+        self.take_note(input);
+        self.settle();
+        std::mem::swap(&mut self.actions, actions);
+    }
+
+    fn take_note(&mut self, input: Input) {
+        match input {
+            Input::AddRun(new) => self.add_run(*new),
+            Input::Tasks { run, tasks, more } => self.tasks_arrived(run, tasks, more),
+            Input::Rejected {
+                run,
+                tasks,
+                message,
+            } => self.rejected(run, tasks, message),
+            Input::InputEnded { run } => self.input_ended(run),
+            Input::Fetched { run, tasks } => self.fetched(run, tasks),
+            Input::Resumed { run, tasks, more } => self.resumed(run, tasks, more),
+            Input::Peaks { signature, peaks } => self.peaks_found(&signature, peaks),
+            Input::Outcome { task, outcome } => self.outcome_found(task, outcome),
+            Input::Log {
+                task,
+                attempt,
+                tail,
+                mps_failed,
+            } => self.log_read(task, attempt, tail.as_deref(), mps_failed),
+            Input::Process(event) => self.process_event(event),
+            Input::Committed { records, trouble } => self.committed(records, trouble),
+            Input::Sampled(view) => self.sampled(&view),
+            Input::DeviceFailed { device, reason } => {
+                self.drain_device(device.0 as usize, &reason, &[]);
+            }
+            Input::LeaveOut { device, reason } => self.leave_out(device, &reason),
+            Input::OtherRuns(others) => self.other_runs_changed(others),
+            Input::OtherRunsTrouble(message) => self.other_runs_trouble(message),
+            Input::Mps(input) => self.mps_event(input),
+            Input::Stop { run, signal } => self.stop_run(run, signal),
+            Input::AskWhy { task, reply_to } => {
+                let text = self.why(task);
+                self.act(Action::Reply { to: reply_to, text });
+            }
+            Input::Warning { task, message } => self.warn(task, message),
+            Input::Stalled { message } => {
+                self.release(true);
+                self.warn(None, message);
+                self.release(true);
+            }
+            Input::Close { run, unread } => self.close_run(run, unread),
+            Input::Stored { run, lost } => self.run_stored(run, lost),
+            Input::Wake => {}
+        }
+    }
+
+    /// Brings everything to rest: what one step leads to is a step of its own.
+    fn settle(&mut self) {
+        loop {
+            self.run_scheduler();
+            self.judge_pending();
+            if self.steps.is_empty() {
+                break;
+            }
+        }
+        self.fetch_due();
+        self.look_around();
+        self.run_scheduler();
+        self.tell_known();
+        self.release_due();
+        self.find_idle_runs();
+    }
+
+    fn run_scheduler(&mut self) {
+        while let Some(step) = self.steps.pop_front() {
+            let mut effects = std::mem::take(&mut self.effects);
+            let now = Now(self.now.monotonic);
+            core::step(&mut self.state, step.event, now, &mut effects);
+            for effect in effects.drain(..) {
+                self.carry_out(effect, step.ended.as_deref());
+            }
+            self.effects = effects;
+        }
+    }
+
+    /// Tells the scheduler something, after what it has yet to be told.
+    pub(crate) fn step(&mut self, event: SchedulerEvent) {
+        self.steps.push_back(Step { event, ended: None });
+    }
+
+    /// The same about the end of an attempt.
+    pub(crate) fn step_ended(&mut self, event: SchedulerEvent, ended: Judged) {
+        let ended = Some(Box::new(ended));
+        self.steps.push_back(Step { event, ended });
+    }
+
+    /// From now on nothing is handed out, until [`Engine::unhold`] was called as often.
+    pub(crate) fn hold(&mut self) {
+        self.holds += 1;
+        if self.holds == 1 {
+            self.step(SchedulerEvent::Hold);
+        }
+    }
+
+    pub(crate) fn unhold(&mut self) {
+        self.holds = self.holds.saturating_sub(1);
+        if self.holds == 0 {
+            self.step(SchedulerEvent::Unhold);
+        }
+    }
+
+    pub(crate) fn act(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    /// Writes something down. Returns its place in the journal.
+    pub(crate) fn record(&mut self, entry: JournalEntry) -> u64 {
+        self.records += 1;
+        self.act(Action::Record(entry));
+        self.records
+    }
+
+    pub(crate) fn event(&self, kind: EventKind) -> Event {
+        Event {
+            time: self.now.wall,
+            kind,
+        }
+    }
+
+    /// Tells something that needs no record.
+    pub(crate) fn tell(&mut self, kind: EventKind) {
+        self.tell_after(0, kind);
+    }
+
+    /// Tells something once the record at `place` is safe.
+    pub(crate) fn tell_after(&mut self, place: u64, kind: EventKind) {
+        let event = self.event(kind);
+        let now = self.now.monotonic;
+        if let Some(event) = self.outbox.push(place, event, now) {
+            self.act(Action::Tell(event));
+        }
+    }
+
+    pub(crate) fn warn(&mut self, task: Option<TaskId>, message: String) {
+        self.tell(EventKind::Warning { task, message });
+    }
+
+    /// One device by the name people know.
+    pub(crate) fn device_name(&self, device: DeviceId) -> String {
+        let info = self.devices.get(device.0 as usize);
+        info.map_or_else(String::new, |info| format!("GPU {}", info.label))
+    }
+
+    /// The same with a function for those who cannot have all of the engine.
+    pub(crate) fn device_names(&self) -> impl Fn(DeviceId) -> String {
+        |device| self.device_name(device)
+    }
+
+    fn committed(&mut self, records: u64, trouble: Option<String>) {
+        self.outbox.committed = self.outbox.committed.max(records);
+        if let Some(message) = trouble.as_ref().filter(|_| trouble != self.trouble) {
+            // Told at once: it may be what keeps the others waiting.
+            let message = format!("{message}; it is tried again, and tasks go on");
+            let event = self.event(EventKind::Warning {
+                task: None,
+                message,
+            });
+            self.act(Action::Tell(event));
+        }
+        self.trouble = trouble;
+    }
+
+    /// Tells what may be told by now.
+    fn release_due(&mut self) {
+        let now = self.now.monotonic;
+        let all = self.trouble.is_some() || self.outbox.is_overdue(now);
+        self.release(all);
+    }
+
+    /// Tells what is safe, or all there is.
+    pub(crate) fn release(&mut self, all: bool) {
+        let now = self.now.monotonic;
+        while let Some(event) = self.outbox.pop(all) {
+            self.actions.push(Action::Tell(event));
+        }
+        self.outbox.released(now);
+    }
+
+    /// When [`Input::Wake`] is wanted though nothing happens, on the monotonic clock.
+    pub fn wake_at(&self) -> Option<Duration> {
+        let monitor = self.monitor.as_ref();
+        let wake = [
+            self.outbox.deadline(),
+            monitor.and_then(Monitor::wake_at),
+            self.other_runs.again(),
+        ];
+        wake.into_iter().flatten().min()
+    }
+
+    /// Whether something waits to be told until the journal has committed more.
+    pub fn waits_for_journal(&self) -> bool {
+        self.outbox.is_waiting() || self.runs.values().any(Run::fetching)
+    }
+
+    /// Whether any task waits for room on a device.
+    pub fn has_waiting(&self) -> bool {
+        self.state.counts().waiting > 0
+    }
+
+    /// How many more tasks a source that makes them when they are needed should make.
+    pub fn room(&self, run: RunId) -> usize {
+        let run = self.runs.get(&run).filter(|run| run.takes_tasks());
+        run.map_or(0, |run| run.backlog.room(run.live))
+    }
+
+    /// Why the first in line waits, in words; nothing if nobody waits.
+    pub fn why_first_waits(&self) -> Option<String> {
+        let first = self.state.first_in_line()?;
+        let explanation = core::explain(&self.state, first, Now(self.now.monotonic))?;
+        Some(explanation.prose(&self.device_names()).to_string())
+    }
+
+    /// Whether the input may lead to an attempt being started on what other runs could
+    /// take as well: then it has to be handled under the lock of all runs, after they
+    /// were looked at.
+    pub fn may_take(&self, input: &Input) -> bool {
+        if !self.other_runs.is_enabled() || self.other_runs.all_is_ours() {
+            return false;
+        }
+        match input {
+            Input::Tasks { .. }
+            | Input::Fetched { .. }
+            | Input::Resumed { .. }
+            | Input::Peaks { .. }
+            | Input::Outcome { .. }
+            | Input::Log { .. }
+            | Input::Process(crate::ProcessInput::Ended(_)) => true,
+            Input::Sampled(_)
+            | Input::Wake
+            | Input::OtherRuns(_)
+            | Input::DeviceFailed { .. }
+            | Input::AddRun(_)
+            | Input::Close { .. } => self.has_waiting() || self.has_pending(),
+            _ => false,
+        }
+    }
+
+    /// What a task with these options asks for, but for memory.
+    pub(crate) fn request(&self, spec: &TaskSpec) -> Request {
+        crate::task::request(spec, &self.devices, self.slots)
+    }
+
+    /// The most that a task with these options asks for at first: to tell before
+    /// anything is started whether it could ever run.
+    pub fn refusal(&self, spec: &TaskSpec) -> Option<core::RefusalReason> {
+        let request = self.request(spec);
+        let request = crate::VramUse::of(spec).at_first(&request);
+        self.state.refusal(&request)
+    }
+
+    /// Whether tasks with these options use a GPU at all.
+    pub fn uses_gpus(&self, spec: &TaskSpec) -> bool {
+        self.request(spec).gpus != GpuRequest::None
+    }
+}

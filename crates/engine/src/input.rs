@@ -1,0 +1,358 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use packhorse_model::{
+    Bytes, DeviceId, LearnedPeak, Milli, Outcome, RunId, Stream, TaskId, TaskSpec,
+};
+
+use crate::record::ResumableTask;
+use crate::run::OutputMode;
+
+/// What happened outside.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// There is a run.
+    AddRun(Box<NewRunInput>),
+    /// Tasks have arrived, in their order. All that arrived together is in line before
+    /// the first of it starts: more of it follows if `more` is set.
+    Tasks {
+        /// The run they belong to.
+        run: RunId,
+        /// Each with the numbers of the tasks that it comes after.
+        tasks: Vec<(TaskSpec, Vec<u32>)>,
+        /// Whether more of what arrived together follows.
+        more: bool,
+    },
+    /// Something in the input was no task.
+    Rejected {
+        /// The run.
+        run: RunId,
+        /// How many tasks were lost by it.
+        tasks: u64,
+        /// What to say; nothing if it has been said.
+        message: Option<String>,
+    },
+    /// No more tasks will arrive.
+    InputEnded {
+        /// The run.
+        run: RunId,
+    },
+    /// The answer to [`Action::Fetch`](crate::Action::Fetch): plain tasks in the order of
+    /// their numbers, or an error in words. None at all means that they are gone.
+    Fetched {
+        /// The run.
+        run: RunId,
+        /// The tasks.
+        tasks: Vec<ResumableTask>,
+    },
+    /// Tasks that an earlier session left, in the order of their numbers. `more` as with
+    /// [`Input::Tasks`].
+    Resumed {
+        /// The run.
+        run: RunId,
+        /// The tasks.
+        tasks: Vec<ResumableTask>,
+        /// Whether more follow.
+        more: bool,
+    },
+    /// The answer to [`Action::LookUpPeaks`](crate::Action::LookUpPeaks).
+    Peaks {
+        /// The shape of the commands.
+        signature: Arc<str>,
+        /// What was seen on each model of GPU.
+        peaks: BTreeMap<String, Vec<LearnedPeak>>,
+    },
+    /// The answer to [`Action::LookUpOutcome`](crate::Action::LookUpOutcome).
+    Outcome {
+        /// The task.
+        task: TaskId,
+        /// How it came out, if it is settled.
+        outcome: Option<Outcome>,
+    },
+    /// The answer to [`Action::ReadLog`](crate::Action::ReadLog).
+    Log {
+        /// The task.
+        task: TaskId,
+        /// Which attempt of it.
+        attempt: u32,
+        /// The end of what it wrote, if it wrote anything.
+        tail: Option<Vec<u8>>,
+        /// Whether that says that its MPS server failed it.
+        mps_failed: bool,
+    },
+    /// The executor has something to say.
+    Process(ProcessInput),
+    /// Everything up to this record is safe, and what keeps the next from being so, if
+    /// anything does.
+    Committed {
+        /// How many records.
+        records: u64,
+        /// What is wrong.
+        trouble: Option<String>,
+    },
+    /// How a device is: the answer to [`Action::Sample`](crate::Action::Sample).
+    Sampled(DeviceView),
+    /// An earlier run found a device broken, and nobody has put it back. Said before there
+    /// are tasks.
+    LeaveOut {
+        /// Which one.
+        device: DeviceId,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A device has reported an error that means it is broken.
+    DeviceFailed {
+        /// Which one.
+        device: DeviceId,
+        /// What is wrong.
+        reason: String,
+    },
+    /// What other runs on this machine hold now.
+    OtherRuns(Vec<OtherRun>),
+    /// Other runs cannot be seen, or told what we hold.
+    OtherRunsTrouble(String),
+    /// Something about MPS.
+    Mps(MpsInput),
+    /// A person or a service manager wants a run to stop.
+    Stop {
+        /// The run.
+        run: RunId,
+        /// How.
+        signal: StopSignal,
+    },
+    /// Somebody asks why a task is where it is; answered by
+    /// [`Action::Reply`](crate::Action::Reply).
+    AskWhy {
+        /// The task.
+        task: TaskId,
+        /// Whom to answer.
+        reply_to: u64,
+    },
+    /// Something to tell that ends nothing.
+    Warning {
+        /// The task it is about, if it is about one.
+        task: Option<TaskId>,
+        /// What it is.
+        message: String,
+    },
+    /// The journal takes long to write the last results: what was to be told when they
+    /// are written is told now, and this with it.
+    Stalled {
+        /// What it is.
+        message: String,
+    },
+    /// What was left of the input of a run that is over has been kept, and it can be
+    /// closed: the answer to [`Action::RunIdle`](crate::Action::RunIdle).
+    Close {
+        /// The run.
+        run: RunId,
+        /// Tasks that are still to come, as far as anybody knows.
+        unread: u64,
+    },
+    /// The last record of a run is written, or will not be: the answer to
+    /// [`Action::Closed`](crate::Action::Closed).
+    Stored {
+        /// The run.
+        run: RunId,
+        /// What could not be written, in words.
+        lost: Option<String>,
+    },
+    /// The time has come that [`Engine::wake_at`](crate::Engine::wake_at) told.
+    Wake,
+}
+
+/// A run that begins, or goes on.
+#[derive(Clone, Debug)]
+pub struct NewRunInput {
+    /// Which one.
+    pub run: RunId,
+    /// A task without a command: what holds for every task that says nothing else.
+    pub defaults: TaskSpec,
+    /// How many tasks make a batch.
+    pub batch: Option<std::num::NonZeroU32>,
+    /// What becomes of output.
+    pub output: OutputMode,
+    /// The folder that the run was started in.
+    pub folder: PathBuf,
+    /// The folder of its logs.
+    pub logs: Arc<std::path::Path>,
+    /// How many tasks there will be, if that is known beforehand.
+    pub total: Option<u32>,
+    /// How many tasks the store has already: those of earlier sessions. `None` for a new
+    /// run.
+    pub resumed: Option<u32>,
+    /// The place in the journal of the record that makes the run known.
+    pub record: u64,
+}
+
+/// What the executor says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProcessInput {
+    /// An attempt runs.
+    Started {
+        /// The task.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// An attempt is over, and nothing of it is left.
+    Ended(AttemptEnd),
+    /// An attempt wrote something.
+    Output {
+        /// The task.
+        task: TaskId,
+        /// Where it wrote.
+        stream: Stream,
+        /// What, in a piece of any size.
+        bytes: Vec<u8>,
+    },
+    /// Something that concerns one attempt went wrong without ending it.
+    Trouble {
+        /// The task.
+        task: TaskId,
+        /// What it is.
+        message: String,
+    },
+    /// An attempt is about to be ended, and waits for
+    /// [`Action::Proceed`](crate::Action::Proceed).
+    Ending {
+        /// The task.
+        task: TaskId,
+        /// Its first process.
+        leader: u32,
+    },
+}
+
+/// The end of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptEnd {
+    /// The task.
+    pub task: TaskId,
+    /// Which of its attempts.
+    pub attempt: u32,
+    /// How it came out.
+    pub outcome: Outcome,
+    /// Why it could not be started, or what else there is to say.
+    pub message: Option<String>,
+    /// From start to end.
+    pub took: Duration,
+}
+
+/// How a device or group of devices was at a moment.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceView {
+    /// Its place in the pool.
+    pub device: usize,
+    /// When reading began, on the monotonic clock.
+    pub at: Duration,
+    /// One for each member of the group, in order.
+    pub members: Vec<MemberView>,
+    /// Tasks whose first process has ended, though their end has not been told yet.
+    pub ended: Vec<TaskId>,
+}
+
+/// How one device of a group was.
+#[derive(Clone, Debug, Default)]
+pub struct MemberView {
+    /// Memory that processes hold, and that can still be had.
+    pub memory: Option<(Bytes, Bytes)>,
+    /// Who holds memory of it. `None`: the driver does not tell.
+    pub processes: Option<Vec<ProcessView>>,
+    /// How busy it is, in per cent.
+    pub utilisation: Option<u8>,
+    /// What is wrong with it, if it does not work.
+    pub lost: Option<String>,
+}
+
+/// A process on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessView {
+    /// Its id.
+    pub pid: u32,
+    /// How much it holds. `None`: the driver does not tell.
+    pub memory: Option<Bytes>,
+    /// Whose it is.
+    pub owner: Owner,
+    /// What people call it: its program, and its user. Only where
+    /// [`Engine::names_processes`](crate::Engine::names_processes) says so.
+    pub description: String,
+}
+
+/// Whose process it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A task's.
+    Task(TaskId),
+    /// Another run's, by the process that leads it.
+    OtherRun(u32),
+    /// One whose memory is not to count.
+    Ignored,
+    /// Anybody else's.
+    Stranger,
+}
+
+/// Another run on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherRun {
+    /// Its process.
+    pub pid: u32,
+    /// What it holds.
+    pub devices: Vec<OtherRunDevice>,
+}
+
+/// What a run holds of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OtherRunDevice {
+    /// The device's UUID, or its id where no driver knows it.
+    pub key: Box<str>,
+    /// Memory promised.
+    pub memory: Bytes,
+    /// Shares given out.
+    pub share: Milli,
+    /// How many attempts are on it.
+    pub attempts: u32,
+    /// Whether nobody else is to join them.
+    pub whole: bool,
+}
+
+/// Answers about MPS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MpsInput {
+    /// The daemon of a device can be used from now on.
+    Ready {
+        /// The device.
+        device: DeviceId,
+    },
+    /// No daemon can be had for a device: it is shared without.
+    Unavailable {
+        /// The device.
+        device: DeviceId,
+        /// Why not.
+        reason: String,
+    },
+    /// The daemon of a device is gone: the next task starts another.
+    Gone {
+        /// The device.
+        device: DeviceId,
+    },
+    /// The clients of an attempt that is to be ended are off their device.
+    Released {
+        /// The task.
+        task: TaskId,
+    },
+}
+
+/// A signal that asks for an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopSignal {
+    /// Ctrl-C.
+    Interrupt,
+    /// `kill`, a service manager, the end of a Slurm allocation.
+    Terminate,
+    /// The terminal is gone.
+    Hangup,
+    /// Ctrl-\.
+    Quit,
+}

@@ -1,0 +1,334 @@
+//! What brought an attempt's end about: itself, too little memory, somebody else, or the
+//! device.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use packhorse_core::EndCause;
+use packhorse_model::{
+    Bytes, DeviceId, EventKind, LearnedPeak, Measurement, Outcome, PeakOrigin, Phase, RunId, TaskId,
+};
+
+use super::needs::VramUse;
+use super::track::Track;
+use crate::action::{Action, LogTail};
+use crate::engine::Engine;
+use crate::input::AttemptEnd;
+use crate::record::JournalEntry;
+
+/// How long an end waits for a look at the devices.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// An attempt that failed, and whose devices are looked at before anything is made of it.
+#[derive(Debug)]
+pub(crate) struct PendingEnd {
+    end: AttemptEnd,
+    since: Duration,
+    /// What it wrote last, once that was read.
+    log: Option<ReadLog>,
+}
+
+/// What an attempt wrote last.
+#[derive(Debug, Default)]
+struct ReadLog {
+    tail: Option<Vec<u8>>,
+    mps_failed: bool,
+}
+
+impl PendingEnd {
+    /// When it has waited long enough.
+    pub(super) fn until(&self) -> Duration {
+        self.since + PATIENCE
+    }
+}
+
+/// What is made of an end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Judgement {
+    pub(crate) cause: Option<EndCause>,
+    /// In words, for people.
+    pub(crate) note: Option<String>,
+    /// What it was seen to hold at most.
+    pub(crate) peak: Option<Bytes>,
+}
+
+fn has_failed(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Failed { .. } | Outcome::Killed { .. })
+}
+
+impl Engine {
+    /// An attempt is over. If it failed, its devices are looked at first, and what it
+    /// wrote.
+    pub(crate) fn attempt_over(&mut self, end: AttemptEnd) {
+        let id = end.task;
+        let Some(task) = self.tasks.get(&id) else {
+            return;
+        };
+        let on_devices = !task.devices().is_empty();
+        if let Some(run) = self.runs.get_mut(&id.run) {
+            run.alive = run.alive.saturating_sub(1);
+        }
+        if !(self.monitor.is_some() && has_failed(end.outcome) && on_devices) {
+            return self.judge(end, &ReadLog::default());
+        }
+        let path = self.log_of(id, end.attempt);
+        let (task, attempt) = (id, end.attempt);
+        let since = self.now.monotonic;
+        if let Some(monitor) = &mut self.monitor {
+            monitor.look();
+            monitor.pending.push(PendingEnd {
+                end,
+                since,
+                log: path.is_none().then(ReadLog::default),
+            });
+        }
+        if let Some(path) = path {
+            self.act(Action::ReadLog(LogTail {
+                task,
+                attempt,
+                path,
+            }));
+        }
+    }
+
+    pub(crate) fn log_read(
+        &mut self,
+        task: TaskId,
+        attempt: u32,
+        tail: Option<&[u8]>,
+        mps_failed: bool,
+    ) {
+        let pending = self.monitor.iter_mut().flat_map(|all| &mut all.pending);
+        for pending in pending {
+            if pending.end.task == task && pending.end.attempt == attempt {
+                let tail = tail.map(<[u8]>::to_vec);
+                pending.log = Some(ReadLog { tail, mps_failed });
+            }
+        }
+    }
+
+    /// Whether ends wait for a look at the devices.
+    pub(crate) fn has_pending(&self) -> bool {
+        let monitor = self.monitor.as_ref();
+        monitor.is_some_and(|monitor| !monitor.pending.is_empty())
+    }
+
+    /// Whether ends of a run do.
+    pub(crate) fn has_pending_of(&self, run: RunId) -> bool {
+        let mut pending = self.monitor.iter().flat_map(|all| &all.pending);
+        pending.any(|pending| pending.end.task.run == run)
+    }
+
+    /// Judges the ends whose devices were looked at since, and those that have waited too
+    /// long.
+    pub(crate) fn judge_pending(&mut self) {
+        let now = self.now.monotonic;
+        let Some(monitor) = &mut self.monitor else {
+            return;
+        };
+        if monitor.pending.is_empty() {
+            return;
+        }
+        let pending = std::mem::take(&mut monitor.pending);
+        let (ripe, rest): (Vec<_>, Vec<_>) = pending.into_iter().partition(|pending| {
+            let task = self.tasks.get(&pending.end.task);
+            let devices = task.map_or(&[][..], |task| task.devices());
+            let seen = monitor.has_seen(devices, pending.since);
+            pending.log.is_some() && (seen || pending.until() <= now)
+        });
+        monitor.pending = rest;
+        for pending in ripe {
+            self.judge(pending.end, &pending.log.unwrap_or_default());
+        }
+    }
+
+    fn judge(&mut self, mut end: AttemptEnd, log: &ReadLog) {
+        let id = end.task;
+        let attempt = self.tasks.get_mut(&id).and_then(|task| task.attempt.take());
+        let (devices, evicted) = attempt.map_or((Vec::new(), false), |it| (it.devices, it.evicted));
+        let goes_on = self
+            .runs
+            .get(&id.run)
+            .is_some_and(|run| run.phase == Phase::Running);
+        if evicted && end.outcome == Outcome::Interrupted && goes_on {
+            // It was not the person who ended it.
+            end.outcome = Outcome::Killed { signal: 15 };
+        }
+        let judgement = self.judgement(&end, &devices, evicted, log);
+        let (probe, task) = (end.attempt == 0, end.task);
+        self.attempt_ended(end, judgement);
+        if probe {
+            self.probe_over(task);
+        }
+    }
+
+    fn judgement(
+        &mut self,
+        end: &AttemptEnd,
+        devices: &[DeviceId],
+        evicted: bool,
+        log: &ReadLog,
+    ) -> Judgement {
+        let blame = self.blame(end, devices, evicted, log);
+        let track = self.untrack(end.task);
+        let measured = track.as_ref().and_then(|track| track.measurement(end.task));
+        if let Some(measured) = measured {
+            self.tell(EventKind::Measured(measured));
+        }
+        let mut judgement = Judgement {
+            peak: measured.map(|measured| measured.peak),
+            ..Judgement::default()
+        };
+        if let Some((cause, note)) = blame {
+            judgement.cause = Some(cause);
+            judgement.note = Some(note);
+        }
+        if matches!(judgement.cause, Some(EndCause::OutOfMemory { .. })) {
+            // From here on the ladder says what it gets.
+            self.forget_need(end.task);
+        }
+        self.teach(end, devices, &judgement, measured);
+        judgement
+    }
+
+    /// Who or what is to blame for a failure, if it is not the task alone.
+    fn blame(
+        &mut self,
+        end: &AttemptEnd,
+        devices: &[DeviceId],
+        evicted: bool,
+        log: &ReadLog,
+    ) -> Option<(EndCause, String)> {
+        if evicted && !end.outcome.is_success() {
+            let note = "its GPU was taken out while it ran";
+            return Some((EndCause::Collateral, note.to_owned()));
+        }
+        if !has_failed(end.outcome) || devices.is_empty() {
+            return None;
+        }
+        let monitor = self.monitor.as_ref()?;
+        let mut on = devices.iter();
+        if let Some(&device) = on.find(|&&device| monitor.is_drained(device)) {
+            let note = format!("{} failed while it ran", self.device_name(device));
+            return Some((EndCause::Collateral, note));
+        }
+        if log.mps_failed
+            && let Some(blame) = self.server_died(end, devices)
+        {
+            return Some(blame);
+        }
+        self.out_of_memory(end, devices, log.tail.as_deref())
+    }
+
+    fn out_of_memory(
+        &self,
+        end: &AttemptEnd,
+        devices: &[DeviceId],
+        written: Option<&[u8]>,
+    ) -> Option<(EndCause, String)> {
+        let monitor = self.monitor.as_ref()?;
+        let track = monitor.tracks.get(&end.task);
+        let sign = self.oom_signs.find(end.outcome, written).or_else(|| {
+            // Some die without a word. If the device had no room left for as much as the
+            // task took last, that is why.
+            let cramped = track.is_some_and(Track::was_cramped);
+            cramped.then(|| "its GPU had no memory left".to_owned())
+        })?;
+        let peak = track.and_then(Track::peak).unwrap_or_default();
+        let within = track.is_some_and(|track| {
+            track.outgrew(None).is_none() && track.devices.iter().all(|on| on.promised.0 > 0)
+        });
+        if within && let Some((other, device)) = self.culprit(end.task, devices) {
+            let note = format!(
+                "out of GPU memory ({sign}), because {other} outgrew what it was promised on {}",
+                self.device_name(device)
+            );
+            return Some((EndCause::Collateral, note));
+        }
+        if within && let Some((device, held)) = self.crowded(devices) {
+            let note = format!(
+                "out of GPU memory ({sign}), because others hold {held} on {}",
+                self.device_name(device)
+            );
+            return Some((EndCause::Collateral, note));
+        }
+        let mut note = format!("out of GPU memory ({sign})");
+        let promised = track.and_then(|track| track.devices.iter().map(|on| on.promised).max());
+        if let Some(promised) = promised.filter(|promised| promised.0 > 0) {
+            note = format!("{note}, seen at {peak} of {promised}");
+        }
+        Some((EndCause::OutOfMemory { peak }, note))
+    }
+
+    /// A neighbour that holds more than it was promised on one of these devices.
+    fn culprit(&self, victim: TaskId, devices: &[DeviceId]) -> Option<(TaskId, DeviceId)> {
+        let mut others = self.monitor.as_ref()?.tracks.iter();
+        others.find_map(|(&task, track)| {
+            let mut on = devices.iter();
+            let on = on.find_map(|&device| track.outgrew(Some(device)))?;
+            (task != victim).then_some((task, on.device))
+        })
+    }
+
+    /// One of these devices on which others hold more than our promises leave, and how
+    /// much.
+    fn crowded(&self, devices: &[DeviceId]) -> Option<(DeviceId, Bytes)> {
+        let loads = self.state.devices();
+        let mut loads = loads.filter(|load| devices.contains(&load.device));
+        loads.find_map(|load| {
+            let told = self.other_runs.told.get(load.device.0 as usize)?;
+            let left = load.memory.0.saturating_sub(load.promised.0);
+            // A desktop's few windows do not crowd anybody out.
+            let crowded = told.memory.0 > left.max(load.memory.0 / 20);
+            crowded.then_some((load.device, told.memory))
+        })
+    }
+
+    /// Remembers what an attempt was seen to need.
+    fn teach(
+        &mut self,
+        end: &AttemptEnd,
+        devices: &[DeviceId],
+        judgement: &Judgement,
+        measured: Option<Measurement>,
+    ) {
+        let (Some(measured), Some(task)) = (measured, self.tasks.get(&end.task)) else {
+            return;
+        };
+        let Some(need) = &task.need else {
+            return;
+        };
+        let out_of_memory = matches!(judgement.cause, Some(EndCause::OutOfMemory { .. }));
+        let origin = match end.outcome {
+            _ if out_of_memory => PeakOrigin::OutOfMemory,
+            Outcome::Succeeded if end.attempt == 0 || task.vram() == VramUse::Measured => {
+                PeakOrigin::Probe
+            }
+            Outcome::Succeeded => PeakOrigin::Run,
+            // It may have ended before it needed most.
+            _ => return,
+        };
+        let peak = LearnedPeak {
+            at: self.now.wall,
+            peak: measured.peak,
+            error: measured.error,
+            duration: (origin == PeakOrigin::Run).then_some(end.took),
+            origin,
+        };
+        let signature = Arc::clone(&need.signature);
+        let device = devices
+            .first()
+            .and_then(|on| self.devices.get(on.0 as usize));
+        let Some(model) = device.map(|device| Arc::clone(&device.model)) else {
+            return;
+        };
+        self.record(JournalEntry::Peak {
+            task: end.task,
+            attempt: end.attempt,
+            signature: Arc::clone(&signature),
+            model: Arc::clone(&model),
+            learned: peak,
+        });
+        self.learn(&signature, &model, peak);
+    }
+}

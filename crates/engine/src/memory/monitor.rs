@@ -1,0 +1,507 @@
+//! Looking at the devices while tasks run on them, and while tasks wait for somebody else
+//! to leave them.
+
+use std::time::Duration;
+
+use packhorse_core::{Outside, SchedulerEvent};
+use packhorse_model::{Bytes, DeviceId, Placement, TaskId};
+use rustc_hash::FxHashMap;
+
+use super::attribution::{Attribution, attribute};
+use super::awake::Awake;
+use super::health::lost;
+use super::judge::PendingEnd;
+use super::lingering::Lingering;
+use super::pace::Pace;
+use super::track::{NOISE_FLOOR, Surroundings, Track};
+use crate::action::Action;
+use crate::engine::Engine;
+use crate::input::DeviceView;
+
+/// How long a look at a device keeps tasks from the others as well.
+const SLOW: Duration = Duration::from_secs(2);
+/// An older look is no ground to place a task on.
+const FRESH: Duration = Duration::from_millis(2500);
+
+/// What is seen of the devices.
+pub(crate) struct Monitor {
+    /// How long a driver may take to answer before its devices count as lost.
+    silence: Duration,
+    pace: Pace,
+    /// Whether samples are taken while tasks run.
+    counting: bool,
+    /// The attempts whose memory is followed.
+    pub(crate) tracks: FxHashMap<TaskId, Track>,
+    pub(super) units: Vec<UnitState>,
+    /// Ends that wait for a look at the devices.
+    pub(crate) pending: Vec<PendingEnd>,
+    /// When the last sample was asked for.
+    asked: Option<Duration>,
+    awake: Awake,
+    /// When the next look is due, if one is needed.
+    due: Option<Duration>,
+}
+
+/// One device, or group, as it was last seen.
+#[derive(Debug, Default)]
+pub(super) struct UnitState {
+    /// What each of its devices is taken by.
+    attributions: Vec<Attribution>,
+    free: Option<Bytes>,
+    /// When it was last looked at.
+    sampled: Option<Duration>,
+    pub(super) drained: bool,
+    /// Since when a sample was asked for and has not come.
+    unanswered: Option<Duration>,
+    /// Since when a look at it is waited for. What others hold there is not known
+    /// meanwhile, so nothing that asks for memory is placed there.
+    awaited: Option<Duration>,
+    /// It takes so long that the others do not wait for it.
+    slow: bool,
+    /// Memory that should be gone.
+    pub(super) lingering: Option<Lingering>,
+}
+
+impl UnitState {
+    /// What strangers hold, on the device on which it is most.
+    pub(super) fn strangers(&self) -> Bytes {
+        let held = self.attributions.iter().map(|found| found.strangers);
+        held.max().unwrap_or_default()
+    }
+
+    /// Whether what is known of it is of this moment, or nearly so.
+    fn is_fresh(&self, now: Duration) -> bool {
+        self.sampled
+            .is_some_and(|at| now.saturating_sub(at) <= FRESH)
+    }
+}
+
+impl Monitor {
+    pub(crate) fn new(units: usize, silence: Duration) -> Self {
+        Self {
+            silence,
+            pace: Pace::default(),
+            counting: false,
+            tracks: FxHashMap::default(),
+            units: (0..units).map(|_| UnitState::default()).collect(),
+            pending: Vec::new(),
+            asked: None,
+            awake: Awake::default(),
+            due: None,
+        }
+    }
+
+    /// Wants a sample now.
+    pub(crate) fn look(&mut self) {
+        self.pace.hurry();
+    }
+
+    /// Whether the device was found to be broken.
+    pub(crate) fn is_drained(&self, device: DeviceId) -> bool {
+        let unit = self.units.get(device.0 as usize);
+        unit.is_some_and(|unit| unit.drained)
+    }
+
+    /// Whether a look at any device is waited for before anything is placed: which one is
+    /// best is known when all of them are.
+    fn is_awaiting(&self) -> bool {
+        let mut units = self.units.iter().filter(|unit| !unit.drained);
+        units.any(|unit| unit.awaited.is_some() && !unit.slow)
+    }
+
+    /// Whether all of these were looked at since then, or will not be.
+    pub(super) fn has_seen(&self, devices: &[DeviceId], since: Duration) -> bool {
+        devices.iter().all(|device| {
+            let unit = self.units.get(device.0 as usize);
+            unit.is_none_or(|unit| unit.drained || unit.sampled >= Some(since))
+        })
+    }
+
+    /// Takes note that a sample of every device is asked for.
+    fn ask(&mut self, now: Duration) {
+        self.pace.asked();
+        self.asked = Some(now);
+        for unit in &mut self.units {
+            unit.unanswered.get_or_insert(now);
+        }
+    }
+
+    /// When something is to be done though nothing happens.
+    pub(crate) fn wake_at(&self) -> Option<Duration> {
+        let pending = self.pending.iter().map(PendingEnd::until);
+        pending.chain(self.due).min()
+    }
+}
+
+impl Engine {
+    /// From now on memory counts: some task asks for an amount of it. What others hold
+    /// must be known before it is placed, and not be an old story: devices that were not
+    /// looked at lately count as full until they are.
+    pub(crate) fn count_memory(&mut self) {
+        let now = self.now.monotonic;
+        let Some(monitor) = &mut self.monitor else {
+            return;
+        };
+        if !std::mem::replace(&mut monitor.counting, true) {
+            // Before the look, which is to see them.
+            self.track_running();
+        }
+        let Some(monitor) = &mut self.monitor else {
+            return;
+        };
+        let mut stale = false;
+        for unit in &mut monitor.units {
+            if !unit.drained && unit.awaited.is_none() && !unit.is_fresh(now) {
+                unit.awaited = Some(now);
+                stale = true;
+            }
+        }
+        if stale {
+            monitor.ask(now);
+            self.act(Action::Sample);
+            // Whose processes are other runs' is known only of runs that are known.
+            if self.other_runs.is_enabled() {
+                self.act(Action::RefreshOtherRuns);
+            }
+            self.tell_all_outside();
+        }
+    }
+
+    /// Tells the scheduler anew of all devices what others hold, before it places anything
+    /// on any of them.
+    pub(super) fn tell_all_outside(&mut self) {
+        self.hold();
+        for index in 0..self.devices.len() {
+            self.tell_outside(index);
+        }
+        self.unhold();
+    }
+
+    /// Follows those that started before anybody counted.
+    fn track_running(&mut self) {
+        let now = self.now.monotonic;
+        for running in self.state.running() {
+            let Some(task) = self.tasks.get(&running.task) else {
+                continue;
+            };
+            let Some(attempt) = &task.attempt else {
+                continue;
+            };
+            if running.placement.devices.is_empty() {
+                continue;
+            }
+            if let Some(monitor) = &mut self.monitor {
+                let track = Track::new(attempt.number, &running.placement, now);
+                monitor.tracks.insert(running.task, track);
+            }
+        }
+    }
+
+    /// Follows an attempt's memory, if anybody counts it.
+    pub(crate) fn track(&mut self, task: TaskId, attempt: u32, placement: &Placement) {
+        let now = self.now.monotonic;
+        if let Some(monitor) = &mut self.monitor
+            && monitor.counting
+            && !placement.devices.is_empty()
+        {
+            let track = Track::new(attempt, placement, now);
+            monitor.tracks.insert(task, track);
+            monitor.look();
+        }
+    }
+
+    /// Asks for a sample if one is due, and sees whether the driver still answers.
+    pub(crate) fn look_around(&mut self) {
+        let now = self.now.monotonic;
+        let waits = self.has_waiting();
+        let Some(monitor) = &mut self.monitor else {
+            return;
+        };
+        let told = self.other_runs.told.iter().zip(&monitor.units);
+        let mut told = told.filter(|(_, unit)| !unit.drained);
+        let others = told.any(|(told, _)| told.memory.0 > 0);
+        let lingers = monitor.units.iter().any(|unit| unit.lingering.is_some());
+        let awaited = monitor.units.iter().any(|unit| unit.awaited.is_some());
+        let needed = !monitor.pending.is_empty()
+            || monitor.counting
+                && (!monitor.tracks.is_empty()
+                    || (waits && others)
+                    || lingers
+                    || awaited
+                    || monitor.asked.is_none());
+        monitor.awake.turn(now);
+        if !needed {
+            monitor.due = None;
+            return;
+        }
+        let mut due = monitor.pace.due(now);
+        let asks = due <= now;
+        if asks {
+            monitor.ask(now);
+            due = now + monitor.pace.interval();
+        }
+        monitor.due = Some(due);
+        monitor.awake.sleep_until(due);
+        let (awake, silence) = (&monitor.awake, monitor.silence);
+        let silent = monitor.units.iter().position(|unit| {
+            let since = unit.unanswered.map(|since| awake.asked(since));
+            !unit.drained && since.is_some_and(|since| since + silence <= now)
+        });
+        let slow = monitor.units.iter_mut().position(|unit| {
+            let slow = unit.awaited.is_some_and(|since| since + SLOW <= now);
+            slow && !unit.drained && !std::mem::replace(&mut unit.slow, true)
+        });
+        if asks {
+            self.act(Action::Sample);
+        }
+        if let Some(index) = slow {
+            let name = self.device_name(device_id(index));
+            let message = format!(
+                "{name} takes long to look at; nothing that asks for memory is started there meanwhile"
+            );
+            self.warn(None, message);
+            self.tell_all_outside();
+        }
+        if let Some(index) = silent {
+            let reason = format!("the driver has not answered for {silence:?}");
+            self.drain_device(index, &reason, &[]);
+        }
+    }
+
+    /// Takes note of how a device or group is.
+    pub(crate) fn sampled(&mut self, view: &DeviceView) {
+        if self
+            .monitor
+            .as_ref()
+            .is_none_or(|all| view.device >= all.units.len())
+        {
+            return;
+        }
+        let grew = match lost(view) {
+            Some((members, reason)) => {
+                self.drain_device(view.device, &reason, &members);
+                false
+            }
+            None => self.count(view),
+        };
+        let now = self.now.monotonic;
+        if let Some(monitor) = &mut self.monitor {
+            let ages = monitor.tracks.values();
+            let youngest = ages.map(|track| now.saturating_sub(track.since)).min();
+            let lingers = monitor.units.iter().any(|unit| unit.lingering.is_some());
+            monitor.pace.sampled(view.at, grew || lingers, youngest);
+            let unit = &mut monitor.units[view.device];
+            unit.sampled = Some(view.at);
+            unit.unanswered = unit.unanswered.filter(|&since| since > view.at);
+        }
+    }
+
+    /// Works out who holds what; whether anything of ours grew.
+    fn count(&mut self, view: &DeviceView) -> bool {
+        let Some(monitor) = &mut self.monitor else {
+            return false;
+        };
+        let index = view.device;
+        let device = device_id(index);
+        let promised: u64 = monitor
+            .tracks
+            .values()
+            .flat_map(|track| &track.devices)
+            .filter(|on| on.device == device)
+            .map(|on| on.promised.0)
+            .sum();
+        let members = view.members.iter();
+        let found = members.map(|member| attribute(member, Bytes(promised)));
+        let free = view.members.iter().filter_map(|member| member.memory);
+        let unit = &mut monitor.units[index];
+        unit.attributions = found.collect();
+        unit.free = free.map(|(_, free)| free).min();
+        let awaited = unit.awaited.is_some_and(|since| since <= view.at);
+        if awaited {
+            (unit.awaited, unit.slow) = (None, false);
+        }
+        let awaited = awaited && !monitor.is_awaiting();
+        let grew = self.tell_observed(device, view);
+        if awaited {
+            self.tell_all_outside();
+        } else {
+            self.tell_outside(index);
+        }
+        self.update_lingering(view);
+        grew
+    }
+
+    /// Tells the scheduler what our attempts were seen to hold on a device.
+    fn tell_observed(&mut self, device: DeviceId, view: &DeviceView) -> bool {
+        let index = view.device;
+        let busy = view.members.iter().filter_map(|member| member.utilisation);
+        let busy = busy.max();
+        let (others, _) = self.memory_of_others(index);
+        let Some(monitor) = &mut self.monitor else {
+            return false;
+        };
+        let mut grew = false;
+        let mut news = Vec::new();
+        let unit = &monitor.units[index];
+        let surroundings = Surroundings {
+            free: unit.free,
+            others,
+            strangers: unit.strangers(),
+        };
+        for (&task, track) in &mut monitor.tracks {
+            // One that has ended stays as it was last seen alive, also while nobody has
+            // been told yet.
+            if view.ended.contains(&task) {
+                continue;
+            }
+            let Some(on) = track.on(device).filter(|_| track.since <= view.at) else {
+                continue;
+            };
+            let (before, promised) = (on.observed, on.promised);
+            // Of a group, the device on which it holds most.
+            let found = unit.attributions.iter().flat_map(|found| &found.ours);
+            let held = found
+                .filter(|(whose, _)| *whose == task)
+                .map(|(_, held)| *held);
+            let held = held.max().unwrap_or_default();
+            grew |= track.sample(device, held, surroundings);
+            track.look(view.at, busy);
+            let matters = held.0.max(before.0) > promised.0;
+            if matters && held.0.abs_diff(before.0) > NOISE_FLOOR {
+                news.push((task, track.attempt, held));
+            }
+        }
+        news.sort_unstable_by_key(|&(task, ..)| task);
+        for (task, attempt, memory) in news {
+            let attempt = self.scheduler_attempt(task, attempt);
+            self.step(SchedulerEvent::Observed {
+                task,
+                attempt,
+                device,
+                memory,
+            });
+        }
+        grew
+    }
+
+    /// Tells the scheduler what others hold on a device, if that has changed.
+    pub(crate) fn tell_outside(&mut self, index: usize) {
+        let (memory, runs) = self.memory_outside(index);
+        let unseen = self.is_unseen(index);
+        let held = Outside {
+            memory,
+            runs,
+            unseen,
+            ..self.other_runs.held(index)
+        };
+        let Some(told) = self.other_runs.told.get_mut(index) else {
+            return;
+        };
+        let is_noise = |new: Bytes, old: Bytes| {
+            new.0.abs_diff(old.0) <= NOISE_FLOOR && (new.0 == 0) == (old.0 == 0)
+        };
+        let but_for_memory = Outside {
+            memory,
+            runs,
+            ..*told
+        };
+        if is_noise(memory, told.memory) && is_noise(runs, told.runs) && held == but_for_memory {
+            return;
+        }
+        *told = held;
+        let device = device_id(index);
+        self.step(SchedulerEvent::Outside { device, held });
+    }
+
+    /// The memory of a device that counts as others', and how much of it other runs hold
+    /// or may still take.
+    fn memory_outside(&self, index: usize) -> (Bytes, Bytes) {
+        let (mut memory, runs) = self.memory_of_others(index);
+        if self.is_unseen(index) {
+            let info = self.devices.get(index);
+            memory = memory.max(info.map_or(memory, |info| info.memory));
+        }
+        let unit = self.monitor.as_ref().and_then(|all| all.units.get(index));
+        let lingering = unit.and_then(|unit| unit.lingering.as_ref());
+        let lingering = lingering.map(Lingering::counted);
+        (memory.max(lingering.unwrap_or_default()), runs)
+    }
+
+    /// The memory of a device that others were seen to hold or may still take, and how
+    /// much of it other runs do.
+    fn memory_of_others(&self, index: usize) -> (Bytes, Bytes) {
+        let monitor = self.monitor.as_ref();
+        let Some(unit) = monitor.and_then(|all| all.units.get(index)) else {
+            // Nobody can look, so what other runs were promised is all we know.
+            let members = self.devices.get(index).map_or(0, |info| info.keys.len());
+            let promised = (0..members).map(|member| self.other_runs.growth(index, member, &[]));
+            let promised = Bytes(promised.max().unwrap_or(0));
+            return (promised, promised);
+        };
+        let members = unit.attributions.iter().enumerate();
+        let memory = members.map(|(member, found)| {
+            let runs: u64 = found.runs.iter().map(|(_, held)| held.0).sum();
+            // What other runs may still take of what they were promised.
+            let growth = self.other_runs.growth(index, member, &found.runs);
+            let runs = runs.saturating_add(growth);
+            (Bytes(found.strangers.0.saturating_add(runs)), Bytes(runs))
+        });
+        memory.max().unwrap_or_default()
+    }
+
+    /// Whether what others hold on a device is not known at the moment: all of its memory
+    /// counts as theirs.
+    fn is_unseen(&self, index: usize) -> bool {
+        self.monitor.as_ref().is_some_and(|monitor| {
+            let unit = monitor.units.get(index);
+            unit.is_some_and(|unit| unit.awaited.is_some() || monitor.is_awaiting())
+        })
+    }
+
+    /// Whether processes on a device are worth being described.
+    pub fn names_processes(&self, device: usize) -> bool {
+        let unit = self.monitor.as_ref().and_then(|all| all.units.get(device));
+        unit.is_some_and(|unit| unit.lingering.is_some())
+    }
+
+    /// The tasks whose memory is followed on a device.
+    pub fn tracked_on(&self, device: usize) -> Vec<TaskId> {
+        let device = device_id(device);
+        let tracks = self.monitor.iter().flat_map(|monitor| &monitor.tracks);
+        let on_it = tracks.filter(|(_, track)| track.on(device).is_some());
+        on_it.map(|(&task, _)| task).collect()
+    }
+
+    /// An attempt is over: its memory is others' until the driver shows it gone.
+    pub(super) fn untrack(&mut self, task: TaskId) -> Option<Track> {
+        let now = self.now.monotonic;
+        let monitor = self.monitor.as_mut()?;
+        let track = monitor.tracks.remove(&task)?;
+        let mut touched = Vec::new();
+        for on in &track.devices {
+            let index = on.device.0 as usize;
+            let Some(unit) = monitor.units.get_mut(index) else {
+                continue;
+            };
+            if let Some((held, surroundings)) = on.last
+                && held.0 > NOISE_FLOOR
+                && !unit.drained
+            {
+                let left = Lingering::new(task, now, held, surroundings);
+                // What is still there of an earlier one comes on top.
+                unit.lingering = Some(left.after(unit.lingering.take()));
+                touched.push(index);
+            }
+        }
+        monitor.look();
+        for index in touched {
+            self.tell_outside(index);
+        }
+        Some(track)
+    }
+}
+
+/// The scheduler's id of a device by its place.
+pub(super) fn device_id(index: usize) -> DeviceId {
+    DeviceId(u32::try_from(index).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,250 @@
+//! What a task needs, by what tasks like it were seen to need.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use packhorse_core::{ProbePlan, Submission};
+use packhorse_intake::probe::probe_command;
+use packhorse_intake::signature::signature;
+use packhorse_model::{
+    Bytes, Command, LearnedPeak, MemoryRequest, Models, ProbeSpec, Request, TaskId, TaskSpec,
+    VramRequest,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::shape::{Shape, largest};
+use crate::engine::{DeviceInfo, Engine};
+use crate::task::Task;
+
+/// How much GPU memory a task asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VramUse {
+    /// Nobody said, and it is not counted.
+    Uncounted,
+    /// So much.
+    Given(Bytes),
+    /// What was learned; if nothing was, a device of its own.
+    Learned,
+    /// What was learned; if nothing was, so much.
+    Bounded(Bytes),
+    /// A device of its own, to be measured on it.
+    Measured,
+}
+
+impl VramUse {
+    /// What a task with these options asks for.
+    pub fn of(spec: &TaskSpec) -> Self {
+        let probed = matches!(spec.probe, Some(ProbeSpec::Template(_)));
+        match spec.vram {
+            None => Self::Uncounted,
+            Some(VramRequest::Bytes(bytes)) if probed => Self::Bounded(bytes),
+            Some(VramRequest::Bytes(bytes)) => Self::Given(bytes),
+            Some(VramRequest::Auto) => Self::Learned,
+            Some(VramRequest::Measure) => Self::Measured,
+        }
+    }
+
+    /// The most that a task takes, if somebody said.
+    fn bound(self) -> Option<Bytes> {
+        match self {
+            Self::Given(bytes) | Self::Bounded(bytes) => Some(bytes),
+            Self::Uncounted | Self::Learned | Self::Measured => None,
+        }
+    }
+
+    /// The most that a task asks for at first which needs `request` besides.
+    pub(crate) fn at_first(self, request: &Request) -> Request {
+        Request {
+            memory: match self {
+                Self::Uncounted => request.memory,
+                Self::Given(bytes) | Self::Bounded(bytes) => MemoryRequest::Bytes(bytes),
+                Self::Learned | Self::Measured => MemoryRequest::Whole,
+            },
+            ..request.clone()
+        }
+    }
+}
+
+/// The different models among devices, in the order of the pool's numbers for them.
+pub fn models(devices: &[DeviceInfo]) -> Vec<Arc<str>> {
+    let mut models: Vec<Arc<str>> = Vec::new();
+    for device in devices {
+        if !models.contains(&device.model) {
+            models.push(Arc::clone(&device.model));
+        }
+    }
+    models
+}
+
+/// The models whose names contain one of `names`, which are separated by commas.
+pub fn models_named(devices: &[DeviceInfo], names: &str) -> Models {
+    let names = names.split(',').map(|name| name.trim().to_lowercase());
+    let wanted: Vec<String> = names.collect();
+    let mut bits = 0;
+    for (number, model) in models(devices).iter().enumerate().take(64) {
+        let model = model.to_lowercase();
+        if wanted.iter().any(|name| model.contains(name.as_str())) {
+            bits |= 1 << number;
+        }
+    }
+    Models(bits)
+}
+
+/// What was learned of the commands of all runs.
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    pub(super) shapes: FxHashMap<Arc<str>, Shape>,
+    /// Those that were asked for, and have not been found yet.
+    asked: FxHashSet<Arc<str>>,
+}
+
+impl Needs {
+    /// Whether all is here that was ever learned of this shape.
+    pub(crate) fn knows(&self, signature: &Arc<str>) -> bool {
+        self.shapes.contains_key(signature)
+    }
+
+    /// Takes note that a shape is asked for; whether nobody has before.
+    pub(crate) fn ask(&mut self, signature: &Arc<str>) -> bool {
+        self.asked.insert(Arc::clone(signature))
+    }
+
+    pub(crate) fn insert(&mut self, signature: &Arc<str>, shape: Shape) {
+        self.asked.remove(signature);
+        self.shapes.entry(Arc::clone(signature)).or_insert(shape);
+    }
+}
+
+/// How a task's memory is come by, kept until it is over.
+#[derive(Clone, Debug)]
+pub(crate) struct VramNeed {
+    /// What it is remembered by.
+    pub(crate) signature: Arc<str>,
+    /// What it needs besides memory.
+    request: Request,
+    /// How it is measured.
+    probe: Option<Arc<Command>>,
+}
+
+impl VramNeed {
+    pub(crate) fn probe(&self) -> Option<&Arc<Command>> {
+        self.probe.as_ref()
+    }
+}
+
+/// What the scheduler would be told of a task, and how long it will take as far as `peaks`
+/// can tell: for a plan. `spec` is laid over the run's defaults already.
+pub fn forecast(
+    devices: &[DeviceInfo],
+    slots: Option<u32>,
+    id: TaskId,
+    spec: &TaskSpec,
+    folder: &Path,
+    peaks: impl FnOnce(&str) -> BTreeMap<String, Vec<LearnedPeak>>,
+) -> Submission {
+    let request = crate::task::request(spec, devices, slots);
+    let signature = match &spec.signature {
+        Some(signature) => signature.clone(),
+        None => match &spec.folder {
+            Some(own) => signature(&spec.command, &folder.join(own)),
+            None => signature(&spec.command, folder),
+        },
+    };
+    let need = Shape::new(devices, peaks(&signature)).need(request.models);
+    let vram = VramUse::of(spec);
+    let memory = match vram {
+        VramUse::Learned | VramUse::Bounded(_) => {
+            need.request(vram.bound(), largest(devices, request.models))
+        }
+        _ => vram.at_first(&request).memory,
+    };
+    Submission {
+        priority: spec.priority.unwrap_or_default(),
+        retries: spec.retries.unwrap_or(0),
+        time_limit: spec.timeout.and_then(packhorse_model::TimeLimit::get),
+        expected: need.expected,
+        ..Submission::new(id, Request { memory, ..request })
+    }
+}
+
+impl Engine {
+    /// Works out what a task needs of memory, and lays it into `submission`.
+    pub(crate) fn settle_need(
+        &mut self,
+        submission: &mut Submission,
+        task: &mut Task,
+        signature: Arc<str>,
+    ) {
+        self.count_memory();
+        let request = submission.request.clone();
+        let Some(shape) = self.needs.shapes.get(&signature) else {
+            return;
+        };
+        let need = shape.need(request.models);
+        submission.expected = need.expected;
+        let vram = task.vram();
+        let probe = task.spec.probe.as_ref();
+        let probe = probe.and_then(|probe| probe_command(probe, &task.command));
+        match vram {
+            VramUse::Learned | VramUse::Bounded(_) => {
+                let largest = largest(&self.devices, request.models);
+                submission.request.memory = need.request(vram.bound(), largest);
+                if need.memory.is_none() && probe.is_some() {
+                    submission.probe = self.appoint(&signature, submission);
+                }
+                if let Some(shape) = self.needs.shapes.get_mut(&signature) {
+                    shape.waiting.insert(submission.id);
+                }
+            }
+            _ => submission.request = vram.at_first(&request),
+        }
+        task.need = Some(Box::new(VramNeed {
+            signature,
+            request,
+            probe: probe.map(Arc::new),
+        }));
+    }
+
+    /// Takes note of what an attempt was seen to need, and lets those who wait to know
+    /// have it.
+    pub(crate) fn learn(&mut self, signature: &Arc<str>, model: &str, peak: LearnedPeak) {
+        let Some(shape) = self.needs.shapes.get_mut(signature) else {
+            return;
+        };
+        let changed = shape.add(model, peak);
+        shape.probing.clear();
+        if !changed || shape.waiting.is_empty() {
+            return;
+        }
+        let mut waiting: Vec<TaskId> = shape.waiting.iter().copied().collect();
+        waiting.sort_unstable();
+        // All of them at once, before the first one starts.
+        self.hold();
+        for id in waiting {
+            let (Some(task), Some(shape)) = (self.tasks.get(&id), self.needs.shapes.get(signature))
+            else {
+                continue;
+            };
+            let Some(need) = &task.need else {
+                continue;
+            };
+            let mut request = need.request.clone();
+            let known = shape.need(request.models);
+            let largest = largest(&self.devices, request.models);
+            request.memory = known.request(task.vram().bound(), largest);
+            self.revise(id, request, known.expected, ProbePlan::None);
+        }
+        self.unhold();
+    }
+
+    /// A task does not wait to know any more.
+    pub(crate) fn forget_need(&mut self, id: TaskId) {
+        let task = self.tasks.get(&id);
+        if let Some(need) = task.and_then(|task| task.need.as_ref())
+            && let Some(shape) = self.needs.shapes.get_mut(&need.signature)
+        {
+            shape.waiting.remove(&id);
+        }
+    }
+}

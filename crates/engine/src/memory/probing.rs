@@ -1,0 +1,110 @@
+//! Who is measured: of tasks of one shape one is enough, and those like it wait for that.
+//!
+//! ```text
+//!  the first, or a more urgent one ──▶ probe ──▶ measured: all know what they need
+//!  those behind it: awaited              │
+//!           ▲                            └─────▶ not: the next of them is the one
+//!           └──────────────────────────────────────────┘
+//! ```
+//!
+//! One that comes after other tasks is measured by itself: it might keep those like it
+//! waiting for long. And so is one that needs something else of the machine.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use packhorse_core::{ProbePlan, SchedulerEvent, Submission};
+use packhorse_model::{Priority, Request, TaskId};
+
+use crate::engine::Engine;
+
+/// A task's place among those of its shape: by batch, priority and id.
+type Turn = (u32, Priority, TaskId);
+
+/// Who of a shape is measured, and who waits for that.
+#[derive(Debug, Default)]
+pub(super) struct Probing {
+    /// Whose probe is to come, or runs, and what it needs.
+    one: Option<(Turn, Request)>,
+    awaiting: BTreeSet<Turn>,
+}
+
+impl Probing {
+    /// It is measured.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A task is gone. If its probe was the one, who comes next.
+    fn leave(&mut self, task: TaskId) -> Option<(TaskId, Request)> {
+        self.awaiting.retain(|turn| turn.2 != task);
+        let ((_, _, one), _) = self.one.as_ref()?;
+        if *one != task {
+            return None;
+        }
+        let (_, request) = self.one.take()?;
+        let next = self.awaiting.pop_first()?;
+        self.one = Some((next, request.clone()));
+        Some((next.2, request))
+    }
+}
+
+impl Engine {
+    /// Whether a task of an unknown shape is to be measured, or waits for another one's
+    /// probe.
+    pub(super) fn appoint(&mut self, signature: &Arc<str>, task: &Submission) -> ProbePlan {
+        let turn = (task.batch, task.priority, task.id);
+        let shape = self.needs.shapes.entry(Arc::clone(signature)).or_default();
+        let probing = &mut shape.probing;
+        match &probing.one {
+            _ if !task.after.is_empty() => ProbePlan::First,
+            None => {
+                probing.one = Some((turn, task.request.clone()));
+                ProbePlan::First
+            }
+            Some((_, request)) if *request != task.request => ProbePlan::First,
+            Some((one, request)) => {
+                let (one, request) = (*one, request.clone());
+                let runs = self.tasks.get(&one.2);
+                let runs = runs.is_some_and(|task| task.attempt.is_some());
+                if runs || one < turn {
+                    probing.awaiting.insert(turn);
+                    return ProbePlan::Awaited;
+                }
+                probing.awaiting.insert(one);
+                probing.one = Some((turn, request.clone()));
+                self.revise(one.2, request, None, ProbePlan::Awaited);
+                ProbePlan::First
+            }
+        }
+    }
+
+    /// A probe is over, or its task is: unless that told what those like it need, the next
+    /// of them is measured.
+    pub(crate) fn probe_over(&mut self, task: TaskId) {
+        let known = self.tasks.get(&task);
+        let next = known
+            .and_then(|known| known.need.as_ref())
+            .and_then(|need| self.needs.shapes.get_mut(&need.signature))
+            .and_then(|shape| shape.probing.leave(task));
+        if let Some((next, request)) = next {
+            self.revise(next, request, None, ProbePlan::First);
+        }
+    }
+
+    pub(super) fn revise(
+        &mut self,
+        task: TaskId,
+        request: Request,
+        expected: Option<Duration>,
+        probe: ProbePlan,
+    ) {
+        self.step(SchedulerEvent::Revise {
+            task,
+            request,
+            expected,
+            probe,
+        });
+    }
+}

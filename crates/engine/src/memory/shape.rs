@@ -1,0 +1,202 @@
+//! What was seen of commands of one shape, and what that says of the next.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use packhorse_core::{self as core, PeakSample};
+use packhorse_model::{Bytes, LearnedPeak, MemoryRequest, Models, TaskId};
+use rustc_hash::FxHashSet;
+
+use super::needs::models;
+use super::probing::Probing;
+use crate::engine::DeviceInfo;
+
+/// How many samples of a shape count on each model: the newest.
+const KEPT: usize = 64;
+
+/// What a task needs, as far as it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Need {
+    pub(super) memory: Option<Bytes>,
+    pub(super) expected: Option<Duration>,
+}
+
+impl Need {
+    /// What `samples` say.
+    fn of<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone) -> Self {
+        let peaks: Vec<PeakSample> = samples
+            .clone()
+            .map(|sample| PeakSample {
+                peak: sample.peak,
+                error: sample.error,
+            })
+            .collect();
+        let durations: Vec<Duration> = samples.filter_map(|sample| sample.duration).collect();
+        Need {
+            memory: core::reservation(&peaks),
+            expected: core::expected(&durations).map(coarse),
+        }
+    }
+
+    /// One of which nothing is known has `bound`, or its devices to itself; and so
+    /// has one that would not fit into any device with its margin.
+    pub(super) fn request(self, bound: Option<Bytes>, largest: Bytes) -> MemoryRequest {
+        match self.memory.or(bound) {
+            Some(bytes) if bytes < largest => MemoryRequest::Bytes(bytes),
+            _ => MemoryRequest::Whole,
+        }
+    }
+}
+
+/// Rounded up by an eighth at most, so that it does not change with every task
+/// that ends.
+fn coarse(time: Duration) -> Duration {
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let unit = (nanos.checked_ilog2().unwrap_or(0)).saturating_sub(3);
+    Duration::from_nanos(nanos.div_ceil(1 << unit).saturating_mul(1 << unit))
+}
+
+/// All that is known of commands of one shape.
+#[derive(Debug, Default)]
+pub(crate) struct Shape {
+    /// What was seen on each model of the pool, in the order of its numbers.
+    models: Vec<OnModel>,
+    /// What all of that says together.
+    need: Need,
+    /// Tasks that wait to know what they need.
+    pub(super) waiting: FxHashSet<TaskId>,
+    /// Who of them is measured.
+    pub(super) probing: Probing,
+}
+
+#[derive(Debug)]
+struct OnModel {
+    name: Arc<str>,
+    /// The newest last.
+    samples: VecDeque<LearnedPeak>,
+    need: Need,
+}
+
+impl Shape {
+    /// Of a shape that was seen like this, on devices like these.
+    pub(crate) fn new(about: &[DeviceInfo], mut seen: BTreeMap<String, Vec<LearnedPeak>>) -> Self {
+        let of_model = |name: Arc<str>| {
+            let mut samples = seen.remove(&*name).unwrap_or_default();
+            samples.sort_by_key(|sample| sample.at);
+            OnModel {
+                need: Need::of(samples.iter()),
+                name,
+                samples: samples.into(),
+            }
+        };
+        let mut shape = Self {
+            models: models(about).into_iter().map(of_model).collect(),
+            ..Self::default()
+        };
+        shape.sum_up();
+        shape
+    }
+
+    fn sum_up(&mut self) {
+        self.need = Need::of(self.models.iter().flat_map(|model| &model.samples));
+    }
+
+    /// Takes note of one more, and tells whether that changes anything. As many
+    /// are kept as the store keeps.
+    pub(super) fn add(&mut self, model: &str, sample: LearnedPeak) -> bool {
+        let Some(model) = self.models.iter_mut().find(|known| &*known.name == model) else {
+            return false;
+        };
+        let before = (model.need, self.need);
+        model.samples.push_back(sample);
+        if model.samples.len() > KEPT {
+            model.samples.pop_front();
+        }
+        model.need = Need::of(model.samples.iter());
+        let now = model.need;
+        self.sum_up();
+        (now, self.need) != before
+    }
+
+    /// What a task needs that may run on these models: the most over all of them,
+    /// each by what was seen on it. One on which nothing was seen goes by the
+    /// others.
+    pub(super) fn need(&self, allowed: Models) -> Need {
+        let numbered = self.models.iter().zip(0_u8..);
+        let allowed = numbered.filter(|(_, number)| allowed.contains(*number));
+        let needs = allowed.map(|(model, _)| Need {
+            memory: model.need.memory.or(self.need.memory),
+            expected: model.need.expected.or(self.need.expected),
+        });
+        needs.fold(Need::default(), |most, need| Need {
+            memory: most.memory.max(need.memory),
+            expected: most.expected.max(need.expected),
+        })
+    }
+}
+
+/// The memory of the largest device of these models.
+pub(super) fn largest(about: &[DeviceInfo], allowed: Models) -> Bytes {
+    let names = models(about);
+    let names = names.iter().zip(0_u8..);
+    let is_allowed = |about: &DeviceInfo| {
+        let number = names.clone().find(|(name, _)| **name == about.model);
+        number.is_some_and(|(_, number)| allowed.contains(number))
+    };
+    let sizes = about.iter().filter(|about| is_allowed(about));
+    sizes.map(|about| about.memory).max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use packhorse_model::{PeakOrigin, Timestamp};
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn shape(seen: &[(&str, u64, u64)]) -> Shape {
+        let device = |model: &str| DeviceInfo {
+            label: String::new(),
+            keys: Vec::new(),
+            memory: Bytes(80 * GIB),
+            model: model.into(),
+        };
+        let devices = [device("old"), device("new"), device("newest")];
+        let mut shape = Shape::new(&devices, BTreeMap::new());
+        for &(model, peak, seconds) in seen {
+            let sample = LearnedPeak {
+                at: Timestamp(0),
+                peak: Bytes(peak * GIB),
+                error: Bytes(0),
+                duration: Some(Duration::from_secs(seconds)),
+                origin: PeakOrigin::Run,
+            };
+            shape.add(model, sample);
+        }
+        shape
+    }
+
+    fn memory(shape: &Shape, models: u64) -> u64 {
+        shape.need(Models(models)).memory.unwrap().0 / GIB
+    }
+
+    #[test]
+    fn a_task_needs_what_was_seen_on_the_models_that_it_may_run_on() {
+        let shape = shape(&[("old", 10, 80), ("new", 20, 40)]);
+        assert_eq!(memory(&shape, 0b001), 11);
+        assert_eq!(memory(&shape, 0b010), 22);
+        assert_eq!(memory(&shape, 0b011), 22);
+        let expected = |models| shape.need(Models(models)).expected.unwrap();
+        assert!(expected(0b001) > Duration::from_secs(80));
+        assert!(expected(0b010) < Duration::from_secs(50));
+    }
+
+    #[test]
+    fn a_model_on_which_nothing_was_seen_goes_by_the_others() {
+        let seen = shape(&[("old", 10, 80), ("new", 20, 40)]);
+        assert!(memory(&seen, 0b100) > 20);
+        assert_eq!(shape(&[]).need(Models::ANY), Need::default());
+    }
+}

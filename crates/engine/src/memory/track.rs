@@ -1,0 +1,256 @@
+//! What one attempt was seen to hold.
+
+use std::time::Duration;
+
+use packhorse_model::{Bytes, DeviceId, Measurement, Placement, TaskId, Utilisation};
+
+/// Less than this is noise: a driver rounds to pages of megabytes.
+pub(crate) const NOISE_FLOOR: u64 = 2 << 20;
+/// After so many samples without a new peak, memory rests.
+const RESTED: u32 = 3;
+
+/// An attempt whose memory is watched.
+#[derive(Debug)]
+pub(crate) struct Track {
+    /// Which attempt of its task; 0 is a probe.
+    pub(crate) attempt: u32,
+    pub(crate) since: Duration,
+    pub(crate) devices: Vec<TrackedDevice>,
+    /// The most it held on any of its devices.
+    peak: Bytes,
+    /// How much the last new peak was above the one before.
+    rise: Bytes,
+    /// Samples since then.
+    still: u32,
+    samples: u32,
+    /// When it was last sampled, and the longest time between two samples.
+    last: Option<Duration>,
+    gap: Duration,
+    /// How busy its devices were: the sum over samples, and the most.
+    busy: Option<(u64, u8)>,
+}
+
+/// A device that it is on.
+#[derive(Debug)]
+pub(crate) struct TrackedDevice {
+    pub(crate) device: DeviceId,
+    /// What it may have; nothing where memory is not counted.
+    pub(crate) promised: Bytes,
+    /// What it was last seen to hold.
+    pub(crate) observed: Bytes,
+    /// The most it was seen to hold.
+    peak: Bytes,
+    /// What it was last seen to hold, and how it was there then: for one more
+    /// sample, as that may show what is left after its end.
+    pub(super) last: Option<(Bytes, Surroundings)>,
+}
+
+/// How it is on a device besides what an attempt holds there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Surroundings {
+    pub(super) free: Option<Bytes>,
+    /// What all others hold or were promised.
+    pub(super) others: Bytes,
+    /// What strangers hold.
+    pub(super) strangers: Bytes,
+}
+
+impl Track {
+    pub(crate) fn new(attempt: u32, placement: &Placement, since: Duration) -> Self {
+        let on = |granted: &packhorse_model::Granted| TrackedDevice {
+            device: granted.device,
+            promised: granted.memory,
+            observed: Bytes(0),
+            peak: Bytes(0),
+            last: None,
+        };
+        Self {
+            attempt,
+            since,
+            devices: placement.devices.iter().map(on).collect(),
+            peak: Bytes(0),
+            rise: Bytes(0),
+            still: 0,
+            samples: 0,
+            last: None,
+            gap: Duration::ZERO,
+            busy: None,
+        }
+    }
+
+    /// Takes note of how busy a device of its was at a moment.
+    pub(crate) fn look(&mut self, at: Duration, busy: Option<u8>) {
+        self.samples += 1;
+        let since = self.last.replace(at).unwrap_or(self.since);
+        self.gap = self.gap.max(at.saturating_sub(since));
+        if let Some(busy) = busy {
+            let (sum, most) = self.busy.unwrap_or_default();
+            self.busy = Some((sum + u64::from(busy), most.max(busy)));
+        }
+    }
+
+    /// Takes note of what it was seen to hold on one of its devices. Whether it
+    /// grew.
+    pub(super) fn sample(
+        &mut self,
+        device: DeviceId,
+        held: Bytes,
+        surroundings: Surroundings,
+    ) -> bool {
+        let Some(on) = self.devices.iter_mut().find(|on| on.device == device) else {
+            return false;
+        };
+        let grew = held.0 > on.observed.0 + NOISE_FLOOR;
+        if held.0 > 0 {
+            on.last = Some((held, surroundings));
+        } else if on.observed.0 == 0 {
+            on.last = None;
+        }
+        on.observed = held;
+        on.peak = on.peak.max(held);
+        if held > self.peak {
+            self.rise = Bytes(held.0 - self.peak.0);
+            self.peak = held;
+            self.still = 0;
+        } else {
+            self.still += 1;
+        }
+        grew
+    }
+
+    /// The device among its own, as it was last seen.
+    pub(crate) fn on(&self, device: DeviceId) -> Option<&TrackedDevice> {
+        self.devices.iter().find(|on| on.device == device)
+    }
+
+    /// Whether a device of its had no room left for as much as it took last.
+    pub(crate) fn was_cramped(&self) -> bool {
+        let step = self.rise.0.max(NOISE_FLOOR);
+        let mut devices = self.devices.iter();
+        devices.any(|on| {
+            let free = on.last.and_then(|(_, surroundings)| surroundings.free);
+            free.is_some_and(|free| free.0 < step)
+        })
+    }
+
+    /// Whether it was seen to hold more than it was promised, on `device` or
+    /// anywhere.
+    pub(crate) fn outgrew(&self, device: Option<DeviceId>) -> Option<&TrackedDevice> {
+        let mut devices = self.devices.iter();
+        devices.find(|on| {
+            device.is_none_or(|device| device == on.device)
+                && on.promised.0 > 0
+                && on.peak.0 > on.promised.0 + NOISE_FLOOR
+        })
+    }
+
+    /// The most it was seen to hold, if it was ever seen to hold anything.
+    pub(crate) fn peak(&self) -> Option<Bytes> {
+        (self.peak.0 > 0).then_some(self.peak)
+    }
+
+    /// What there is to say of the attempt, if it was ever seen to hold anything.
+    pub(crate) fn measurement(&self, task: TaskId) -> Option<Measurement> {
+        Some(Measurement {
+            task,
+            attempt: self.attempt,
+            peak: self.peak()?,
+            error: if self.still >= RESTED {
+                Bytes(0)
+            } else {
+                self.rise
+            },
+            samples: self.samples,
+            interval: self.gap,
+            utilisation: self.busy.map(|(sum, most)| {
+                let mean = sum / u64::from(self.samples.max(1));
+                let mean = u8::try_from(mean).unwrap_or(100);
+                Utilisation { mean, most }
+            }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packhorse_model::{Granted, Milli, NodeId, RunId};
+
+    fn track(promised: u64) -> Track {
+        let granted = Granted {
+            device: DeviceId(7),
+            share: Milli(0),
+            memory: Bytes(promised << 20),
+        };
+        let placement = Placement {
+            node: NodeId(0),
+            devices: vec![granted],
+            cores: Vec::new(),
+        };
+        Track::new(1, &placement, Duration::ZERO)
+    }
+
+    fn error(track: &Track) -> Bytes {
+        track.measurement(TaskId::new(RunId(1), 1)).unwrap().error
+    }
+
+    #[test]
+    fn the_peak_stays_when_memory_is_given_back() {
+        let mut track = track(100);
+        for held in [10, 80, 40] {
+            track.sample(DeviceId(7), Bytes(held << 20), Surroundings::default());
+        }
+        assert_eq!(track.peak(), Some(Bytes(80 << 20)));
+        assert_eq!(track.devices[0].observed, Bytes(40 << 20));
+    }
+
+    #[test]
+    fn the_error_is_the_last_step_until_memory_rests() {
+        let mut track = track(100);
+        for held in [10, 80] {
+            track.sample(DeviceId(7), Bytes(held << 20), Surroundings::default());
+        }
+        assert_eq!(error(&track), Bytes(70 << 20));
+        for _ in 0..RESTED {
+            track.sample(DeviceId(7), Bytes(80 << 20), Surroundings::default());
+        }
+        assert_eq!(error(&track), Bytes(0));
+    }
+
+    #[test]
+    fn holding_more_than_promised_is_noticed() {
+        let mut track = track(100);
+        track.sample(DeviceId(7), Bytes(101 << 20), Surroundings::default());
+        assert!(track.outgrew(None).is_none(), "noise");
+        track.sample(DeviceId(7), Bytes(110 << 20), Surroundings::default());
+        assert!(track.outgrew(Some(DeviceId(7))).is_some());
+        assert!(track.outgrew(Some(DeviceId(8))).is_none());
+    }
+
+    #[test]
+    fn one_whose_last_step_would_not_fit_again_was_cramped() {
+        let mut track = track(100);
+        let free = |mebibytes: u64| Surroundings {
+            free: Some(Bytes(mebibytes << 20)),
+            ..Surroundings::default()
+        };
+        track.sample(DeviceId(7), Bytes(30 << 20), free(90));
+        track.sample(DeviceId(7), Bytes(60 << 20), free(60));
+        assert!(!track.was_cramped());
+        track.sample(DeviceId(7), Bytes(90 << 20), free(20));
+        assert!(track.was_cramped());
+        // It is over, and a look is faster than the news of it.
+        track.sample(DeviceId(7), Bytes(0), free(110));
+        assert!(track.was_cramped());
+        // It has given everything back, and goes on.
+        track.sample(DeviceId(7), Bytes(0), free(110));
+        assert!(!track.was_cramped());
+    }
+
+    #[test]
+    fn one_that_was_never_seen_on_a_device_teaches_nothing() {
+        let mut track = track(100);
+        track.sample(DeviceId(7), Bytes(0), Surroundings::default());
+        assert_eq!(track.peak(), None);
+    }
+}

@@ -1,0 +1,219 @@
+//! Other runs on this machine: what they hold, and what they are told of us.
+//!
+//! What we publish is never less than what we hold, so that most starts need no word to
+//! anybody: a slot that is free for a moment between two tasks stays published. Only what
+//! may take more than is published is handled under the lock of all runs, with a fresh
+//! look at what they hold: see [`Engine::may_take`].
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use packhorse_core::{DeviceLoad, Outside};
+use packhorse_model::{Bytes, Milli};
+
+use crate::engine::{DeviceInfo, Engine};
+use crate::input::{OtherRun, OtherRunDevice};
+
+/// How long after a failure others are told again what we hold.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What is known of other runs.
+pub(crate) struct OtherRuns {
+    enabled: bool,
+    others: Vec<OtherRun>,
+    /// What the members of each device are known by.
+    keys: Vec<Vec<String>>,
+    /// What others were last told that we hold of each device.
+    published: Vec<Portion>,
+    /// When to try again to tell them, if that failed.
+    again: Option<Duration>,
+    /// What was last complained of.
+    complaint: Option<String>,
+    /// What the scheduler was last told that others hold of each device.
+    pub(crate) told: Vec<Outside>,
+}
+
+/// What we hold of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Portion {
+    memory: Bytes,
+    share: Milli,
+    attempts: u32,
+    whole: bool,
+}
+
+impl Portion {
+    fn of(load: &DeviceLoad) -> Self {
+        Self {
+            memory: load.counted,
+            share: load.used,
+            attempts: load.attempts,
+            whole: load.whole,
+        }
+    }
+
+    fn covers(self, other: Self) -> bool {
+        self.memory >= other.memory
+            && self.share >= other.share
+            && self.attempts >= other.attempts
+            && (self.whole || !other.whole)
+    }
+}
+
+impl OtherRuns {
+    pub(crate) fn new(devices: &[DeviceInfo], enabled: bool) -> Self {
+        Self {
+            enabled: enabled && !devices.is_empty(),
+            others: Vec::new(),
+            keys: devices.iter().map(|device| device.keys.clone()).collect(),
+            published: vec![Portion::default(); devices.len()],
+            again: None,
+            complaint: None,
+            told: vec![Outside::default(); devices.len()],
+        }
+    }
+
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// What other runs hold of a device, but for its memory.
+    pub(crate) fn held(&self, index: usize) -> Outside {
+        let mut all = Outside::default();
+        for key in self.keys.get(index).into_iter().flatten() {
+            let mut sum = Outside::default();
+            let held = self.others.iter().flat_map(|other| &other.devices);
+            for held in held.filter(|held| *held.key == **key) {
+                sum.share.0 = sum.share.0.saturating_add(held.share.0).min(Milli::ONE.0);
+                sum.attempts = sum.attempts.saturating_add(held.attempts);
+                sum.whole |= held.whole;
+            }
+            all.share = all.share.max(sum.share);
+            all.attempts = all.attempts.max(sum.attempts);
+            all.whole |= sum.whole;
+        }
+        all
+    }
+
+    /// What other runs may still take of the memory they were promised on a member of a
+    /// device, given what each is seen to hold.
+    pub(crate) fn growth(&self, index: usize, member: usize, seen: &[(u32, Bytes)]) -> u64 {
+        let Some(key) = self.keys.get(index).and_then(|keys| keys.get(member)) else {
+            return 0;
+        };
+        let mut growth = 0_u64;
+        for other in &self.others {
+            let promised = other.devices.iter().filter(|held| *held.key == **key);
+            let promised: u64 = promised
+                .map(|held| held.memory.0)
+                .fold(0, u64::saturating_add);
+            let held = seen.iter().find(|(pid, _)| *pid == other.pid);
+            let held = held.map_or(0, |(_, held)| held.0);
+            growth = growth.saturating_add(promised.saturating_sub(held));
+        }
+        growth
+    }
+
+    /// Whether there is nothing that somebody else could take meanwhile. A device whose
+    /// whole share is given out has memory left for tasks without one.
+    pub(crate) fn all_is_ours(&self) -> bool {
+        self.again.is_none() && self.published.iter().all(|portion| portion.whole)
+    }
+
+    /// When to try again to tell others what we hold, if that failed.
+    pub(crate) fn again(&self) -> Option<Duration> {
+        self.again
+    }
+
+    /// What others are to see.
+    fn lease(&self) -> Vec<OtherRunDevice> {
+        let mut lease = BTreeMap::new();
+        for (keys, portion) in self.keys.iter().zip(&self.published) {
+            if *portion == Portion::default() {
+                continue;
+            }
+            for key in keys {
+                lease.insert(key.as_str(), *portion);
+            }
+        }
+        let held = lease.into_iter().map(|(key, portion)| OtherRunDevice {
+            key: key.into(),
+            memory: portion.memory,
+            share: portion.share,
+            attempts: portion.attempts,
+            whole: portion.whole,
+        });
+        held.collect()
+    }
+}
+
+impl Engine {
+    /// Somebody else took something, gave something up, or died.
+    pub(crate) fn other_runs_changed(&mut self, others: Vec<OtherRun>) {
+        let known = |other: &OtherRun| {
+            let mut known = self.other_runs.others.iter();
+            known.any(|known| known.pid == other.pid)
+        };
+        let newcomers = !others.iter().all(known);
+        self.other_runs.others = others;
+        if newcomers && let Some(monitor) = &mut self.monitor {
+            // What they hold already would count as strangers' besides what they were
+            // promised.
+            monitor.look();
+        }
+        for index in 0..self.devices.len() {
+            self.tell_outside(index);
+        }
+    }
+
+    pub(crate) fn other_runs_trouble(&mut self, message: String) {
+        if self.other_runs.complaint.as_ref() != Some(&message) {
+            self.other_runs.complaint = Some(message.clone());
+            self.warn(None, message);
+        }
+    }
+
+    /// Whether there are other runs at all.
+    pub fn has_other_runs(&self) -> bool {
+        !self.other_runs.others.is_empty()
+    }
+
+    /// What others have to be told under the lock, because more is held than they know:
+    /// all that we hold from now on.
+    pub fn lease_to_raise(&mut self) -> Option<Vec<OtherRunDevice>> {
+        let mut raised = self.other_runs.again.is_some();
+        let published = self.other_runs.published.iter_mut();
+        for (published, load) in published.zip(self.state.devices()) {
+            let held = Portion::of(&load);
+            if !published.covers(held) {
+                *published = held;
+                raised = true;
+            }
+        }
+        raised.then(|| self.other_runs.lease())
+    }
+
+    /// What others may be told between two turns of the loop, because less is held than
+    /// they know. What is free for a moment only is not given up.
+    pub fn lease_to_lower(&mut self) -> Option<Vec<OtherRunDevice>> {
+        if !self.other_runs.enabled {
+            return None;
+        }
+        let due = self
+            .other_runs
+            .again
+            .is_some_and(|at| at <= self.now.monotonic);
+        let held = self.state.devices().map(|load| Portion::of(&load));
+        if held.eq(self.other_runs.published.iter().copied()) && !due {
+            return None;
+        }
+        let held = self.state.devices().map(|load| Portion::of(&load));
+        self.other_runs.published = held.collect();
+        Some(self.other_runs.lease())
+    }
+
+    /// Takes note of how telling others went.
+    pub fn lease_told(&mut self, told: bool) {
+        self.other_runs.again = (!told).then(|| self.now.monotonic + AGAIN);
+    }
+}

@@ -1,0 +1,329 @@
+//! One run: where its tasks come from, how far it has come, how it ends.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use packhorse_core::SchedulerEvent;
+use packhorse_model::{EventKind, Exit, Outcome, Phase, RunId, RunSummary, TaskId, TaskSpec};
+use rustc_hash::FxHashMap;
+
+use crate::action::Action;
+use crate::arrivals::Arrival;
+use crate::backlog::Backlog;
+use crate::engine::{ClockReading, Engine};
+use crate::input::{NewRunInput, StopSignal};
+use crate::record::JournalEntry;
+
+/// What becomes of an attempt's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputMode {
+    /// It is written to the log.
+    Log,
+    /// It is written to the log, and told line by line.
+    Lines,
+    /// It goes where ours goes; there is no log.
+    Inherit,
+}
+
+/// A run while it goes on.
+pub(crate) struct Run {
+    /// What holds for every task that says nothing else.
+    pub(crate) defaults: Arc<TaskSpec>,
+    pub(crate) batch: Option<NonZeroU32>,
+    pub(crate) output: OutputMode,
+    /// The folder it was started in.
+    pub(crate) folder: PathBuf,
+    /// The folder of its logs.
+    pub(crate) logs: Arc<Path>,
+    started: ClockReading,
+    pub(crate) phase: Phase,
+    pub(crate) signal: Option<StopSignal>,
+    /// When the phase last changed.
+    pub(crate) stepped: Duration,
+    /// How many tasks there are.
+    pub(crate) known: u32,
+    /// How many there will be, if that was known beforehand.
+    total: Option<u32>,
+    /// How many of them earlier sessions settled.
+    settled: u32,
+    /// What was told of that.
+    told: Option<(u64, bool)>,
+    /// Whether there were earlier sessions, whose tasks the scheduler does not know.
+    pub(crate) resumed: bool,
+    input: InputState,
+    /// Lines of the input that were no tasks.
+    pub(crate) rejected: u64,
+    pub(crate) backlog: Backlog,
+    /// Tasks that wait for what has to be looked up before they are submitted, and those
+    /// behind them.
+    pub(crate) arriving: VecDeque<Arrival>,
+    /// Whether nothing is handed out until all that arrived together is in line.
+    pub(crate) holding: bool,
+    /// Outcomes of tasks that others may come after and that the scheduler never had.
+    pub(crate) decided: FxHashMap<u32, Option<Outcome>>,
+    /// How many of its tasks have been admitted and are not over.
+    pub(crate) live: u64,
+    /// How many of its attempts are alive, or about to be.
+    pub(crate) alive: u64,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) interrupted: u64,
+    ending: Ending,
+}
+
+/// Whether more tasks may arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InputState {
+    Open,
+    /// All were read, and that is written down.
+    Ended,
+}
+
+/// How far the end of a run has come.
+enum Ending {
+    /// It goes on.
+    No,
+    /// Nothing of it is alive, and that was said.
+    Idle,
+    /// It is over but for its last record.
+    Closed(Box<RunSummary>),
+}
+
+impl Run {
+    /// Whether a page of tasks is waited for from the store.
+    pub(crate) fn fetching(&self) -> bool {
+        self.backlog.is_fetching()
+    }
+
+    /// Whether tasks are still made or fetched for it.
+    pub(crate) fn takes_tasks(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
+    pub(crate) fn is_input_over(&self) -> bool {
+        self.input == InputState::Ended
+    }
+
+    /// Tasks that are known and not settled.
+    fn left(&self) -> u64 {
+        self.live + self.backlog.stored()
+    }
+}
+
+impl Engine {
+    pub(crate) fn add_run(&mut self, new: NewRunInput) {
+        self.records = self.records.max(new.record);
+        self.tell_after(
+            new.record,
+            EventKind::RunStarted {
+                run: new.run,
+                gpus: self
+                    .devices
+                    .iter()
+                    .map(|device| device.label.clone())
+                    .collect(),
+                slots: self.slots,
+                resumed: new.resumed.is_some(),
+            },
+        );
+        self.runs.insert(
+            new.run,
+            Run {
+                defaults: Arc::new(new.defaults),
+                batch: new.batch,
+                output: new.output,
+                folder: new.folder,
+                logs: new.logs,
+                started: self.now,
+                phase: Phase::Running,
+                signal: None,
+                stepped: self.now.monotonic,
+                known: new.resumed.unwrap_or(0),
+                total: new.total,
+                // Those that are not settled are told one by one.
+                settled: new.resumed.unwrap_or(0),
+                told: None,
+                resumed: new.resumed.is_some(),
+                input: InputState::Open,
+                rejected: 0,
+                backlog: Backlog::default(),
+                arriving: VecDeque::new(),
+                holding: false,
+                decided: FxHashMap::default(),
+                live: 0,
+                alive: 0,
+                succeeded: 0,
+                failed: 0,
+                interrupted: 0,
+                ending: Ending::No,
+            },
+        );
+    }
+
+    /// A task of an earlier session is to run.
+    pub(crate) fn unsettle(&mut self, run: RunId) {
+        if let Some(run) = self.runs.get_mut(&run) {
+            run.settled = run.settled.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn rejected(&mut self, run: RunId, tasks: u64, message: Option<String>) {
+        if let Some(run) = self.runs.get_mut(&run) {
+            run.rejected += tasks;
+        }
+        if let Some(message) = message {
+            self.warn(None, message);
+        }
+    }
+
+    pub(crate) fn input_ended(&mut self, id: RunId) {
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
+        if std::mem::replace(&mut run.input, InputState::Ended) == InputState::Open {
+            self.record(JournalEntry::InputComplete { run: id });
+        }
+    }
+
+    /// Tells how many tasks there are, if that has changed.
+    pub(crate) fn tell_known(&mut self) {
+        let mut news = Vec::new();
+        for (&id, run) in &mut self.runs {
+            if run.holding {
+                continue;
+            }
+            let tasks = run.total.unwrap_or(run.known).saturating_sub(run.settled);
+            let known = (tasks.into(), run.total.is_some() || run.is_input_over());
+            if run.told != Some(known) {
+                run.told = Some(known);
+                news.push((id, known));
+            }
+        }
+        for (run, (tasks, complete)) in news {
+            self.tell(EventKind::Known {
+                run,
+                tasks,
+                complete,
+            });
+        }
+    }
+
+    /// Says of runs that have come to their end that nothing of them is alive.
+    pub(crate) fn find_idle_runs(&mut self) {
+        let mut idle = Vec::new();
+        for (&id, run) in &self.runs {
+            if !matches!(run.ending, Ending::No) || run.alive > 0 || self.has_pending_of(id) {
+                continue;
+            }
+            let done = run.is_input_over() && run.left() == 0;
+            let stuck = run.is_input_over() && run.arriving.is_empty() && self.state.is_stuck();
+            if done || stuck || run.phase > Phase::Running {
+                idle.push(id);
+            }
+        }
+        for id in idle {
+            if let Some(run) = self.runs.get_mut(&id) {
+                run.ending = Ending::Idle;
+            }
+            let phase = self.runs.get(&id).map_or(Phase::Running, |run| run.phase);
+            let keep_input = phase > Phase::Running && phase < Phase::Killing;
+            self.act(Action::RunIdle {
+                run: id,
+                keep_input,
+            });
+        }
+    }
+
+    /// Closes a run of which nothing is alive.
+    pub(crate) fn close_run(&mut self, id: RunId, unread: u64) {
+        let Some(run) = self.runs.get(&id) else {
+            return;
+        };
+        let waiting = run.left();
+        if run.phase == Phase::Running && waiting > 0 {
+            let left = match waiting {
+                1 => "a task waits".to_owned(),
+                many => format!("{many} tasks wait"),
+            };
+            let message = format!(
+                "{left} for GPUs that were taken out, and nothing else can be done\n\
+                 hint: put the GPUs back with `packhorse gpus --restore ID`, then `packhorse resume {id}`"
+            );
+            self.warn(None, message);
+        }
+        let Some(run) = self.runs.get_mut(&id) else {
+            return;
+        };
+        let left = waiting
+            .saturating_add(run.interrupted)
+            .saturating_add(unread);
+        let stopped = left > 0 || !run.is_input_over();
+        let signal = run.signal.filter(|_| stopped && run.phase > Phase::Running);
+        let exit = match signal {
+            Some(StopSignal::Terminate) => Exit::Signal(15),
+            Some(StopSignal::Hangup) => Exit::Signal(1),
+            Some(StopSignal::Quit) => Exit::Signal(3),
+            Some(StopSignal::Interrupt) => Exit::Signal(2),
+            None if run.failed + run.rejected > 0 || left > 0 => Exit::TasksFailed,
+            None => Exit::Success,
+        };
+        let now = self.now;
+        run.ending = Ending::Closed(Box::new(RunSummary {
+            run: id,
+            succeeded: run.succeeded,
+            failed: run.failed,
+            left,
+            rejected: run.rejected,
+            took: now.monotonic.saturating_sub(run.started.monotonic),
+            stored: true,
+            exit,
+        }));
+        self.withdraw(id);
+        self.record(JournalEntry::RunEnded {
+            run: id,
+            at: now.wall,
+            exit,
+        });
+        self.act(Action::Closed { run: id });
+    }
+
+    /// Forgets the tasks of a run that will not run any more.
+    fn withdraw(&mut self, id: RunId) {
+        let of_run = self.tasks.keys().filter(|task| task.run == id);
+        let of_run: Vec<TaskId> = of_run.copied().collect();
+        for task in of_run {
+            self.forget_need(task);
+            self.tasks.remove(&task);
+            // What comes of it is about a task that nobody knows any more.
+            self.step(SchedulerEvent::Cancel(task));
+        }
+    }
+
+    /// The last record of a run is safe, or lost.
+    pub(crate) fn run_stored(&mut self, id: RunId, lost: Option<String>) {
+        self.release(true);
+        if let Some(run) = self.runs.remove(&id)
+            && let Ending::Closed(mut summary) = run.ending
+        {
+            if let Some(error) = lost {
+                summary.stored = false;
+                if summary.exit == Exit::Success {
+                    summary.exit = Exit::TasksFailed;
+                }
+                self.warn(
+                    None,
+                    format!(
+                        "{error}\nhint: what was told here has happened all the same; \
+                         `packhorse show {id}` may know less of it"
+                    ),
+                );
+            }
+            let event = self.event(EventKind::RunEnded((*summary).clone()));
+            self.act(Action::Tell(event));
+            self.act(Action::RunOver(summary));
+        }
+    }
+}

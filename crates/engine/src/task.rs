@@ -1,0 +1,129 @@
+//! What the engine knows of a task that it has admitted.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use packhorse_model::{Command, DeviceId, GpuRequest, Milli, Models, Request, TaskId, TaskSpec};
+
+use crate::engine::DeviceInfo;
+use crate::memory::{VramNeed, VramUse, models_named};
+
+/// A task.
+pub(crate) struct Task {
+    pub(crate) command: Arc<Command>,
+    /// What it asks for, laid over what the run says. Its `command` means nothing.
+    pub(crate) spec: Arc<TaskSpec>,
+    /// Attempts of earlier sessions.
+    pub(crate) before: u32,
+    /// The bytes it takes in the backlog, while it is one of the plain tasks that wait
+    /// there.
+    pub(crate) queued: Option<usize>,
+    /// How its memory is come by, if it is counted.
+    pub(crate) need: Option<Box<VramNeed>>,
+    /// The attempt that was started, or is about to be.
+    pub(crate) attempt: Option<AttemptState>,
+}
+
+/// An attempt that was started, or is about to be.
+pub(crate) struct AttemptState {
+    /// Which one; 0 is a probe.
+    pub(crate) number: u32,
+    /// What it executes.
+    pub(crate) command: Arc<Command>,
+    pub(crate) devices: Vec<DeviceId>,
+    /// Its devices as people call them.
+    pub(crate) labels: Arc<[String]>,
+    /// The same in one word; none if there are no devices.
+    pub(crate) joined: Option<Arc<str>>,
+    /// It is ended because of its device, not because of itself.
+    pub(crate) evicted: bool,
+}
+
+impl Task {
+    /// The devices of the attempt that runs.
+    pub(crate) fn devices(&self) -> &[DeviceId] {
+        let attempt = self.attempt.as_ref();
+        attempt.map_or(&[], |attempt| &attempt.devices)
+    }
+
+    pub(crate) fn vram(&self) -> VramUse {
+        VramUse::of(&self.spec)
+    }
+}
+
+/// What a task with these options asks for, but for memory.
+pub(crate) fn request(spec: &TaskSpec, devices: &[DeviceInfo], slots: Option<u32>) -> Request {
+    let gpus = match spec.gpus {
+        Some(gpus) => gpus,
+        None if slots.is_some() => GpuRequest::None,
+        // Memory alone decides how many share a device.
+        None if spec.vram.is_some() => GpuRequest::Share(Milli(0)),
+        None => GpuRequest::default(),
+    };
+    let cores = spec.cores.unwrap_or(0);
+    Request {
+        gpus,
+        models: match &spec.gpu_model {
+            Some(names) => models_named(devices, names),
+            None => Models::ANY,
+        },
+        cores: if gpus == GpuRequest::None && slots.is_none() {
+            // With GPUs for a limit, nothing would limit tasks that need none.
+            cores.max(1)
+        } else {
+            cores
+        },
+        cpu: spec.cpu.unwrap_or_default(),
+        ram: spec.ram.unwrap_or_default(),
+        ..Request::default()
+    }
+}
+
+/// Where the log of an attempt is: in the run's folder of logs, or where the task wants
+/// it. The first attempt has the task's own path, others get their number in it.
+pub fn log_path(logs: &Path, folder: &Path, spec: &TaskSpec, id: TaskId, attempt: u32) -> PathBuf {
+    let Some(own) = &spec.log else {
+        return logs.join(format!("{}.{attempt}.log", id.number));
+    };
+    let base = spec
+        .folder
+        .as_deref()
+        .map_or(folder.to_owned(), |own| folder.join(own));
+    let path = base.join(own);
+    if attempt == 1 {
+        return path;
+    }
+    match path.extension() {
+        Some(extension) => {
+            let mut numbered = std::ffi::OsString::from(format!("{attempt}."));
+            numbered.push(extension);
+            path.with_extension(numbered)
+        }
+        None => path.with_extension(attempt.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packhorse_model::RunId;
+
+    use super::*;
+
+    #[test]
+    fn every_attempt_has_a_log_of_its_own() {
+        let id = TaskId::new(RunId(3), 7);
+        let path = |log: Option<&str>, attempt| {
+            let spec = TaskSpec {
+                log: log.map(Into::into),
+                folder: Some("sub".into()),
+                ..TaskSpec::default()
+            };
+            let path = log_path(Path::new("/logs"), Path::new("/run"), &spec, id, attempt);
+            path.to_string_lossy().into_owned()
+        };
+        assert_eq!(path(None, 2), "/logs/7.2.log");
+        assert_eq!(path(Some("train.log"), 1), "/run/sub/train.log");
+        assert_eq!(path(Some("train.log"), 2), "/run/sub/train.2.log");
+        assert_eq!(path(Some("/x/train"), 0), "/x/train.0");
+    }
+}

@@ -1,0 +1,247 @@
+//! Runs a short process under a time limit.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
+
+/// How long a killed process may take to end.
+const AFTER_KILL: Duration = Duration::from_secs(1);
+
+/// What a process that has ended leaves behind.
+#[derive(Debug)]
+pub(super) struct CommandOutput {
+    /// Its standard output, followed by its standard error.
+    pub(super) output: String,
+    /// Its exit status. `None`: it was killed by a signal, or somebody else has
+    /// reaped it.
+    pub(super) status: Option<i32>,
+}
+
+/// Why a process has not ended by itself.
+#[derive(Debug)]
+pub(super) enum CommandError {
+    /// It could not be started.
+    Start(io::Error),
+    /// It took too long and was killed.
+    TimedOut,
+}
+
+/// Runs a program with our environment, these variables and this input.
+pub(super) fn run(
+    program: &Path,
+    arguments: &[&str],
+    variables: &[(&str, &OsStr)],
+    input: &str,
+    limit: Duration,
+) -> Result<CommandOutput, CommandError> {
+    let [stdin, stdout, stderr] = files(input).map_err(CommandError::Start)?;
+    let streams = [&stdin, &stdout, &stderr];
+    let pid = spawn(program, arguments, variables, streams).map_err(CommandError::Start)?;
+    let status = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => {
+            if !wait(&process, limit) {
+                let _ = pidfd_send_signal(&process, Signal::KILL);
+                wait(&process, AFTER_KILL);
+                reap(&process);
+                return Err(CommandError::TimedOut);
+            }
+            reap(&process)
+        }
+        // Somebody else has reaped it already.
+        Err(Errno::SRCH) => None,
+        Err(error) => return Err(CommandError::Start(error.into())),
+    };
+    let mut output = text(&stdout).map_err(CommandError::Start)?;
+    output += &text(&stderr).map_err(CommandError::Start)?;
+    Ok(CommandOutput { output, status })
+}
+
+/// Standard input, output and error.
+fn files(input: &str) -> io::Result<[File; 3]> {
+    let file = || memfd_create("mps", MemfdFlags::CLOEXEC).map(File::from);
+    let mut stdin = file()?;
+    stdin.write_all(input.as_bytes())?;
+    stdin.rewind()?;
+    Ok([stdin, file()?, file()?])
+}
+
+/// What was written. Reads from the beginning whatever the position is, as a daemon
+/// may share it.
+fn text(file: &File) -> io::Result<String> {
+    let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Waits until the process has ended. False: it took too long.
+pub(super) fn wait(process: &OwnedFd, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).unwrap_or_default();
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            Ok(1..) => return true,
+            Ok(0) | Err(_) => return false,
+        }
+    }
+}
+
+/// Reaps the process, if nobody else has, and returns its exit status.
+fn reap(process: &OwnedFd) -> Option<i32> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let ended = waitid(WaitId::PidFd(process.as_fd()), options).ok()??;
+    ended.exit_status()
+}
+
+/// Starts the program in a session of its own, with no signal blocked or ignored.
+/// `std::process::Command` can do that only with a `pre_exec` hook, and then panics
+/// if the program cannot be started and somebody else reaps the child.
+fn spawn(
+    program: &Path,
+    arguments: &[&str],
+    variables: &[(&str, &OsStr)],
+    streams: [&File; 3],
+) -> io::Result<Pid> {
+    let program = CString::new(program.as_os_str().as_bytes())?;
+    let mut words = vec![program.clone()];
+    for argument in arguments {
+        words.push(CString::new(*argument)?);
+    }
+    let environment = environment(variables)?;
+    let words = pointers(&words);
+    let environment = pointers(&environment);
+
+    let attributes = SpawnAttributes::new()?;
+    let mut actions = FileActions::new()?;
+    for (target, stream) in (0..).zip(streams) {
+        actions.redirect(stream, target)?;
+    }
+    let mut pid = 0;
+    // SAFETY: all pointers are to live locals; both lists end in a null and their
+    // texts are those of `words` and `environment` above; the called function changes
+    // none of them.
+    let code = unsafe {
+        libc::posix_spawnp(
+            &raw mut pid,
+            program.as_ptr(),
+            &raw const actions.0,
+            &raw const attributes.0,
+            words.as_ptr(),
+            environment.as_ptr(),
+        )
+    };
+    checked(code)?;
+    Pid::from_raw(pid).ok_or_else(|| io::Error::other("the process has no number"))
+}
+
+/// Our environment, with these variables replaced or added.
+fn environment(variables: &[(&str, &OsStr)]) -> io::Result<Vec<CString>> {
+    let is_replaced = |name: &OsStr| variables.iter().any(|(other, _)| *other == name);
+    let own = std::env::vars_os().filter(|(name, _)| !is_replaced(name));
+    let given = variables
+        .iter()
+        .map(|(name, value)| (OsString::from(name), (*value).to_owned()));
+    own.chain(given)
+        .map(|(mut variable, value)| {
+            variable.push("=");
+            variable.push(value);
+            Ok(CString::new(variable.into_vec())?)
+        })
+        .collect()
+}
+
+fn pointers(texts: &[CString]) -> Vec<*mut libc::c_char> {
+    let texts = texts.iter().map(|text| text.as_ptr().cast_mut());
+    texts.chain([std::ptr::null_mut()]).collect()
+}
+
+fn checked(code: i32) -> io::Result<()> {
+    match code {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+struct SpawnAttributes(libc::posix_spawnattr_t);
+
+impl SpawnAttributes {
+    fn new() -> io::Result<Self> {
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: the call initialises what it is given.
+        checked(unsafe { libc::posix_spawnattr_init(attributes.as_mut_ptr()) })?;
+        // SAFETY: initialised by the successful call.
+        let mut attributes = Self(unsafe { attributes.assume_init() });
+        let mut none = MaybeUninit::uninit();
+        let mut usual = MaybeUninit::uninit();
+        let flags = libc::POSIX_SPAWN_SETSIGMASK
+            | libc::POSIX_SPAWN_SETSIGDEF
+            | i32::from(libc::POSIX_SPAWN_SETSID);
+        // SAFETY: the sets are initialised before they are used, and all
+        // pointers are to live locals or to the initialised attributes.
+        unsafe {
+            libc::sigemptyset(none.as_mut_ptr());
+            libc::sigemptyset(usual.as_mut_ptr());
+            for signal in [libc::SIGPIPE, libc::SIGXFSZ, libc::SIGCHLD] {
+                libc::sigaddset(usual.as_mut_ptr(), signal);
+            }
+            let attributes = &raw mut attributes.0;
+            checked(libc::posix_spawnattr_setsigmask(attributes, none.as_ptr()))?;
+            checked(libc::posix_spawnattr_setsigdefault(
+                attributes,
+                usual.as_ptr(),
+            ))?;
+            let flags = libc::c_short::try_from(flags).map_err(io::Error::other)?;
+            checked(libc::posix_spawnattr_setflags(attributes, flags))?;
+        }
+        Ok(attributes)
+    }
+}
+
+impl Drop for SpawnAttributes {
+    fn drop(&mut self) {
+        // SAFETY: initialised, and not used again.
+        unsafe { libc::posix_spawnattr_destroy(&raw mut self.0) };
+    }
+}
+
+struct FileActions(libc::posix_spawn_file_actions_t);
+
+impl FileActions {
+    fn new() -> io::Result<Self> {
+        let mut actions = MaybeUninit::uninit();
+        // SAFETY: the call initialises what it is given.
+        checked(unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) })?;
+        // SAFETY: initialised by the successful call.
+        Ok(Self(unsafe { actions.assume_init() }))
+    }
+
+    fn redirect(&mut self, file: &File, target: i32) -> io::Result<()> {
+        // SAFETY: the actions are initialised; the descriptor stays open until the
+        // process has been started.
+        checked(unsafe {
+            libc::posix_spawn_file_actions_adddup2(&raw mut self.0, file.as_raw_fd(), target)
+        })
+    }
+}
+
+impl Drop for FileActions {
+    fn drop(&mut self) {
+        // SAFETY: initialised, and not used again.
+        unsafe { libc::posix_spawn_file_actions_destroy(&raw mut self.0) };
+    }
+}

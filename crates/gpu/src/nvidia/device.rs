@@ -1,0 +1,311 @@
+//! Reads devices one by one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper_sys::bindings::nvmlMemory_t;
+use packhorse_model::{Bytes, CoreId};
+
+use super::broken::lost;
+use crate::process::ProcessLookup;
+use crate::{
+    Celsius, Device, DeviceMemory, GpuProcess, Health, MigInstance, Milliwatts, Percent, Vendor,
+    cores,
+};
+
+pub(super) type NvmlDevice<'nvml> = nvml_wrapper::Device<'nvml>;
+
+/// How often to try to read a process list that keeps outgrowing its buffer.
+const LIST_TRIES: u32 = 8;
+
+/// The length of a core set in words: enough for 4096 cores.
+const CORE_WORDS: usize = 64;
+
+/// How much to read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// What identifies the devices.
+    Identity,
+    /// All readings.
+    Everything,
+}
+
+/// Reads all devices once.
+pub(super) struct DeviceReader<'a> {
+    nvml: &'a Nvml,
+    sysfs: &'a Path,
+    lookup: ProcessLookup<'a>,
+    detail: Detail,
+}
+
+/// Reads one device and notices when it is lost. A lost device is not read any
+/// further: each call could take seconds.
+pub(super) struct HealthTracker {
+    pub(super) health: Health,
+}
+
+impl HealthTracker {
+    /// A reading, if the device has it.
+    pub(super) fn read<T>(&mut self, read: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
+        if self.health != Health::Ok {
+            return None;
+        }
+        match read() {
+            Ok(value) => Some(value),
+            Err(error) => {
+                if let Some(reason) = lost(&error) {
+                    self.health = Health::Lost(reason.to_owned());
+                }
+                None
+            }
+        }
+    }
+}
+
+impl<'a> DeviceReader<'a> {
+    pub(super) fn new(nvml: &'a Nvml, sysfs: &'a Path, proc: &'a Path, detail: Detail) -> Self {
+        Self {
+            nvml,
+            sysfs,
+            lookup: ProcessLookup::new(proc),
+            detail,
+        }
+    }
+
+    /// The device with this index, whatever state it is in.
+    pub(super) fn device(&mut self, index: u32) -> Device {
+        let mut device = Device::unknown(index, Vendor::Nvidia);
+        let handle = match self.nvml.device_by_index(index) {
+            Ok(handle) => handle,
+            Err(error) => {
+                let reason = lost(&error).map_or_else(|| error.to_string(), str::to_owned);
+                device.health = Health::Lost(reason);
+                return device;
+            }
+        };
+        let mut tracker = HealthTracker { health: Health::Ok };
+        device.uuid = tracker.read(|| handle.uuid());
+        device.name = tracker.read(|| handle.name());
+        device.pci_bus_id = tracker
+            .read(|| handle.pci_info())
+            .map(|pci| bus_id(&pci.bus_id));
+        // Every device has this reading: without it, there is no device.
+        device.memory = tracker.read(|| memory(self.nvml, &handle));
+        device.near_cores = tracker
+            .read(|| handle.cpu_affinity(CORE_WORDS))
+            .map(|words| cores::from_words(&words))
+            .or_else(|| self.cores_by_address(device.pci_bus_id.as_deref()?))
+            .unwrap_or_default();
+        device.mig = self.instances(&mut tracker, &handle);
+        if self.detail == Detail::Everything {
+            device.utilisation = tracker
+                .read(|| handle.utilization_rates())
+                .map(|rates| percent(rates.gpu));
+            device.temperature = tracker
+                .read(|| handle.temperature(TemperatureSensor::Gpu))
+                .and_then(|degrees| i32::try_from(degrees).ok())
+                .map(Celsius);
+            device.power = tracker.read(|| handle.power_usage()).map(milliwatts);
+            device.power_limit = tracker
+                .read(|| {
+                    handle
+                        .enforced_power_limit()
+                        .or_else(|_| handle.power_management_limit())
+                })
+                .map(milliwatts);
+            device.processes = self.processes(&mut tracker, &handle);
+        }
+        device.health = tracker.health;
+        device
+    }
+
+    /// The instances of a device in MIG mode.
+    fn instances(
+        &mut self,
+        tracker: &mut HealthTracker,
+        handle: &NvmlDevice,
+    ) -> Option<Vec<MigInstance>> {
+        const ENABLED: u32 = 1;
+        let mode = tracker.read(|| handle.mig_mode())?;
+        if mode.current != ENABLED {
+            return None;
+        }
+        let slots = tracker.read(|| handle.mig_device_count()).unwrap_or(0);
+        let mut instances = Vec::new();
+        for slot in 0..slots {
+            // There may be empty slots before filled ones.
+            let Some(part) = tracker.read(|| handle.mig_device_by_index(slot)) else {
+                continue;
+            };
+            let Some(uuid) = tracker.read(|| part.uuid()) else {
+                continue;
+            };
+            let name = tracker.read(|| part.name());
+            let processes = match self.detail {
+                Detail::Identity => None,
+                Detail::Everything => self.processes(tracker, &part),
+            };
+            instances.push(MigInstance {
+                uuid,
+                profile: name.as_deref().and_then(profile),
+                memory: tracker.read(|| memory(self.nvml, &part)),
+                processes,
+            });
+        }
+        Some(instances)
+    }
+
+    /// The processes on a device, by id, each once.
+    fn processes(
+        &mut self,
+        tracker: &mut HealthTracker,
+        handle: &NvmlDevice,
+    ) -> Option<Vec<GpuProcess>> {
+        let held = holders(tracker, handle)?;
+        let lookup = &mut self.lookup;
+        Some(
+            held.into_iter()
+                .map(|(pid, memory)| lookup.process(pid, memory))
+                .collect(),
+        )
+    }
+
+    fn cores_by_address(&self, bus_id: &str) -> Option<Vec<CoreId>> {
+        let file = self
+            .sysfs
+            .join("bus/pci/devices")
+            .join(bus_id)
+            .join("local_cpulist");
+        cores::parse_list(&fs_err::read_to_string(file).ok()?)
+    }
+}
+
+/// The processes on a device and what they hold, by id, each once. `None`: the
+/// driver does not tell.
+pub(super) fn holders(
+    tracker: &mut HealthTracker,
+    handle: &NvmlDevice,
+) -> Option<BTreeMap<u32, Option<Bytes>>> {
+    let compute = tracker.read(|| {
+        whole_list(
+            || handle.running_compute_processes(),
+            || handle.running_compute_processes_v2(),
+        )
+    });
+    let graphics = tracker.read(|| {
+        whole_list(
+            || handle.running_graphics_processes(),
+            || handle.running_graphics_processes_v2(),
+        )
+    });
+    // Clients of an MPS server have a list of their own.
+    let served = tracker.read(|| retried(|| handle.mps_running_compute_processes()));
+    // The other lists may be missing; without the compute list nothing is known.
+    let mut held: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
+    let others = [graphics, served].into_iter().flatten().flatten();
+    for process in compute?.into_iter().chain(others) {
+        let memory = match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
+            UsedGpuMemory::Unavailable => None,
+        };
+        // A process in several lists is in each with all it holds.
+        let known = held.entry(process.pid).or_default();
+        *known = (*known).max(memory);
+    }
+    Some(held)
+}
+
+/// The list in its newer form if the driver has that, else in the older one.
+fn whole_list(
+    newer: impl Fn() -> Result<Vec<ProcessInfo>, NvmlError>,
+    older: impl Fn() -> Result<Vec<ProcessInfo>, NvmlError>,
+) -> Result<Vec<ProcessInfo>, NvmlError> {
+    match retried(newer) {
+        Err(error) if is_too_new(&error) => retried(older),
+        other => other,
+    }
+}
+
+/// Reads the list again while it outgrows the buffer that was made for it.
+fn retried(
+    list: impl Fn() -> Result<Vec<ProcessInfo>, NvmlError>,
+) -> Result<Vec<ProcessInfo>, NvmlError> {
+    let mut answer = list();
+    for _ in 1..LIST_TRIES {
+        if !matches!(answer, Err(NvmlError::InsufficientSize(_))) {
+            break;
+        }
+        answer = list();
+    }
+    answer
+}
+
+/// The memory, by the second version of the call if the driver has it: only that
+/// tells reserved memory apart.
+pub(super) fn memory(nvml: &Nvml, device: &NvmlDevice) -> Result<DeviceMemory, NvmlError> {
+    match device.memory_info() {
+        Ok(info) => Ok(DeviceMemory {
+            total: Bytes(info.total),
+            used: Bytes(info.used),
+            free: Bytes(info.free),
+            reserved: Bytes(info.reserved),
+        }),
+        Err(error) if is_too_new(&error) => memory_v1(nvml, device),
+        Err(error) => Err(error),
+    }
+}
+
+fn memory_v1(nvml: &Nvml, device: &NvmlDevice) -> Result<DeviceMemory, NvmlError> {
+    let call = nvml_sym(nvml.lib().nvmlDeviceGetMemoryInfo.as_ref())?;
+    let mut info = nvmlMemory_t {
+        total: 0,
+        free: 0,
+        used: 0,
+    };
+    // SAFETY: the handle comes from this NVML and does not outlive it, and `info` is
+    // what the call fills in.
+    nvml_try(unsafe { call(device.handle(), &raw mut info) })?;
+    Ok(DeviceMemory {
+        total: Bytes(info.total),
+        used: Bytes(info.used),
+        free: Bytes(info.free),
+        reserved: Bytes(0),
+    })
+}
+
+/// Whether a call failed because the driver is older than the call.
+fn is_too_new(error: &NvmlError) -> bool {
+    const ARGUMENT_VERSION_MISMATCH: u32 = 25;
+    matches!(
+        error,
+        NvmlError::FailedToLoadSymbol(_)
+            | NvmlError::FunctionNotFound
+            | NvmlError::NotSupported
+            | NvmlError::UnexpectedVariant(ARGUMENT_VERSION_MISMATCH)
+    )
+}
+
+/// NVML writes the domain with eight digits, sysfs with four.
+fn bus_id(nvml: &str) -> String {
+    let short = nvml.strip_prefix("0000").filter(|rest| rest.len() == 12);
+    short.unwrap_or(nvml).to_ascii_lowercase()
+}
+
+/// The profile is the end of an instance's name: `NVIDIA A100 MIG 1g.5gb`.
+fn profile(name: &str) -> Option<String> {
+    let (_, profile) = name.rsplit_once("MIG ")?;
+    Some(profile.to_owned())
+}
+
+pub(super) fn percent(number: u32) -> Percent {
+    Percent(u8::try_from(number.min(100)).unwrap_or(100))
+}
+
+fn milliwatts(number: u32) -> Milliwatts {
+    Milliwatts(u64::from(number))
+}

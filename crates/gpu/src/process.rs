@@ -1,0 +1,152 @@
+//! The user and the command line of a process.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char};
+use std::mem::MaybeUninit;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use fs_err as fs;
+use packhorse_model::Bytes;
+
+use crate::{GpuProcess, ProcessMemory};
+
+/// Looks processes up in `/proc`, and each of their users only once.
+pub(crate) struct ProcessLookup<'a> {
+    proc: &'a Path,
+    names: HashMap<u32, String>,
+}
+
+impl<'a> ProcessLookup<'a> {
+    pub(crate) fn new(proc: &'a Path) -> Self {
+        Self {
+            proc,
+            names: HashMap::new(),
+        }
+    }
+
+    /// The process with its user and command line.
+    pub(crate) fn process(&mut self, pid: u32, memory: Option<Bytes>) -> GpuProcess {
+        let folder = self.proc.join(pid.to_string());
+        let owner = fs::metadata(&folder).ok().map(|metadata| metadata.uid());
+        GpuProcess {
+            pid,
+            memory,
+            user: owner.map(|uid| self.name(uid)),
+            command: command(&folder),
+        }
+    }
+
+    fn name(&mut self, uid: u32) -> String {
+        self.names
+            .entry(uid)
+            .or_insert_with(|| user_name(uid).unwrap_or_else(|| uid.to_string()))
+            .clone()
+    }
+}
+
+impl GpuProcess {
+    /// Looks up the process that holds this memory.
+    pub fn look_up(held: ProcessMemory) -> Self {
+        ProcessLookup::new(Path::new("/proc")).process(held.pid, held.memory)
+    }
+
+    /// The name of its program, if we may see it.
+    pub fn program(&self) -> Option<&str> {
+        let path = self.command.as_deref()?.split(' ').next()?;
+        path.rsplit('/').next()
+    }
+}
+
+/// The command line, or the short name in brackets for a process that has none:
+/// a zombie or a thread of the kernel.
+fn command(folder: &Path) -> Option<String> {
+    let line = fs::read(folder.join("cmdline")).ok()?;
+    let line = printable(&line);
+    if !line.is_empty() {
+        return Some(line);
+    }
+    let name = fs::read(folder.join("comm")).ok()?;
+    Some(format!("[{}]", printable(&name)))
+}
+
+/// Other users choose these bytes, and they end up on a terminal: zeros, line
+/// ends and escape sequences are replaced.
+fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.replace(char::is_control, " ");
+    text.trim_end().to_owned()
+}
+
+/// The name of a user. Shared GPU machines often keep their users in LDAP, where
+/// only the C library's lookup finds them.
+fn user_name(uid: u32) -> Option<String> {
+    let mut entry = MaybeUninit::<libc::passwd>::uninit();
+    let mut texts: Vec<c_char> = vec![0; 1 << 14];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: every pointer is to a live local of the right type, and the
+    // length is that of `texts`.
+    let status = unsafe {
+        libc::getpwuid_r(
+            uid,
+            entry.as_mut_ptr(),
+            texts.as_mut_ptr(),
+            texts.len(),
+            &raw mut found,
+        )
+    };
+    if status != 0 || found.is_null() {
+        return None;
+    }
+    // SAFETY: success with a result means that it points to `entry`, which is
+    // then filled in.
+    let name = unsafe { (*found).pw_name };
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the name ends in a zero and lies within `texts`, which is still
+    // alive.
+    let name = unsafe { CStr::from_ptr(name) };
+    Some(printable(name.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_cannot_control_the_terminal() {
+        assert_eq!(
+            printable(b"python\0a b\0\x1b[2J\n\xff\0"),
+            "python a b  [2J \u{fffd}"
+        );
+    }
+
+    #[test]
+    fn users_have_names_or_numbers() {
+        let mut lookup = ProcessLookup::new(Path::new("/proc"));
+        assert_eq!(lookup.name(0), "root");
+        assert_eq!(lookup.name(4_000_123_456), "4000123456");
+    }
+
+    #[test]
+    fn a_process_that_has_gone_has_neither_user_nor_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = ProcessLookup::new(folder.path()).process(1, None);
+        assert_eq!(process.program(), None);
+        assert_eq!((process.user, process.command), (None, None));
+    }
+
+    #[test]
+    fn a_program_is_called_by_its_name_alone() {
+        let program = |command: &str| {
+            let command = Some(command.to_owned());
+            let process = ProcessLookup::new(Path::new("/nonexistent")).process(1, None);
+            let process = GpuProcess { command, ..process };
+            process.program().map(str::to_owned)
+        };
+        let named = Some("python3".to_owned());
+        assert_eq!(program("/usr/bin/python3 /home/ada/train.py"), named);
+        assert_eq!(program("python3"), named);
+    }
+}

@@ -1,0 +1,68 @@
+use std::time::{Duration, Instant};
+
+use packhorse_model::Bytes;
+
+use crate::{DeviceMemory, Health, Percent, Xid};
+
+/// What a [`Sampler`](crate::Sampler) reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SamplerReport {
+    /// The state of a unit.
+    Sample(DeviceSample),
+    /// The driver reported an error of a unit's device. Every unit that has a
+    /// part of the device gets the report.
+    Xid {
+        /// The unit's place in the list that the sampler was started with.
+        unit: usize,
+        /// The error.
+        xid: Xid,
+    },
+}
+
+/// The state of a unit's devices, read from `at` until `took` later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSample {
+    /// The unit's place in the list that the sampler was started with.
+    pub unit: usize,
+    /// When reading began: the sample includes what happened before.
+    pub at: Instant,
+    /// How long reading took.
+    pub took: Duration,
+    /// One for each member of the unit, in order.
+    pub members: Vec<DeviceReading>,
+}
+
+/// The state of a device or MIG instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceReading {
+    /// Its memory.
+    pub memory: Option<DeviceMemory>,
+    /// The processes that hold memory of it, by process id. `None`: the driver
+    /// does not tell, which is not the same as none.
+    pub processes: Option<Vec<ProcessMemory>>,
+    /// How busy it is.
+    pub utilisation: Option<Percent>,
+    /// Whether it works.
+    pub health: Health,
+}
+
+/// What a process holds of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessMemory {
+    /// The process.
+    pub pid: u32,
+    /// How much it holds. `None`: the driver does not tell.
+    pub memory: Option<Bytes>,
+}
+
+impl DeviceReading {
+    /// A device that does not work.
+    pub(crate) fn lost(reason: String) -> Self {
+        Self {
+            memory: None,
+            processes: None,
+            utilisation: None,
+            health: Health::Lost(reason),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What can be wrong with the values of a task, through whichever door it comes.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use packhorse_model::{Command, ProbeSpec, TaskSpec};
+
+use crate::InputProblem;
+use crate::excerpt::quoted;
+use crate::names::Names;
+use crate::probe::{ProbeProblem, ProbeTemplate};
+
+/// A signature is a key in the store and a column on the screen.
+const LONGEST_SIGNATURE: usize = 200;
+
+/// What is wrong with a value of a task.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecProblem {
+    /// There is nothing to run.
+    #[error("this task has no command")]
+    NoCommand,
+    /// No program can be given a NUL byte.
+    #[error("`{key}` contains a NUL byte")]
+    Nul {
+        /// Which value.
+        key: &'static str,
+    },
+    /// A path with nothing in it.
+    #[error("`{key}` is empty")]
+    Empty {
+        /// Which value.
+        key: &'static str,
+    },
+    /// A value that cannot be a task's name.
+    #[error("`{name}` cannot be the name of a task")]
+    Name {
+        /// The value.
+        name: String,
+    },
+    /// A name that no earlier task has.
+    #[error("no earlier task is called `{name}`")]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// The one that was probably meant.
+        nearest: Option<String>,
+    },
+    /// A name that an earlier task already has.
+    #[error("an earlier task is already called `{name}`")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// A value that cannot be the name of an environment variable.
+    #[error("`{name}` cannot be the name of an environment variable")]
+    VariableName {
+        /// The value.
+        name: String,
+    },
+    /// A signature that is empty, or cannot be shown.
+    #[error("this cannot be a signature")]
+    Signature,
+    /// A list of GPU models in which one is missing.
+    #[error("this list of GPU models is missing a name")]
+    GpuModel,
+    /// A probe that cannot be used.
+    #[error(transparent)]
+    Probe(ProbeProblem),
+}
+
+impl InputProblem for SpecProblem {
+    fn hint(&self) -> String {
+        let hint = match self {
+            Self::NoCommand => "write what to run: `\"command\": \"python train.py\"`",
+            Self::Nul { .. } => "remove it",
+            Self::Empty { .. } => "write a path, or leave it out",
+            Self::Name { .. } => "a name has letters, digits, `.`, `_` and `-`",
+            Self::UnknownName {
+                nearest: Some(nearest),
+                ..
+            } => return format!("did you mean `{nearest}`?"),
+            Self::UnknownName { .. } => "give an earlier task this name",
+            Self::NameTaken { .. } => "choose another name",
+            Self::VariableName { .. } => "it needs at least one character, and no `=`",
+            Self::Signature => "write a word of at most 200 characters",
+            Self::GpuModel => "write one name, or several with commas: A100,H100",
+            Self::Probe(problem) => return problem.hint(),
+        };
+        hint.to_owned()
+    }
+
+    fn label(&self) -> &'static str {
+        match self {
+            Self::NoCommand => "no command",
+            Self::Nul { .. } => "a NUL byte",
+            Self::Empty { .. } => "nothing here",
+            Self::UnknownName { .. } => "unknown name",
+            Self::NameTaken { .. } => "taken",
+            Self::Name { .. } | Self::VariableName { .. } | Self::Signature | Self::GpuModel => {
+                "this value"
+            }
+            Self::Probe(problem) => problem.label(),
+        }
+    }
+}
+
+/// The first thing that is wrong with a task among others, and which of its
+/// values it is about.
+pub(crate) fn check(spec: &TaskSpec, names: &Names) -> Result<(), (&'static str, SpecProblem)> {
+    let at = |key| move |problem| (key, problem);
+    check_command(&spec.command).map_err(at("command"))?;
+    if let Some(name) = &spec.name {
+        names.check_new(name).map_err(at("name"))?;
+    }
+    for earlier in &spec.after {
+        names.check_known(earlier).map_err(at("after"))?;
+    }
+    for (name, value) in &spec.env {
+        check_variable(name, &value.0).map_err(at("env"))?;
+    }
+    for (key, path) in [
+        ("folder", &spec.folder),
+        ("results", &spec.results),
+        ("log", &spec.log),
+    ] {
+        if let Some(path) = path {
+            check_path(key, path).map_err(at(key))?;
+        }
+    }
+    if let Some(models) = &spec.gpu_model {
+        check_gpu_model(models).map_err(at("gpu_model"))?;
+    }
+    if let Some(signature) = &spec.signature {
+        check_signature(signature).map_err(at("signature"))?;
+    }
+    if let Some(ProbeSpec::Template(template)) = &spec.probe {
+        ProbeTemplate::parse(template)
+            .map_err(|error| ("probe", SpecProblem::Probe(error.problem().clone())))?;
+    }
+    Ok(())
+}
+
+fn check_command(command: &Command) -> Result<(), SpecProblem> {
+    let (is_empty, has_nul) = match command {
+        Command::Line(line) => (
+            line.iter().all(u8::is_ascii_whitespace),
+            memchr::memchr(0, line).is_some(),
+        ),
+        Command::Words(words) => (
+            words.first().is_none_or(Vec::is_empty),
+            words.iter().any(|word| word.contains(&0)),
+        ),
+    };
+    if is_empty {
+        return Err(SpecProblem::NoCommand);
+    }
+    no_nul("command", has_nul)
+}
+
+pub(crate) fn check_variable(name: &str, value: &[u8]) -> Result<(), SpecProblem> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        let name = quoted(name.as_bytes());
+        return Err(SpecProblem::VariableName { name });
+    }
+    no_nul("env", value.contains(&0))
+}
+
+pub(crate) fn check_path(key: &'static str, path: &Path) -> Result<(), SpecProblem> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.is_empty() {
+        return Err(SpecProblem::Empty { key });
+    }
+    no_nul(key, bytes.contains(&0))
+}
+
+pub(crate) fn check_signature(signature: &str) -> Result<(), SpecProblem> {
+    let fits = !signature.is_empty() && signature.len() <= LONGEST_SIGNATURE;
+    if !fits || signature.contains(char::is_control) {
+        return Err(SpecProblem::Signature);
+    }
+    Ok(())
+}
+
+pub(crate) fn check_gpu_model(models: &str) -> Result<(), SpecProblem> {
+    if models.split(',').any(|model| model.trim().is_empty()) {
+        return Err(SpecProblem::GpuModel);
+    }
+    Ok(())
+}
+
+fn no_nul(key: &'static str, has_nul: bool) -> Result<(), SpecProblem> {
+    if has_nul {
+        return Err(SpecProblem::Nul { key });
+    }
+    Ok(())
+}

@@ -1,0 +1,30 @@
+use std::time::Duration;
+
+use crate::{Bytes, Timestamp};
+
+/// How much GPU memory an attempt took, as far as that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LearnedPeak {
+    /// When the attempt ended.
+    pub at: Timestamp,
+    /// The most it held on any one of its GPUs.
+    pub peak: Bytes,
+    /// It may have been so much more between two samples.
+    pub error: Bytes,
+    /// How long it took, to the microsecond. `None` where that says nothing about
+    /// other attempts: for a probe, or for an attempt that did not run to its end.
+    pub duration: Option<Duration>,
+    /// What the peak is worth.
+    pub origin: PeakOrigin,
+}
+
+/// Where a peak comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeakOrigin {
+    /// An attempt ran to its end.
+    Run,
+    /// A probe.
+    Probe,
+    /// An attempt ran out of memory: it would have taken more.
+    OutOfMemory,
+}

@@ -1,0 +1,411 @@
+//! Finding the devices that a run may use, by asking the driver if there is one.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use packhorse_core::{DeviceSpec, NodeSpec, Policy, Pool, SchedulerSettings};
+use packhorse_engine::{DeviceInfo, models, models_named};
+use packhorse_gpu::{
+    Device, Driver, GpuConfig, GpuError, Inventory, Selection, Unit, UnitMember, Vendor,
+    VisibleDevices, call_driver, resolve,
+};
+use packhorse_model::{
+    Ageing, Bytes, CoreId, DeviceId, GpuRequest, Milli, Models, NodeId, Placing, PoolSpec, TaskSpec,
+};
+
+use crate::{Notices, SessionError};
+
+/// How long a task waits to count one priority more urgent, if nobody says.
+const AGEING: Duration = Duration::from_hours(1);
+
+/// What tasks may run on.
+pub struct Devices {
+    /// The devices to use, in order.
+    pub units: Vec<Unit>,
+    /// The same as the engine sees them.
+    pub info: Vec<DeviceInfo>,
+    /// The driver that knows them, if one does.
+    pub driver: Option<Driver>,
+    /// The cores that can be given out.
+    pub cores: Vec<CoreId>,
+    /// Main memory that can be given out.
+    ram: Bytes,
+    /// At most so many attempts at once.
+    pub slots: Option<u32>,
+}
+
+impl Devices {
+    /// Finds what a run asks for whose tasks need this.
+    pub fn find(
+        pool: &PoolSpec,
+        task: &TaskSpec,
+        config: &GpuConfig,
+        notices: &mut Notices<'_>,
+    ) -> Result<Self, SessionError> {
+        check(pool, task, notices)?;
+        let found = match pool.slots {
+            Some(_) => Found::default(),
+            None if pool.as_written => Found::as_written(&pool.gpus),
+            None if task.gpus == Some(GpuRequest::None) => return Err(SessionError::NoLimit),
+            None => choose(&pool.gpus, needs_driver(task), config, notices)?,
+        };
+        if pool.slots.is_some() && !matches!(task.gpus, None | Some(GpuRequest::None)) {
+            return Err(SessionError::GpusInSlots);
+        }
+        if task.vram.is_some() {
+            found.check_memory()?;
+        }
+        let devices = Self {
+            units: found.units,
+            info: found.info,
+            driver: found.driver,
+            cores: our_cores(),
+            ram: main_memory(),
+            slots: pool.slots,
+        };
+        if let Some(names) = &task.gpu_model {
+            devices.check_model(names)?;
+        }
+        Ok(devices)
+    }
+
+    /// The same on a machine without a driver.
+    pub fn imagine(
+        pool: &PoolSpec,
+        task: &TaskSpec,
+        notices: &mut Notices<'_>,
+    ) -> Result<Self, SessionError> {
+        let nowhere = GpuConfig {
+            nvml_library: Some("none".into()),
+            sysfs: "/nonexistent".into(),
+            ..GpuConfig::default()
+        };
+        Self::find(pool, task, &nowhere, notices)
+    }
+
+    /// Whether GPUs with one of these names are there.
+    pub(crate) fn check_model(&self, names: &str) -> Result<(), SessionError> {
+        if models_named(&self.info, names) == Models(0) {
+            let names = names.to_owned();
+            let here = match models(&self.info).as_slice() {
+                _ if self.driver.is_none() => "is no driver to ask".to_owned(),
+                [] => "is no driver to ask".to_owned(),
+                [one] => format!("is {one}"),
+                many => format!("are {}", many.join(", ")),
+            };
+            return Err(SessionError::UnknownModel { names, here });
+        }
+        Ok(())
+    }
+
+    /// The same as the scheduler sees it.
+    pub fn pool(&self) -> Pool {
+        let models = models(&self.info);
+        let model = |info: &DeviceInfo| models.iter().position(|model| *model == info.model);
+        let devices = self.units.iter().zip(&self.info).zip(0..);
+        let devices = devices.map(|((unit, info), number)| DeviceSpec {
+            id: DeviceId(number),
+            near_cores: unit.near_cores.clone(),
+            memory: info.memory,
+            model: model(info)
+                .and_then(|model| u8::try_from(model).ok())
+                .unwrap_or(0),
+        });
+        let node = NodeSpec {
+            // One node, since this is one machine.
+            id: NodeId(0),
+            devices: devices.collect(),
+            cpu: u32::try_from(self.cores.len() * 1000).ok().map(Milli),
+            ram: Some(self.ram),
+            cores: self.cores.clone(),
+        };
+        Pool {
+            nodes: vec![node],
+            slots: self.slots,
+        }
+    }
+
+    /// Makes it so many devices: those that are here, and more like the first of them.
+    pub fn resize(&mut self, count: usize) {
+        if let (Some(unit), Some(info)) = (self.units.first(), self.info.first()) {
+            let (unit, info) = (unit.clone(), info.clone());
+            for index in self.units.len()..count {
+                let label = index.to_string();
+                self.units.push(Unit {
+                    label: label.clone(),
+                    ..unit.clone()
+                });
+                self.info.push(DeviceInfo {
+                    label,
+                    ..info.clone()
+                });
+            }
+        }
+        self.units.truncate(count);
+        self.info.truncate(count);
+    }
+}
+
+/// How tasks are placed.
+pub fn scheduler_settings(pool: &PoolSpec) -> SchedulerSettings {
+    SchedulerSettings {
+        policy: match pool.place.unwrap_or_default() {
+            Placing::Spread => Policy::Spread,
+            Placing::Pack => Policy::Pack,
+        },
+        max_per_device: pool.max_per_gpu,
+        ageing: match pool.ageing {
+            None => Some(AGEING),
+            Some(Ageing::After(time)) => Some(time),
+            Some(Ageing::Off) => None,
+        },
+    }
+}
+
+/// Whether there is anything that would be asked for in vain.
+fn check(pool: &PoolSpec, task: &TaskSpec, notices: &mut Notices<'_>) -> Result<(), SessionError> {
+    if task.vram.is_some() && task.gpus == Some(GpuRequest::None) {
+        return Err(SessionError::VramWithoutGpu);
+    }
+    if pool.thread_percentage.is_some() {
+        match pool.mps {
+            Some(true) => {}
+            // It was said, or there is none: what is meant for it does no harm.
+            Some(false) => notices(
+                "warning: --thread-percentage has no effect, since GPUs are shared without MPS",
+            ),
+            None => return Err(SessionError::ThreadsWithoutMps),
+        }
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Found {
+    units: Vec<Unit>,
+    info: Vec<DeviceInfo>,
+    driver: Option<Driver>,
+}
+
+impl Found {
+    fn new(units: Vec<Unit>, devices: Option<&[Device]>, driver: Option<Driver>) -> Self {
+        Self {
+            info: units.iter().map(|unit| info(unit, devices)).collect(),
+            units,
+            driver,
+        }
+    }
+
+    /// Whatever these ids are: nobody is asked, and each is handed out exactly as it was
+    /// written.
+    fn as_written(ids: &[String]) -> Self {
+        let units = ids.iter().map(|id| Unit {
+            label: id.clone(),
+            visible: id.clone(),
+            vendor: None,
+            near_cores: Vec::new(),
+            members: Vec::new(),
+        });
+        Self::new(units.collect(), None, None)
+    }
+
+    fn check_memory(&self) -> Result<(), SessionError> {
+        if self.driver.is_none() {
+            return Err(SessionError::NoMemoryToAsk);
+        }
+        let unknown = self.info.iter().find(|info| info.memory == Bytes(0));
+        match unknown {
+            Some(info) => Err(SessionError::UnknownMemory {
+                gpu: info.label.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether ids may be handed out although the driver does not answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NeedsDriver {
+    Yes,
+    No,
+}
+
+/// Whether tasks ask for what nobody but the driver knows.
+fn needs_driver(task: &TaskSpec) -> NeedsDriver {
+    if task.vram.is_none() && task.gpu_model.is_none() {
+        NeedsDriver::No
+    } else {
+        NeedsDriver::Yes
+    }
+}
+
+fn choose(
+    wanted: &[String],
+    needs_driver: NeedsDriver,
+    config: &GpuConfig,
+    notices: &mut Notices<'_>,
+) -> Result<Found, SessionError> {
+    let selection = if wanted.is_empty() {
+        Selection::parse(&["all".to_owned()])?
+    } else {
+        Selection::parse(wanted)?
+    };
+    let known = match ask_driver(config, notices, DriverAnswer::read) {
+        Err(silent @ GpuError::Silent { .. })
+            if needs_driver == NeedsDriver::No && matches!(selection, Selection::Groups(_)) =>
+        {
+            notices(&format!(
+                "warning: the GPUs are used as they were named, without a look at them: {}",
+                silent.to_string().lines().next().unwrap_or_default()
+            ));
+            DriverAnswer::nothing()
+        }
+        answer => answer??,
+    };
+    let vendor = known.driver.vendor().unwrap_or(Vendor::Nvidia);
+    let visible = vendor
+        .visible_variables()
+        .iter()
+        .find_map(|name| Some((name, std::env::var(name).ok()?)));
+    let visible = visible
+        .as_ref()
+        .map(|(variable, list)| VisibleDevices { variable, list });
+    let units = resolve(&selection, &known.inventory, visible)?;
+    let driver = known.devices.is_some().then_some(known.driver);
+    Ok(Found::new(units, known.devices.as_deref(), driver))
+}
+
+/// What the driver tells before a run.
+struct DriverAnswer {
+    driver: Driver,
+    inventory: Inventory,
+    /// If it knows devices, those with all that can be read of them.
+    devices: Option<Vec<Device>>,
+}
+
+impl DriverAnswer {
+    /// As where there is no driver.
+    fn nothing() -> Self {
+        Self {
+            driver: Driver::None,
+            inventory: Inventory::NoDriver,
+            devices: None,
+        }
+    }
+
+    fn read(config: &GpuConfig) -> Result<Self, GpuError> {
+        let driver = Driver::detect(config)?;
+        let inventory = driver.inventory();
+        let devices = match inventory {
+            Inventory::Devices(_) => Some(driver.devices()?),
+            Inventory::Broken(_) | Inventory::NoDriver => None,
+        };
+        Ok(Self {
+            driver,
+            inventory,
+            devices,
+        })
+    }
+}
+
+/// Whether the driver was waited for in vain: once is enough.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Asks the driver. Whoever has to wait for it is told.
+pub fn ask_driver<T: Send + 'static>(
+    config: &GpuConfig,
+    notices: &mut Notices<'_>,
+    question: impl FnOnce(&GpuConfig) -> T + Send + 'static,
+) -> Result<T, GpuError> {
+    let after = config.driver_patience;
+    if SILENT.load(Ordering::Relaxed) {
+        return Err(GpuError::Silent { after });
+    }
+    let slow = || {
+        notices(&format!(
+            "the GPU driver does not answer yet; it is given up after {after:?}"
+        ));
+    };
+    let answer = call_driver(config, slow, question);
+    let silent = matches!(answer, Err(GpuError::Silent { .. }));
+    SILENT.store(silent, Ordering::Relaxed);
+    answer
+}
+
+/// Whether there is a driver that knows GPUs. One that does not answer may: what is wrong
+/// with it is told when the devices are asked for.
+pub fn has_driver(config: &GpuConfig, notices: &mut Notices<'_>) -> bool {
+    let knows_gpus = |config: &GpuConfig| {
+        let driver = Driver::detect(config);
+        driver.is_ok_and(|driver| matches!(driver.inventory(), Inventory::Devices(_)))
+    };
+    ask_driver(config, notices, knows_gpus).unwrap_or(true)
+}
+
+/// What is known of a unit: the least of its members.
+fn info(unit: &Unit, devices: Option<&[Device]>) -> DeviceInfo {
+    let key = |member: &UnitMember| member.uuid.clone().unwrap_or_else(|| member.id.clone());
+    let members = unit.members.iter();
+    let members = members.map(|member| of_member(member, devices.unwrap_or_default()));
+    let least = members.reduce(|one, other| (one.0.min(other.0), one.1));
+    let (memory, model) = least.unwrap_or((Bytes(0), "unknown GPU".to_owned()));
+    DeviceInfo {
+        label: unit.label.clone(),
+        keys: unit.members.iter().map(key).collect(),
+        memory,
+        model: model.into(),
+    }
+}
+
+/// The memory that programs can have of a device, and its model.
+fn of_member(member: &UnitMember, devices: &[Device]) -> (Bytes, String) {
+    let mut known = devices.iter();
+    let Some(device) = known.find(|device| member.index == Some(device.index)) else {
+        return (Bytes(0), "unknown GPU".to_owned());
+    };
+    let mut instances = device.instances().iter();
+    let instance = instances.find(|instance| Some(&instance.uuid) == member.uuid.as_ref());
+    let memory = instance.map_or(device.memory, |instance| instance.memory);
+    let memory = memory.map_or(Bytes(0), |memory| {
+        Bytes(memory.total.0.saturating_sub(memory.reserved.0))
+    });
+    let name = device.name.as_deref().unwrap_or("unknown GPU");
+    let profile = instance.and_then(|instance| instance.profile.as_deref());
+    let model = match profile {
+        Some(profile) => format!("{name} MIG {profile}"),
+        None => name.to_owned(),
+    };
+    (memory, model)
+}
+
+fn main_memory() -> Bytes {
+    let info = rustix::system::sysinfo();
+    Bytes(info.totalram.saturating_mul(u64::from(info.mem_unit)))
+}
+
+/// The cores that we may use ourselves.
+fn our_cores() -> Vec<CoreId> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
+        return Vec::new();
+    };
+    (0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|&core| set.is_set(core))
+        .filter_map(|core| u32::try_from(core).ok().map(CoreId))
+        .collect()
+}
+
+/// Whether a program of this name can be found on the `PATH`.
+pub fn is_on_path(name: &std::path::Path) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(name).is_file())
+}
+
+/// Whether MPS could be used here.
+pub fn has_mps(config: &GpuConfig) -> bool {
+    let program: &PathBuf = &config.mps_control;
+    if program.components().count() > 1 {
+        return program.exists();
+    }
+    is_on_path(program)
+}

@@ -1,0 +1,171 @@
+//! What an attempt finds in its environment.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use packhorse_engine::StartAttempt;
+use packhorse_gpu::mps::{CLIENT_VARIABLES, Daemon, MpsClient, Ownership};
+use packhorse_gpu::{Percent, Unit, Vendor, visibility};
+use packhorse_model::{DeviceId, Placement};
+use rustc_hash::FxHashMap;
+
+/// What libraries read to know how many threads to start.
+const THREAD_CAPS: [&str; 4] = [
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+];
+
+/// Variables, to be laid over those that all attempts have.
+pub type Variables = Vec<(OsString, OsString)>;
+
+/// Makes the environment of attempts.
+pub(crate) struct AttemptEnvironment {
+    units: Vec<Unit>,
+    /// What is told of devices that were given out before: the same few are, over and
+    /// over.
+    told: FxHashMap<Vec<DeviceId>, Arc<Variables>>,
+    /// The caps that the person has not set.
+    caps: Vec<&'static str>,
+    /// How many cores there are.
+    cores: usize,
+    /// What the person has set of what MPS clients are told.
+    mps: Variables,
+}
+
+impl AttemptEnvironment {
+    pub(crate) fn new(units: Vec<Unit>, cores: usize, mps: bool) -> Self {
+        let unset = |name: &&str| std::env::var_os(name).is_none();
+        let set = |name: &str| Some((name.into(), std::env::var_os(name)?));
+        Self {
+            units,
+            told: FxHashMap::default(),
+            caps: THREAD_CAPS.into_iter().filter(unset).collect(),
+            cores,
+            mps: if mps {
+                CLIENT_VARIABLES.into_iter().filter_map(set).collect()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    /// Variables that are the same for all attempts.
+    pub(crate) fn fixed(&self) -> Variables {
+        let nvidia = self.units.iter().any(|unit| vendor(unit) == Vendor::Nvidia);
+        // Without it CUDA's device 0 is the fastest card, not the first.
+        if nvidia && std::env::var_os("CUDA_DEVICE_ORDER").is_none() {
+            vec![("CUDA_DEVICE_ORDER".into(), "PCI_BUS_ID".into())]
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Variables of our own environment that an attempt gets anew, or not at all.
+    pub(crate) fn hidden(&self, mps: bool) -> Vec<OsString> {
+        let ours = [
+            "PACKHORSE_RUN",
+            "PACKHORSE_CORES",
+            "PACKHORSE_GPUS",
+            "PACKHORSE_PARAMS",
+            "PACKHORSE_RESULTS",
+        ];
+        let mut names: Vec<OsString> = ours.map(OsString::from).into();
+        if mps {
+            names.extend(CLIENT_VARIABLES.map(OsString::from));
+        }
+        for unit in &self.units {
+            names.extend(vendor(unit).visible_variables().iter().map(OsString::from));
+        }
+        names
+    }
+
+    /// The variables of one attempt. What the task's own specification says wins.
+    pub(crate) fn variables(&mut self, start: &StartAttempt, daemon: Option<&Daemon>) -> Variables {
+        let devices = self.devices(&start.placement);
+        let mut variables = Vec::with_capacity(devices.len() + 8);
+        variables.push(("PACKHORSE_RUN".into(), start.task.run.to_string().into()));
+        variables.extend_from_slice(&devices);
+        let cores = &start.placement.cores;
+        if !cores.is_empty() {
+            let list: Vec<String> = cores.iter().map(ToString::to_string).collect();
+            variables.push(("PACKHORSE_CORES".into(), list.join(",").into()));
+            if cores.len() < self.cores {
+                let count = OsString::from(cores.len().to_string());
+                let caps = self.caps.iter();
+                variables.extend(caps.map(|name| (name.into(), count.clone())));
+            }
+        }
+        if !start.spec.params.is_empty()
+            && let Ok(params) = serde_json::to_string(&start.spec.params)
+        {
+            variables.push(("PACKHORSE_PARAMS".into(), params.into()));
+        }
+        if let Some(results) = &start.spec.results {
+            variables.push(("PACKHORSE_RESULTS".into(), results.into()));
+        }
+        variables.extend_from_slice(&self.mps);
+        self.add_mps(start, daemon, &mut variables);
+        for (name, value) in &start.spec.env {
+            variables.push((name.into(), value.as_os_str().to_owned()));
+        }
+        variables
+    }
+
+    /// What there is to tell of the devices of a placement.
+    fn devices(&mut self, placement: &Placement) -> Arc<Variables> {
+        let devices = placement.devices.iter();
+        let ids: Vec<DeviceId> = devices.map(|granted| granted.device).collect();
+        if let Some(told) = self.told.get(&ids) {
+            return Arc::clone(told);
+        }
+        let told = Arc::new(self.describe(&ids));
+        self.told.insert(ids, Arc::clone(&told));
+        told
+    }
+
+    fn describe(&self, ids: &[DeviceId]) -> Variables {
+        let Some(first) = self.units.first() else {
+            return Vec::new();
+        };
+        let units = ids.iter().filter_map(|id| self.units.get(id.0 as usize));
+        let units: Vec<&Unit> = units.collect();
+        let labels: Vec<&str> = units.iter().map(|unit| unit.label.as_str()).collect();
+        let mut variables = vec![("PACKHORSE_GPUS".into(), labels.join(",").into())];
+        let visible = visibility(first.vendor, &units).into_iter();
+        variables.extend(visible.map(|(name, value)| (name.into(), value.into())));
+        variables
+    }
+
+    /// Adds what an attempt needs to find its MPS daemon.
+    fn add_mps(&self, start: &StartAttempt, daemon: Option<&Daemon>, variables: &mut Variables) {
+        let (Some(client), Some(daemon)) = (start.mps, daemon) else {
+            return;
+        };
+        let unit = self.units.get(client.device.0 as usize);
+        if daemon.ownership() == Ownership::Ours
+            && let Some(member) = unit.and_then(|unit| unit.members.first())
+        {
+            // The daemon knows one device, by another number.
+            let uuid = member.uuid.as_ref().unwrap_or(&member.id);
+            variables.push(("CUDA_VISIBLE_DEVICES".into(), uuid.into()));
+        }
+        let memory = match client.memory.0 {
+            0 => &[][..],
+            _ => &[client.memory],
+        };
+        let told = MpsClient {
+            pipes: daemon.pipes(),
+            threads: client.threads.map(Percent),
+            memory,
+        };
+        let told = told.environment().into_iter();
+        variables.extend(told.map(|(name, value)| (name.into(), value)));
+    }
+}
+
+/// Ids that no driver knows are NVIDIA's until somebody says otherwise.
+fn vendor(unit: &Unit) -> Vendor {
+    unit.vendor.unwrap_or(Vendor::Nvidia)
+}

@@ -1,0 +1,124 @@
+use std::io;
+use std::path::PathBuf;
+
+use packhorse_core::PoolError;
+use packhorse_engine::OomSignsError;
+use packhorse_gpu::{GpuError, SelectError};
+use packhorse_intake::sweep::SweepError;
+
+/// What keeps a run from starting, or ends it.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// Nothing would limit how many tasks run at once.
+    #[error(
+        "tasks that need no GPU need another limit\n\
+         hint: say how many run at a time with --slots N"
+    )]
+    NoLimit,
+    /// GPUs where none are used.
+    #[error("-g asks for GPUs, and --slots uses none\nhint: leave out one of the two")]
+    GpusInSlots,
+    /// GPU memory without a GPU.
+    #[error(
+        "--vram is for tasks on GPUs, and -g 0 says that they use none\n\
+         hint: leave out one of the two"
+    )]
+    VramWithoutGpu,
+    /// An option of MPS without it.
+    #[error("--thread-percentage has no effect without MPS\nhint: add --mps, or leave it out")]
+    ThreadsWithoutMps,
+    /// Nobody knows how much memory there is.
+    #[error(
+        "--vram needs to know the GPUs' memory, and there is no driver to ask\n\
+         hint: -g 0.5 gives each task a part of a GPU without looking"
+    )]
+    NoMemoryToAsk,
+    /// Nobody knows how much memory one GPU has.
+    #[error(
+        "the driver does not tell the memory of GPU {gpu}\n\
+         hint: leave it out with --gpus, or use -g instead of --vram"
+    )]
+    UnknownMemory {
+        /// Which one.
+        gpu: String,
+    },
+    /// No GPU is called so.
+    #[error("no GPU here is called `{names}`\nhint: there {here}")]
+    UnknownModel {
+        /// The names that were given.
+        names: String,
+        /// What there is.
+        here: String,
+    },
+    /// No task could ever run.
+    #[error("a task could never run: {reason}{advice}")]
+    Impossible {
+        /// Why not.
+        reason: String,
+        /// What to do about it.
+        advice: &'static str,
+    },
+    /// A mistake that was rendered with its place.
+    #[error("{0}")]
+    Rendered(String),
+    /// There is no such run or task.
+    #[error("{0}")]
+    NotFound(String),
+    /// The run's settings are damaged.
+    #[error("the run's settings cannot be read")]
+    RunSettings(#[source] packhorse_store::StoreError),
+    /// A file of settings cannot be used.
+    #[error("{}: {message}", path.display())]
+    SettingsFile {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A variable of the environment makes no sense.
+    #[error("{name} is wrong: {message}")]
+    Variable {
+        /// Which one.
+        name: &'static str,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A sweep has more combinations than a run can have tasks.
+    #[error(
+        "{0} combinations are more than a run can have\nhint: take some of them with --n-samples N"
+    )]
+    TooManyCombinations(u128),
+    /// The devices make no sense.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// The driver, or what it says.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// The GPUs that were named.
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    /// The person's own signs of running out of memory.
+    #[error(transparent)]
+    OomSigns(#[from] OomSignsError),
+    /// The sweep.
+    #[error(transparent)]
+    Sweep(#[from] SweepError),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] packhorse_store::StoreError),
+    /// A file cannot be used.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The operating system refused something that nothing works without.
+    #[error("cannot {doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+pub(crate) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> SessionError {
+    move |source| SessionError::System { doing, source }
+}

@@ -1,0 +1,199 @@
+//! Who starts, watches and ends processes for the engine.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use packhorse_engine::{AttemptEnd, OutputMode, ProcessInput, StartAttempt, StopMode};
+use packhorse_gpu::mps::Daemon;
+use packhorse_model::{Outcome, TaskId};
+use packhorse_supervisor::{AdoptedProcess, Job, Output, ProcessEvent, Start, Stop, Supervisor};
+
+use crate::environment::AttemptEnvironment;
+
+/// Starts, watches and ends attempts: on this machine, or somewhere else.
+///
+/// As a descriptor it is readable when there is something to drain.
+pub trait Executor: AsFd {
+    /// Starts an attempt: [`ProcessInput::Started`] is returned, or drained later, and in
+    /// any case [`ProcessInput::Ended`] follows. `daemon` is the MPS daemon that it uses.
+    fn start(&mut self, start: &StartAttempt, daemon: Option<&Daemon>) -> Option<ProcessInput>;
+
+    /// Ends the attempt of a task.
+    fn stop(&mut self, task: TaskId, mode: StopMode);
+
+    /// Goes on with ending an attempt that waits since [`ProcessInput::Ending`].
+    fn proceed(&mut self, task: TaskId);
+
+    /// Gives up on an attempt that outlives being killed.
+    fn abandon(&mut self, task: TaskId);
+
+    /// Watches an attempt that is running already.
+    fn adopt(&mut self, process: AdoptedProcess) -> io::Result<()>;
+
+    /// Adds what has happened to `events`. Never waits.
+    fn drain(&mut self, events: &mut Vec<ProcessInput>) -> io::Result<()>;
+
+    /// Whether no attempt is alive, and all has been drained.
+    fn is_idle(&self) -> bool;
+
+    /// The task that a process belongs to, if it is one of ours.
+    fn owner_of(&self, pid: u32) -> Option<TaskId>;
+
+    /// Whether the first process of a task's attempt is still there.
+    fn is_led(&self, task: TaskId) -> bool;
+
+    /// A child of this program that belongs to no attempt is left alone.
+    fn spare(&mut self, pid: u32);
+
+    /// A child of this program has ended.
+    fn child_ended(&mut self);
+
+    /// Ends what is left of descendants that belong to no attempt.
+    fn finish(&mut self);
+}
+
+/// Runs attempts on this machine.
+pub(crate) struct LocalExecutor {
+    supervisor: Supervisor,
+    environment: AttemptEnvironment,
+    /// Whether attempts are asked before they are ended.
+    hold_end: bool,
+    events: Vec<ProcessEvent>,
+}
+
+impl LocalExecutor {
+    pub(crate) fn new(
+        supervisor: Supervisor,
+        environment: AttemptEnvironment,
+        hold_end: bool,
+    ) -> Self {
+        Self {
+            supervisor,
+            environment,
+            hold_end,
+            events: Vec::new(),
+        }
+    }
+}
+
+impl AsFd for LocalExecutor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.supervisor.as_fd()
+    }
+}
+
+/// Makes the folder of a task's results.
+fn make_results(start: &StartAttempt) -> Result<(), String> {
+    let Some(results) = &start.spec.results else {
+        return Ok(());
+    };
+    let folder = start.spec.folder.as_deref().unwrap_or(Path::new(""));
+    fs_err::create_dir_all(folder.join(results)).map_err(|error| error.to_string())
+}
+
+impl Executor for LocalExecutor {
+    fn start(&mut self, start: &StartAttempt, daemon: Option<&Daemon>) -> Option<ProcessInput> {
+        let (task, attempt) = (start.task, start.attempt);
+        if let Err(message) = make_results(start) {
+            return Some(ProcessInput::Ended(AttemptEnd {
+                task,
+                attempt,
+                outcome: Outcome::NotStarted,
+                message: Some(message),
+                took: Duration::ZERO,
+            }));
+        }
+        let environment = self.environment.variables(start, daemon);
+        let started = self.supervisor.start(Job {
+            task,
+            attempt,
+            command: &start.command,
+            folder: start.spec.folder.as_deref(),
+            environment: &environment,
+            cores: &start.placement.cores,
+            time_limit: start.time_limit,
+            grace: start.grace(),
+            output: match start.output {
+                OutputMode::Log => Output::Log,
+                OutputMode::Lines => Output::LogAndShow,
+                OutputMode::Inherit => Output::Inherit,
+            },
+            log: &start.log,
+            hold_end: self.hold_end,
+        });
+        (started == Start::Running).then_some(ProcessInput::Started { task, attempt })
+    }
+
+    fn stop(&mut self, task: TaskId, mode: StopMode) {
+        let how = match mode {
+            StopMode::Terminate => Stop::Terminate,
+            StopMode::Kill => Stop::Kill,
+        };
+        self.supervisor.stop(task, how);
+    }
+
+    fn proceed(&mut self, task: TaskId) {
+        self.supervisor.proceed(task);
+    }
+
+    fn abandon(&mut self, task: TaskId) {
+        self.supervisor.abandon(task);
+    }
+
+    fn adopt(&mut self, process: AdoptedProcess) -> io::Result<()> {
+        self.supervisor.adopt(process)
+    }
+
+    fn drain(&mut self, events: &mut Vec<ProcessInput>) -> io::Result<()> {
+        self.supervisor.drain(&mut self.events)?;
+        events.extend(self.events.drain(..).map(|event| match event {
+            ProcessEvent::Started { task, attempt } => ProcessInput::Started { task, attempt },
+            ProcessEvent::Ended(end) => ProcessInput::Ended(AttemptEnd {
+                task: end.task,
+                attempt: end.attempt,
+                outcome: end.outcome,
+                message: end.message,
+                took: end.took,
+            }),
+            ProcessEvent::Output {
+                task,
+                stream,
+                bytes,
+                ..
+            } => ProcessInput::Output {
+                task,
+                stream,
+                bytes,
+            },
+            ProcessEvent::Trouble { task, message } => ProcessInput::Trouble { task, message },
+            ProcessEvent::Ending { task, leader, .. } => ProcessInput::Ending { task, leader },
+        }));
+        Ok(())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.supervisor.is_idle()
+    }
+
+    fn owner_of(&self, pid: u32) -> Option<TaskId> {
+        self.supervisor.owner_of(pid)
+    }
+
+    fn is_led(&self, task: TaskId) -> bool {
+        self.supervisor.is_led(task)
+    }
+
+    fn spare(&mut self, pid: u32) {
+        self.supervisor.spare(pid);
+    }
+
+    fn child_ended(&mut self) {
+        self.supervisor.reap_orphans();
+    }
+
+    fn finish(&mut self) {
+        self.supervisor.finish();
+    }
+}

@@ -1,0 +1,260 @@
+//! What survives a crash: written by the store's thread, read back when the engine asks.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use packhorse_engine::{JournalEntry, ResumableTask, Verdict};
+use packhorse_model::{LearnedPeak, Outcome, RunId, TaskId};
+use packhorse_store::{
+    EndedAttempt, Home, NewPeak, NewTask, Reader, Record, StartedAttempt, StoredTask, Writer,
+};
+
+use crate::SessionError;
+
+/// Writes down what happens, and finds what was written.
+///
+/// As a descriptor it becomes readable after every commit, and when trouble begins; then
+/// [`Journal::heard`] is called.
+pub trait Journal: AsFd {
+    /// Writes it down soon. Returns its place, counted from 1.
+    fn send(&mut self, entry: JournalEntry) -> u64;
+
+    /// The place of the last entry that is safe.
+    fn committed(&self) -> u64;
+
+    /// What keeps entries from being written at this moment.
+    fn trouble(&self) -> Option<String>;
+
+    /// About how many bytes wait to be written.
+    fn unwritten(&self) -> usize;
+
+    /// Takes note that the descriptor was readable.
+    fn heard(&self);
+
+    /// Plain tasks of a run that wait, with numbers above `after`. `None`: some are still
+    /// on their way to the store.
+    fn fetch(
+        &mut self,
+        run: RunId,
+        after: u32,
+        limit: u32,
+    ) -> Result<Option<Vec<ResumableTask>>, SessionError>;
+
+    /// Any tasks of a run that are not settled, with numbers above `after`.
+    fn unfinished(
+        &mut self,
+        run: RunId,
+        after: u32,
+        limit: u32,
+    ) -> Result<Vec<ResumableTask>, SessionError>;
+
+    /// What was learned of commands of this shape on each model of GPU.
+    fn peaks(
+        &mut self,
+        signature: &str,
+    ) -> Result<BTreeMap<String, Vec<LearnedPeak>>, SessionError>;
+
+    /// How a task came out, if it is settled.
+    fn outcome(&mut self, task: TaskId) -> Result<Option<Outcome>, SessionError>;
+
+    /// Begins to write what is left, and says whether that is done in so much time.
+    /// Nothing may be sent any more.
+    fn ends_within(&self, time: Duration) -> bool;
+
+    /// Writes what is left. The error says what could not be written.
+    fn finish(&mut self) -> Result<(), String>;
+}
+
+/// The store as a journal.
+pub(crate) struct StoreJournal {
+    home: Home,
+    writer: Writer,
+    reader: Option<Reader>,
+}
+
+impl StoreJournal {
+    pub(crate) fn new(home: &Home) -> Result<Self, SessionError> {
+        Ok(Self {
+            writer: Writer::start(home)?,
+            home: home.clone(),
+            reader: None,
+        })
+    }
+
+    /// Writes down what only a session knows of a run.
+    pub(crate) fn send_record(&mut self, record: Record) -> u64 {
+        self.writer.send(record)
+    }
+
+    /// Waits until everything up to this place is safe, or cannot be.
+    pub(crate) fn wait_for(&self, place: u64) -> Result<(), SessionError> {
+        self.writer.ready()?;
+        while self.writer.committed() < place && self.writer.trouble().is_none() {
+            let mut bell = [rustix::event::PollFd::new(
+                &self.writer,
+                rustix::event::PollFlags::IN,
+            )];
+            let _ = rustix::event::poll(&mut bell, None);
+            self.heard();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reader(&mut self) -> Result<&Reader, SessionError> {
+        let reader = if let Some(reader) = self.reader.take() {
+            reader
+        } else {
+            self.writer.ready()?;
+            Reader::open(&self.home)?
+        };
+        Ok(self.reader.insert(reader))
+    }
+}
+
+impl AsFd for StoreJournal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.writer.as_fd()
+    }
+}
+
+fn record(entry: JournalEntry) -> Record {
+    match entry {
+        JournalEntry::Tasks(tasks) => {
+            let tasks = tasks.into_iter();
+            Record::Tasks(
+                tasks
+                    .map(|task| NewTask::new(task.id, task.spec, task.after))
+                    .collect(),
+            )
+        }
+        JournalEntry::Started(start) => Record::Started(StartedAttempt {
+            task: start.task,
+            attempt: start.attempt,
+            at: start.at,
+            device: start.device,
+        }),
+        JournalEntry::AttemptEnded(end) => Record::AttemptEnded(EndedAttempt {
+            task: end.task,
+            attempt: end.attempt,
+            at: end.at,
+            outcome: end.outcome,
+            message: end.message.map(Into::into),
+            peak: end.peak,
+            note: end.note.map(Into::into),
+            is_final: end.verdict == Verdict::Final,
+        }),
+        JournalEntry::TaskFinished { task, outcome } => Record::TaskFinished { task, outcome },
+        JournalEntry::Peak {
+            task,
+            attempt,
+            signature,
+            model,
+            learned,
+        } => Record::Peak(Box::new(NewPeak {
+            task,
+            attempt,
+            signature,
+            model,
+            learned,
+        })),
+        JournalEntry::Drained {
+            run,
+            device,
+            reason,
+            at,
+        } => Record::Drained {
+            run,
+            device: device.into(),
+            reason: reason.into(),
+            at,
+        },
+        JournalEntry::InputComplete { run } => Record::InputComplete { run },
+        JournalEntry::RunEnded { run, at, exit } => Record::RunEnded {
+            run,
+            at,
+            exit: exit.code(),
+        },
+    }
+}
+
+fn resumable(task: StoredTask) -> ResumableTask {
+    ResumableTask {
+        id: task.id,
+        spec: task.spec,
+        after: task.after,
+        attempts: task.attempts,
+    }
+}
+
+impl Journal for StoreJournal {
+    fn send(&mut self, entry: JournalEntry) -> u64 {
+        self.writer.send(record(entry))
+    }
+
+    fn committed(&self) -> u64 {
+        self.writer.committed()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.writer.trouble()
+    }
+
+    fn unwritten(&self) -> usize {
+        self.writer.unwritten().bytes
+    }
+
+    fn heard(&self) {
+        let mut counter = [0; 8];
+        let _ = rustix::io::read(&self.writer, &mut counter);
+    }
+
+    fn fetch(
+        &mut self,
+        run: RunId,
+        after: u32,
+        limit: u32,
+    ) -> Result<Option<Vec<ResumableTask>>, SessionError> {
+        let mut page = self.reader()?.plain_unfinished(run, after, limit)?;
+        if page.is_empty() {
+            if self.writer.unwritten().records > 0 {
+                return Ok(None);
+            }
+            // Somebody removed the database, and the writer has put it back: our reader
+            // still has the old one.
+            self.reader = None;
+            page = self.reader()?.plain_unfinished(run, after, limit)?;
+        }
+        Ok(Some(page.into_iter().map(resumable).collect()))
+    }
+
+    fn unfinished(
+        &mut self,
+        run: RunId,
+        after: u32,
+        limit: u32,
+    ) -> Result<Vec<ResumableTask>, SessionError> {
+        let page = self.reader()?.unfinished(run, after, limit)?;
+        Ok(page.into_iter().map(resumable).collect())
+    }
+
+    fn peaks(
+        &mut self,
+        signature: &str,
+    ) -> Result<BTreeMap<String, Vec<LearnedPeak>>, SessionError> {
+        Ok(self.reader()?.peaks(signature)?)
+    }
+
+    fn outcome(&mut self, task: TaskId) -> Result<Option<Outcome>, SessionError> {
+        let outcome = self.reader()?.outcome(task)?;
+        Ok(outcome.filter(|outcome| outcome.is_final()))
+    }
+
+    fn ends_within(&self, time: Duration) -> bool {
+        self.writer.ends_within(time)
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        self.writer.finish().map_err(|error| error.to_string())
+    }
+}

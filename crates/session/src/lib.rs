@@ -1,0 +1,66 @@
+//! From settings to a running engine and back: what every front end needs.
+//!
+//! ```text
+//!  Settings: arguments ▸ environment ▸ packhorse.toml ▸ the user's config ▸ defaults
+//!      │
+//!      ▼
+//!  Launch::prepare ── Devices ──▶ Engine
+//!      │                            ▲ │
+//!      ▼                      Input │ ▼ Action
+//!  the loop ── Executor · Journal · TaskSource · Observer
+//! ```
+//!
+//! - [`settings`] finds what was set where, and [`variables`] lists every environment
+//!   variable there is.
+//! - [`Launch`] turns a `RunSpec` into a run; [`Resume`] goes on with one.
+//! - The four traits are where something new goes: a door is a [`TaskSource`], another
+//!   place to run processes is an [`Executor`], another way to remember is a [`Journal`],
+//!   and whoever shows or follows a run is an [`Observer`].
+//!
+//! It never prints: what has to be said before a run has begun goes to the caller's
+//! [`Notices`], and everything after that is an event. It knows nothing of command lines.
+
+mod consume;
+mod control;
+mod devices;
+mod environment;
+mod error;
+mod executor;
+mod input_files;
+mod journal;
+mod launch;
+mod log_tail;
+mod mps;
+mod observer;
+mod plan;
+mod resume;
+mod sampling;
+mod session;
+pub mod settings;
+mod signals;
+mod source;
+mod sweep;
+mod task_checks;
+pub mod variables;
+
+pub use consume::{ConsumedFile, consume_leftovers, consuming};
+pub use control::ask_why;
+pub use devices::{Devices, ask_driver, has_driver, has_mps, is_on_path, scheduler_settings};
+pub use error::SessionError;
+pub use executor::Executor;
+pub use input_files::{input_file, open_again, open_inputs};
+pub use journal::Journal;
+pub use launch::Launch;
+pub use observer::{Observer, QueueView};
+pub use plan::plan_submissions;
+pub use resume::{Resume, WhichTasks, find_run, find_task};
+pub use source::{
+    Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskLanguage, TaskSource,
+};
+pub use sweep::{build_sweep, sweep_source};
+pub use task_checks::TaskChecks;
+
+pub(crate) use error::system;
+
+/// Where to say what has to be said before a run has begun.
+pub type Notices<'a> = dyn FnMut(&str) + 'a;

@@ -1,0 +1,257 @@
+//! Going on with a run.
+
+use packhorse_engine::OutputMode;
+use packhorse_intake::Colour;
+use packhorse_intake::lines::Separator;
+use packhorse_model::{
+    GpuRequest, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskId, VramRequest,
+};
+use packhorse_store::{Home, Reader, RunLock, StoredRun};
+
+use crate::consume::{ConsumedFile, consuming};
+use crate::input_files::open_again;
+use crate::launch::{Beginning, Launch};
+use crate::observer::Observer;
+use crate::settings::{Settings, without_gpus};
+use crate::source::{MadeTasks, ReadTasks, TaskLanguage, TaskSource};
+use crate::sweep::{build_sweep, sweep_source};
+use crate::{Notices, SessionError};
+
+/// Which tasks of a run are to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhichTasks {
+    /// Those that are not settled: `packhorse resume`
+    Unfinished,
+    /// Those that failed as well: `packhorse retry`
+    Failed,
+}
+
+/// A run that could go on now.
+pub struct Resume {
+    home: Home,
+    lock: RunLock,
+    run: StoredRun,
+    spec: RunSpec,
+    reopened: Vec<u32>,
+    source: Option<Box<dyn TaskSource>>,
+    rows: Option<ConsumedFile>,
+}
+
+/// A run by its number; the latest if none is given.
+pub fn find_run(reader: &Reader, text: Option<&str>) -> Result<StoredRun, SessionError> {
+    let id = match text {
+        None | Some("latest" | "last") => latest(reader)?,
+        Some(text) => text
+            .parse()
+            .map_err(|error: packhorse_model::ParseIdError| {
+                SessionError::NotFound(error.to_string())
+            })?,
+    };
+    reader.run(id)?.ok_or_else(|| {
+        let text = format!("there is no run {id}\nhint: `packhorse ls` lists the runs");
+        SessionError::NotFound(text)
+    })
+}
+
+/// A task: `12.3`, or `3` for the third of the latest run.
+pub fn find_task(reader: &Reader, text: &str) -> Result<TaskId, SessionError> {
+    if let Ok(number) = text.parse::<u32>() {
+        if number == 0 {
+            return Err(SessionError::NotFound(
+                "tasks are counted from 1".to_owned(),
+            ));
+        }
+        return Ok(TaskId::new(latest(reader)?, number));
+    }
+    text.parse()
+        .map_err(|error: packhorse_model::ParseIdError| SessionError::NotFound(error.to_string()))
+}
+
+fn latest(reader: &Reader) -> Result<RunId, SessionError> {
+    reader.latest_run()?.ok_or_else(|| {
+        let text = "there is no run yet\nhint: start one with `packhorse run`";
+        SessionError::NotFound(text.to_owned())
+    })
+}
+
+impl Resume {
+    /// Takes a run that nobody is at work on.
+    pub fn open(
+        run: Option<&str>,
+        which: WhichTasks,
+        colour: Colour,
+    ) -> Result<Self, SessionError> {
+        let home = Home::locate()?;
+        let reader = Reader::open(&home)?;
+        let id = find_run(&reader, run)?.id;
+        // Logs may have been removed to save space.
+        fs_err::create_dir_all(home.log_dir(id))?;
+        // From here on nobody else works on it.
+        let lock = home.lock_run(id)?;
+        // The process that had it may have written more until then.
+        let run = find_run(&reader, Some(&id.to_string()))?;
+        let spec = reader.run_spec(id).map_err(SessionError::RunSettings)?;
+        let spec = spec.unwrap_or_default();
+        let reopened = match which {
+            WhichTasks::Unfinished => Vec::new(),
+            WhichTasks::Failed => failed(&reader, id)?,
+        };
+        let rows = match &spec.source {
+            SourceSpec::Csv { consume } => consume.clone(),
+            _ => None,
+        };
+        let rows = rows
+            .map(|rows| ConsumedFile::left_by(&run, rows, &home, &reader))
+            .transpose()?;
+        let tasks = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
+        let source = if run.input_complete {
+            None
+        } else {
+            rest_of(&spec.source, tasks, colour)?
+        };
+        Ok(Self {
+            home,
+            lock,
+            run,
+            spec,
+            reopened,
+            source,
+            rows,
+        })
+    }
+
+    /// The run as it is in the store.
+    pub fn run(&self) -> &StoredRun {
+        &self.run
+    }
+
+    /// Whether there is nothing to do. What rows are still in their file are taken out.
+    pub fn is_done(&mut self, notices: &mut Notices<'_>) -> bool {
+        let done =
+            self.reopened.is_empty() && self.run.counts.unfinished() == 0 && self.source.is_none();
+        if done && let Some(Err(message)) = self.rows.as_mut().map(ConsumedFile::take_out_at_last) {
+            notices(&format!("warning: {message}"));
+        }
+        done
+    }
+
+    /// Goes on with it, where `pool` says or else where it ran before.
+    pub fn start(
+        self,
+        pool: PoolSpec,
+        output: OutputMode,
+        colour: Colour,
+        settings: &Settings,
+        observer: Box<dyn Observer>,
+        notices: &mut Notices<'_>,
+    ) -> Result<RunSummary, SessionError> {
+        let Self {
+            home,
+            lock,
+            run,
+            mut spec,
+            reopened,
+            source,
+            rows,
+        } = self;
+        let id = run.id;
+        if !run.input_complete && source.is_none() {
+            notices(&format!(
+                "warning: run {id} had not read all of its input when it ended, and cannot read it again; \
+                 what it had read goes on"
+            ));
+        }
+        std::env::set_current_dir(&run.cwd).map_err(|error| {
+            let folder = run.cwd.display();
+            SessionError::Rendered(format!(
+                "cannot go back to the run's folder {folder}: {error}"
+            ))
+        })?;
+        end_leftovers(&home, id, notices);
+        move_to(&mut spec, pool, id, notices);
+        let launch = Launch::prepare(spec, output, colour, settings, notices)?;
+        let tasks = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
+        let beginning = Beginning::Resumed { reopened, tasks };
+        let source = source.unwrap_or_else(|| Box::new(MadeTasks::default()));
+        let mut observer = consuming(observer, rows);
+        launch.run(&home, &lock, beginning, source, &mut *observer, notices)
+    }
+}
+
+/// Has a run go on elsewhere. What was said of GPUs means nothing in slots, nor does `-g 0`
+/// on GPUs.
+fn move_to(spec: &mut RunSpec, pool: PoolSpec, id: RunId, notices: &mut Notices<'_>) {
+    let leaves_gpus = spec.pool.slots.is_none() && pool.slots.is_some();
+    if leaves_gpus {
+        let vram = match spec.defaults.vram {
+            Some(VramRequest::Bytes(bytes)) => Some(bytes.to_string()),
+            vram => vram.map(|vram| vram.to_string()),
+        };
+        if let Some(vram) = vram {
+            notices(&format!(
+                "warning: with --slots nobody counts GPU memory, so --vram {vram} of run {id} is left aside"
+            ));
+        }
+        without_gpus(&mut spec.defaults);
+        spec.pool = PoolSpec {
+            ageing: pool.ageing.or(spec.pool.ageing),
+            ..pool
+        };
+        return;
+    }
+    spec.pool = pool.over(&spec.pool);
+    if spec.pool.slots.is_none() && spec.defaults.gpus == Some(GpuRequest::None) {
+        spec.defaults.gpus = None;
+    }
+}
+
+/// What is still to be read or made, if it can be read again.
+fn rest_of(
+    source: &SourceSpec,
+    tasks: u32,
+    colour: Colour,
+) -> Result<Option<Box<dyn TaskSource>>, SessionError> {
+    Ok(match source {
+        SourceSpec::Lines { files, null } => open_again(files).map(|streams| {
+            let separator = match null {
+                true => Separator::Null,
+                false => Separator::Newline,
+            };
+            let language = TaskLanguage::Lines(separator);
+            Box::new(ReadTasks::new(streams, language, tasks)) as Box<dyn TaskSource>
+        }),
+        SourceSpec::TaskLines { files } => open_again(files).map(|streams| {
+            let language = TaskLanguage::TaskLines;
+            Box::new(ReadTasks::new(streams, language, tasks)) as Box<dyn TaskSource>
+        }),
+        SourceSpec::Sweep(spec) => Some(sweep_source(build_sweep(spec, colour)?, tasks)?),
+        SourceSpec::Nowhere | SourceSpec::Csv { .. } => None,
+    })
+}
+
+fn failed(reader: &Reader, run: RunId) -> Result<Vec<u32>, SessionError> {
+    let mut numbers = Vec::new();
+    loop {
+        let after = numbers.last().copied().unwrap_or(0);
+        let page = reader.failed(run, after, 1000)?;
+        if page.is_empty() {
+            return Ok(numbers);
+        }
+        numbers.extend(page.iter().map(|task| task.id.number));
+    }
+}
+
+/// A run that was killed leaves its tasks behind. They would run twice.
+fn end_leftovers(home: &Home, run: RunId, notices: &mut Notices<'_>) {
+    let mark = home.path().to_string_lossy();
+    let ended = packhorse_supervisor::end_leftovers_of_run(&mark, &run.to_string());
+    match ended {
+        0 => {}
+        1 => notices(&format!(
+            "warning: a process of run {run} still ran and was ended"
+        )),
+        many => notices(&format!(
+            "warning: {many} processes of run {run} still ran and were ended"
+        )),
+    }
+}

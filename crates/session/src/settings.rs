@@ -1,0 +1,408 @@
+//! Settings in layers: what was set where, and what holds.
+//!
+//! Arguments outrank the environment, which outranks `packhorse.toml` of the project (in
+//! the current folder or the nearest above it), which outranks the user's
+//! `config.toml`, which outranks the defaults.
+//!
+//! ```toml
+//! [pool]                 # what tasks run on
+//! max_per_gpu = 2
+//! [task]                 # what each task needs that says nothing itself
+//! vram = "auto"
+//! retries = 1
+//! env = { OMP_NUM_THREADS = "4" }
+//! ```
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use packhorse_gpu::GpuConfig;
+use packhorse_model::{GpuRequest, PoolSpec, TaskSpec, parse_duration};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::SessionError;
+use crate::variables::{READ, SettingKind};
+
+/// How long what happens is told only once it is written, if nobody says.
+const STORE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The project's file, looked for in the current folder and above it.
+const PROJECT_FILE: &str = "packhorse.toml";
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A variable of the environment.
+    Variable(&'static str),
+    /// A file.
+    File(PathBuf),
+    /// Nobody has set it.
+    Default,
+}
+
+/// What can be set. What is left out is whatever the layer below says.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Layer {
+    pool: PoolSpec,
+    task: TaskSpec,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    driver_patience: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store_patience: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_folder: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oom_texts: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nvml_library: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sysfs: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mps_control: Option<PathBuf>,
+}
+
+/// Keys that a project may not set: they name what is loaded or executed, or where the
+/// person's own things are.
+const NOT_FOR_PROJECTS: [&str; 5] = [
+    "lease_folder",
+    "oom_texts",
+    "nvml_library",
+    "sysfs",
+    "mps_control",
+];
+
+/// All that was set, below the arguments.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    layer: Layer,
+    /// How long what happens is told only once it is written.
+    pub store_patience: Duration,
+    driver_patience: Option<Duration>,
+    /// Each key that is set, its value, and where that comes from.
+    origins: BTreeMap<String, (Value, Origin)>,
+    config_folder: Option<PathBuf>,
+}
+
+impl Settings {
+    /// What the environment, the project's file and the user's file say.
+    pub fn find() -> Result<Self, SessionError> {
+        let folder = std::env::current_dir().unwrap_or_default();
+        Self::find_from(&folder, |name| std::env::var_os(name))
+    }
+
+    fn find_from(
+        folder: &Path,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, SessionError> {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let config_folder = set("XDG_CONFIG_HOME").map(PathBuf::from).or_else(|| {
+            let home = set("HOME").map(PathBuf::from);
+            home.map(|home| home.join(".config"))
+        });
+        let config_folder = config_folder.map(|folder| folder.join("packhorse"));
+        let mut layers = environment(set)?;
+        let project = folder.ancestors().map(|folder| folder.join(PROJECT_FILE));
+        if let Some(path) = project.into_iter().find(|path| path.is_file()) {
+            layers.push(project_file(path)?);
+        }
+        if let Some(path) = config_folder
+            .as_ref()
+            .map(|folder| folder.join("config.toml"))
+            && path.is_file()
+        {
+            layers.push((read(&path)?, Origin::File(path)));
+        }
+        Self::merge(layers, config_folder)
+    }
+
+    /// Lays the layers over each other, the first on top.
+    fn merge(
+        layers: Vec<(Layer, Origin)>,
+        config_folder: Option<PathBuf>,
+    ) -> Result<Self, SessionError> {
+        let mut merged = Layer::default();
+        let mut origins = BTreeMap::new();
+        for (layer, origin) in layers {
+            for (key, value) in flat(&layer) {
+                origins.entry(key).or_insert((value, origin.clone()));
+            }
+            merged = Layer {
+                pool: merged.pool.over(&layer.pool),
+                task: merged.task.over(&layer.task),
+                driver_patience: merged.driver_patience.or(layer.driver_patience),
+                store_patience: merged.store_patience.or(layer.store_patience),
+                lease_folder: merged.lease_folder.or(layer.lease_folder),
+                oom_texts: merged.oom_texts.or(layer.oom_texts),
+                nvml_library: merged.nvml_library.or(layer.nvml_library),
+                sysfs: merged.sysfs.or(layer.sysfs),
+                mps_control: merged.mps_control.or(layer.mps_control),
+            };
+        }
+        let patience = |key: &str, text: &Option<String>| {
+            let text = text.as_deref();
+            let time = text.map(parse_duration).transpose();
+            time.map_err(|error| wrong(&origins, key, error.to_string()))
+        };
+        let store_patience = patience("store_patience", &merged.store_patience)?;
+        let driver_patience = patience("driver_patience", &merged.driver_patience)?;
+        Ok(Self {
+            store_patience: store_patience.unwrap_or(STORE_PATIENCE),
+            driver_patience,
+            layer: merged,
+            origins,
+            config_folder,
+        })
+    }
+
+    /// What is asked for on the command line, laid over what was set elsewhere. Who asks
+    /// for slots gets nothing from there that is about GPUs.
+    pub fn under(&self, pool: PoolSpec, task: TaskSpec) -> (PoolSpec, TaskSpec) {
+        let mut below = self.layer.task.clone();
+        let pool = pool.over(&self.layer.pool);
+        if pool.slots.is_some() {
+            without_gpus(&mut below);
+        } else if below.gpus == Some(GpuRequest::None) {
+            below.gpus = None;
+        }
+        (pool, task.over(&below))
+    }
+
+    /// How GPUs are found.
+    pub fn gpu_config(&self) -> GpuConfig {
+        let mut config = GpuConfig::from_env();
+        if let Some(patience) = self.driver_patience {
+            config.driver_patience = patience;
+        }
+        if let Some(library) = &self.layer.nvml_library {
+            config.nvml_library = Some(library.clone());
+        }
+        if let Some(sysfs) = &self.layer.sysfs {
+            config.sysfs.clone_from(sysfs);
+        }
+        if let Some(program) = &self.layer.mps_control {
+            config.mps_control.clone_from(program);
+        }
+        config
+    }
+
+    /// Where runs tell each other what they hold.
+    pub fn lease_folder(&self) -> PathBuf {
+        let set = self.layer.lease_folder.clone();
+        set.unwrap_or_else(packhorse_leases::folder)
+    }
+
+    /// The person's own signs of running out of GPU memory.
+    pub(crate) fn oom_texts(&self) -> Option<PathBuf> {
+        let set = self.layer.oom_texts.clone();
+        set.or_else(|| {
+            let path = self.config_folder.as_ref()?.join("oom-texts");
+            path.exists().then_some(path)
+        })
+    }
+
+    /// Every setting there is, its value, and where that comes from.
+    pub fn list(&self) -> Vec<(String, Option<Value>, Origin)> {
+        let mut keys: Vec<String> = self.origins.keys().cloned().collect();
+        for variable in READ {
+            let key = variable.setting.map(|setting| setting.key.to_owned());
+            keys.extend(key.filter(|key| !self.origins.contains_key(key)));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        let listed = keys.into_iter().map(|key| match self.origins.get(&key) {
+            Some((value, origin)) => (key, Some(value.clone()), origin.clone()),
+            None => (key, None, Origin::Default),
+        });
+        listed.collect()
+    }
+}
+
+/// Takes out what means something on GPUs only.
+pub(crate) fn without_gpus(task: &mut TaskSpec) {
+    task.gpus = None;
+    task.vram = None;
+    task.probe = None;
+    task.gpu_model = None;
+}
+
+fn wrong(origins: &BTreeMap<String, (Value, Origin)>, key: &str, message: String) -> SessionError {
+    match origins.get(key) {
+        Some((_, Origin::Variable(name))) => SessionError::Variable { name, message },
+        Some((_, Origin::File(path))) => SessionError::SettingsFile {
+            path: path.clone(),
+            message: format!("{key}: {message}"),
+        },
+        _ => SessionError::Rendered(format!("{key}: {message}")),
+    }
+}
+
+/// One layer for each variable that is set.
+fn environment(
+    set: impl Fn(&str) -> Option<OsString>,
+) -> Result<Vec<(Layer, Origin)>, SessionError> {
+    let mut layers = Vec::new();
+    for variable in READ {
+        let (Some(setting), Some(text)) = (variable.setting, set(variable.name)) else {
+            continue;
+        };
+        let name = variable.name;
+        let wrong = |message: String| SessionError::Variable { name, message };
+        let text = text
+            .into_string()
+            .map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+        let value = match setting.kind {
+            SettingKind::Text => Value::String(text),
+            SettingKind::Number => serde_json::from_str(&text)
+                .map_err(|_| wrong(format!("`{text}` is not a number or true or false")))?,
+        };
+        let value = setting.key.rsplit('.').fold(value, |value, key| {
+            Value::Object([(key.to_owned(), value)].into_iter().collect())
+        });
+        let layer = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+        layers.push((layer, Origin::Variable(name)));
+    }
+    Ok(layers)
+}
+
+fn read(path: &Path) -> Result<Layer, SessionError> {
+    let text = fs_err::read_to_string(path)?;
+    toml::from_str(&text).map_err(|error| SessionError::SettingsFile {
+        path: path.to_owned(),
+        message: error.to_string().trim_end().to_owned(),
+    })
+}
+
+fn project_file(path: PathBuf) -> Result<(Layer, Origin), SessionError> {
+    let layer = read(&path)?;
+    let keys = flat(&layer);
+    let mut forbidden = NOT_FOR_PROJECTS.iter();
+    if let Some(key) = forbidden.find(|key| keys.contains_key(**key)) {
+        let message =
+            format!("`{key}` cannot be set by a project\nhint: put it into your own config.toml");
+        return Err(SessionError::SettingsFile { path, message });
+    }
+    Ok((layer, Origin::File(path)))
+}
+
+/// What a layer sets: `pool.slots` and its value.
+fn flat(layer: &Layer) -> BTreeMap<String, Value> {
+    let mut keys = BTreeMap::new();
+    let Ok(Value::Object(top)) = serde_json::to_value(layer) else {
+        return keys;
+    };
+    for (name, value) in top {
+        match value {
+            Value::Object(section) if matches!(name.as_str(), "pool" | "task") => {
+                let section = section.into_iter();
+                keys.extend(section.map(|(key, value)| (format!("{name}.{key}"), value)));
+            }
+            value => {
+                keys.insert(name, value);
+            }
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use packhorse_model::{Bytes, VramRequest};
+
+    use super::*;
+
+    fn find(folder: &Path, variables: &[(&str, &str)]) -> Result<Settings, SessionError> {
+        let home = folder.join("home").into_os_string();
+        Settings::find_from(&folder.join("project/deep/down"), |name| {
+            let set = variables.iter().find(|(set, _)| *set == name);
+            let set = set.map(|(_, value)| OsString::from(value));
+            set.or_else(|| (name == "HOME").then(|| home.clone()))
+        })
+    }
+
+    fn folder(project: &str, user: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("home/.config/packhorse");
+        fs_err::create_dir_all(folder.path().join("project/deep/down")).unwrap();
+        fs_err::create_dir_all(&config).unwrap();
+        fs_err::write(folder.path().join("project/packhorse.toml"), project).unwrap();
+        fs_err::write(config.join("config.toml"), user).unwrap();
+        folder
+    }
+
+    #[test]
+    fn arguments_outrank_the_environment_which_outranks_the_project_and_the_user() {
+        let folder = folder(
+            "[task]\nretries = 2\nvram = \"9G\"\nenv = { A = \"project\" }\n[pool]\nmax_per_gpu = 3\n",
+            "[task]\nretries = 1\ncores = 4\nenv = { A = \"user\", B = \"user\" }\n",
+        );
+        let settings = find(folder.path(), &[("PACKHORSE_RETRIES", "5")]).unwrap();
+        let (pool, task) = settings.under(PoolSpec::default(), TaskSpec::default());
+        assert_eq!(task.retries, Some(5));
+        assert_eq!(task.vram, Some(VramRequest::Bytes(Bytes(9 << 30))));
+        assert_eq!(task.cores, Some(4));
+        assert_eq!(task.env["A"], "project".into());
+        assert_eq!(task.env["B"], "user".into());
+        assert_eq!(pool.max_per_gpu, Some(3));
+        let argument = TaskSpec {
+            retries: Some(0),
+            ..TaskSpec::default()
+        };
+        let (_, task) = settings.under(PoolSpec::default(), argument);
+        assert_eq!(task.retries, Some(0));
+        let origin = |key: &str| {
+            let list = settings.list();
+            list.into_iter().find(|(name, ..)| name == key).unwrap().2
+        };
+        assert_eq!(
+            origin("task.retries"),
+            Origin::Variable("PACKHORSE_RETRIES")
+        );
+        assert!(
+            matches!(origin("task.vram"), Origin::File(path) if path.ends_with("project/packhorse.toml"))
+        );
+        assert!(
+            matches!(origin("task.cores"), Origin::File(path) if path.ends_with("config.toml"))
+        );
+        assert_eq!(origin("pool.slots"), Origin::Default);
+    }
+
+    #[test]
+    fn who_asks_for_slots_gets_nothing_about_gpus_from_files() {
+        let folder = folder(
+            "",
+            "[task]\nvram = \"auto\"\nretries = 1\n[pool]\ngpus = \"0,1\"\n",
+        );
+        let settings = find(folder.path(), &[]).unwrap();
+        let slots = PoolSpec {
+            slots: Some(2),
+            ..PoolSpec::default()
+        };
+        let (pool, task) = settings.under(slots, TaskSpec::default());
+        assert!(pool.gpus.is_empty());
+        assert_eq!((task.vram, task.retries), (None, Some(1)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_place() {
+        let text = |folder: &tempfile::TempDir, variables: &[(&str, &str)]| {
+            find(folder.path(), variables).unwrap_err().to_string()
+        };
+        let unknown = folder("[task]\nretrys = 1\n", "");
+        assert!(text(&unknown, &[]).contains("unknown field `retrys`"));
+        assert!(text(&unknown, &[]).contains("packhorse.toml"));
+        let forbidden = folder("mps_control = \"./evil\"\n", "");
+        assert!(text(&forbidden, &[]).contains("cannot be set by a project"));
+        let empty = folder("", "");
+        let wrong = text(&empty, &[("PACKHORSE_RETRIES", "many")]);
+        assert!(wrong.starts_with("PACKHORSE_RETRIES is wrong"), "{wrong}");
+        let wrong = text(&empty, &[("PACKHORSE_STORE_PATIENCE", "soon")]);
+        assert!(
+            wrong.starts_with("PACKHORSE_STORE_PATIENCE is wrong"),
+            "{wrong}"
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! The signals of this program as events of the loop.
+//!
+//! They are blocked for the whole process and read from a descriptor. Children get the
+//! mask that we were started with.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use packhorse_engine::StopSignal;
+
+/// A signal sent to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProgramSignal {
+    /// We are asked to stop.
+    Stop(StopSignal),
+    /// The terminal has another size.
+    Resize,
+    /// A child has ended.
+    Child,
+}
+
+/// The signals we wait for.
+const WATCHED: [(i32, ProgramSignal); 6] = [
+    (libc::SIGINT, ProgramSignal::Stop(StopSignal::Interrupt)),
+    (libc::SIGTERM, ProgramSignal::Stop(StopSignal::Terminate)),
+    (libc::SIGHUP, ProgramSignal::Stop(StopSignal::Hangup)),
+    (libc::SIGQUIT, ProgramSignal::Stop(StopSignal::Quit)),
+    (libc::SIGWINCH, ProgramSignal::Resize),
+    (libc::SIGCHLD, ProgramSignal::Child),
+];
+
+/// The watched signals, blocked while this lives.
+pub(crate) struct Signals {
+    descriptor: OwnedFd,
+    original: libc::sigset_t,
+}
+
+impl Signals {
+    /// Blocks the signals in this thread and in those it starts from now on.
+    pub(crate) fn block() -> io::Result<Self> {
+        let mut watched = MaybeUninit::uninit();
+        let mut original = MaybeUninit::uninit();
+        // SAFETY: `sigemptyset` initialises the set, the others change it; no
+        // pointer outlives its call.
+        unsafe {
+            // A file that may not grow any further is an error of one write, not
+            // the end of the whole run.
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            // Whoever started us may ignore the ends of children, which then
+            // would never be told to us.
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            libc::sigemptyset(watched.as_mut_ptr());
+            for (number, _) in WATCHED {
+                if !is_ignored(number) {
+                    libc::sigaddset(watched.as_mut_ptr(), number);
+                }
+            }
+            let code =
+                libc::pthread_sigmask(libc::SIG_BLOCK, watched.as_ptr(), original.as_mut_ptr());
+            if code != 0 {
+                return Err(io::Error::from_raw_os_error(code));
+            }
+        }
+        // SAFETY: initialised by `sigemptyset` above.
+        let descriptor =
+            unsafe { libc::signalfd(-1, watched.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            // SAFETY: a descriptor that the call just made, owned by nobody else.
+            descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) },
+            // SAFETY: written by the successful `pthread_sigmask`.
+            original: unsafe { original.assume_init() },
+        })
+    }
+
+    /// Those that came in since the last look.
+    pub(crate) fn read(&self, mut each: impl FnMut(ProgramSignal)) {
+        const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+        let mut buffer = [0_u8; SIZE * 8];
+        while let Ok(length) = rustix::io::read(&self.descriptor, &mut buffer) {
+            for record in buffer[..length].chunks_exact(SIZE) {
+                // `ssi_signo` is the record's first field.
+                let number = i32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
+                let watched = WATCHED.iter().find(|(watched, _)| *watched == number);
+                if let Some((_, signal)) = watched {
+                    each(*signal);
+                }
+            }
+            if length < buffer.len() {
+                break;
+            }
+        }
+    }
+}
+
+impl Drop for Signals {
+    /// From here on signals do again what they did before us.
+    fn drop(&mut self) {
+        // SAFETY: the mask is the one that was in force; nothing is returned.
+        unsafe {
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.original,
+                std::ptr::null_mut(),
+            );
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// `nohup` ignores SIGHUP for us, and means it.
+fn is_ignored(number: i32) -> bool {
+    if number == libc::SIGCHLD || number == libc::SIGWINCH {
+        return false;
+    }
+    let mut action: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
+    // SAFETY: asks only; the call fills in `action` when it returns 0.
+    unsafe {
+        libc::sigaction(number, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}

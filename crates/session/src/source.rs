@@ -1,0 +1,354 @@
+//! Where the tasks of a run come from.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use fs_err::File;
+use packhorse_intake::lines::{Lines, Separator};
+use packhorse_intake::task_lines::TaskLines;
+use packhorse_intake::{Colour, Entry};
+use packhorse_model::TaskSpec;
+use rustc_hash::FxHashMap;
+
+/// At most so many tasks are taken from what has been read at once: the rest of it takes
+/// less memory as it is.
+const AT_ONCE: usize = 512;
+
+/// Where the tasks of a run come from: a door.
+pub trait TaskSource {
+    /// What becomes readable when there are tasks. `None`: they are made when they are
+    /// needed.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Takes the next tasks: from what the descriptor has, which was reported readable, or
+    /// at most `room` if they are made.
+    fn read(&mut self, room: usize) -> SourceRead;
+
+    /// How many tasks there will be in all, if that is known.
+    fn total(&self) -> Option<u32> {
+        None
+    }
+
+    /// How many are still to come, as far as anybody knows.
+    fn unread(&self) -> u64 {
+        0
+    }
+}
+
+/// What came from a source.
+#[derive(Debug, Default)]
+pub struct SourceRead {
+    /// Each with the numbers of the tasks that it comes after.
+    pub tasks: Vec<(TaskSpec, Vec<u32>)>,
+    /// What was no task, in words, and how many tasks are lost by that.
+    pub rejected: Vec<(u64, Option<String>)>,
+    /// How it goes on.
+    pub next: NextRead,
+}
+
+/// How reading goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NextRead {
+    /// There is more already of what arrived together with this.
+    AtOnce,
+    /// When the descriptor is readable again, or there is room.
+    #[default]
+    Later,
+    /// The same with another descriptor.
+    OtherDescriptor,
+    /// There will be nothing more.
+    Never,
+}
+
+/// Tasks that were made before.
+#[derive(Debug, Default)]
+pub struct MadeTasks(VecDeque<TaskSpec>);
+
+impl MadeTasks {
+    /// In this order.
+    pub fn new(tasks: Vec<TaskSpec>) -> Self {
+        Self(tasks.into())
+    }
+}
+
+impl TaskSource for MadeTasks {
+    fn read(&mut self, _room: usize) -> SourceRead {
+        // The most urgent goes first, wherever it stands.
+        let count = self.0.len().min(AT_ONCE);
+        let tasks = self.0.drain(..count);
+        SourceRead {
+            tasks: tasks.map(|task| (task, Vec::new())).collect(),
+            rejected: Vec::new(),
+            next: if self.0.is_empty() {
+                NextRead::Never
+            } else {
+                NextRead::AtOnce
+            },
+        }
+    }
+
+    fn unread(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+/// Tasks that are made by their place in the run when they are needed.
+///
+/// The same place always gives the same task: a later session goes on where this one
+/// stopped.
+pub struct Generator<F> {
+    total: u32,
+    next: u32,
+    make: F,
+}
+
+impl<F: FnMut(u32) -> TaskSpec> Generator<F> {
+    /// `make` makes the task at a place, counted from 0. Those before `first` were
+    /// made by earlier sessions.
+    pub fn new(total: u32, first: u32, make: F) -> Self {
+        Self {
+            total,
+            next: first,
+            make,
+        }
+    }
+}
+
+impl<F: FnMut(u32) -> TaskSpec> TaskSource for Generator<F> {
+    fn read(&mut self, room: usize) -> SourceRead {
+        let count = u32::try_from(room.min(AT_ONCE)).unwrap_or(0);
+        let end = self.total.min(self.next.saturating_add(count));
+        let tasks = (self.next..end).map(|place| ((self.make)(place), Vec::new()));
+        let tasks = tasks.collect();
+        self.next = end;
+        SourceRead {
+            tasks,
+            rejected: Vec::new(),
+            next: match () {
+                () if self.next >= self.total => NextRead::Never,
+                () if room > AT_ONCE => NextRead::AtOnce,
+                () => NextRead::Later,
+            },
+        }
+    }
+
+    fn total(&self) -> Option<u32> {
+        Some(self.total)
+    }
+
+    fn unread(&self) -> u64 {
+        self.total.saturating_sub(self.next).into()
+    }
+}
+
+/// Something to read from.
+#[derive(Debug)]
+pub struct InputStream {
+    /// Its name, for messages.
+    pub name: String,
+    /// The open file.
+    pub file: File,
+}
+
+/// How tasks are written in files, pipes and terminals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskLanguage {
+    /// A command per line, with directives.
+    Lines(Separator),
+    /// A JSON object per line.
+    TaskLines,
+}
+
+/// Reads tasks in one of the languages.
+pub(crate) enum TaskReader {
+    Lines(Lines),
+    TaskLines(TaskLines),
+}
+
+/// What was wrong with a line: its number, and all of it in words.
+pub(crate) type LineMistake = (u64, String);
+
+impl TaskReader {
+    pub(crate) fn new(language: TaskLanguage) -> Self {
+        match language {
+            TaskLanguage::Lines(separator) => Self::Lines(Lines::new(separator)),
+            TaskLanguage::TaskLines => Self::TaskLines(TaskLines::default()),
+        }
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Lines(lines) => lines.push(bytes),
+            Self::TaskLines(lines) => lines.push(bytes),
+        }
+    }
+
+    pub(crate) fn finish(&mut self) {
+        match self {
+            Self::Lines(lines) => lines.finish(),
+            Self::TaskLines(lines) => lines.finish(),
+        }
+    }
+
+    pub(crate) fn next_source(&mut self) {
+        match self {
+            Self::Lines(lines) => lines.next_source(),
+            Self::TaskLines(lines) => lines.next_source(),
+        }
+    }
+
+    /// The next task of what was read, or what is wrong with a line of `source`.
+    pub(crate) fn next(
+        &mut self,
+        source: &str,
+        colour: Colour,
+    ) -> Option<Result<Entry, LineMistake>> {
+        Some(match self {
+            Self::Lines(lines) => lines
+                .next()?
+                .map_err(|error| (error.line(), error.render(source, colour))),
+            Self::TaskLines(lines) => lines
+                .next()?
+                .map_err(|error| (error.line(), error.render(source, colour))),
+        })
+    }
+}
+
+/// Tasks that are read from files, pipes or a terminal, one after the other.
+pub struct ReadTasks {
+    streams: VecDeque<InputStream>,
+    reader: TaskReader,
+    buffer: Vec<u8>,
+    /// How many tasks earlier sessions have read, and are to be passed over.
+    skip: u32,
+    /// How many tasks have been read.
+    number: u32,
+    /// The numbers of tasks that have a name.
+    names: FxHashMap<String, u32>,
+    /// The last line that was rejected: one line may have several mistakes.
+    last_rejected: (String, u64),
+    /// This stream has ended; what was read of it may not have been taken yet.
+    ended: bool,
+    /// There may be more in what was read than was taken the last time.
+    more: bool,
+}
+
+impl ReadTasks {
+    /// The first `skip` tasks were read by earlier sessions.
+    pub fn new(streams: VecDeque<InputStream>, language: TaskLanguage, skip: u32) -> Self {
+        let reader = TaskReader::new(language);
+        Self {
+            streams,
+            reader,
+            buffer: Vec::new(),
+            skip,
+            number: 0,
+            names: FxHashMap::default(),
+            last_rejected: (String::new(), 0),
+            ended: false,
+            more: false,
+        }
+    }
+
+    /// Reads once into the reader. It may block, unless the descriptor was reported
+    /// readable. Returns what is wrong if it cannot be read.
+    fn fill(&mut self) -> Option<String> {
+        self.buffer.resize(64 * 1024, 0);
+        let stream = self.streams.front()?;
+        loop {
+            match rustix::io::read(stream.file.file(), &mut self.buffer[..]) {
+                Ok(0) => {}
+                Ok(length) => {
+                    self.reader.push(&self.buffer[..length]);
+                    return None;
+                }
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(rustix::io::Errno::AGAIN) => return None,
+                Err(error) => {
+                    self.ended = true;
+                    self.reader.finish();
+                    let error = std::io::Error::from(error);
+                    return Some(format!("cannot read {}: {error}", stream.name));
+                }
+            }
+            self.ended = true;
+            self.reader.finish();
+            return None;
+        }
+    }
+
+    fn reject(&mut self, source: &str, line: u64, message: &str) -> (u64, Option<String>) {
+        let place = (source.to_owned(), line);
+        let tasks = u64::from(place != self.last_rejected);
+        self.last_rejected = place;
+        (tasks, Some(format!("a line was not run\n{message}")))
+    }
+
+    /// Gives a task its number. Nothing for one that an earlier session has read, but its
+    /// name is known.
+    fn number(&mut self, spec: TaskSpec) -> Option<(TaskSpec, Vec<u32>)> {
+        self.number = self.number.saturating_add(1);
+        if let Some(name) = &spec.name {
+            self.names.insert(name.clone(), self.number);
+        }
+        if self.number <= self.skip {
+            return None;
+        }
+        // The names were checked when the line was read.
+        let after = spec.after.iter();
+        let after = after.filter_map(|name| self.names.get(name).copied());
+        let mut after: Vec<u32> = after.collect();
+        after.sort_unstable();
+        Some((spec, after))
+    }
+}
+
+impl TaskSource for ReadTasks {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let stream = self.streams.front();
+        stream.map(|stream| stream.file.file().as_fd())
+    }
+
+    fn read(&mut self, _room: usize) -> SourceRead {
+        let mut read = SourceRead::default();
+        let name = self.streams.front().map(|stream| stream.name.clone());
+        let Some(name) = name else {
+            read.next = NextRead::Never;
+            return read;
+        };
+        // Another read might block.
+        let mut filled = std::mem::take(&mut self.more);
+        while read.tasks.len() < AT_ONCE {
+            match self.reader.next(&name, Colour::Off) {
+                Some(Ok(entry)) => read.tasks.extend(self.number(entry.spec)),
+                Some(Err((line, message))) => {
+                    let rejected = self.reject(&name, line, &message);
+                    read.rejected.push(rejected);
+                }
+                None if self.ended => {
+                    self.ended = false;
+                    self.streams.pop_front();
+                    self.reader.next_source();
+                    read.next = if self.streams.is_empty() {
+                        NextRead::Never
+                    } else {
+                        NextRead::OtherDescriptor
+                    };
+                    return read;
+                }
+                None if filled => return read,
+                None => {
+                    filled = true;
+                    let trouble = self.fill();
+                    read.rejected
+                        .extend(trouble.map(|message| (1, Some(message))));
+                }
+            }
+        }
+        self.more = true;
+        read.next = NextRead::AtOnce;
+        read
+    }
+}

@@ -1,0 +1,107 @@
+//! What single tasks ask for, as far as it is known before anything starts.
+
+use std::collections::VecDeque;
+use std::io::{Read as _, Seek as _, SeekFrom};
+
+use packhorse_intake::Colour;
+use packhorse_model::TaskSpec;
+use rustc_hash::FxHashSet;
+
+use crate::SessionError;
+use crate::launch::Launch;
+use crate::source::{InputStream, TaskLanguage, TaskReader};
+
+/// What tasks of files ask for themselves, each different request once.
+#[derive(Default)]
+pub struct TaskChecks {
+    seen: FxHashSet<String>,
+    checks: Vec<Check>,
+}
+
+struct Check {
+    source: String,
+    /// Where it was met first.
+    line: u64,
+    /// What matters for where a task may run.
+    spec: TaskSpec,
+}
+
+impl TaskChecks {
+    /// Looks through files, and goes back to their starts. Tells what is wrong with them.
+    /// A pipe can be read only once and is looked at as it comes; what follows it is too,
+    /// for it may need names from it.
+    pub fn look_through(
+        &mut self,
+        streams: &mut VecDeque<InputStream>,
+        language: TaskLanguage,
+        colour: Colour,
+        mut mistake: impl FnMut(String),
+    ) -> Result<(), SessionError> {
+        let mut reader = TaskReader::new(language);
+        let mut buffer = vec![0; 64 * 1024];
+        for stream in streams {
+            if !stream.file.metadata()?.is_file() {
+                break;
+            }
+            let start = stream.file.stream_position()?;
+            loop {
+                let length = stream.file.read(&mut buffer)?;
+                match length {
+                    0 => reader.finish(),
+                    length => reader.push(&buffer[..length]),
+                }
+                while let Some(read) = reader.next(&stream.name, colour) {
+                    match read {
+                        Ok(entry) => self.note(&stream.name, entry.line, &entry.spec),
+                        Err((_, message)) => mistake(message),
+                    }
+                }
+                if length == 0 {
+                    break;
+                }
+            }
+            reader.next_source();
+            stream.file.seek(SeekFrom::Start(start))?;
+        }
+        Ok(())
+    }
+
+    /// Takes note of what the task at a line asks for.
+    pub fn note(&mut self, source: &str, line: u64, spec: &TaskSpec) {
+        if spec.is_plain() {
+            return;
+        }
+        let spec = TaskSpec {
+            gpus: spec.gpus,
+            vram: spec.vram,
+            gpu_model: spec.gpu_model.clone(),
+            cores: spec.cores,
+            cpu: spec.cpu,
+            ram: spec.ram,
+            ..TaskSpec::default()
+        };
+        if spec.is_plain() {
+            return;
+        }
+        // A specification has one written form.
+        let written = serde_json::to_string(&spec).unwrap_or_default();
+        if self.seen.insert(written) {
+            self.checks.push(Check {
+                source: source.to_owned(),
+                line,
+                spec,
+            });
+        }
+    }
+
+    /// Tells which of them could never run: source, line and reason.
+    pub fn refused<'a>(
+        &'a self,
+        launch: &'a Launch,
+    ) -> impl Iterator<Item = (&'a str, u64, String)> {
+        self.checks.iter().filter_map(|check| {
+            let reason = launch.refusal(&check.spec)?;
+            Some((check.source.as_str(), check.line, reason))
+        })
+    }
+}

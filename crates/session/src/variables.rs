@@ -1,0 +1,231 @@
+//! Every environment variable that packhorse reads or sets. `docs/environment.md` is made
+//! of these lists.
+
+/// A variable that packhorse reads.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadVariable {
+    /// Its name, or several.
+    pub name: &'static str,
+    /// The setting it is another way to give, if it is one.
+    pub setting: Option<Setting>,
+    /// What it means, in Markdown.
+    pub meaning: &'static str,
+}
+
+/// A setting that can also stand in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its key, as in `packhorse config`.
+    pub key: &'static str,
+    /// How its text is taken.
+    pub kind: SettingKind,
+}
+
+/// How the text of a variable is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingKind {
+    /// As it is.
+    Text,
+    /// As a number or a truth value.
+    Number,
+}
+
+/// A variable that tasks find in their environment.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskVariable {
+    /// Its name, or several.
+    pub name: &'static str,
+    /// Its value, in Markdown.
+    pub value: &'static str,
+}
+
+const fn plain(name: &'static str, meaning: &'static str) -> ReadVariable {
+    ReadVariable {
+        name,
+        setting: None,
+        meaning,
+    }
+}
+
+const fn text(name: &'static str, key: &'static str, meaning: &'static str) -> ReadVariable {
+    let kind = SettingKind::Text;
+    ReadVariable {
+        name,
+        setting: Some(Setting { key, kind }),
+        meaning,
+    }
+}
+
+const fn number(name: &'static str, key: &'static str, meaning: &'static str) -> ReadVariable {
+    let kind = SettingKind::Number;
+    ReadVariable {
+        name,
+        setting: Some(Setting { key, kind }),
+        meaning,
+    }
+}
+
+/// What packhorse reads.
+pub const READ: &[ReadVariable] = &[
+    plain(
+        "PACKHORSE_HOME",
+        "the [state folder](results.md#what-is-kept-where)",
+    ),
+    plain(
+        "XDG_STATE_HOME, HOME",
+        "where it is otherwise: `$XDG_STATE_HOME/packhorse`, else `~/.local/state/packhorse`",
+    ),
+    plain(
+        "XDG_CONFIG_HOME",
+        "where your [settings](settings.md) are: `$XDG_CONFIG_HOME/packhorse`, else `~/.config/packhorse`",
+    ),
+    plain(
+        "CUDA_VISIBLE_DEVICES",
+        "what `--gpus all` means, which is the default. With AMD's driver `ROCR_VISIBLE_DEVICES`, else `HIP_VISIBLE_DEVICES`",
+    ),
+    number("PACKHORSE_SLOTS", "pool.slots", "as `--slots`"),
+    number(
+        "PACKHORSE_MAX_PER_GPU",
+        "pool.max_per_gpu",
+        "as `--max-per-gpu`",
+    ),
+    text("PACKHORSE_PLACE", "pool.place", "as `--place`"),
+    text("PACKHORSE_AGEING", "pool.ageing", "as `--ageing`"),
+    text(
+        "PACKHORSE_IGNORE_PROCESS",
+        "pool.ignore_process",
+        "as `--ignore-process`, for one of them",
+    ),
+    number(
+        "PACKHORSE_USE_LEASES",
+        "pool.leases",
+        "`false` is `--no-leases`",
+    ),
+    number("PACKHORSE_MPS", "pool.mps", "as `--mps`: `true` or `false`"),
+    text("PACKHORSE_VRAM", "task.vram", "as `--vram`"),
+    text("PACKHORSE_GPU_MODEL", "task.gpu_model", "as `--gpu-model`"),
+    text("PACKHORSE_RAM", "task.ram", "as `--ram`"),
+    number("PACKHORSE_CPU", "task.cpu", "as `--cpu`"),
+    number("PACKHORSE_RETRIES", "task.retries", "as `--retries`"),
+    text("PACKHORSE_TIMEOUT", "task.timeout", "as `--timeout`"),
+    text("PACKHORSE_GRACE", "task.grace", "as `--grace`"),
+    text(
+        "PACKHORSE_DRIVER_PATIENCE",
+        "driver_patience",
+        "how long a [driver that does not answer](gpus.md#a-driver-that-does-not-answer) is waited for, at the start and while tasks run: `20s` unless you say otherwise",
+    ),
+    text(
+        "PACKHORSE_STORE_PATIENCE",
+        "store_patience",
+        "how long what happens is told only once it is [written](results.md#what-is-kept-where): `1s` unless you say otherwise; on a disk that takes longer it is told all the same",
+    ),
+    text(
+        "PACKHORSE_LEASES",
+        "lease_folder",
+        "the folder in which runs [tell each other](sharing.md#how-it-works) what they hold, in place of `/dev/shm/packhorse`",
+    ),
+    text(
+        "PACKHORSE_OOM_TEXTS",
+        "oom_texts",
+        "a file with [more signs](memory.md#words-of-your-own) of running out of GPU memory, in place of `oom-texts` beside your settings",
+    ),
+    text(
+        "PACKHORSE_NVML_LIBRARY",
+        "nvml_library",
+        "the NVML library to load, in place of the system's `libnvidia-ml.so.1`; `none` looks for no NVIDIA driver",
+    ),
+    text(
+        "PACKHORSE_SYSFS",
+        "sysfs",
+        "the folder to read as `/sys`, where AMD's cards are found",
+    ),
+    text(
+        "PACKHORSE_MPS_CONTROL",
+        "mps_control",
+        "the program that controls [MPS](sharing.md#mps), in place of `nvidia-cuda-mps-control` on the `PATH`",
+    ),
+    plain(
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "where somebody else's MPS daemon is looked for, in place of `/tmp/nvidia-mps`",
+    ),
+    plain("USER, LOGNAME", "the name that other runs see"),
+    plain("PATH", "where commands are found"),
+    plain("NO_COLOR", "if it is set to anything, no colours"),
+    plain("TERM", "if it is `dumb` or not set, no live view"),
+];
+
+/// What tasks find.
+pub const FOR_TASKS: &[TaskVariable] = &[
+    TaskVariable {
+        name: "CUDA_VISIBLE_DEVICES",
+        value: "the task's GPUs; empty if it has none. With AMD's driver `ROCR_VISIBLE_DEVICES` and `HIP_VISIBLE_DEVICES` instead. Not touched with `--slots`",
+    },
+    TaskVariable {
+        name: "CUDA_DEVICE_ORDER",
+        value: "`PCI_BUS_ID`, unless you have set it. Not with AMD's driver or `--slots`",
+    },
+    TaskVariable {
+        name: "PACKHORSE_RUN",
+        value: "the run's number: `12`",
+    },
+    TaskVariable {
+        name: "PACKHORSE_TASK",
+        value: "the task: `12.3`",
+    },
+    TaskVariable {
+        name: "PACKHORSE_ATTEMPT",
+        value: "which attempt, from 1; 0 in a [probe](memory.md#measuring-first)",
+    },
+    TaskVariable {
+        name: "PACKHORSE_GPUS",
+        value: "its GPUs as they were named: `0`, `0,1`, `0+1`. Not with `--slots`",
+    },
+    TaskVariable {
+        name: "PACKHORSE_CORES",
+        value: "the cores it is pinned to: `0,1`. Only if it has its own",
+    },
+    TaskVariable {
+        name: "PACKHORSE_PARAMS",
+        value: "its parameters as a JSON object, if it has any: `{\"bs\":\"32\",\"lr\":\"0.1\"}` with `sweep --run`",
+    },
+    TaskVariable {
+        name: "PACKHORSE_RESULTS",
+        value: "the folder for its results, if it has one of its own",
+    },
+    TaskVariable {
+        name: "CUDA_MPS_PIPE_DIRECTORY, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+        value: "with [`--mps`](sharing.md#mps); `CUDA_VISIBLE_DEVICES` is then a UUID",
+    },
+    TaskVariable {
+        name: "OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, NUMEXPR_NUM_THREADS",
+        value: "how many cores it has, if they are its own and not all there are; unless you have set them",
+    },
+    TaskVariable {
+        name: "PACKHORSE_HOME_ID",
+        value: "the state folder. With the others it marks the processes of a task, so that none is lost: leave it alone",
+    },
+];
+
+/// The two lists as tables for the manual.
+pub fn tables() -> (String, String) {
+    let names = |names: &str| {
+        let names = names.split(", ").map(|name| format!("`{name}`"));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let mut read = "| variable | setting | meaning |\n|---|---|---|\n".to_owned();
+    for variable in READ {
+        let setting = variable
+            .setting
+            .map_or_else(String::new, |of| format!("`{}`", of.key));
+        read += &format!(
+            "| {} | {setting} | {} |\n",
+            names(variable.name),
+            variable.meaning
+        );
+    }
+    let mut tasks = "| variable | value |\n|---|---|\n".to_owned();
+    for variable in FOR_TASKS {
+        tasks += &format!("| {} | {} |\n", names(variable.name), variable.value);
+    }
+    (read, tasks)
+}

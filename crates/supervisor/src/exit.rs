@@ -1,0 +1,147 @@
+//! How a process ended.
+
+use std::ffi::c_ulong;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
+use syscalls::{Sysno, syscall};
+
+use crate::proc::ProcEntry;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProcessEnd {
+    /// By itself, with this status.
+    Exited(i32),
+    /// By this signal.
+    Signaled(i32),
+    /// Somebody else took its status, and the kernel does not tell a second time.
+    Unseen,
+}
+
+impl ProcessEnd {
+    fn from_waitid(status: &WaitIdStatus) -> Self {
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Self::Exited(code),
+            (_, Some(signal)) => Self::Signaled(signal),
+            _ => Self::Unseen,
+        }
+    }
+
+    /// From the one number that `wait` has always packed it into.
+    fn from_packed(status: i32) -> Self {
+        match status & 0x7f {
+            0 => Self::Exited(status >> 8 & 0xff),
+            signal => Self::Signaled(signal),
+        }
+    }
+}
+
+/// Reaps a process that its handle says has ended, if it is our child. `None`: it
+/// has not ended, or its end cannot be told yet; the handle becomes readable once
+/// more when it can.
+///
+/// `start_time` tells the process of this number from a later one.
+pub(crate) fn end_of(
+    handle: BorrowedFd<'_>,
+    pid: Pid,
+    start_time: Option<u64>,
+) -> Option<ProcessEnd> {
+    match waitid(
+        WaitId::PidFd(handle),
+        WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+    ) {
+        Ok(status) => status.as_ref().map(ProcessEnd::from_waitid),
+        // Not our child, or not any more: whoever ignores SIGCHLD has the kernel
+        // reap all children, and some programs wait for whatever there is.
+        Err(_) => unreaped_end(handle, pid, start_time),
+    }
+}
+
+fn unreaped_end(handle: BorrowedFd<'_>, pid: Pid, start_time: Option<u64>) -> Option<ProcessEnd> {
+    let told = told_by_handle(handle);
+    if let Told::End(end) = told {
+        return Some(end);
+    }
+    if !has_ended(handle) {
+        return None;
+    }
+    // As long as nobody has reaped it, its entry tells.
+    let stat = ProcEntry::of(pid.as_raw_nonzero().get().unsigned_abs()).stat();
+    if let Ok(stat) = stat
+        && stat.has_ended()
+        && start_time.is_none_or(|time| time == stat.start_time)
+        && let Some(status) = stat.exit_code
+    {
+        return Some(ProcessEnd::from_packed(status));
+    }
+    match (told, told_by_handle(handle)) {
+        (_, Told::End(end)) => Some(end),
+        (_, Told::NotReaped) => None,
+        _ => Some(ProcessEnd::Unseen),
+    }
+}
+
+/// Whether the process of a handle has ended.
+pub(crate) fn has_ended(handle: impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    poll(
+        &mut [PollFd::new(&handle, PollFlags::IN)],
+        Some(&Timespec::default()),
+    ) == Ok(1)
+}
+
+enum Told {
+    End(ProcessEnd),
+    /// It will be told when somebody has reaped the process.
+    NotReaped,
+    /// The kernel is older than 6.15.
+    Never,
+}
+
+/// What the kernel tells of a reaped process.
+fn told_by_handle(handle: BorrowedFd<'_>) -> Told {
+    // `struct pidfd_info` as of its first version, and the request for that size.
+    #[derive(Default)]
+    #[repr(C)]
+    struct PidfdInfo {
+        mask: u64,
+        cgroup: u64,
+        ids: [u32; 11],
+        exit_code: i32,
+    }
+    const PIDFD_INFO_EXIT: u64 = 1 << 3;
+    const PIDFD_GET_INFO: c_ulong = 0xc040_ff0b;
+    const _: () = assert!(size_of::<PidfdInfo>() == 64);
+    let mut info = PidfdInfo {
+        mask: PIDFD_INFO_EXIT,
+        ..Default::default()
+    };
+    // SAFETY: the kernel reads and writes at most as many bytes as the request
+    // says, which are those of `info`.
+    let asked = unsafe {
+        syscall!(
+            Sysno::ioctl,
+            handle.as_raw_fd(),
+            PIDFD_GET_INFO,
+            &raw mut info
+        )
+    };
+    match asked {
+        Ok(_) if info.mask & PIDFD_INFO_EXIT != 0 => {
+            Told::End(ProcessEnd::from_packed(info.exit_code))
+        }
+        Ok(_) => Told::NotReaped,
+        Err(_) => Told::Never,
+    }
+}
+
+/// Reaps a child by its number, if it has ended. Whether it is gone now.
+pub(crate) fn reap(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    match waitid(WaitId::Pid(pid), options) {
+        Ok(status) => status.is_some(),
+        Err(error) => error == Errno::CHILD,
+    }
+}

@@ -1,0 +1,61 @@
+//! What can be asked of the supervisor.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use packhorse_model::{Command, CoreId, TaskId};
+
+/// What to start.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// The task it is an attempt of.
+    pub task: TaskId,
+    /// Which attempt, from 1; 0 is a probe.
+    pub attempt: u32,
+    /// What to execute.
+    pub command: &'a Command,
+    /// The folder it runs in. `None`: ours.
+    pub folder: Option<&'a Path>,
+    /// Variables of its own, on top of those that all get. Of several with the
+    /// same name the last one counts. A `PATH` among them is where its program is
+    /// looked for.
+    pub environment: &'a [(OsString, OsString)],
+    /// The cores it is pinned to. Empty: wherever we may run.
+    pub cores: &'a [CoreId],
+    /// How long it may take.
+    pub time_limit: Option<Duration>,
+    /// How long it has between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// What becomes of its output.
+    pub output: Output,
+    /// Where its log goes, if it writes anything: see [`crate::log_path`]. The
+    /// index of its streams is beside it with the extension `idx`, and so is, with
+    /// the extension `sh`, a command line too long for an argument. Folders are
+    /// made when needed.
+    pub log: &'a Path,
+    /// Ask before the first signal that ends it: see
+    /// [`crate::ProcessEvent::Ending`].
+    pub hold_end: bool,
+}
+
+/// What becomes of an attempt's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// It is written to the log.
+    Log,
+    /// It is written to the log, and handed on as
+    /// [`crate::ProcessEvent::Output`].
+    LogAndShow,
+    /// It goes where ours goes; there is no log.
+    Inherit,
+}
+
+/// How to end a running attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stop {
+    /// SIGTERM, and SIGKILL when the grace is over.
+    Terminate,
+    /// SIGKILL, at once.
+    Kill,
+}

@@ -1,0 +1,321 @@
+//! The log of one attempt.
+//!
+//! `N.A.log` holds what the attempt wrote, byte for byte, standard output and
+//! standard error together in the order in which they arrived: any pager reads
+//! it. Which bytes belong to which stream is kept beside it, in `N.A.idx`: one
+//! record for each change of stream. A log without an index is all standard
+//! output. Neither file exists before there is something to write.
+//!
+//! A log that cannot be written (disk full, folder gone) never stops the
+//! attempt: its output is thrown away from there on, and the reason is told once.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use fs_err::File;
+use fs_err::os::unix::fs::OpenOptionsExt as _;
+
+use packhorse_model::{Stream, TaskId};
+
+/// Where the log of an attempt is, if it wrote anything.
+pub fn log_path(folder: &Path, task: TaskId, attempt: u32) -> PathBuf {
+    folder.join(format!("{}.{attempt}.log", task.number))
+}
+
+/// A log being written. It is kept from one attempt to the next.
+pub(crate) struct Log {
+    path: PathBuf,
+    state: State,
+    stream: Stream,
+    length: u64,
+}
+
+enum State {
+    Untouched,
+    Open { log: File, index: Option<File> },
+    Lost,
+}
+
+impl Log {
+    pub(crate) fn new() -> Self {
+        Self {
+            path: PathBuf::new(),
+            state: State::Untouched,
+            stream: Stream::Stdout,
+            length: 0,
+        }
+    }
+
+    /// Closes what was written, and begins a log in another place.
+    pub(crate) fn begin(&mut self, path: &Path) {
+        let name = self.path.as_mut_os_string();
+        name.clear();
+        name.push(path);
+        self.close();
+    }
+
+    /// Closes what was written.
+    pub(crate) fn close(&mut self) {
+        self.state = State::Untouched;
+        self.stream = Stream::Stdout;
+        self.length = 0;
+    }
+
+    /// Appends. The error comes once; later output is dropped without a word.
+    pub(crate) fn write(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
+        if matches!(self.state, State::Lost) {
+            return Ok(());
+        }
+        let result = self.try_write(stream, bytes);
+        if result.is_err() {
+            self.state = State::Lost;
+        }
+        result
+    }
+
+    fn try_write(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
+        if matches!(self.state, State::Untouched) {
+            let log = create(&self.path)?;
+            self.state = State::Open { log, index: None };
+        }
+        let State::Open { log, index } = &mut self.state else {
+            return Ok(());
+        };
+        if stream != self.stream {
+            let file = match index {
+                Some(file) => file,
+                None => index.insert(create(&self.path.with_extension("idx"))?),
+            };
+            // The index first: a record that points to the log's end is
+            // harmless, bytes that no record claims would change their stream.
+            file.write_all(&record(self.length, stream))?;
+            self.stream = stream;
+        }
+        log.write_all(bytes)?;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// Makes the file, and its folder if it is not there (any more).
+fn create(path: &Path) -> io::Result<File> {
+    let open = || {
+        fs_err::OpenOptions::from_options(
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .clone(),
+        )
+        .mode(0o600)
+        .open(path)
+    };
+    match (open(), path.parent()) {
+        (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
+            fs_err::create_dir_all(folder)?;
+            open()
+        }
+        (other, _) => other,
+    }
+}
+
+const RECORD: usize = 8;
+
+/// The offset at which a stream takes over, with the stream in the top bit.
+fn record(offset: u64, stream: Stream) -> [u8; RECORD] {
+    let bit = match stream {
+        Stream::Stdout => 0,
+        Stream::Stderr => 1 << 63,
+    };
+    (offset | bit).to_le_bytes()
+}
+
+/// Reads a log back, piece by piece, with the stream of each piece.
+pub struct LogReader {
+    log: File,
+    index: Option<File>,
+    path: PathBuf,
+    stream: Stream,
+    /// The next change of stream, if it is known already.
+    change: Option<(u64, Stream)>,
+    offset: u64,
+}
+
+impl LogReader {
+    /// Opens the log at `path`.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            log: File::open(path)?,
+            index: None,
+            path: path.to_owned(),
+            stream: Stream::Stdout,
+            change: None,
+            offset: 0,
+        })
+    }
+
+    /// The next piece, at most `buffer` long; an empty one at today's end of the
+    /// file. It may be called again when the file has grown.
+    pub fn read<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<(Stream, &'a [u8])> {
+        loop {
+            if self.change.is_none() {
+                self.change = self.next_change()?;
+            }
+            let mut room = buffer.len();
+            if let Some((at, stream)) = self.change {
+                if at <= self.offset {
+                    self.stream = stream;
+                    self.change = None;
+                    continue;
+                }
+                room = room.min(usize::try_from(at - self.offset).unwrap_or(room));
+            }
+            let length = self.log.read(&mut buffer[..room])?;
+            // Between the look at the index and the read the writer may have
+            // changed the stream. Had it, the index has a record by now.
+            if self.change.is_none() && length > 0 {
+                self.change = self.next_change()?;
+                if let Some((at, _)) = self.change {
+                    let mine = usize::try_from(at.saturating_sub(self.offset))
+                        .unwrap_or(length)
+                        .min(length);
+                    if mine < length {
+                        use std::io::Seek as _;
+                        self.log
+                            .seek(io::SeekFrom::Start(self.offset + mine as u64))?;
+                        self.offset += mine as u64;
+                        if mine == 0 {
+                            continue;
+                        }
+                        return Ok((self.stream, &buffer[..mine]));
+                    }
+                }
+            }
+            self.offset += length as u64;
+            return Ok((self.stream, &buffer[..length]));
+        }
+    }
+
+    fn next_change(&mut self) -> io::Result<Option<(u64, Stream)>> {
+        if self.index.is_none() {
+            match File::open(self.path.with_extension("idx")) {
+                Ok(index) => self.index = Some(index),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(index) = &mut self.index else {
+            return Ok(None);
+        };
+        let mut bytes = [0; RECORD];
+        match index.read(&mut bytes)? {
+            RECORD => {
+                let word = u64::from_le_bytes(bytes);
+                let stream = if word >> 63 == 0 {
+                    Stream::Stdout
+                } else {
+                    Stream::Stderr
+                };
+                Ok(Some((word & !(1 << 63), stream)))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packhorse_model::RunId;
+
+    use super::*;
+
+    fn pieces(path: &Path) -> Vec<(Stream, Vec<u8>)> {
+        let mut reader = LogReader::open(path).unwrap();
+        let mut buffer = [0; 4];
+        let mut pieces: Vec<(Stream, Vec<u8>)> = Vec::new();
+        loop {
+            let (stream, bytes) = reader.read(&mut buffer).unwrap();
+            if bytes.is_empty() {
+                return pieces;
+            }
+            match pieces.last_mut() {
+                Some((last, text)) if *last == stream => text.extend_from_slice(bytes),
+                _ => pieces.push((stream, bytes.to_vec())),
+            }
+        }
+    }
+
+    fn log(path: &Path) -> Log {
+        let mut log = Log::new();
+        log.begin(path);
+        log
+    }
+
+    #[test]
+    fn the_file_is_plain_and_the_streams_can_be_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = log_path(folder.path(), TaskId::new(RunId(1), 7), 2);
+        let mut log = log(&path);
+        assert!(!path.exists());
+        for (stream, text) in [
+            (Stream::Stderr, "warning\n"),
+            (Stream::Stdout, "epoch 1\n"),
+            (Stream::Stdout, "epoch 2\n"),
+            (Stream::Stderr, "oops\n"),
+        ] {
+            log.write(stream, text.as_bytes()).unwrap();
+        }
+        assert_eq!(
+            fs_err::read_to_string(&path).unwrap(),
+            "warning\nepoch 1\nepoch 2\noops\n"
+        );
+        assert_eq!(
+            pieces(&path),
+            [
+                (Stream::Stderr, b"warning\n".to_vec()),
+                (Stream::Stdout, b"epoch 1\nepoch 2\n".to_vec()),
+                (Stream::Stderr, b"oops\n".to_vec()),
+            ]
+        );
+    }
+
+    #[test]
+    fn plain_output_needs_no_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("1.1.log");
+        log(&path).write(Stream::Stdout, b"hello\n").unwrap();
+        assert!(!path.with_extension("idx").exists());
+        assert_eq!(pieces(&path), [(Stream::Stdout, b"hello\n".to_vec())]);
+    }
+
+    #[test]
+    fn the_next_log_knows_nothing_of_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = ["a.log", "b.log"].map(|name| folder.path().join(name));
+        let mut log = log(&first);
+        log.write(Stream::Stderr, b"one").unwrap();
+        log.begin(&second);
+        log.write(Stream::Stdout, b"two").unwrap();
+        assert_eq!(pieces(&first), [(Stream::Stderr, b"one".to_vec())]);
+        assert_eq!(pieces(&second), [(Stream::Stdout, b"two".to_vec())]);
+    }
+
+    #[test]
+    fn a_folder_that_vanished_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("logs/1.1.log");
+        log(&path).write(Stream::Stdout, b"x").unwrap();
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn trouble_is_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let logs = folder.path().join("logs");
+        fs_err::write(&logs, "not a folder").unwrap();
+        let mut log = log(&logs.join("1.1.log"));
+        assert!(log.write(Stream::Stdout, b"x").is_err());
+        assert!(log.write(Stream::Stdout, b"x").is_ok());
+    }
+}

@@ -1,0 +1,251 @@
+//! What the kernel tells of processes in `/proc`.
+//!
+//! A process may end, and its number may be given to another, between any two
+//! looks: whoever must be sure holds a pidfd, or compares start times.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+/// The folder of one process.
+#[derive(Clone, Debug)]
+pub struct ProcEntry {
+    folder: PathBuf,
+}
+
+/// What `stat` tells of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcStat {
+    /// What it does: `R` running, `S` sleeping, `T` stopped, `Z` ended and not
+    /// reaped.
+    pub state: u8,
+    /// Its parent; 0 if that is out of sight.
+    pub parent: u32,
+    /// Its process group.
+    pub group: u32,
+    /// Its session.
+    pub session: u32,
+    /// When it was started, in clock ticks since boot. Together with its number
+    /// it says which process it is.
+    pub start_time: u64,
+    /// How it ended, as `wait` packs it, if it has and we may know.
+    pub exit_code: Option<i32>,
+}
+
+impl ProcStat {
+    /// Whether it was stopped, as by Ctrl-Z.
+    pub const fn is_stopped(&self) -> bool {
+        matches!(self.state, b'T' | b't')
+    }
+
+    /// Whether it has ended and nobody has reaped it.
+    pub const fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+
+    /// Reads the line. The second field is the program's name in brackets, which
+    /// may hold spaces and brackets itself.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let name_end = line.iter().rposition(|&byte| byte == b')')?;
+        let rest = str::from_utf8(&line[name_end + 1..]).ok()?;
+        // The state is the third field of the line and the first one here.
+        let mut fields = rest.split_ascii_whitespace();
+        let mut stat = Self {
+            state: *fields.next()?.as_bytes().first()?,
+            parent: fields.next()?.parse().ok()?,
+            group: fields.next()?.parse().ok()?,
+            session: fields.next()?.parse().ok()?,
+            start_time: fields.nth(15)?.parse().ok()?,
+            exit_code: None,
+        };
+        if stat.has_ended() {
+            stat.exit_code = fields.nth(29).and_then(|code| code.parse().ok());
+        }
+        Some(stat)
+    }
+}
+
+impl ProcEntry {
+    /// The process of this number.
+    pub fn of(pid: u32) -> Self {
+        Self::under(Path::new("/proc"), pid)
+    }
+
+    /// The process of this number in another place than `/proc`.
+    pub fn under(root: &Path, pid: u32) -> Self {
+        Self {
+            folder: root.join(pid.to_string()),
+        }
+    }
+
+    /// Its state, relations and start time. An error of the kind `InvalidData`
+    /// says that there is such a process and that its line is not understood.
+    pub fn stat(&self) -> io::Result<ProcStat> {
+        let path = self.folder.join("stat");
+        let line = fs::read(&path)?;
+        ProcStat::parse(&line).ok_or_else(|| {
+            let message = format!("`{}` is not as it should be", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, message)
+        })
+    }
+
+    /// The variables it was started with, each as `NAME=VALUE` with a final zero.
+    /// Empty for one that has ended.
+    pub fn environment(&self) -> io::Result<Vec<u8>> {
+        fs::read(self.folder.join("environ"))
+    }
+
+    /// The words it was started with, each with a final zero. Empty for one that
+    /// has ended, and for the kernel's own threads.
+    pub fn command_line(&self) -> io::Result<Vec<u8>> {
+        fs::read(self.folder.join("cmdline"))
+    }
+
+    /// The short name of its program, at most 15 bytes.
+    pub fn command_name(&self) -> io::Result<Vec<u8>> {
+        let mut name = fs::read(self.folder.join("comm"))?;
+        if name.last() == Some(&b'\n') {
+            name.pop();
+        }
+        Ok(name)
+    }
+
+    /// The user whose process it is to anybody who looks at it: root for a
+    /// program that nobody may look into.
+    pub fn owner(&self) -> io::Result<u32> {
+        Ok(fs::metadata(&self.folder)?.uid())
+    }
+
+    /// The user that the files belong to which it makes.
+    pub fn effective_user(&self) -> io::Result<u32> {
+        let path = self.folder.join("status");
+        let status = fs::read(&path)?;
+        effective_user_in(&status).ok_or_else(|| {
+            let message = format!("`{}` is not as it should be", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, message)
+        })
+    }
+
+    /// Whether one of its descriptors is this, as the link in its `fd` folder
+    /// calls it: `pipe:[1234]`.
+    pub fn holds(&self, descriptors: &[String]) -> bool {
+        let Ok(links) = fs::read_dir(self.folder.join("fd")) else {
+            return false;
+        };
+        links.flatten().any(|link| {
+            fs::read_link(link.path()).is_ok_and(|is| {
+                descriptors
+                    .iter()
+                    .any(|name| is.as_os_str() == name.as_str())
+            })
+        })
+    }
+}
+
+fn effective_user_in(status: &[u8]) -> Option<u32> {
+    let mut lines = status.split(|&byte| byte == b'\n');
+    let ids = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;
+    let effective = str::from_utf8(ids).ok()?.split_ascii_whitespace().nth(1)?;
+    effective.parse().ok()
+}
+
+/// The value of a variable in what [`ProcEntry::environment`] gives.
+pub fn variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    environment.split(|&byte| byte == 0).find_map(|entry| {
+        let rest = entry.strip_prefix(name.as_bytes())?;
+        rest.strip_prefix(b"=")
+    })
+}
+
+/// A process and its ancestors, the nearest first. Only the number itself if the
+/// process is gone.
+pub fn ancestry(pid: u32) -> impl Iterator<Item = u32> {
+    let first = Some(pid).filter(|&pid| pid != 0);
+    std::iter::successors(first, |&pid| {
+        let parent = ProcEntry::of(pid).stat().ok()?.parent;
+        (parent != 0).then_some(parent)
+    })
+}
+
+/// The numbers of all processes that we can see.
+pub fn pids() -> impl Iterator<Item = u32> {
+    let folders = fs::read_dir("/proc").into_iter().flatten().flatten();
+    folders.filter_map(|folder| folder.file_name().to_str()?.parse().ok())
+}
+
+/// A text that changes with every boot.
+pub fn boot_id() -> io::Result<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(id.trim_end().to_owned())
+}
+
+/// The namespace that our process numbers are from. The numbers of another one
+/// are other processes.
+pub fn pid_namespace() -> io::Result<u64> {
+    Ok(fs::metadata("/proc/self/ns/pid")?.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &[u8] = b"7 (a) R (b) S 1 2 3 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 8642 1 2 3 \
+        4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 256\n";
+
+    #[test]
+    fn a_programs_name_does_not_mislead() {
+        let stat = ProcStat::parse(LINE).unwrap();
+        assert_eq!(
+            (stat.state, stat.parent, stat.group, stat.session),
+            (b'S', 1, 2, 3)
+        );
+        assert_eq!((stat.start_time, stat.exit_code), (8642, None));
+        assert_eq!(ProcStat::parse(b"7 (a) S 1 7"), None);
+        let status = b"Name:\tUid: 5 6\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t0\t0\t0\t0\n";
+        assert_eq!(effective_user_in(status), Some(2));
+    }
+
+    #[test]
+    fn an_ended_process_that_nobody_has_reaped_tells_its_status() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "exit 3"])
+            .spawn()
+            .unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        let handle =
+            rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+        let mut poll = [rustix::event::PollFd::new(
+            &handle,
+            rustix::event::PollFlags::IN,
+        )];
+        rustix::event::poll(&mut poll, None).unwrap();
+        let stat = ProcEntry::of(child.id()).stat().unwrap();
+        assert!(stat.has_ended());
+        assert_eq!(stat.exit_code, Some(3 << 8));
+        assert_eq!(stat.parent, std::process::id());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn we_can_be_looked_up() {
+        let me = ProcEntry::of(std::process::id());
+        assert!(!me.command_line().unwrap().is_empty());
+        assert!(!me.command_name().unwrap().ends_with(b"\n"));
+        let uid = rustix::process::geteuid().as_raw();
+        assert_eq!(me.effective_user().unwrap(), uid);
+        assert_eq!(me.owner().unwrap(), uid);
+        assert!(!me.stat().unwrap().is_stopped());
+        let path = std::env::var("PATH").unwrap();
+        let environment = me.environment().unwrap();
+        assert_eq!(variable(&environment, "PATH"), Some(path.as_bytes()));
+        assert_eq!(variable(&environment, "PAT"), None);
+        assert!(pids().any(|pid| pid == std::process::id()));
+        assert_eq!(ancestry(std::process::id()).last(), ancestry(1).next());
+        assert_eq!(
+            ProcEntry::under(Path::new("/nonexistent"), 1).owner().ok(),
+            None
+        );
+    }
+}

@@ -1,0 +1,351 @@
+//! The end of an attempt: what its leader left behind is found and ended.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use packhorse_model::TaskId;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+
+use crate::attempt::StragglersEnd;
+use crate::drain::LAST_TURNS;
+use crate::exit;
+use crate::process_tree::{find_in_group, find_marked, is_executing, signal_straggler};
+use crate::supervisor::{Slot, TOKEN_ORPHAN};
+use crate::{AttemptEnd, Children, ProcessEvent, Stop, Supervisor};
+use packhorse_model::Stream;
+
+/// How long stragglers have between SIGTERM and SIGKILL.
+const STRAGGLER_GRACE: Duration = Duration::from_secs(2);
+/// How long they may take to end when they are killed. On a machine with far too
+/// much to do it can be seconds until they get their turn to do so.
+const KILL_GRACE: Duration = Duration::from_secs(10);
+/// When to look again at a process that is executing its program: nothing tells
+/// when it has.
+const EXECUTION: Duration = Duration::from_millis(10);
+
+/// An orphan that is watched until it ends.
+pub(crate) struct WatchedOrphan {
+    handle: OwnedFd,
+    /// The attempt it came from, if that could be told when it was found.
+    owner: Option<(TaskId, u32)>,
+}
+
+/// A child that we did not start, and the slot of the attempt it came from, if that
+/// can be told.
+#[derive(Clone, Copy)]
+struct Orphan {
+    pid: Pid,
+    slot: Option<usize>,
+}
+
+/// Children that we did not start.
+#[derive(Default)]
+struct FoundOrphans {
+    list: Vec<Orphan>,
+    /// There was somebody who could not be placed because it was executing its
+    /// program.
+    is_executing: bool,
+}
+
+impl Supervisor {
+    /// Reaps orphans of running attempts that have ended.
+    ///
+    /// Orphans are looked for whenever the leader of an attempt has ended; until
+    /// then those that end of themselves stay as zombies. A program whose attempts
+    /// run for days and fork much can call this when it gets SIGCHLD, or now and
+    /// then.
+    ///
+    /// With [`Children::All`] every ended child that is not spared is reaped. With
+    /// [`Children::Marked`] it is only what is known to be an attempt's: a member of
+    /// its process group, or one whose mark was seen while it lived. What left the
+    /// group and ended before it was ever seen cannot be told from the program's
+    /// own children, and stays a zombie as long as the program runs.
+    pub fn reap_orphans(&mut self) {
+        self.find_orphans();
+        self.unsettled = !self.ending.is_empty();
+        self.set_timer();
+    }
+
+    /// Ends what is left of descendants that belong to no attempt: processes
+    /// that cleared their environment and left their group (with
+    /// [`Children::All`]). What cannot be ended is left after a while: this may
+    /// block for 10 seconds.
+    pub fn finish(&mut self) {
+        let end = Instant::now() + KILL_GRACE;
+        loop {
+            let orphans = self.find_orphans().list;
+            let left = end.saturating_duration_since(Instant::now());
+            if orphans.is_empty() || left.is_zero() || self.abandoned {
+                break;
+            }
+            for orphan in orphans {
+                signal_straggler(orphan.pid, Signal::KILL);
+            }
+            let handles = self.orphans.values();
+            let mut handles: Vec<PollFd<'_>> = handles
+                .map(|orphan| PollFd::new(&orphan.handle, PollFlags::IN))
+                .collect();
+            let left = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let _ = poll(&mut handles, Some(&left));
+            drop(handles);
+            self.orphans.retain(|&pid, orphan| {
+                let ended = exit::has_ended(&orphan.handle);
+                if ended {
+                    exit::end_of(orphan.handle.as_fd(), pid, None);
+                }
+                !ended
+            });
+        }
+        self.unsettled = !self.ending.is_empty();
+        self.set_timer();
+    }
+
+    /// Finds our orphans, reaps those that have ended, and watches the others.
+    fn find_orphans(&mut self) -> FoundOrphans {
+        let mut found = FoundOrphans::default();
+        let mut listed = std::mem::take(&mut self.listed);
+        self.child_list.read(&mut listed);
+        listed.retain(|pid| !self.is_leader(*pid) && !self.spared.contains(pid));
+        if listed.is_empty() {
+            self.unknown.clear();
+        } else {
+            let known = std::mem::take(&mut self.unknown);
+            for &pid in &listed {
+                if known.contains(&pid) {
+                    self.unknown.insert(pid);
+                } else {
+                    self.find_orphan(pid, &mut found);
+                }
+            }
+        }
+        self.listed = listed;
+        found
+    }
+
+    /// Whether it leads an attempt, and we wait for it.
+    fn is_leader(&self, pid: Pid) -> bool {
+        let slot = self.by_leader.get(&pid);
+        let attempt = slot.and_then(|&slot| self.slots[slot].attempt.as_ref());
+        attempt.is_some_and(|attempt| attempt.end.is_none())
+    }
+
+    /// Looks whether a child that we did not start is our orphan and lives.
+    fn find_orphan(&mut self, pid: Pid, found: &mut FoundOrphans) {
+        let mut slot = None;
+        if self.children == Children::Marked {
+            slot = self.attempt_of(pid).or_else(|| self.known_owner(pid));
+            if slot.is_none() && !self.orphans.contains_key(&pid) {
+                if is_executing(pid) {
+                    found.is_executing = true;
+                } else {
+                    self.unknown.insert(pid);
+                    self.unknown_found += 1;
+                }
+                return;
+            }
+        }
+        if exit::reap(pid) {
+            self.orphans.remove(&pid);
+            return;
+        }
+        if self.children == Children::All {
+            slot = self.attempt_of(pid).or_else(|| self.known_owner(pid));
+            slot = slot.or_else(|| self.ending_that_is_written_to_by(pid));
+        }
+        // Without a handle its end goes unnoticed until its deadline.
+        if !self.orphans.contains_key(&pid)
+            && let Ok(handle) = pidfd_open(pid, PidfdFlags::empty())
+        {
+            let _ = self.watch_straggler(pid, handle, slot);
+        }
+        found.list.push(Orphan { pid, slot });
+    }
+
+    /// The ending attempt whose pipes a process holds.
+    fn ending_that_is_written_to_by(&self, pid: Pid) -> Option<usize> {
+        let holds = |&slot: &usize| {
+            let pipes = self.slots[slot].pipes.as_ref();
+            pipes.is_some_and(|pipes| pipes.is_held_by(pid))
+        };
+        self.ending.iter().copied().find(holds)
+    }
+
+    /// The slot of the attempt that a watched orphan came from, if it still runs.
+    fn known_owner(&self, pid: Pid) -> Option<usize> {
+        let (task, number) = self.orphans.get(&pid)?.owner?;
+        let slot = *self.by_task.get(&task)?;
+        let attempt = self.slots[slot].attempt.as_ref()?;
+        (attempt.number == number).then_some(slot)
+    }
+
+    fn watch_straggler(
+        &mut self,
+        pid: Pid,
+        handle: OwnedFd,
+        slot: Option<usize>,
+    ) -> io::Result<()> {
+        let number = u64::from(pid.as_raw_nonzero().get().unsigned_abs());
+        self.watch(handle.as_fd(), TOKEN_ORPHAN | number)?;
+        let attempt = slot.and_then(|slot| self.slots[slot].attempt.as_ref());
+        let owner = attempt.map(|attempt| (attempt.task, attempt.number));
+        self.orphans.insert(pid, WatchedOrphan { handle, owner });
+        Ok(())
+    }
+
+    /// Looks whether an orphan has ended, and reaps it.
+    pub(crate) fn orphan_changed(&mut self, pid: Pid) -> bool {
+        let Some(orphan) = self.orphans.get(&pid) else {
+            return false;
+        };
+        let ended = exit::has_ended(&orphan.handle);
+        if ended {
+            exit::end_of(orphan.handle.as_fd(), pid, None);
+            self.orphans.remove(&pid);
+        }
+        ended
+    }
+
+    /// Looks at every attempt whose leader has ended: is its tree empty?
+    pub(crate) fn settle_ending(&mut self, events: &mut Vec<ProcessEvent>) {
+        let orphans = self.find_orphans();
+        let mut ending = std::mem::take(&mut self.ending);
+        ending.retain(|&slot| !self.settle(slot, &orphans, events));
+        self.ending.append(&mut ending);
+    }
+
+    /// Finishes the attempt if nothing of it is left; else ends what is.
+    fn settle(
+        &mut self,
+        slot: usize,
+        orphans: &FoundOrphans,
+        events: &mut Vec<ProcessEvent>,
+    ) -> bool {
+        let left = self.left_behind(slot, &orphans.list);
+        let Some(attempt) = &self.slots[slot].attempt else {
+            return true;
+        };
+        let given_up = attempt.stragglers_end == StragglersEnd::GivenUp;
+        if left.is_empty() && orphans.is_executing && !given_up {
+            let again = Instant::now() + EXECUTION;
+            self.with_attempt(slot, |attempt, _| attempt.deadline = Some(again));
+            return false;
+        }
+        if left.is_empty() || given_up {
+            // Somebody whom we cannot place may hold the writing ends.
+            let strangers =
+                !orphans.list.is_empty() || self.unknown_found != attempt.unknown_before;
+            self.finish_attempt(slot, left.is_empty(), strangers, events);
+            return true;
+        }
+        self.with_attempt(slot, |attempt, buffer| {
+            attempt.stragglers = attempt.stragglers.max(left.len()).max(1);
+            let mut grace = STRAGGLER_GRACE;
+            if attempt.stopped == Some(Stop::Kill) {
+                grace = KILL_GRACE;
+                attempt.signal(Signal::KILL, buffer);
+                for &pid in &left {
+                    signal_straggler(pid, Signal::KILL);
+                }
+                attempt.stragglers_end = StragglersEnd::Killed;
+            } else {
+                if attempt.deadline.is_none() {
+                    attempt.signal(Signal::TERM, buffer);
+                }
+                // Ending one may bring up another.
+                for &pid in &left {
+                    if !attempt.asked.contains(&pid) {
+                        attempt.asked.push(pid);
+                        signal_straggler(pid, Signal::TERM);
+                    }
+                }
+            }
+            attempt.deadline.get_or_insert(Instant::now() + grace);
+        });
+        false
+    }
+
+    /// The processes of an attempt that outlived its leader. Each is watched.
+    fn left_behind(&mut self, slot: usize, orphans: &[Orphan]) -> Vec<Pid> {
+        // If there is no other attempt, what cannot be placed is this one's.
+        let only = self.children == Children::All && self.by_task.len() == 1;
+        let is_its = |orphan: &&Orphan| orphan.slot == Some(slot) || only;
+        let mut left: Vec<Pid> = orphans.iter().filter(is_its).map(|it| it.pid).collect();
+        let Some(attempt) = &self.slots[slot].attempt else {
+            return left;
+        };
+        let found: Vec<(Pid, OwnedFd)> = if attempt.is_adopted() {
+            // They need not be our descendants.
+            find_marked(attempt.task, attempt.number, &self.home_mark).collect()
+        } else if left.is_empty() && attempt.group_exists() {
+            // Below somebody whom we cannot place, who may also have failed to reap
+            // them.
+            find_in_group(attempt.leader).collect()
+        } else {
+            Vec::new()
+        };
+        for (pid, handle) in found {
+            if exit::has_ended(&handle) || left.contains(&pid) {
+                continue;
+            }
+            left.push(pid);
+            if !self.orphans.contains_key(&pid) {
+                let _ = self.watch_straggler(pid, handle, Some(slot));
+            }
+        }
+        left
+    }
+
+    fn finish_attempt(
+        &mut self,
+        slot: usize,
+        is_empty: bool,
+        strangers: bool,
+        events: &mut Vec<ProcessEvent>,
+    ) {
+        // Nobody writes any more, so what is in the pipes is all there is.
+        let more = self.more;
+        if self.slots[slot].logged {
+            self.take_output(slot, Stream::Stdout, LAST_TURNS, events);
+            self.take_output(slot, Stream::Stderr, LAST_TURNS, events);
+        }
+        self.more = more;
+        let Some(attempt) = self.take_attempt(slot) else {
+            return;
+        };
+        let Slot { pipes, .. } = &mut self.slots[slot];
+        if strangers || attempt.stragglers > 0 {
+            *pipes = None;
+        }
+        if !is_empty {
+            events.push(ProcessEvent::Trouble {
+                task: attempt.task,
+                message: "processes it left behind cannot be ended and still run".to_owned(),
+            });
+        } else if attempt.stragglers > 0 && attempt.reason.is_none() {
+            // One that we ended ourselves had no chance to clean up.
+            events.push(ProcessEvent::Trouble {
+                task: attempt.task,
+                message: match attempt.stragglers {
+                    1 => "a process it left behind was ended".to_owned(),
+                    many => format!("{many} processes it left behind were ended"),
+                },
+            });
+        }
+        self.free.insert(slot);
+        events.push(ProcessEvent::Ended(AttemptEnd {
+            task: attempt.task,
+            attempt: attempt.number,
+            outcome: attempt.outcome(),
+            message: attempt.message(),
+            took: attempt.took(),
+        }));
+        if !self.deferred.is_empty() {
+            self.start_deferred(events);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The supervisor inside a program that has children, loops and signals of its own.
+
+use std::process::{Child, Command, Stdio};
+
+use packhorse_model::Outcome;
+use packhorse_supervisor::{Children, ProcessEvent, Stop, Supervisor};
+
+use crate::support::{World, alone, is_alive, line, receive, release, task};
+
+/// Starts a child of the program's own. By a thread that ends: then it is given to
+/// the first one, as orphans are.
+fn foreign(world: &World, script: &str) -> Child {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).current_dir(world.path(""));
+    start_in_thread(command)
+}
+
+fn start_in_thread(mut command: Command) -> Child {
+    command.stdin(Stdio::null());
+    let thread = std::thread::spawn(move || command.spawn().unwrap());
+    thread.join().unwrap()
+}
+
+fn sleeper() -> Child {
+    let mut command = Command::new("sleep");
+    command.arg("1000");
+    let child = start_in_thread(command);
+    // It is the first thread's child when the other one is really gone.
+    let me = std::process::id();
+    let list = format!("/proc/self/task/{me}/children");
+    let is_listed = || {
+        let children = fs_err::read_to_string(&list).unwrap();
+        let mut children = children.split_whitespace();
+        children.any(|pid| pid.parse() == Ok(child.id()))
+    };
+    while !is_listed() {}
+    child
+}
+
+#[test]
+fn it_can_be_given_to_another_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<Supervisor>();
+    let mut world = World::new();
+    world.run(1, &line("true"));
+    let thread = std::thread::spawn(move || {
+        world.fifo("never");
+        world.run(2, &line("cat never & exit 3"))
+    });
+    assert_eq!(thread.join().unwrap().outcome, Outcome::Failed { code: 3 });
+}
+
+#[test]
+fn foreign_children_live_on_and_keep_their_status() {
+    if !alone("embedding::foreign_children_live_on_and_keep_their_status") {
+        return;
+    }
+    let mut world = World::new();
+    let [gate, over] = ["gate", "over"].map(|name| world.fifo(name));
+    world.fifo("never");
+    let said = world.fifo("said");
+    // Some before, some while attempts run, in our process group and in others.
+    let mut early = foreign(&world, "exit 11");
+    let mut long = foreign(&world, "read x < gate; exit 12");
+    let mut session = foreign(&world, "exec setsid sh -c 'read x < gate; exit 13'");
+    world.start(
+        1,
+        &line("(setsid cat never &); cat never & echo > said; cat over"),
+    );
+    receive(&said);
+    let mut during = foreign(&world, "exit 14");
+    let mut living = foreign(&world, "read x < gate; exit 15");
+    for number in 2..20 {
+        let end = world.run(number, &line("true"));
+        assert_eq!(end.outcome, Outcome::Succeeded);
+    }
+    release(&over);
+    assert_eq!(world.outcome_of(1), Outcome::Succeeded);
+    assert_eq!(world.troubles(1), ["2 processes it left behind were ended"]);
+    world.supervisor.reap_orphans();
+    world.supervisor.finish();
+    for child in [&long, &session, &living] {
+        assert!(is_alive(&child.id().to_string()));
+    }
+    drop(world.supervisor);
+    assert_eq!(early.wait().unwrap().code(), Some(11));
+    assert_eq!(during.wait().unwrap().code(), Some(14));
+    let mut open = fs_err::OpenOptions::new();
+    let gate = open.read(true).write(true).open(&gate).unwrap();
+    std::io::Write::write_all(&mut { &gate }, b"\n\n\n").unwrap();
+    assert_eq!(long.wait().unwrap().code(), Some(12));
+    assert_eq!(session.wait().unwrap().code(), Some(13));
+    assert_eq!(living.wait().unwrap().code(), Some(15));
+}
+
+#[test]
+fn children_that_were_there_before_or_are_spared_are_left_alone() {
+    if !alone("embedding::children_that_were_there_before_or_are_spared_are_left_alone") {
+        return;
+    }
+    let before = sleeper();
+    let mut world = World::with(Children::All);
+    let spared = sleeper();
+    world.supervisor.spare(spared.id());
+    assert!(world.run(1, &line("true")).outcome.is_success());
+    assert_eq!(world.troubles(1), [""; 0]);
+    world.supervisor.finish();
+    for mut child in [before, spared] {
+        assert!(is_alive(&child.id().to_string()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn it_nests_in_another_epoll() {
+    use rustix::event::epoll;
+    let mut world = World::new();
+    let outer = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    for flags in [
+        epoll::EventFlags::IN,
+        epoll::EventFlags::IN | epoll::EventFlags::ET,
+    ] {
+        let data = epoll::EventData::new_u64(7);
+        epoll::add(&outer, &world.supervisor, data, flags).unwrap();
+        for number in 1..=100 {
+            let command = if number % 10 == 0 {
+                "no-such-program"
+            } else {
+                "true"
+            };
+            world.start(number, &line(command));
+        }
+        let mut ready = Vec::with_capacity(4);
+        let mut ended = 0;
+        while ended < 100 {
+            ready.clear();
+            epoll::wait(&outer, rustix::buffer::spare_capacity(&mut ready), None).unwrap();
+            world.supervisor.drain(&mut world.events).unwrap();
+            let ends = world.events.drain(..);
+            ended += ends
+                .filter(|event| matches!(event, ProcessEvent::Ended(_)))
+                .count();
+        }
+        assert!(world.supervisor.is_idle());
+        epoll::delete(&outer, &world.supervisor).unwrap();
+    }
+}
+
+#[test]
+fn its_descriptor_is_quiet_when_there_is_nothing_to_tell() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let is_readable = |supervisor: &Supervisor| {
+        let mut descriptors = [PollFd::new(supervisor, PollFlags::IN)];
+        poll(&mut descriptors, Some(&Timespec::default())) == Ok(1)
+    };
+    let mut world = World::new();
+    assert!(!is_readable(&world.supervisor));
+    world.start(1, &line("no-such-program"));
+    let mut descriptors = [PollFd::new(&world.supervisor, PollFlags::IN)];
+    poll(&mut descriptors, None).unwrap();
+    world.end_of(1);
+    assert!(!is_readable(&world.supervisor));
+    let gate = world.fifo("gate");
+    let mut wanted = line("cat gate");
+    wanted.time_limit = Some(std::time::Duration::from_hours(1));
+    world.start(2, &wanted);
+    assert!(!is_readable(&world.supervisor));
+    release(&gate);
+    world.end_of(2);
+    assert!(!is_readable(&world.supervisor));
+}
+
+#[test]
+fn with_ends_of_children_ignored_statuses_are_seen_all_the_same() {
+    if !alone("embedding::with_ends_of_children_ignored_statuses_are_seen_all_the_same") {
+        return;
+    }
+    let mut world = World::new();
+    // SAFETY: this process has no other thread that waits for children.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    assert_statuses(&mut world);
+}
+
+#[test]
+fn whoever_reaps_all_children_does_not_take_statuses_away() {
+    extern "C" fn reap(_: libc::c_int) {
+        // SAFETY: `waitpid` may be called in a signal handler.
+        unsafe { while libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) > 0 {} }
+    }
+    if !alone("embedding::whoever_reaps_all_children_does_not_take_statuses_away") {
+        return;
+    }
+    let mut world = World::new();
+    let handler: extern "C" fn(libc::c_int) = reap;
+    // SAFETY: the handler does nothing that a handler must not do.
+    unsafe { libc::signal(libc::SIGCHLD, handler as libc::sighandler_t) };
+    assert_statuses(&mut world);
+}
+
+fn assert_statuses(world: &mut World) {
+    world.fifo("never");
+    for number in 0..50 {
+        let commands = [
+            ("true", Outcome::Succeeded),
+            ("exit 3", Outcome::Failed { code: 3 }),
+            ("kill -9 $$", Outcome::Killed { signal: 9 }),
+            ("cat never & exit 4", Outcome::Failed { code: 4 }),
+            ("no-such-program", Outcome::NotStarted),
+        ];
+        for (at, (command, outcome)) in (1..).zip(commands) {
+            let end = world.run(5 * number + at, &line(command));
+            match end.message.as_deref() {
+                // The kernel is older than 6.15.
+                Some("nobody could see how it ended") => {}
+                _ => assert_eq!(end.outcome, outcome, "{command}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_programs_own_mask_and_actions_stay_as_they_are() {
+    if !alone("embedding::the_programs_own_mask_and_actions_stay_as_they_are") {
+        return;
+    }
+    let status = || {
+        let thread = rustix::thread::gettid().as_raw_nonzero();
+        let status = fs_err::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
+        let sets = ["SigBlk", "SigIgn", "SigCgt"];
+        let signals = status
+            .lines()
+            .filter(|line| sets.iter().any(|it| line.starts_with(it)));
+        signals.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = status();
+    let mut world = World::new();
+    assert_eq!(status(), before);
+    world.run(1, &line("true"));
+    world.start(2, &line("sleep 1000"));
+    assert_eq!(status(), before);
+    world.supervisor.stop(task(2), Stop::Terminate);
+    world.end_of(2);
+    drop(world);
+    assert_eq!(status(), before);
+}
