@@ -36,7 +36,7 @@ fn main() -> Outcomes<()> {
 }
 
 fn at_full_speed(home: &Home, what: &str, tasks: u32) -> Outcomes<()> {
-    let (writer, run, began) = begin(home)?;
+    let (mut writer, run, began) = begin(home)?;
     let cpu = cpu_time();
     for number in 1..=tasks {
         let id = TaskId::new(run, number);
@@ -58,7 +58,7 @@ fn at_full_speed(home: &Home, what: &str, tasks: u32) -> Outcomes<()> {
 /// Two tasks run at any time, each for two thirds of a millisecond, as two
 /// slots of `/bin/true` do.
 fn at_a_pace(home: &Home) -> Outcomes<()> {
-    let (writer, run, began) = begin(home)?;
+    let (mut writer, run, began) = begin(home)?;
     let clock = rustix::time::timerfd_create(
         TimerfdClockId::Monotonic,
         rustix::time::TimerfdFlags::CLOEXEC,
@@ -129,7 +129,7 @@ fn opening(home: &Home) -> Outcomes<()> {
         let t0 = Instant::now();
         let (run, _lock) = home.new_run()?;
         let t1 = Instant::now();
-        let writer = Writer::start(home)?;
+        let mut writer = Writer::start(home)?;
         let t2 = Instant::now();
         writer.ready()?;
         let t3 = Instant::now();
@@ -157,7 +157,7 @@ fn opening(home: &Home) -> Outcomes<()> {
 /// How long the first unfinished task behind a million finished ones takes.
 fn skipping(home: &Home) -> Outcomes<()> {
     const MANY: u32 = 1_000_000;
-    let (writer, run, began) = begin(home)?;
+    let (mut writer, run, began) = begin(home)?;
     let cpu = cpu_time();
     for first in (1..=MANY).step_by(1000) {
         let ids = (first..first + 1000).map(|number| TaskId::new(run, number));

@@ -394,14 +394,14 @@ fn writers_of_one_process_do_not_disturb_each_other() {
     let test = test_home();
     let runs = std::thread::scope(|scope| {
         let write = || {
-            let (writer, lock) = begin(&test.home);
+            let (mut writer, lock) = begin(&test.home);
             for task in 1..=500 {
                 let id = TaskId::new(lock.run(), task);
                 writer.send(lines_of(lock.run(), [task]));
                 writer.send(started(id, 1));
                 writer.send(succeeded(id));
             }
-            Writer::finish(writer).unwrap();
+            Writer::finish(&mut writer).unwrap();
             lock.run()
         };
         let writers: Vec<_> = (0..4).map(|_| scope.spawn(write)).collect();

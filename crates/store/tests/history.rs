@@ -49,7 +49,7 @@ fn a_run_reads_back_as_it_was_begun_even_if_its_bytes_are_no_text() {
         ..new_run()
     };
     let (run, lock) = test.home.new_run().unwrap();
-    let writer = Writer::start(&test.home).unwrap();
+    let mut writer = Writer::start(&test.home).unwrap();
     let facts = Box::new(begun.clone());
     writer.send(Record::NewRun { run, facts });
     writer.send(Record::InputComplete { run });
@@ -83,7 +83,7 @@ const FULL: &str = r#"{
 #[test]
 fn a_task_reads_back_with_every_option_and_every_byte() {
     let test = test_home();
-    let (writer, lock) = begin(&test.home);
+    let (mut writer, lock) = begin(&test.home);
     let full: TaskSpec = serde_json::from_str(FULL).unwrap();
     let plain = TaskSpec::new(Command::Line(b"echo \xff\0 | cat".to_vec()));
     let after = [1, u32::MAX];
@@ -104,7 +104,7 @@ fn a_task_reads_back_with_every_option_and_every_byte() {
 #[test]
 fn a_task_of_a_newer_program_is_named_in_the_error() {
     let test = test_home();
-    let (writer, lock) = begin(&test.home);
+    let (mut writer, lock) = begin(&test.home);
     writer.send(lines([1, 2]));
     writer.finish().unwrap();
     let db = rusqlite::Connection::open(test.home.db()).unwrap();
@@ -123,7 +123,7 @@ fn a_task_of_a_newer_program_is_named_in_the_error() {
 #[test]
 fn attempts_read_back_whether_or_not_start_and_end_came_together() {
     let test = test_home();
-    let (writer, lock) = begin(&test.home);
+    let (mut writer, lock) = begin(&test.home);
     let start = StartedAttempt {
         task: id(1),
         attempt: 1,
@@ -179,7 +179,7 @@ fn attempts_read_back_whether_or_not_start_and_end_came_together() {
 #[test]
 fn a_task_with_anything_but_a_command_is_not_a_plain_one() {
     let test = test_home();
-    let (writer, lock) = begin(&test.home);
+    let (mut writer, lock) = begin(&test.home);
     let named = TaskSpec {
         name: Some(String::new()),
         ..TaskSpec::default()
@@ -199,7 +199,7 @@ fn a_task_with_anything_but_a_command_is_not_a_plain_one() {
 #[test]
 fn tasks_that_were_started_and_did_not_end_are_found_with_their_attempt() {
     let test = test_home();
-    let (writer, lock) = begin(&test.home);
+    let (mut writer, lock) = begin(&test.home);
     writer.send(lines(1..=5));
     for number in 1..=4 {
         writer.send(started(id(number), 1));
@@ -224,7 +224,7 @@ fn tasks_that_were_started_and_did_not_end_are_found_with_their_attempt() {
 #[test]
 fn a_probe_is_attempt_0_and_does_not_use_up_a_number() {
     let test = test_home();
-    let (writer, lock) = begin(&test.home);
+    let (mut writer, lock) = begin(&test.home);
     writer.send(lines([1]));
     until_committed(&writer, writer.send(started(id(1), 0)));
     let reader = Reader::open(&test.home).unwrap();
@@ -241,7 +241,7 @@ fn a_probe_is_attempt_0_and_does_not_use_up_a_number() {
 #[test]
 fn unfinished_is_what_has_no_final_outcome_page_by_page() {
     let test = test_home();
-    let (writer, lock) = begin(&test.home);
+    let (mut writer, lock) = begin(&test.home);
     writer.send(lines(1..=10));
     for task in [1, 2, 4, 5, 6, 9] {
         writer.send(started(id(task), 1));
@@ -269,7 +269,7 @@ fn unfinished_is_what_has_no_final_outcome_page_by_page() {
 fn tasks_of_another_run_are_not_mixed_in() {
     let test = test_home();
     let runs = [(); 2].map(|()| {
-        let (writer, lock) = begin(&test.home);
+        let (mut writer, lock) = begin(&test.home);
         writer.send(lines_of(lock.run(), [1, u32::MAX]));
         writer.finish().unwrap();
         lock.run()
@@ -289,7 +289,7 @@ fn tasks_of_another_run_are_not_mixed_in() {
 #[test]
 fn retried_tasks_wait_again_and_the_count_follows() {
     let test = test_home();
-    let (writer, lock) = begin(&test.home);
+    let (mut writer, lock) = begin(&test.home);
     let run = lock.run();
     writer.send(lines(1..=5));
     writer.send(succeeded(id(1)));
@@ -320,7 +320,7 @@ fn retried_tasks_wait_again_and_the_count_follows() {
     };
     assert_eq!(before, expected);
 
-    let writer = Writer::start(&test.home).unwrap();
+    let mut writer = Writer::start(&test.home).unwrap();
     let place = writer.send(Record::Reopened {
         run,
         tasks: failed.into(),
@@ -374,7 +374,7 @@ fn a_resumed_run_does_not_count_the_dead_processs_attempts_as_running() {
 #[test]
 fn a_run_is_running_while_its_lock_is_held_and_died_if_it_never_said_its_end() {
     let test = test_home();
-    let (writer, lock) = begin(&test.home);
+    let (mut writer, lock) = begin(&test.home);
     let run = lock.run();
     writer.send(lines([1]));
     writer.finish().unwrap();
@@ -384,7 +384,7 @@ fn a_run_is_running_while_its_lock_is_held_and_died_if_it_never_said_its_end() {
     drop(lock);
     assert_eq!(state(), RunState::Died);
     let lock = test.home.lock_run(run).unwrap();
-    let writer = Writer::start(&test.home).unwrap();
+    let mut writer = Writer::start(&test.home).unwrap();
     writer.send(run_ended(run, 130));
     writer.finish().unwrap();
     drop(lock);

@@ -25,7 +25,7 @@ fn two_runs(home: &Home) -> (Writer, [RunLock; 2]) {
 #[test]
 fn records_go_to_their_own_run() {
     let test = test_home();
-    let (writer, locks) = two_runs(&test.home);
+    let (mut writer, locks) = two_runs(&test.home);
     let [a, b] = [0, 1].map(|place: usize| locks[place].run());
     // The same numbers in both, in one batch.
     for number in 1..=3 {
@@ -57,7 +57,7 @@ fn records_go_to_their_own_run() {
 #[test]
 fn a_run_has_a_crash_journal_from_its_begin_to_its_end() {
     let test = test_home();
-    let (writer, locks) = two_runs(&test.home);
+    let (mut writer, locks) = two_runs(&test.home);
     let [a, b] = [0, 1].map(|place: usize| locks[place].run());
     let journals = || -> Vec<RunId> {
         let files = crash_journals(&test.home).into_iter();
@@ -142,7 +142,7 @@ fn sigkill_loses_no_end_of_either_run() {
 #[test]
 fn an_error_names_the_runs_it_is_about() {
     let test = test_home();
-    let (writer, locks) = two_runs(&test.home);
+    let (mut writer, locks) = two_runs(&test.home);
     let taken = locks[0].run();
     writer.send(begins(taken));
     writer.send(succeeded(TaskId::new(locks[1].run(), 1)));
