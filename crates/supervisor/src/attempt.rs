@@ -181,6 +181,8 @@ impl RunningAttempt {
             match self.held {
                 None => {
                     self.held = Some((how, reason));
+                    // What is done before its end may end it already.
+                    self.reason.get_or_insert(reason);
                     self.deadline = now.checked_add(HOLD);
                     return Ending::Held;
                 }
