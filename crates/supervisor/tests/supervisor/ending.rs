@@ -175,18 +175,21 @@ fn a_rougher_stop_needs_no_permission() {
 }
 
 #[test]
-fn what_ends_of_itself_while_its_end_is_held_has_its_own_outcome() {
-    let mut world = World::new();
-    let gate = world.fifo("gate");
-    let mut wanted = line("read x < gate; exit 3");
-    wanted.hold_end = true;
-    world.start(1, &wanted);
-    world.supervisor.stop(task(1), Stop::Terminate);
-    world.wait_for(is_ending);
-    crate::support::release(&gate);
-    assert_eq!(world.outcome_of(1), Outcome::Failed { code: 3 });
-    world.supervisor.proceed(task(1));
-    assert!(world.supervisor.is_idle());
+fn what_fails_while_its_end_is_prepared_was_ended_and_what_succeeds_has_succeeded() {
+    for (status, wanted) in [(3, Outcome::Interrupted), (0, Outcome::Succeeded)] {
+        let mut world = World::new();
+        let gate = world.fifo("gate");
+        let command = format!("read x < gate; exit {status}");
+        let mut job = line(&command);
+        job.hold_end = true;
+        world.start(1, &job);
+        world.supervisor.stop(task(1), Stop::Terminate);
+        world.wait_for(is_ending);
+        crate::support::release(&gate);
+        assert_eq!(world.outcome_of(1), wanted);
+        world.supervisor.proceed(task(1));
+        assert!(world.supervisor.is_idle());
+    }
 }
 
 #[test]
