@@ -248,7 +248,7 @@ impl RunningAttempt {
     pub(crate) fn outcome(&self) -> Outcome {
         match (self.reason, self.end) {
             // It was not sent a signal yet.
-            (_, Some(ProcessEnd::Exited(0))) if self.held.is_some() => Outcome::Succeeded,
+            (_, Some(ProcessEnd::Exited(0))) if self.stopped.is_none() => Outcome::Succeeded,
             (Some(EndReason::TimeLimit), _) => Outcome::TimedOut,
             (Some(EndReason::Asked), _) | (_, None) => Outcome::Interrupted,
             (_, Some(ProcessEnd::Exited(0))) => Outcome::Succeeded,
