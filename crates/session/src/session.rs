@@ -44,6 +44,10 @@ const KEEPING: Duration = Duration::from_secs(1);
 /// After so long without a turn of the loop, the next may be far away.
 const LULL: Duration = Duration::from_millis(5);
 
+/// After so long without a turn, orphans that die are worth being woken up for: nothing
+/// else may happen for long, and they would pile up.
+const LONG_LULL: Duration = Duration::from_secs(1);
+
 /// Watched descriptors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
@@ -106,6 +110,8 @@ pub(crate) struct Session<'o> {
     watched_source: Option<OwnedFd>,
     /// Whether the journal's bell is listened to.
     bell: bool,
+    /// Whether the ends of all children are listened to.
+    children: bool,
     /// When the loop last turned.
     turned: Instant,
     /// How much the journal had committed, and what troubled it, when the engine was told.
@@ -155,6 +161,7 @@ impl<'o> Session<'o> {
             always_readable: false,
             watched_source: None,
             bell: false,
+            children: false,
             turned: Instant::now(),
             committed: (0, None),
             fetches: Vec::new(),
@@ -520,7 +527,12 @@ impl<'o> Session<'o> {
     /// would cost more than the commit.
     fn watch_journal(&mut self, now: Instant) -> Result<(), SessionError> {
         let turned = std::mem::replace(&mut self.turned, now);
-        let still = now.duration_since(turned) >= LULL;
+        let gap = now.duration_since(turned);
+        let still = gap >= LULL;
+        if self.children != (gap >= LONG_LULL) {
+            self.children = !self.children;
+            self.parts.signals.watch_children(self.children);
+        }
         let wanted = !self.fetches.is_empty()
             || self.is_source_paused()
             || (self.engine.waits_for_journal() && still);

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd, OwnedFd};
 
 use packhorse_engine::StopSignal;
 
@@ -33,6 +33,7 @@ const WATCHED: [(i32, ProgramSignal); 6] = [
 /// The watched signals, blocked while this lives.
 pub(crate) struct Signals {
     descriptor: OwnedFd,
+    watched: libc::sigset_t,
     original: libc::sigset_t,
 }
 
@@ -52,7 +53,7 @@ impl Signals {
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             libc::sigemptyset(watched.as_mut_ptr());
             for (number, _) in WATCHED {
-                if !is_ignored(number) {
+                if !is_ignored(number) && number != libc::SIGCHLD {
                     libc::sigaddset(watched.as_mut_ptr(), number);
                 }
             }
@@ -69,11 +70,34 @@ impl Signals {
             return Err(io::Error::last_os_error());
         }
         Ok(Self {
+            // SAFETY: initialised by `sigemptyset` above.
+            watched: unsafe { watched.assume_init() },
             // SAFETY: a descriptor that the call just made, owned by nobody else.
             descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) },
             // SAFETY: written by the successful `pthread_sigmask`.
             original: unsafe { original.assume_init() },
         })
+    }
+
+    /// Says whether the ends of children are to be heard of. The supervisor sees the ends
+    /// of those that it started by itself, so most of the time that would be a waste.
+    pub(crate) fn watch_children(&self, watch: bool) {
+        let mut watched = self.watched;
+        let mut child = MaybeUninit::uninit();
+        // SAFETY: `sigemptyset` initialises the set; the descriptor is a signalfd of
+        // ours, whose signals are replaced. If that fails, nothing has changed.
+        unsafe {
+            libc::sigemptyset(child.as_mut_ptr());
+            libc::sigaddset(child.as_mut_ptr(), libc::SIGCHLD);
+            let how = if watch {
+                libc::sigaddset(&raw mut watched, libc::SIGCHLD);
+                libc::SIG_BLOCK
+            } else {
+                libc::SIG_UNBLOCK
+            };
+            libc::pthread_sigmask(how, child.as_ptr(), std::ptr::null_mut());
+            libc::signalfd(self.descriptor.as_raw_fd(), &raw const watched, 0);
+        }
     }
 
     /// Those that came in since the last look.
