@@ -6,6 +6,8 @@
 //! what was measured, and the targets to compare it with.
 
 mod cold;
+mod distinct;
+mod engine;
 mod environment;
 mod figures;
 mod gap;

@@ -18,6 +18,8 @@ pub struct FinishedProcess {
     /// Its peak resident memory, in bytes. The kernel counts from before the exec, so this is
     /// never less than what xtask itself has.
     pub peak: u64,
+    /// Its processor time, and that of all its descendants that were waited for.
+    pub cpu: Duration,
 }
 
 /// Runs a command to its end.
@@ -39,7 +41,14 @@ pub fn run(command: &mut Command) -> Result<FinishedProcess> {
         status: ExitStatus::from_raw(status),
         wall: start.elapsed(),
         peak: usage.ru_maxrss.cast_unsigned() * 1024,
+        cpu: time_of(usage.ru_utime) + time_of(usage.ru_stime),
     })
+}
+
+fn time_of(time: libc::timeval) -> Duration {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let micros = u64::try_from(time.tv_usec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
 
 /// A process that is observed while it runs, and killed when dropped.

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 use super::environment::{BenchEnvironment, Effort};
 use super::report::{Section, document};
-use super::{cold, gap, idle, million, packing, spawn, sweep, waiting};
+use super::{cold, distinct, engine, gap, idle, million, packing, spawn, sweep, waiting};
 use crate::folders::workspace;
 
 #[derive(clap::Args)]
@@ -40,6 +40,10 @@ enum Benchmark {
     Waiting,
     /// Four sleeping tasks: wake-ups
     Idle,
+    /// Tasks with different requests beside tasks with equal ones: CPU time
+    Distinct,
+    /// Tasks of one run and of two in one engine: time per decision
+    Engine,
     /// A grid of a million commands: time, memory
     Sweep,
     /// A trace and a synthetic load: how full GPUs get, time per placement
@@ -55,6 +59,8 @@ impl Benchmark {
             Self::Million => million::measure(bench),
             Self::Waiting => waiting::measure(bench),
             Self::Idle => idle::measure(bench),
+            Self::Distinct => distinct::measure(bench),
+            Self::Engine => engine::measure(bench),
             Self::Sweep => sweep::measure(bench),
             Self::Packing => packing::measure(bench),
         }
