@@ -21,8 +21,8 @@ const CHUNK: u32 = 512;
 
 #[expect(clippy::print_stdout, reason = "its output is what it is for")]
 fn main() {
-    println!("one_run_ns {:.0}", nanoseconds_per_task(1));
-    println!("two_runs_ns {:.0}", nanoseconds_per_task(2));
+    println!("one_run_ns={:.0}", nanoseconds_per_task(1));
+    println!("two_runs_ns={:.0}", nanoseconds_per_task(2));
 }
 
 /// The time for each of [`TASKS`] tasks, which are those of so many runs together.

@@ -20,8 +20,8 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         for kind in ["equal", "different"] {
             let commands = folder.path().join(format!("{kind}-{tasks}"));
             let lines = (0..tasks).map(|task| {
-                let mebibytes = 64 + if kind == "equal" { 0 } else { task };
-                format!("#packhorse ram={mebibytes}M\n/bin/true\n")
+                let more = if kind == "equal" { 0 } else { task };
+                format!("#packhorse ram={}K\n/bin/true\n", (64 << 10) + more)
             });
             fs_err::write(&commands, lines.collect::<String>())?;
             contestants.push(Contestant::new(kind, bench.rounds(rounds), move || {
