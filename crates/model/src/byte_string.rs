@@ -32,12 +32,14 @@ impl From<OsString> for ByteString {
     }
 }
 
-/// The two written forms.
+/// Text, or bytes that are not UTF-8.
 #[derive(Deserialize)]
 #[serde(untagged)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 enum Written {
+    /// Text.
     Text(String),
+    /// Bytes that are not UTF-8.
     Escaped {
         /// The bytes, with `\xNN` for those that are not printable ASCII.
         bytes: String,
