@@ -34,7 +34,10 @@ impl From<OsString> for ByteString {
 
 /// Text, or bytes that are not UTF-8.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected text, or an object such as {\"bytes\": \"caf\\\\xe9\"}"
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 enum Written {
     /// Text.
