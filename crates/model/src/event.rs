@@ -165,7 +165,8 @@ pub struct TaskResult {
     #[serde(rename = "seconds", with = "seconds")]
     #[cfg_attr(feature = "schema", schemars(with = "f64"))]
     pub took: Duration,
-    /// The file with the last attempt's output, if it wrote any.
+    /// The file for the last attempt's output. There is no such file if it wrote
+    /// nothing. Null if it was never started, and with `--output inherit`.
     #[serde(with = "byte_string::path::option")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<crate::ByteString>"))]
     pub log: Option<PathBuf>,
