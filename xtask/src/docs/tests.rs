@@ -93,6 +93,46 @@ fn events_are_what_their_schema_says() {
     }
 }
 
+fn page(name: &str) -> String {
+    fs_err::read_to_string(workspace().join("docs").join(name)).unwrap()
+}
+
+/// The lines of a page that are JSON objects, except what shows a mistake.
+fn json_lines(page: &str) -> Vec<Value> {
+    let lines = page.lines().filter(|line| line.starts_with('{'));
+    lines
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
+}
+
+#[test]
+fn the_page_on_events_shows_each_of_them_as_it_is() {
+    let schema = event_schema();
+    let events = json_lines(&page("events.md"));
+    for event in &events {
+        assert_eq!(check(&schema, &schema, event), Ok(()), "{event}");
+    }
+    for kind in schema["oneOf"].as_array().unwrap() {
+        let name = &kind["properties"]["event"]["const"];
+        let shown = events.iter().any(|event| &event["event"] == name);
+        assert!(shown, "docs/events.md has no example of {name}");
+    }
+}
+
+#[test]
+fn the_page_on_task_lines_explains_every_key() {
+    let schema = task_schema();
+    let page = page("task-lines.md");
+    for task in json_lines(&page) {
+        assert_eq!(check(&schema, &schema, &task), Ok(()), "{task}");
+    }
+    for key in schema["properties"].as_object().unwrap().keys() {
+        let row = format!("\n| `{key}` |");
+        let explained = page.contains(&row) || key == "model";
+        assert!(explained, "docs/task-lines.md does not explain `{key}`");
+    }
+}
+
 const EVENTS: [&str; 10] = [
     r#"{"time":1.5,"event":"run-started","run":1,"gpus":["0"],"slots":null,"resumed":false}"#,
     r#"{"time":1.5,"event":"known","run":1,"tasks":2,"complete":true}"#,
