@@ -1,4 +1,4 @@
-//! What developers of Packhorse run: `cargo xtask test` and `cargo xtask bench`.
+//! What developers of Packhorse run: `cargo xtask test`, `bench` and `docs`.
 
 #![expect(
     clippy::print_stdout,
@@ -11,6 +11,7 @@ use anyhow::Result;
 use clap::Parser;
 
 mod bench;
+mod docs;
 mod folders;
 mod limit;
 mod setup;
@@ -24,6 +25,8 @@ enum Xtask {
     Test(test::TestArgs),
     /// Measure Packhorse, the kernel's limit and similar programs, side by side
     Bench(bench::BenchArgs),
+    /// Write the parts of docs/ that are made from the code: schemas, variables
+    Docs,
     /// Run a command many times as fast as possible: what the bench compares with
     #[command(hide = true)]
     Limit(limit::LimitArgs),
@@ -36,6 +39,7 @@ fn main() -> Result<ExitCode> {
     match Xtask::parse() {
         Xtask::Test(args) => test::run(&args),
         Xtask::Bench(args) => bench::run(&args),
+        Xtask::Docs => docs::run(),
         Xtask::Limit(args) => limit::run(&args),
         Xtask::Simulate(args) => bench::simulate(&args),
     }

@@ -99,7 +99,8 @@ fn steps(tools: &Tools, args: &TestArgs) -> Vec<Command> {
     let mut steps = vec![
         step("fmt --all --check"),
         step("clippy --workspace --all-targets -- -D warnings"),
-        step("build --workspace"),
+        // A test runs an example, which `cargo test --tests` would not build.
+        step("build --workspace --lib --bins --examples"),
         tests,
         step("test --workspace --doc --quiet"),
     ];

@@ -73,7 +73,7 @@ fn every_check_runs_in_order_with_the_arguments_for_the_tests() {
         [
             "fmt --all --check",
             "clippy --workspace --all-targets -- -D warnings",
-            "build --workspace",
+            "build --workspace --lib --bins --examples",
             "nextest run --workspace -p x",
             "test --workspace --doc --quiet",
         ]

@@ -32,12 +32,17 @@ impl From<OsString> for ByteString {
     }
 }
 
-/// The two written forms.
+/// Text, or bytes that are not UTF-8.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected text, or an object such as {\"bytes\": \"caf\\\\xe9\"}"
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 enum Written {
+    /// Text.
     Text(String),
+    /// Bytes that are not UTF-8.
     Escaped {
         /// The bytes, with `\xNN` for those that are not printable ASCII.
         bytes: String,

@@ -80,7 +80,7 @@ impl Serialize for Command {
     }
 }
 
-/// The written forms.
+/// A command: a line for the shell, or a program and its arguments.
 #[derive(Deserialize)]
 #[serde(untagged)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -6,11 +6,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Bytes, Command, Exit, Outcome, RunId, TaskId, Timestamp, byte_string};
 
-/// Something that happened in a run: the one form in which it is shown, printed with
-/// `--json`, and sent to whoever follows the run.
+/// Something that happened in a run: one line of `packhorse run --json`.
 ///
-/// The start and the end of an attempt are told only once the store has them: what
-/// was seen to be finished is not lost, whatever happens next.
+/// The start and the end of an attempt are reported only after they are stored: what
+/// was reported as finished is not lost, whatever happens next. Later versions may
+/// add events and members, so a program should ignore those it does not know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
@@ -26,170 +26,173 @@ pub struct Event {
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum EventKind {
-    /// A run begins, or goes on.
+    /// A run has started, or has been resumed.
     RunStarted {
-        /// Which one.
+        /// The run.
         run: RunId,
-        /// Its GPUs, as they were named.
+        /// Its GPUs, as they were named on the command line or by the driver.
         gpus: Vec<String>,
-        /// How many tasks run at a time, where that is limited.
+        /// How many tasks may run at a time with `--slots`; null with GPUs.
         slots: Option<u32>,
-        /// Whether it goes on with what an earlier session left.
+        /// Whether this continues an earlier run (`resume` or `retry`).
         resumed: bool,
     },
-    /// More input was read.
+    /// More of the input has been read.
     Known {
         /// The run.
         run: RunId,
-        /// How many tasks there are by now, without those that earlier sessions
-        /// settled.
+        /// How many tasks are known so far, without those that had ended before the
+        /// run was resumed.
         tasks: u64,
-        /// Whether that is all.
+        /// Whether no more can come.
         complete: bool,
     },
-    /// An attempt was started.
+    /// An attempt has started.
     Started {
         /// The task.
         task: TaskId,
-        /// Which attempt, from 1; 0 is a probe.
+        /// Which attempt, counted from 1; 0 is a probe.
         attempt: u32,
-        /// What it executes.
+        /// The command: the task's own, or its probe.
         #[cfg_attr(feature = "schema", schemars(with = "Command"))]
         command: Arc<Command>,
-        /// Its GPUs as they were named; empty without any.
+        /// Its GPUs, as in `run-started`; empty if it has none.
         #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
         gpus: Arc<[String]>,
     },
-    /// A task wrote a line.
+    /// A task has written a line. Only with `--output lines`.
     Output {
         /// The task.
         task: TaskId,
-        /// Where it wrote it.
+        /// Which of its two streams it wrote to.
         stream: Stream,
-        /// The line, without its end. What is not UTF-8 is replaced; the log has the
-        /// bytes.
+        /// The line, without its newline. Bytes that are not UTF-8 are replaced; the
+        /// log has them.
         line: String,
     },
-    /// An attempt is over, and another follows.
+    /// An attempt has ended, and another one follows.
     Retrying {
         /// The task.
         task: TaskId,
-        /// Which attempt it was; 0 is a probe.
+        /// The attempt that has ended; 0 is a probe.
         attempt: u32,
-        /// How it came out.
+        /// How it ended.
         #[serde(flatten)]
         #[cfg_attr(feature = "schema", schemars(with = "crate::outcome::OutcomeParts"))]
         outcome: Outcome,
-        /// Why another follows, if that is not a plain retry.
+        /// Why another attempt follows, if this is not a plain retry.
         note: Option<String>,
-        /// How many retries are left.
+        /// How many retries are left after the next attempt.
         left: u32,
     },
-    /// What an attempt was seen to need of its GPUs.
+    /// How much GPU memory an attempt used.
     Measured(Measurement),
-    /// A task is settled, or was interrupted.
+    /// A task has ended.
     Finished(TaskResult),
-    /// Something to know that ends nothing.
+    /// Something is wrong that does not end the run.
     Warning {
-        /// The task that it is about, if it is about one.
+        /// The task it is about, if it is about one.
         task: Option<TaskId>,
-        /// What it is.
+        /// What is wrong, in words.
         message: String,
     },
-    /// A run is being stopped.
+    /// A signal has asked the run to stop.
     Stopping {
         /// The run.
         run: RunId,
-        /// How far.
+        /// What happens to running tasks.
         phase: Phase,
-        /// How many attempts are alive.
+        /// How many attempts are still running.
         running: u64,
     },
-    /// A run is over.
+    /// The run is over. This is the last event.
     RunEnded(RunSummary),
 }
 
-/// What an attempt was seen to need of its GPUs.
+/// How much GPU memory an attempt used.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Measurement {
     /// The task.
     pub task: TaskId,
-    /// Which attempt; 0 is a probe.
+    /// Which attempt, counted from 1; 0 is a probe.
     pub attempt: u32,
     /// The most memory it was seen to hold on one GPU, in bytes.
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub peak: Bytes,
-    /// It may have been so much more between two samples.
+    /// How many bytes more it may have held between two samples.
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub error: Bytes,
     /// How many samples were taken.
     pub samples: u32,
-    /// The longest time between two of them.
+    /// The longest time between two samples, in seconds.
     #[serde(rename = "interval_seconds", with = "seconds")]
     #[cfg_attr(feature = "schema", schemars(with = "f64"))]
     pub interval: Duration,
-    /// How busy its GPUs were, where the driver tells.
+    /// How busy its GPUs were, if the driver tells.
     #[serde(rename = "utilisation_percent")]
     pub utilisation: Option<Utilisation>,
 }
 
-/// How busy GPUs were, in per cent.
+/// How busy GPUs were, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Utilisation {
-    /// In the mean.
+    /// The mean of all samples.
     pub mean: u8,
-    /// At most.
+    /// The highest sample.
     pub most: u8,
 }
 
-/// How a task came out.
+/// How a task ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskResult {
     /// The task.
     pub task: TaskId,
-    /// How many attempts it took.
+    /// How many attempts it has had.
     pub attempts: u32,
-    /// How it came out.
+    /// How it ended.
     #[serde(flatten)]
     #[cfg_attr(feature = "schema", schemars(with = "crate::outcome::OutcomeParts"))]
     pub outcome: Outcome,
-    /// What it executed.
+    /// Its command.
     #[cfg_attr(feature = "schema", schemars(with = "Command"))]
     pub command: Arc<Command>,
     /// Why it could not be started, or what else there is to say.
     pub message: Option<String>,
-    /// How long the last attempt took.
+    /// How long the last attempt took, in seconds.
     #[serde(rename = "seconds", with = "seconds")]
     #[cfg_attr(feature = "schema", schemars(with = "f64"))]
     pub took: Duration,
-    /// Where the last attempt's output is, if it wrote any.
+    /// The file for the last attempt's output. There is no such file if it wrote
+    /// nothing. Null if it was never started, and with `--output inherit`.
     #[serde(with = "byte_string::path::option")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<crate::ByteString>"))]
     pub log: Option<PathBuf>,
 }
 
-/// How a run came out.
+/// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunSummary {
-    /// Which one.
+    /// The run.
     pub run: RunId,
-    /// Tasks of this session that succeeded.
+    /// How many tasks succeeded, since the run was started or resumed.
     pub succeeded: u64,
-    /// Tasks of this session that did not.
+    /// How many tasks failed, since the run was started or resumed.
     pub failed: u64,
-    /// Tasks that are not settled: never started, or interrupted.
+    /// How many tasks were never started, or were interrupted.
     pub left: u64,
-    /// Lines of the input that were no commands.
+    /// How many lines of the input could not be used.
     pub rejected: u64,
-    /// From start to end.
+    /// How long it took, in seconds.
     #[serde(rename = "seconds", with = "seconds")]
     #[cfg_attr(feature = "schema", schemars(with = "f64"))]
     pub took: Duration,
-    /// Whether all of it is in the store.
+    /// Whether all results are stored.
     pub stored: bool,
-    /// The exit status.
+    /// The exit status of `packhorse`.
     #[cfg_attr(feature = "schema", schemars(with = "u8"))]
     pub exit: Exit,
 }
@@ -205,18 +208,18 @@ pub enum Stream {
     Stderr,
 }
 
-/// How far a run has been stopped. Each outranks those before it.
+/// How far a run has been stopped. Each phase outranks those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Phase {
-    /// It goes on.
+    /// It is not being stopped.
     Running,
-    /// Nothing new is started; what runs may finish.
+    /// No new task is started; running tasks may finish.
     Draining,
-    /// What runs has been asked to end.
+    /// Running tasks were sent SIGTERM.
     Terminating,
-    /// What runs is killed.
+    /// Running tasks were sent SIGKILL.
     Killing,
 }
 

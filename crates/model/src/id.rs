@@ -4,7 +4,7 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A run's number, as people type it: `12`.
+/// The number of a run, such as `12`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -115,7 +115,7 @@ impl schemars::JsonSchema for TaskId {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "A task of a run: `12.3` is the third task of run 12.",
+            "description": "The number of a task: `12.3` is the third task of run 12.",
             "type": "string",
             "pattern": "^[0-9]+\\.[0-9]+$"
         })

@@ -89,10 +89,15 @@ impl Outcome {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct OutcomeParts {
-    /// `succeeded`, `failed`, `killed`, `timed-out`, `not-started`, `skipped` or
-    /// `interrupted`.
+    /// How it ended, in one word.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend("enum" = [
+            "succeeded", "failed", "killed", "timed-out", "not-started", "skipped", "interrupted"
+        ]))
+    )]
     outcome: String,
-    /// The exit status of a task that failed, the signal of one that was killed.
+    /// The exit status if it failed, or the number of the signal if it was killed.
     #[serde(default)]
     detail: Option<i32>,
 }

@@ -10,87 +10,94 @@ use crate::{
     parse_duration, written,
 };
 
-/// One thing to run: the one form of a task, from the door that it comes in by to
-/// the store and back.
+/// One task: a command, and what it needs.
 ///
-/// What is left out is whatever the run says, and if that says nothing either,
-/// the usual.
+/// What a task leaves out is taken from the options of the run, then from the
+/// settings, then from the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(transform = written::with_aliases)
+)]
 pub struct TaskSpec {
-    /// What to execute: a string is a line for the shell, a list is a program and
-    /// its arguments.
+    /// What to run. A string is a line for the shell; a list is a program and its
+    /// arguments, run without a shell.
     #[serde(skip_serializing_if = "Command::is_empty")]
     pub command: Command,
-    /// A name that later tasks may come after.
+    /// A name for the task, which the `after` of later tasks may refer to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The names of earlier tasks that must have succeeded before it may start.
+    /// The names of earlier tasks that must succeed before this one starts. If one of
+    /// them fails, this one is skipped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
-    /// Environment variables, on top of those of the run.
+    /// Environment variables, in addition to those of the run.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, ByteString>,
-    /// The folder it runs in.
+    /// The folder to run in. A relative path starts from the folder of the run.
     #[serde(
         skip_serializing_if = "Option::is_none",
         with = "byte_string::path::option"
     )]
     #[cfg_attr(feature = "schema", schemars(with = "Option<ByteString>"))]
     pub folder: Option<PathBuf>,
-    /// The parameters that it was made of. It finds them in `PACKHORSE_PARAMS`.
+    /// The task's parameters. The task finds them as a JSON object in
+    /// `PACKHORSE_PARAMS`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub params: BTreeMap<String, Value>,
-    /// The folder for its results, which is made before it starts. It finds it in
-    /// `PACKHORSE_RESULTS`.
+    /// A folder for the task's results, created before the task starts. The task
+    /// finds its path in `PACKHORSE_RESULTS`.
     #[serde(
         skip_serializing_if = "Option::is_none",
         with = "byte_string::path::option"
     )]
     #[cfg_attr(feature = "schema", schemars(with = "Option<ByteString>"))]
     pub results: Option<PathBuf>,
-    /// Where its output is written, instead of the run's folder of logs. A second
-    /// attempt's goes beside it: `train.log`, `train.2.log`.
+    /// The file to write the task's output to, instead of one in the run's log
+    /// folder. Each further attempt has a file beside it: `train.log`,
+    /// `train.2.log`.
     #[serde(
         skip_serializing_if = "Option::is_none",
         with = "byte_string::path::option"
     )]
     #[cfg_attr(feature = "schema", schemars(with = "Option<ByteString>"))]
     pub log: Option<PathBuf>,
-    /// GPUs, or a part of one.
+    /// How many GPUs, or what part of one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<GpuRequest>,
-    /// Memory of each of its GPUs.
+    /// How much memory of each of its GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vram: Option<VramRequest>,
-    /// Only GPUs whose name contains this; several are separated by commas.
+    /// Only use GPUs whose name contains this. Separate several names by commas.
     #[serde(skip_serializing_if = "Option::is_none", alias = "model")]
     pub gpu_model: Option<String>,
-    /// What it is remembered by, instead of the shape of its command.
+    /// The key under which the task's GPU memory is remembered, instead of the shape
+    /// of its command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
-    /// How it is measured first if nothing is known of it: a command with `{}`
-    /// where its own goes, or a number of epochs for commands that are told theirs
-    /// with `--epochs=N`.
+    /// How to measure the task before it runs, if nothing is known about its GPU
+    /// memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeSpec>,
-    /// Cores of its own, which it is pinned to.
+    /// How many cores the task gets for itself. It is pinned to them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<u32>,
-    /// How many cores it keeps busy; counted, not pinned.
+    /// How many cores the task keeps busy. This is counted, but the task is not
+    /// pinned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Milli>,
-    /// Main memory; counted, not enforced.
+    /// How much main memory the task needs. This is counted, but not enforced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ram: Option<Bytes>,
-    /// Its place in the order: lower numbers go first.
+    /// Tasks with lower numbers start first. The default is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// How many more attempts a failure gets.
+    /// How many more times to try the task if it fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
-    /// How long an attempt may take.
+    /// How long one attempt may take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<TimeLimit>,
     /// How long an attempt has between SIGTERM and SIGKILL.
@@ -98,14 +105,15 @@ pub struct TaskSpec {
     pub grace: Option<Grace>,
 }
 
-/// How a task of which nothing is known is measured before it runs.
+/// How to measure a task before it runs: a command with `{}` where the task's own
+/// command goes, or a number of epochs for commands that take `--epochs=N`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum ProbeSpec {
-    /// By so many epochs, for commands that are told theirs with `--epochs=N`.
+    /// Run the task's own command with this many epochs.
     Epochs(u32),
-    /// By a command with `{}` where the task's own goes.
+    /// Run this command, with `{}` replaced by the task's own.
     Template(String),
 }
 
@@ -145,8 +153,8 @@ impl schemars::JsonSchema for Grace {
         "Grace".into()
     }
 
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        TimeLimit::json_schema(generator)
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        written::length_of_time()
     }
 }
 

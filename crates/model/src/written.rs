@@ -79,22 +79,43 @@ mod schema {
         };
     }
 
-    amount!(Milli, "An amount: 1.5, or \"1/3\".");
+    amount!(Milli, "A number such as 1.5, or text such as \"1/3\".");
     amount!(
         Bytes,
         "An amount of memory: a number of bytes, or text such as \"9G\" or \"512M\"."
     );
     amount!(
         GpuRequest,
-        "GPUs: a part of one (0.5, \"1/3\"), or a whole number of them."
+        "A part of one GPU (0.5, \"1/3\"), a whole number of GPUs, or 0 for none."
     );
     amount!(
         VramRequest,
-        "GPU memory: a number of bytes, text such as \"9G\", \"auto\" (what was learned of \
-         commands like it), or \"measure\" (a GPU to itself, to be measured on it)."
+        "GPU memory: a number of bytes, text such as \"9G\", \"auto\" (what was learned from \
+         commands like it), or \"measure\" (the task gets a GPU to itself and is measured)."
     );
     amount!(
         TimeLimit,
         "A length of time: a number of seconds, text such as \"90s\" or \"2h30m\", or \"never\"."
     );
+
+    /// A length of time that always ends.
+    pub(crate) fn length_of_time() -> Schema {
+        json_schema!({
+            "description": "A length of time: a number of seconds, or text such as \"90s\" or \"2h30m\".",
+            "type": ["number", "string"]
+        })
+    }
+
+    /// Adds the other name of a member, which schemars does not see.
+    pub(crate) fn with_aliases(schema: &mut Schema) {
+        let properties = schema.get_mut("properties");
+        if let Some(properties) = properties.and_then(serde_json::Value::as_object_mut)
+            && let Some(model) = properties.get("gpu_model").cloned()
+        {
+            properties.insert("model".to_owned(), model);
+        }
+    }
 }
+
+#[cfg(feature = "schema")]
+pub(crate) use schema::{length_of_time, with_aliases};

@@ -14,7 +14,8 @@ use crate::environment::AttemptEnvironment;
 
 /// Starts, watches and ends attempts: on this machine, or somewhere else.
 ///
-/// As a descriptor it is readable when there is something to drain.
+/// As a descriptor it is readable when there is something to drain. What only concerns
+/// processes of this machine does nothing unless it is written.
 pub trait Executor: AsFd {
     /// Starts an attempt: [`ProcessInput::Started`] is returned, or drained later, and in
     /// any case [`ProcessInput::Ended`] follows. `daemon` is the MPS daemon that it uses.
@@ -24,13 +25,15 @@ pub trait Executor: AsFd {
     fn stop(&mut self, task: TaskId, mode: StopMode);
 
     /// Goes on with ending an attempt that waits since [`ProcessInput::Ending`].
-    fn proceed(&mut self, task: TaskId);
+    fn proceed(&mut self, _task: TaskId) {}
 
     /// Gives up on an attempt that outlives being killed.
     fn abandon(&mut self, task: TaskId);
 
     /// Watches an attempt that is running already.
-    fn adopt(&mut self, process: AdoptedProcess) -> io::Result<()>;
+    fn adopt(&mut self, _process: AdoptedProcess) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Adds what has happened to `events`. Never waits.
     fn drain(&mut self, events: &mut Vec<ProcessInput>) -> io::Result<()>;
@@ -39,19 +42,23 @@ pub trait Executor: AsFd {
     fn is_idle(&self) -> bool;
 
     /// The task that a process belongs to, if it is one of ours.
-    fn owner_of(&self, pid: u32) -> Option<TaskId>;
+    fn owner_of(&self, _pid: u32) -> Option<TaskId> {
+        None
+    }
 
     /// Whether the first process of a task's attempt is still there.
-    fn is_led(&self, task: TaskId) -> bool;
+    fn is_led(&self, _task: TaskId) -> bool {
+        true
+    }
 
     /// A child of this program that belongs to no attempt is left alone.
-    fn spare(&mut self, pid: u32);
+    fn spare(&mut self, _pid: u32) {}
 
     /// A child of this program has ended.
-    fn child_ended(&mut self);
+    fn child_ended(&mut self) {}
 
     /// Ends what is left of descendants that belong to no attempt.
-    fn finish(&mut self);
+    fn finish(&mut self) {}
 }
 
 /// Runs attempts on this machine.

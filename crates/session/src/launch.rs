@@ -20,7 +20,7 @@ use packhorse_supervisor::{
 use crate::control::ControlSocket;
 use crate::devices::{Devices, scheduler_settings};
 use crate::environment::AttemptEnvironment;
-use crate::executor::LocalExecutor;
+use crate::executor::{Executor, LocalExecutor};
 use crate::journal::{Journal as _, StoreJournal};
 use crate::mps::MpsThread;
 use crate::observer::Observer;
@@ -40,6 +40,8 @@ pub struct Launch {
     output: OutputMode,
     devices: Devices,
     engine: Engine,
+    /// Who runs the attempts, if not this machine's own executor.
+    executor: Option<Box<dyn Executor>>,
     config: GpuConfig,
     lease_folder: PathBuf,
     patience: Duration,
@@ -85,10 +87,18 @@ impl Launch {
             output,
             devices,
             engine,
+            executor: None,
             config,
             lease_folder: settings.lease_folder(),
             patience: settings.store_patience,
         })
+    }
+
+    /// Lets another executor run the attempts, instead of this machine's own.
+    #[must_use]
+    pub fn with_executor(mut self, executor: Box<dyn Executor>) -> Self {
+        self.executor = Some(executor);
+        self
     }
 
     /// Why a task of this run could never run, if it could not.
@@ -142,6 +152,7 @@ impl Launch {
             output,
             devices,
             engine,
+            executor,
             config,
             lease_folder,
             patience,
@@ -154,15 +165,10 @@ impl Launch {
         let mask = SignalMask::of_this_thread();
         let signals = Signals::block().map_err(system("take over signals"))?;
         request_short_slice();
-        let environment = AttemptEnvironment::new(devices.units.clone(), devices.cores.len(), mps);
-        let supervisor = Supervisor::new(SupervisorSettings {
-            environment: environment.fixed(),
-            hidden: environment.hidden(mps),
-            home_mark: home.path().to_string_lossy().into_owned(),
-            signal_mask: Some(mask),
-            children: Children::All,
-        })
-        .map_err(system("watch processes"))?;
+        let executor = match executor {
+            Some(executor) => executor,
+            None => local_executor(home, &devices, mps, mask)?,
+        };
         let mut journal = StoreJournal::new(home)?;
         let mut warnings = Vec::new();
         let leases = leases(&spec, &devices, &lease_folder, run, &mut warnings);
@@ -184,7 +190,7 @@ impl Launch {
             None => None,
         };
         let parts = Parts {
-            executor: Box::new(LocalExecutor::new(supervisor, environment, mps)),
+            executor,
             control: ControlSocket::open(&home.run_dir(run)).ok(),
             mps: if mps {
                 let keys = devices
@@ -247,6 +253,25 @@ fn engine(spec: &RunSpec, devices: &Devices, settings: &Settings) -> Result<Engi
         oom_signs: oom_signs(settings)?,
         patience: settings.store_patience,
     })?)
+}
+
+/// Runs attempts on this machine.
+fn local_executor(
+    home: &Home,
+    devices: &Devices,
+    mps: bool,
+    mask: SignalMask,
+) -> Result<Box<dyn Executor>, SessionError> {
+    let environment = AttemptEnvironment::new(devices.units.clone(), devices.cores.len(), mps);
+    let supervisor = Supervisor::new(SupervisorSettings {
+        environment: environment.fixed(),
+        hidden: environment.hidden(mps),
+        home_mark: home.path().to_string_lossy().into_owned(),
+        signal_mask: Some(mask),
+        children: Children::All,
+    })
+    .map_err(system("watch processes"))?;
+    Ok(Box::new(LocalExecutor::new(supervisor, environment, mps)))
 }
 
 fn uses_leases(spec: &RunSpec) -> bool {

@@ -17,7 +17,9 @@ pub trait Observer {
     /// Shows what it took note of. Called once per turn of the loop; returns when it wants
     /// to be called again though nothing happens. `queue` can tell why the first in line
     /// waits, for those who care to ask.
-    fn show(&mut self, now: Instant, queue: &dyn QueueView) -> Option<Instant>;
+    fn show(&mut self, _now: Instant, _queue: &dyn QueueView) -> Option<Instant> {
+        None
+    }
 
     /// The terminal has another size.
     fn resized(&mut self) {}

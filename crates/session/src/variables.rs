@@ -73,7 +73,7 @@ pub const READ: &[ReadVariable] = &[
     ),
     plain(
         "XDG_STATE_HOME, HOME",
-        "where it is otherwise: `$XDG_STATE_HOME/packhorse`, else `~/.local/state/packhorse`",
+        "where the state folder is otherwise: `$XDG_STATE_HOME/packhorse`, else `~/.local/state/packhorse`",
     ),
     plain(
         "XDG_CONFIG_HOME",
@@ -81,7 +81,7 @@ pub const READ: &[ReadVariable] = &[
     ),
     plain(
         "CUDA_VISIBLE_DEVICES",
-        "what `--gpus all` means, which is the default. With AMD's driver `ROCR_VISIBLE_DEVICES`, else `HIP_VISIBLE_DEVICES`",
+        "which GPUs `--gpus all`, the default, means. With AMD's driver, `ROCR_VISIBLE_DEVICES`, else `HIP_VISIBLE_DEVICES`",
     ),
     number("PACKHORSE_SLOTS", "pool.slots", "as `--slots`"),
     number(
@@ -94,12 +94,12 @@ pub const READ: &[ReadVariable] = &[
     text(
         "PACKHORSE_IGNORE_PROCESS",
         "pool.ignore_process",
-        "as `--ignore-process`, for one of them",
+        "as `--ignore-process`, for one process",
     ),
     number(
         "PACKHORSE_USE_LEASES",
         "pool.leases",
-        "`false` is `--no-leases`",
+        "`false` is the same as `--no-leases`",
     ),
     number("PACKHORSE_MPS", "pool.mps", "as `--mps`: `true` or `false`"),
     text("PACKHORSE_VRAM", "task.vram", "as `--vram`"),
@@ -112,53 +112,53 @@ pub const READ: &[ReadVariable] = &[
     text(
         "PACKHORSE_DRIVER_PATIENCE",
         "driver_patience",
-        "how long a [driver that does not answer](gpus.md#a-driver-that-does-not-answer) is waited for, at the start and while tasks run: `20s` unless you say otherwise",
+        "how long to wait for a [driver that does not answer](gpus.md#a-driver-that-does-not-answer), by default `20s`. During a run, a GPU that is silent for longer is [taken out](sharing.md#gpus-that-break)",
     ),
     text(
         "PACKHORSE_STORE_PATIENCE",
         "store_patience",
-        "how long what happens is told only once it is [written](results.md#what-is-kept-where): `1s` unless you say otherwise; on a disk that takes longer it is told all the same",
+        "how long an event may wait until it is [stored](results.md#what-is-kept-where), by default `1s`; on a disk that takes longer it is shown before",
     ),
     text(
         "PACKHORSE_LEASES",
         "lease_folder",
-        "the folder in which runs [tell each other](sharing.md#how-it-works) what they hold, in place of `/dev/shm/packhorse`",
+        "the folder in which runs [tell each other](sharing.md#how-it-works) what they hold, instead of `/dev/shm/packhorse`",
     ),
     text(
         "PACKHORSE_OOM_TEXTS",
         "oom_texts",
-        "a file with [more signs](memory.md#words-of-your-own) of running out of GPU memory, in place of `oom-texts` beside your settings",
+        "a file with [more signs](memory.md#words-of-your-own) of running out of GPU memory, instead of `oom-texts` beside your settings",
     ),
     text(
         "PACKHORSE_NVML_LIBRARY",
         "nvml_library",
-        "the NVML library to load, in place of the system's `libnvidia-ml.so.1`; `none` looks for no NVIDIA driver",
+        "the NVML library to load, instead of the system's `libnvidia-ml.so.1`; with `none`, no NVIDIA driver is looked for",
     ),
     text(
         "PACKHORSE_SYSFS",
         "sysfs",
-        "the folder to read as `/sys`, where AMD's cards are found",
+        "the folder to read instead of `/sys`, where AMD cards are found",
     ),
     text(
         "PACKHORSE_MPS_CONTROL",
         "mps_control",
-        "the program that controls [MPS](sharing.md#mps), in place of `nvidia-cuda-mps-control` on the `PATH`",
+        "the program that controls [MPS](sharing.md#mps), instead of `nvidia-cuda-mps-control` on the `PATH`",
     ),
     plain(
         "CUDA_MPS_PIPE_DIRECTORY",
-        "where somebody else's MPS daemon is looked for, in place of `/tmp/nvidia-mps`",
+        "where to look for somebody else's MPS daemon, instead of `/tmp/nvidia-mps`",
     ),
     plain("USER, LOGNAME", "the name that other runs see"),
-    plain("PATH", "where commands are found"),
-    plain("NO_COLOR", "if it is set to anything, no colours"),
-    plain("TERM", "if it is `dumb` or not set, no live view"),
+    plain("PATH", "where to find commands"),
+    plain("NO_COLOR", "if it is set to anything, there are no colours"),
+    plain("TERM", "if it is `dumb` or not set, there is no live view"),
 ];
 
 /// What tasks find.
 pub const FOR_TASKS: &[TaskVariable] = &[
     TaskVariable {
         name: "CUDA_VISIBLE_DEVICES",
-        value: "the task's GPUs; empty if it has none. With AMD's driver `ROCR_VISIBLE_DEVICES` and `HIP_VISIBLE_DEVICES` instead. Not touched with `--slots`",
+        value: "the task's GPUs; empty if it has none. With AMD's driver, `ROCR_VISIBLE_DEVICES` and `HIP_VISIBLE_DEVICES` instead. Not changed with `--slots`",
     },
     TaskVariable {
         name: "CUDA_DEVICE_ORDER",
@@ -182,7 +182,7 @@ pub const FOR_TASKS: &[TaskVariable] = &[
     },
     TaskVariable {
         name: "PACKHORSE_CORES",
-        value: "the cores it is pinned to: `0,1`. Only if it has its own",
+        value: "the cores it is pinned to: `0,1`. Only if it has cores for itself",
     },
     TaskVariable {
         name: "PACKHORSE_PARAMS",
@@ -190,7 +190,7 @@ pub const FOR_TASKS: &[TaskVariable] = &[
     },
     TaskVariable {
         name: "PACKHORSE_RESULTS",
-        value: "the folder for its results, if it has one of its own",
+        value: "the folder for its results as it was written, if it has one (`results`). Packhorse creates it first",
     },
     TaskVariable {
         name: "CUDA_MPS_PIPE_DIRECTORY, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
@@ -198,11 +198,11 @@ pub const FOR_TASKS: &[TaskVariable] = &[
     },
     TaskVariable {
         name: "OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, NUMEXPR_NUM_THREADS",
-        value: "how many cores it has, if they are its own and not all there are; unless you have set them",
+        value: "how many cores it has, if it has cores for itself and not all of them; unless you have set these variables",
     },
     TaskVariable {
         name: "PACKHORSE_HOME_ID",
-        value: "the state folder. With the others it marks the processes of a task, so that none is lost: leave it alone",
+        value: "the state folder. Together with the other variables it marks the processes of a task, so that none is lost: do not change it",
     },
 ];
 

@@ -9,10 +9,10 @@ use super::{OutputArgs, PoolArgs, TaskArgs};
 /// Run the rows of a CSV file, by priority and GPU memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Columns: Directory, Executable, Filename, Epochs, Priority; and, if they are
-there, Memory, GPUs, Timeout, Retries, Name. A row runs
-`EXECUTABLE FILENAME --epochs=EPOCHS --id=NUMBER` in its directory; the lower
-its priority, the earlier. The file is not changed unless --consume is given.")]
+Columns: Directory, Executable, Filename, Epochs, Priority; and optionally Memory,
+GPUs, Timeout, Retries, Name. A row runs
+`EXECUTABLE FILENAME --epochs=EPOCHS --id=NUMBER` in its directory; rows with a
+lower priority number start first. The file is not changed without --consume.")]
 pub struct CsvArgs {
     /// The file
     #[arg(value_name = "FILE")]
@@ -30,15 +30,15 @@ pub struct CsvArgs {
     #[arg(long, value_name = "ROW", default_value = "0")]
     pub header: String,
 
-    /// The number of the first task's --id [default: where the last run stopped]
+    /// The --id of the first task [default: where the last run stopped]
     #[arg(long, value_name = "N")]
     pub id: Option<u64>,
 
-    /// Take rows out of the file once they have succeeded
+    /// Remove rows from the file once they have succeeded
     #[arg(long)]
     pub consume: bool,
 
-    /// How many epochs a task of unknown shape is measured for first; 0: none
+    /// How many epochs to measure a task of unknown shape for first; 0 for none
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub probe_epochs: u32,
 
@@ -64,7 +64,7 @@ pub struct ProbeArgs {
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 
-    /// What it is remembered by, instead of its shape
+    /// The key to remember it by, instead of its shape
     #[arg(long, value_name = "KEY")]
     pub signature: Option<String>,
 
@@ -77,10 +77,10 @@ pub struct ProbeArgs {
     pub pool: PoolArgs,
 }
 
-/// Show what was learned of commands, or forget it.
+/// Show what was learned about commands, or forget it.
 #[derive(Debug, Args)]
 pub struct PeaksArgs {
-    /// Only what has this in its name
+    /// Only show commands that contain this text
     #[arg(value_name = "TEXT")]
     pub text: Option<String>,
 
@@ -127,7 +127,7 @@ pub struct MpsStop {
     #[command(flatten)]
     pub which: MpsGpus,
 
-    /// End those too that somebody uses; what runs there fails or runs again
+    /// End daemons that are in use, too; what runs there fails or runs again
     #[arg(long)]
     pub force: bool,
 }
@@ -143,19 +143,19 @@ pub struct MpsStatus {
 /// Show what would run where and when.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A single number after --gpus is how many GPUs to plan for, whether there are so
-many or not; a list of ids means those. How long tasks take is known from
-earlier ones of the same shape (see `packhorse peaks`).")]
+A single number after --gpus is how many GPUs to plan for, whether the machine has
+that many or not; a list of ids means those GPUs. How long tasks take is known from
+earlier tasks of the same shape (see `packhorse peaks`).")]
 pub struct PlanArgs {
     /// Files with commands; `-` is standard input
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// The memory of GPUs that are only imagined, where there is none to ask
+    /// The memory of each imagined GPU, if there is no real one to ask
     #[arg(long, value_name = "SIZE")]
     pub gpu_memory: Option<Bytes>,
 
-    /// How long a task takes of which nothing is known
+    /// How long to assume a task takes if nothing is known about it
     #[arg(long, value_name = "TIME", value_parser = packhorse_model::parse_duration)]
     pub assume: Option<std::time::Duration>,
 
@@ -171,7 +171,7 @@ pub struct PlanArgs {
     pub pool: PoolArgs,
 }
 
-/// Tell why a task waits.
+/// Say why a task is waiting.
 #[derive(Debug, Args)]
 pub struct WhyArgs {
     /// Which task: 12.3, or 3 for the third task of the latest run

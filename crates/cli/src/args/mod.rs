@@ -110,13 +110,13 @@ pub enum Verb {
     Csv(CsvArgs),
     /// Measure a command: peak GPU memory, utilisation and time
     Probe(ProbeArgs),
-    /// Show what was learned of commands, or forget it
+    /// Show what was learned about commands, or forget it
     Peaks(PeaksArgs),
-    /// Tell why a task waits
+    /// Say why a task is waiting
     Why(WhyArgs),
     /// Control NVIDIA's Multi-Process Service
     Mps(MpsArgs),
-    /// Show the GPUs, and who is on them
+    /// Show the GPUs, and who is using them
     Gpus(GpusArgs),
     /// List runs
     Ls(LsArgs),
@@ -126,11 +126,11 @@ pub enum Verb {
     Logs(LogsArgs),
     /// Run the failed tasks of a run again
     Retry(AgainArgs),
-    /// Go on with a run that was interrupted
+    /// Run the rest of a run that was interrupted
     Resume(AgainArgs),
     /// Print the tasks of a run as JSON, for `run --tasks`
     Export(ExportArgs),
-    /// Show every setting, its value and where it comes from
+    /// Show settings, their values and where they come from
     Config(ConfigArgs),
     /// Print a completion script for a shell
     Completions {

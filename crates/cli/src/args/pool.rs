@@ -7,9 +7,9 @@ use packhorse_model::{Ageing, Placing, PoolSpec};
 pub struct PoolArgs {
     /// The GPUs to use: `all`, or ids separated by commas or blanks; `0+1` is a group
     ///
-    /// Ids are indices, `GPU-…` or `MIG-…` UUIDs. Each task gets one of them, or
-    /// as many as -g says; with `0+1 2+3` each task gets a pair. Without a driver
-    /// any ids are taken as they are. The default is all GPUs, or those in
+    /// Ids are indices, `GPU-…` UUIDs or `MIG-…` UUIDs. Each task gets one of them,
+    /// or as many as -g says; with `0+1 2+3` each task gets a pair. Without a driver,
+    /// any ids are accepted. The default is all GPUs, or those in
     /// CUDA_VISIBLE_DEVICES if it is set.
     #[arg(long, value_name = "IDS", num_args = 1.., conflicts_with = "slots")]
     pub gpus: Vec<String>,
@@ -22,10 +22,10 @@ pub struct PoolArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_per_gpu: Option<u32>,
 
-    /// Do not count the GPU memory of this program, user (uid:1000) or process
+    /// Do not count the GPU memory of this program, user (uid:1000) or process id
     ///
-    /// A name, `uid:N` or a process id; may be given several times. For desktops
-    /// and monitors that always hold a little.
+    /// May be given several times. This is for desktops and monitors that always hold
+    /// a little.
     #[arg(long, value_name = "WHO", value_parser = parse_ignored)]
     pub ignore_process: Vec<String>,
 
@@ -40,7 +40,7 @@ pub struct PoolArgs {
     )]
     pub mps: Option<bool>,
 
-    /// The part of a GPU's threads a task may use under MPS, in per cent
+    /// The part of a GPU's threads that a task may use under MPS, in percent
     /// [default: its share of the GPU]
     #[arg(
         long, value_name = "N", value_parser = parse_percentage, allow_negative_numbers = true,
@@ -48,12 +48,12 @@ pub struct PoolArgs {
     )]
     pub thread_percentage: Option<u8>,
 
-    /// How long a task waits to count one priority more urgent, or `off`
+    /// How long a task must wait to count as one priority more urgent, or `off`
     /// [default: 1h]
     #[arg(long, value_name = "TIME")]
     pub ageing: Option<Ageing>,
 
-    /// Fill one GPU before the next, or use all evenly [default: pack]
+    /// Fill one GPU before the next, or use all of them evenly [default: pack]
     #[arg(long, value_name = "HOW")]
     pub place: Option<PlacingArg>,
 }
@@ -126,8 +126,8 @@ fn parse_ignored(text: &str) -> Result<String, String> {
 /// Which GPU a task gets when several would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PlacingArg {
-    /// Where the least room becomes useless for others: whole GPUs stay free
+    /// Choose the GPU where the least room becomes useless: whole GPUs stay free
     Pack,
-    /// The least loaded
+    /// Choose the least loaded GPU
     Spread,
 }

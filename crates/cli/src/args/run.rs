@@ -14,41 +14,41 @@ use super::PoolArgs;
 ///
 /// Commands come from files, or from standard input, one per line. A line runs
 /// as soon as it has arrived: the input may be a pipe that stays open for
-/// days. Blank lines and lines that start with # are skipped, a \ at the end
+/// days. Blank lines and lines that start with # are skipped; a \ at the end
 /// of a line continues it. A comment such as
 ///
 ///   #packhorse gpus=0.5 vram=9G priority=-1 retries=2 timeout=2h name=b after=a
 ///
-/// sets any of these for the next command, and cores, cpu, ram, model and
-/// signature: lower priorities go first, and `after` names earlier commands
-/// that must have succeeded.
+/// applies to the next command. Lower priorities go first; `after` names
+/// earlier commands that must succeed first. Other keys are cores, cpu, ram,
+/// model, signature, grace, folder, env, results and log.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
     after_help = "\
-Exit status: 0 all tasks succeeded, 1 some failed, 2 wrong usage or input,
-130, 143, 129 or 131 interrupted by Ctrl-C, SIGTERM, SIGHUP or Ctrl-\\. Ctrl-C lets
-running tasks finish, a second one ends them, a third kills them, as Ctrl-\\ does at
-once; `packhorse resume` then runs the rest."
+Exit status: 0 if all tasks succeeded, 1 if some failed, 2 for wrong usage or input,
+130, 143, 129 or 131 if interrupted by Ctrl-C, SIGTERM, SIGHUP or Ctrl-\\. Ctrl-C lets
+running tasks finish, a second Ctrl-C ends them, and a third (or Ctrl-\\ at once) kills
+them; `packhorse resume` then runs the rest."
 )]
 pub struct RunArgs {
     /// Files with commands; `-` is standard input, which is also the default
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// One command, as it stands
+    /// One command, run exactly as given
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["files", "null", "tasks"])]
     pub command: Vec<OsString>,
 
-    /// Tasks as JSON objects, one per line; `-` is standard input
+    /// Read tasks as JSON objects, one per line; `-` is standard input
     ///
     /// Each object has a `command`: a string is a line for the shell, a list is a
-    /// program and its arguments. What else it may have is in docs/task-lines.md;
+    /// program and its arguments. docs/task-lines.md describes the other keys;
     /// `packhorse export RUN` prints the tasks of a run in this form.
     #[arg(long, value_name = "FILE", num_args = 1, conflicts_with_all = ["files", "null"])]
     pub tasks: Vec<PathBuf>,
 
-    /// Commands are separated by NUL bytes, and may have several lines
+    /// Commands are separated by NUL bytes, and may span several lines
     #[arg(short = '0', long)]
     pub null: bool,
 
@@ -73,26 +73,26 @@ pub struct TaskArgs {
 
     /// GPU memory for each task: 9G, 512M, or `auto`
     ///
-    /// As many tasks run on a GPU as fit into its memory; -g may limit their share
-    /// of it as well. With `auto` the memory is what was learned from earlier
-    /// tasks of the same shape (see `packhorse peaks`); a task of which nothing is
-    /// known has a GPU to itself while it is measured.
+    /// As many tasks run on a GPU as fit into its memory; -g may also limit their
+    /// share of it. With `auto` the amount is learned from earlier tasks of the same
+    /// shape (see `packhorse peaks`); a task about which nothing is known gets a GPU
+    /// to itself and is measured.
     #[arg(long, value_name = "SIZE", conflicts_with = "slots")]
     pub vram: Option<VramRequest>,
 
-    /// Measure a task of unknown shape by a short run of it first
+    /// Measure a task of unknown shape with a short run first
     ///
     /// TEMPLATE is a command with {} where the task's own command goes, such as
-    /// `{} --epochs 1`. With `--vram auto` a probe has a GPU to itself; with
-    /// `--vram 9G` it has that much, and so have tasks until they were measured.
+    /// `{} --epochs 1`. With `--vram auto` a probe gets a GPU to itself; with
+    /// `--vram 9G` it gets that much, and so do tasks until they have been measured.
     #[arg(long, value_name = "TEMPLATE", requires = "vram")]
     pub probe: Option<String>,
 
-    /// What these tasks are remembered by, instead of the shape of their commands
+    /// The key to remember these tasks by, instead of the shape of their commands
     #[arg(long, value_name = "KEY")]
     pub signature: Option<String>,
 
-    /// Only GPUs whose name contains this; several are separated by commas
+    /// Only use GPUs whose name contains this; separate several names by commas
     #[arg(long, value_name = "NAMES", conflicts_with = "slots")]
     pub gpu_model: Option<String>,
 
@@ -100,11 +100,11 @@ pub struct TaskArgs {
     #[arg(long, value_name = "SIZE")]
     pub ram: Option<Bytes>,
 
-    /// Cores that each task keeps busy: 1.5; counted, not pinned
+    /// How many cores each task keeps busy: 1.5; counted, not pinned
     #[arg(long, value_name = "N")]
     pub cpu: Option<Milli>,
 
-    /// Cores for each task alone; the task is pinned to them [default: all, shared]
+    /// How many cores each task gets for itself and is pinned to [default: shares all]
     #[arg(short, long, value_name = "N")]
     pub cores: Option<u32>,
 
@@ -120,7 +120,7 @@ pub struct TaskArgs {
     #[arg(long, value_name = "TIME")]
     pub grace: Option<Grace>,
 
-    /// A variable for the environment of each task; may be given several times
+    /// Set an environment variable for each task; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
     pub env: Vec<(String, ByteString)>,
 }
@@ -167,24 +167,24 @@ pub struct OutputArgs {
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
 
-    /// What becomes of the tasks' output
+    /// Where the tasks' output goes
     #[arg(long, value_name = "WHERE", default_value = "log")]
     pub output: Shown,
 }
 
-/// What becomes of the tasks' output.
+/// Where the tasks' output goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Shown {
-    /// Only into each task's log
+    /// Only to each task's log
     #[default]
     Log,
-    /// Into the log, and printed in whole lines with the task's number
+    /// To the log, and printed in whole lines with the task's number
     Lines,
-    /// Straight to our own output; no logs
+    /// Straight to the output of packhorse; no logs
     Inherit,
 }
 
-/// Go on with a run.
+/// Continue a run.
 #[derive(Debug, Args)]
 pub struct AgainArgs {
     /// Which run [default: the latest]

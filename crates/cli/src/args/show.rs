@@ -1,9 +1,9 @@
 use clap::Args;
 
-/// Show the GPUs, and who is on them.
+/// Show the GPUs, and who is using them.
 #[derive(Debug, Args)]
 pub struct GpusArgs {
-    /// Put a GPU back that was taken out because something was wrong with it
+    /// Put back a GPU that was taken out because something was wrong with it
     #[arg(long, value_name = "ID")]
     pub restore: Option<String>,
 
@@ -12,18 +12,18 @@ pub struct GpusArgs {
     pub json: bool,
 }
 
-/// List runs, the newest first.
+/// List runs, newest first.
 #[derive(Debug, Args)]
 pub struct LsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 
-    /// How many [default: 20, and all with --json]
+    /// How many to list [default: 20, or all with --json]
     #[arg(short = 'n', long, value_name = "N")]
     pub limit: Option<u32>,
 
-    /// All of them
+    /// List all runs
     #[arg(short, long, conflicts_with = "limit")]
     pub all: bool,
 }
@@ -52,7 +52,7 @@ pub struct LogsArgs {
     #[arg(value_name = "TASK")]
     pub task: String,
 
-    /// Go on until the task has ended
+    /// Follow the log until the task has ended
     #[arg(short, long)]
     pub follow: bool,
 
@@ -87,13 +87,14 @@ pub struct ExportArgs {
     pub failed: bool,
 }
 
-/// Show every setting, its value and where it comes from.
+/// Show settings, their values and where they come from.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Arguments outrank variables, which outrank packhorse.toml in this folder or above
-it, which outranks config.toml in ~/.config/packhorse, which outranks the defaults.")]
+Options override environment variables, which override packhorse.toml in this folder
+or above it, which overrides ~/.config/packhorse/config.toml, which overrides the
+defaults. docs/settings.md describes every setting.")]
 pub struct ConfigArgs {
-    /// Show settings that nobody has set, too
+    /// Also show settings that have not been set
     #[arg(short, long)]
     pub all: bool,
 

@@ -4,12 +4,12 @@ use super::{OutputArgs, PoolArgs, TaskArgs};
 
 /// Make a command for each combination of parameters
 ///
-/// The commands are printed one a line, ready for `packhorse run`; with --run
+/// The commands are printed one per line, ready for `packhorse run`; with --run
 /// they are run right away.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Values: text is taken as it is; 1..5 counts, 0..1:0.25 counts in steps,
-log:1e-4..1e-1:4 takes 4 values evenly spaced in their logarithm.
+log:1e-4..1e-1:4 is 4 values, evenly spaced on a logarithmic scale.
 
 Example: packhorse sweep \"python train.py --lr {lr} --bs {bs}\" -p lr 0.1 0.01 -p bs 32 64")]
 pub struct SweepArgs {
@@ -39,11 +39,11 @@ pub struct SweepArgs {
     )]
     pub sampling_mode: Mode,
 
-    /// Only so many, chosen without repetition
+    /// Only this many combinations, chosen without repetition
     #[arg(short = 'n', long, value_name = "N")]
     pub n_samples: Option<u64>,
 
-    /// For the same shuffled order every time
+    /// The seed of the shuffled order, to get the same order every time
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
 

@@ -27,7 +27,10 @@ pub fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
         for listed in page {
             // What the run said of all tasks is said of each: they may run elsewhere.
             let mut spec = listed.task.spec.over(&defaults);
-            spec.folder.get_or_insert_with(|| run.cwd.clone());
+            spec.folder = Some(match spec.folder {
+                Some(folder) => run.cwd.join(folder),
+                None => run.cwd.clone(),
+            });
             serde_json::to_writer(&mut out, &spec)?;
             out.write_all(b"\n")?;
         }

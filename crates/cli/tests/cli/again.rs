@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::machine::Machine;
-use crate::support::{Done, Running, World, finish, is_alive, receive, release};
+use crate::support::{Done, Running, World, finish, finish_with, is_alive, receive, release};
 
 /// A finished run on one slot of these commands.
 fn run(world: &World, commands: &str) -> Done {
@@ -49,6 +49,26 @@ fn runs_are_listed_the_newest_first() {
     assert_eq!(runs[0]["succeeded"], 1);
     assert_eq!(runs[0]["failed"], 1);
     assert_eq!(runs[0]["exit"], 1);
+}
+
+#[test]
+fn an_exported_task_runs_in_the_same_folder_wherever_it_is_started() {
+    let world = World::new();
+    fs_err::create_dir(world.work().join("code")).unwrap();
+    run(&world, "#packhorse folder=code\npwd\npwd\n");
+    let exported = world.packhorse(["export"]).stdout;
+    let tasks: Vec<Value> = exported
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let work = world.work();
+    assert_eq!(tasks[0]["folder"], work.join("code").to_str().unwrap());
+    assert_eq!(tasks[1]["folder"], work.to_str().unwrap());
+    let mut command = world.command(["run", "--slots", "1", "--tasks", "-"]);
+    command.current_dir("/");
+    assert_eq!(finish_with(command, &exported).code, 0);
+    let log = world.packhorse(["logs", "1"]).stdout;
+    assert_eq!(log.trim_end(), work.join("code").to_str().unwrap());
 }
 
 #[test]
