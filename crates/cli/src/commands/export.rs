@@ -3,6 +3,7 @@ use std::io::Write as _;
 use packhorse_model::Exit;
 use packhorse_session::find_run;
 use packhorse_store::{Home, Reader, TaskFilter};
+use rustc_hash::FxHashSet;
 
 use crate::args::ExportArgs;
 
@@ -17,6 +18,7 @@ pub fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
         TaskFilter::All
     };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut printed = FxHashSet::default();
     let mut after = 0;
     loop {
         let page = reader.tasks(run.id, filter, after, 1000)?;
@@ -28,8 +30,10 @@ pub fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
             // What the run said of all tasks is said of each: they may run elsewhere.
             let mut spec = listed.task.spec.over(&defaults);
             spec.folder.get_or_insert_with(|| run.cwd.clone());
-            serde_json::to_writer(&mut out, &spec)?;
-            out.write_all(b"\n")?;
+            // With --failed, what it came after may have succeeded, and is not printed.
+            spec.after.retain(|name| printed.contains(name));
+            printed.extend(spec.name.clone());
+            writeln!(out, "{}", serde_json::to_string(&spec)?)?;
         }
     }
     out.flush()?;

@@ -8,6 +8,7 @@ mod again;
 mod csv;
 mod dropin;
 mod edges;
+mod export;
 mod gpus;
 mod health;
 mod intake;
