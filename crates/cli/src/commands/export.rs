@@ -1,6 +1,6 @@
 use std::io::Write as _;
 
-use packhorse_model::Exit;
+use packhorse_model::{Exit, GpuRequest};
 use packhorse_session::find_run;
 use packhorse_store::{Home, Reader, TaskFilter};
 use rustc_hash::FxHashSet;
@@ -28,7 +28,11 @@ pub fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
         after = last.task.id.number;
         for listed in page {
             // What the run said of all tasks is said of each: they may run elsewhere.
+            let vram = listed.task.spec.vram;
             let mut spec = listed.task.spec.over(&defaults);
+            if spec.gpus == Some(GpuRequest::None) {
+                spec.vram = vram;
+            }
             spec.folder.get_or_insert_with(|| run.cwd.clone());
             // With --failed, what it came after may have succeeded, and is not printed.
             spec.after.retain(|name| printed.contains(name));

@@ -177,3 +177,16 @@ fn a_run_that_is_not_there_is_said_and_a_reader_may_have_seen_enough() {
     let done = crate::support::cut_short(world.command(["export"]));
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
 }
+
+#[test]
+fn what_the_run_says_of_gpus_is_nothing_for_tasks_without_one() {
+    let machine = crate::machine::Machine::new(1);
+    let world = &machine.world;
+    world.write("commands", "true\n#packhorse gpus=0\ntrue\n");
+    let words = ["run", "--vram", "1G", "--gpu-model", "Fake", "commands"];
+    let done = machine.packhorse(&words);
+    assert_eq!(done.code, 0, "{done:?}");
+    world.write("tasks.jsonl", export(world, &[]));
+    let done = machine.packhorse(&["run", "--tasks", "tasks.jsonl"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}

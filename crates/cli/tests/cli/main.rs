@@ -19,6 +19,7 @@ mod live;
 mod logs;
 mod machine;
 mod memory;
+mod migration;
 mod mps;
 mod neighbours;
 mod order;
