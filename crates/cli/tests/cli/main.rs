@@ -31,4 +31,5 @@ mod settings;
 mod signals;
 mod sweep;
 mod task_lines;
+mod terminal;
 mod window;
