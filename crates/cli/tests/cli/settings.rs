@@ -51,9 +51,8 @@ fn each_layer_outranks_those_below_it() {
     );
     let tries = |words: &str, variables: &[(&str, &str)]| {
         world.write("tries", "");
-        let command = " -- sh -c";
-        let mut words: Vec<&str> = words.split(' ').chain(command.split(' ').skip(1)).collect();
-        words.push("echo $A $B $C >> ../../tries; false");
+        let command = ["--", "sh", "-c", "echo $A $B $C >> ../../tries; false"];
+        let words = words.split(' ').chain(command);
         let mut command = world.command(words);
         command
             .current_dir(world.work().join("deep/down"))

@@ -8,7 +8,8 @@ use crate::support::{Done, World, receive, release};
 
 /// The lines of these tasks.
 fn lines(tasks: &[Value]) -> String {
-    tasks.iter().map(|task| format!("{task}\n")).collect()
+    let lines: Vec<String> = tasks.iter().map(Value::to_string).collect();
+    lines.join("\n")
 }
 
 /// Runs these tasks from a file, one at a time.
