@@ -9,7 +9,7 @@ use crate::support::{Done, World, receive, release};
 /// The lines of these tasks.
 fn lines(tasks: &[Value]) -> String {
     let lines: Vec<String> = tasks.iter().map(Value::to_string).collect();
-    lines.join("\n")
+    lines.join("\n") + "\n"
 }
 
 /// Runs these tasks from a file, one at a time.
@@ -256,6 +256,44 @@ fn a_log_goes_where_its_task_wants_it_and_later_attempts_beside_it() {
     for name in ["code/logs/train.log", "code/logs/train.2.log"] {
         assert!(shown.contains(name), "{shown}");
     }
+}
+
+#[test]
+fn nothing_but_its_log_is_put_where_a_task_wants_it() {
+    let world = World::new();
+    // A line that is too long for an argument goes into a script.
+    let long = format!("echo out; echo err >&2 #{}", "x".repeat(200_000));
+    for name in ["train.idx", "train.sh"] {
+        world.write(name, "precious");
+    }
+    let done = run(&world, &[json!({"command": long, "log": "train.log"})], &[]);
+    assert_eq!(done.code, 0, "{done:?}");
+    for name in ["train.idx", "train.sh"] {
+        assert_eq!(world.read(name), "precious");
+    }
+    let stderr = world.packhorse(["logs", "1.1", "--stderr"]).stdout;
+    assert_eq!(stderr, "err\n");
+}
+
+#[test]
+fn a_log_of_its_own_can_be_followed_before_its_folder_is_there() {
+    let world = World::new();
+    let [first, second] = ["first", "second"].map(|name| world.gate(name));
+    let tasks = lines(&[
+        json!({"command": "read x < first"}),
+        json!({"command": "echo one; read x < second; echo two", "log": "made/here.log"}),
+    ]);
+    world.write("tasks.jsonl", tasks);
+    let words = "run --slots 1 --tasks tasks.jsonl";
+    let running = world.start(words.split(' '));
+    // Until it is in the store.
+    while world.packhorse(["show", "1.2"]).code != 0 {}
+    let mut follower = world.start(["logs", "-f", "1.2"]);
+    first.pass(1);
+    follower.wait_for("one");
+    second.pass(1);
+    assert_eq!(follower.finish().stdout, "one\ntwo\n");
+    assert_eq!(running.finish().code, 0);
 }
 
 #[test]
