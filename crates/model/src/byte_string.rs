@@ -34,7 +34,7 @@ impl From<OsString> for ByteString {
 
 /// The two written forms.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "this is not text")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 enum Written {
     Text(String),

@@ -104,6 +104,22 @@ fn variables_of_the_run_are_kept_for_another_session() {
 }
 
 #[test]
+fn a_value_that_is_no_text_reaches_the_tasks() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let world = World::new();
+    let command = "printf %s \"$ODD\" > out";
+    let words = [
+        "run", "--slots", "1", "--env", "", "--", "sh", "-c", command,
+    ];
+    let mut words = words.map(std::ffi::OsStr::new);
+    words[4] = std::ffi::OsStr::from_bytes(b"ODD=caf\xe9");
+    let done = world.packhorse(words);
+    assert_eq!(done.code, 0, "{done:?}");
+    let bytes = fs_err::read(world.work().join("out")).unwrap();
+    assert_eq!(bytes, b"caf\xe9");
+}
+
+#[test]
 fn a_variable_without_a_name_or_a_value_is_refused() {
     let world = World::new();
     for wrong in ["SEED", "=1"] {

@@ -255,6 +255,29 @@ fn another_session_keeps_the_settings_of_the_first() {
 }
 
 #[test]
+fn a_time_limit_of_the_project_can_be_lifted() {
+    let world = world("[pool]\nslots = 1\n[task]\ntimeout = 0.05\n", "");
+    let gate = world.gate("gate");
+    let words = [
+        "run",
+        "--timeout",
+        "never",
+        "--json",
+        "--",
+        "sh",
+        "-c",
+        "read x < gate",
+    ];
+    let mut running = world.start(words);
+    running.wait_for("\"started\"");
+    let limited = world.packhorse(["run", "--", "sleep", "1000"]);
+    assert_eq!(limited.code, 1, "{limited:?}");
+    gate.pass(1);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
 fn a_sweep_and_a_table_take_the_settings_too() {
     let world = world("[task]\nenv = { A = \"set\" }\n[pool]\nslots = 1\n", "");
     let words = [
