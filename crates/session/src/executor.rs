@@ -105,11 +105,6 @@ impl Executor for LocalExecutor {
                 took: Duration::ZERO,
             }));
         }
-        // Whoever follows the log watches its folder. Without one, its first line is
-        // when somebody is told.
-        if let Some(folder) = start.own_log.as_deref().and_then(Path::parent) {
-            let _ = fs_err::create_dir_all(folder);
-        }
         let environment = self.environment.variables(start, daemon);
         let started = self.supervisor.start(Job {
             task,

@@ -188,11 +188,10 @@ fn follow(home: &Home, reader: &Reader, go_on: bool, printer: &mut Printer) -> a
             .task(id)?
             .context("the task is gone from the store")?;
         let over = !alive || task.outcome.is_some();
-        // One of the task's own is made when it starts. One that somebody removed has no
-        // news.
-        if let Some(folder) = printer.logs.path(printer.attempt).parent() {
-            let _ = inotify::add_watch(&watch, folder, written);
-        }
+        // The log's folder is made with it: until then, the nearest that is there has news.
+        let path = printer.logs.path(printer.attempt);
+        let mut folders = path.ancestors().skip(1);
+        folders.find(|&folder| inotify::add_watch(&watch, folder, written).is_ok());
         printer.print()?;
         let later = attempts.iter().any(|other| other.attempt > printer.attempt);
         if go_on && later {

@@ -278,20 +278,23 @@ fn nothing_but_its_log_is_put_where_a_task_wants_it() {
 #[test]
 fn a_log_of_its_own_can_be_followed_before_its_folder_is_there() {
     let world = World::new();
-    let [first, second] = ["first", "second"].map(|name| world.gate(name));
+    let [first, second, third] = ["first", "second", "third"].map(|name| world.gate(name));
+    let command = "read x < second; echo one; read x < third; echo two";
     let tasks = lines(&[
         json!({"command": "read x < first"}),
-        json!({"command": "echo one; read x < second; echo two", "log": "made/here.log"}),
+        json!({"command": command, "log": "made/for/this.log"}),
     ]);
     world.write("tasks.jsonl", tasks);
     let words = "run --slots 1 --tasks tasks.jsonl";
-    let running = world.start(words.split(' '));
+    let mut running = world.start(words.split(' '));
     // Until it is in the store.
     while world.packhorse(["show", "1.2"]).code != 0 {}
     let mut follower = world.start(["logs", "-f", "1.2"]);
     first.pass(1);
-    follower.wait_for("one");
+    running.wait_for("1.2 started");
     second.pass(1);
+    follower.wait_for("one");
+    third.pass(1);
     assert_eq!(follower.finish().stdout, "one\ntwo\n");
     assert_eq!(running.finish().code, 0);
 }
