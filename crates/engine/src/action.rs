@@ -105,8 +105,10 @@ pub struct StartAttempt {
     pub time_limit: Option<Duration>,
     /// What becomes of its output.
     pub output: OutputMode,
-    /// Where its output is written.
+    /// Where its log is: in the run's folder of logs.
     pub log: PathBuf,
+    /// Where its output is written instead, if the task wants that.
+    pub own_log: Option<PathBuf>,
     /// How it is told to use MPS, if it is to.
     pub mps: Option<MpsShare>,
 }

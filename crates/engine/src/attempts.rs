@@ -13,7 +13,7 @@ use crate::input::{AttemptEnd, ProcessInput};
 use crate::memory::Judgement;
 use crate::record::{AttemptEndRecord, AttemptStart, JournalEntry, Verdict};
 use crate::run::OutputMode;
-use crate::task::{AttemptState, log_path};
+use crate::task::{AttemptState, log_path, own_log, run_log};
 
 /// The end of an attempt, and what was made of it.
 pub(crate) struct Judged {
@@ -158,7 +158,8 @@ impl Engine {
         };
         let spec = Arc::clone(&task.spec);
         let output = run.output;
-        let log = log_path(&run.logs, &run.folder, &spec, id, number);
+        let log = run_log(&run.logs, id, number);
+        let own_log = own_log(&run.folder, &spec, number);
         task.attempt = Some(AttemptState {
             number,
             command: Arc::clone(&command),
@@ -193,6 +194,7 @@ impl Engine {
             time_limit,
             output,
             log,
+            own_log,
             mps: None,
         });
     }

@@ -56,4 +56,4 @@ pub use record::{
     ArrivedTask, AttemptEndRecord, AttemptStart, JournalEntry, ResumableTask, Verdict,
 };
 pub use run::OutputMode;
-pub use task::log_path;
+pub use task::own_log;

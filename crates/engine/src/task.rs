@@ -79,28 +79,43 @@ pub(crate) fn request(spec: &TaskSpec, devices: &[DeviceInfo], slots: Option<u32
     }
 }
 
-/// Where the log of an attempt is: in the run's folder of logs, or where the task wants
-/// it. The first attempt has the task's own path, others get their number in it.
-pub fn log_path(logs: &Path, folder: &Path, spec: &TaskSpec, id: TaskId, attempt: u32) -> PathBuf {
-    let Some(own) = &spec.log else {
-        return logs.join(format!("{}.{attempt}.log", id.number));
-    };
+/// Where the output of an attempt is: in the run's folder of logs, or where the task wants
+/// it.
+pub(crate) fn log_path(
+    logs: &Path,
+    folder: &Path,
+    spec: &TaskSpec,
+    id: TaskId,
+    attempt: u32,
+) -> PathBuf {
+    own_log(folder, spec, attempt).unwrap_or_else(|| run_log(logs, id, attempt))
+}
+
+/// The log of an attempt in the run's folder of logs.
+pub(crate) fn run_log(logs: &Path, id: TaskId, attempt: u32) -> PathBuf {
+    logs.join(format!("{}.{attempt}.log", id.number))
+}
+
+/// Where a task wants its output, if it says so. The first attempt has the task's own path,
+/// others get their number in it.
+pub fn own_log(folder: &Path, spec: &TaskSpec, attempt: u32) -> Option<PathBuf> {
+    let own = spec.log.as_ref()?;
     let base = spec
         .folder
         .as_deref()
         .map_or(folder.to_owned(), |own| folder.join(own));
     let path = base.join(own);
     if attempt == 1 {
-        return path;
+        return Some(path);
     }
-    match path.extension() {
+    Some(match path.extension() {
         Some(extension) => {
             let mut numbered = std::ffi::OsString::from(format!("{attempt}."));
             numbered.push(extension);
             path.with_extension(numbered)
         }
         None => path.with_extension(attempt.to_string()),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -128,6 +128,7 @@ impl Executor for LocalExecutor {
                 OutputMode::Inherit => Output::Inherit,
             },
             log: &start.log,
+            own_log: start.own_log.as_deref(),
             hold_end: self.hold_end,
         });
         (started == Start::Running).then_some(ProcessInput::Started { task, attempt })

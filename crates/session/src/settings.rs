@@ -75,6 +75,24 @@ const NOT_FOR_PROJECTS: [&str; 5] = [
     "mps_control",
 ];
 
+/// What can be set in files alone.
+const WITHOUT_VARIABLE: [&str; 11] = [
+    "pool.gpus",
+    "pool.thread_percentage",
+    "task.cores",
+    "task.env",
+    "task.folder",
+    "task.gpus",
+    "task.params",
+    "task.priority",
+    "task.probe",
+    "task.results",
+    "task.signature",
+];
+
+/// Keys that make sense for a single task only.
+const OF_SINGLE_TASKS: [&str; 4] = ["task.command", "task.name", "task.after", "task.log"];
+
 /// All that was set, below the arguments.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -207,10 +225,9 @@ impl Settings {
     /// Every setting there is, its value, and where that comes from.
     pub fn list(&self) -> Vec<(String, Option<Value>, Origin)> {
         let mut keys: Vec<String> = self.origins.keys().cloned().collect();
-        for variable in READ {
-            let key = variable.setting.map(|setting| setting.key.to_owned());
-            keys.extend(key.filter(|key| !self.origins.contains_key(key)));
-        }
+        let settings = READ.iter().filter_map(|variable| variable.setting);
+        keys.extend(settings.map(|setting| setting.key.to_owned()));
+        keys.extend(WITHOUT_VARIABLE.map(str::to_owned));
         keys.sort_unstable();
         keys.dedup();
         let listed = keys.into_iter().map(|key| match self.origins.get(&key) {
@@ -270,22 +287,32 @@ fn environment(
 
 fn read(path: &Path) -> Result<Layer, SessionError> {
     let text = fs_err::read_to_string(path)?;
-    toml::from_str(&text).map_err(|error| SessionError::SettingsFile {
+    let wrong = |message: String| SessionError::SettingsFile {
         path: path.to_owned(),
-        message: error.to_string().trim_end().to_owned(),
-    })
+        message,
+    };
+    let layer =
+        toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end().into()))?;
+    match first_of(&OF_SINGLE_TASKS, &layer) {
+        Some(key) => Err(wrong(format!("`{key}` is for single tasks, not for all"))),
+        None => Ok(layer),
+    }
 }
 
 fn project_file(path: PathBuf) -> Result<(Layer, Origin), SessionError> {
     let layer = read(&path)?;
-    let keys = flat(&layer);
-    let mut forbidden = NOT_FOR_PROJECTS.iter();
-    if let Some(key) = forbidden.find(|key| keys.contains_key(**key)) {
+    if let Some(key) = first_of(&NOT_FOR_PROJECTS, &layer) {
         let message =
             format!("`{key}` cannot be set by a project\nhint: put it into your own config.toml");
         return Err(SessionError::SettingsFile { path, message });
     }
     Ok((layer, Origin::File(path)))
+}
+
+/// The first of these keys that a layer sets.
+fn first_of<'a>(keys: &[&'a str], layer: &Layer) -> Option<&'a str> {
+    let set = flat(layer);
+    keys.iter().copied().find(|key| set.contains_key(*key))
 }
 
 /// What a layer sets: `pool.slots` and its value.
@@ -394,6 +421,8 @@ mod tests {
         let unknown = folder("[task]\nretrys = 1\n", "");
         assert!(text(&unknown, &[]).contains("unknown field `retrys`"));
         assert!(text(&unknown, &[]).contains("packhorse.toml"));
+        let single = folder("", "[task]\nlog = \"all.log\"\n");
+        assert!(text(&single, &[]).contains("`task.log` is for single tasks"));
         let forbidden = folder("mps_control = \"./evil\"\n", "");
         assert!(text(&forbidden, &[]).contains("cannot be set by a project"));
         let empty = folder("", "");
@@ -404,5 +433,24 @@ mod tests {
             wrong.starts_with("PACKHORSE_STORE_PATIENCE is wrong"),
             "{wrong}"
         );
+    }
+
+    /// What is not understood is answered with all that is.
+    #[test]
+    fn every_setting_is_listed() {
+        let folder = folder("", "");
+        let settings = find(folder.path(), &[]).unwrap();
+        let listed: Vec<String> = settings.list().into_iter().map(|(key, ..)| key).collect();
+        for section in ["pool", "task"] {
+            let unknown = format!("[{section}]\nunknown = 1\n");
+            let error = toml::from_str::<Layer>(&unknown).unwrap_err().to_string();
+            let (_, expected) = error.split_once("expected one of ").unwrap();
+            for name in expected.split('`').skip(1).step_by(2) {
+                let key = format!("{section}.{name}");
+                let known = listed.contains(&key) || OF_SINGLE_TASKS.contains(&&*key);
+                let other = ["model", "as_written"].contains(&name);
+                assert!(known || other, "{key}");
+            }
+        }
     }
 }

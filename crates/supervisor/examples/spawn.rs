@@ -53,6 +53,7 @@ fn main() -> std::io::Result<()> {
                 grace: Duration::from_secs(10),
                 output: Output::Log,
                 log: Path::new("/nonexistent/1.1.log"),
+                own_log: None,
                 hold_end: false,
             });
             if start == Start::Later {

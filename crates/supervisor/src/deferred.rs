@@ -34,6 +34,7 @@ pub(crate) struct Deferred {
     grace: Duration,
     output: Output,
     log: PathBuf,
+    own_log: Option<PathBuf>,
     hold_end: bool,
 }
 
@@ -50,6 +51,7 @@ impl Deferred {
             grace: job.grace,
             output: job.output,
             log: job.log.into(),
+            own_log: job.own_log.map(Into::into),
             hold_end: job.hold_end,
         }
     }
@@ -66,6 +68,7 @@ impl Deferred {
             grace: self.grace,
             output: self.output,
             log: &self.log,
+            own_log: self.own_log.as_deref(),
             hold_end: self.hold_end,
         }
     }

@@ -34,6 +34,9 @@ pub struct Job<'a> {
     /// the extension `sh`, a command line too long for an argument. Folders are
     /// made when needed.
     pub log: &'a Path,
+    /// Where its output goes instead. The index and the script stay where they
+    /// would be: this is a folder of the person's, who has files of such names.
+    pub own_log: Option<&'a Path>,
     /// Ask before the first signal that ends it: see
     /// [`crate::ProcessEvent::Ending`].
     pub hold_end: bool,

@@ -4,7 +4,8 @@
 //! standard error together in the order in which they arrived: any pager reads
 //! it. Which bytes belong to which stream is kept beside it, in `N.A.idx`: one
 //! record for each change of stream. A log without an index is all standard
-//! output. Neither file exists before there is something to write.
+//! output. Neither file exists before there is something to write. An attempt may
+//! have its log in a place of its own; its index stays where it would be.
 //!
 //! A log that cannot be written (disk full, folder gone) never stops the
 //! attempt: its output is thrown away from there on, and the reason is told once.
@@ -26,6 +27,7 @@ pub fn log_path(folder: &Path, task: TaskId, attempt: u32) -> PathBuf {
 /// A log being written. It is kept from one attempt to the next.
 pub(crate) struct Log {
     path: PathBuf,
+    index: PathBuf,
     state: State,
     stream: Stream,
     length: u64,
@@ -41,17 +43,25 @@ impl Log {
     pub(crate) fn new() -> Self {
         Self {
             path: PathBuf::new(),
+            index: PathBuf::new(),
             state: State::Untouched,
             stream: Stream::Stdout,
             length: 0,
         }
     }
 
-    /// Closes what was written, and begins a log in another place.
-    pub(crate) fn begin(&mut self, path: &Path) {
-        let name = self.path.as_mut_os_string();
-        name.clear();
-        name.push(path);
+    /// Closes what was written, and begins a log in another place: `own`, or else
+    /// `path`. The index is beside `path`.
+    pub(crate) fn begin(&mut self, path: &Path, own: Option<&Path>) {
+        for (buffer, path) in [
+            (&mut self.path, own.unwrap_or(path)),
+            (&mut self.index, path),
+        ] {
+            let name = buffer.as_mut_os_string();
+            name.clear();
+            name.push(path);
+        }
+        self.index.set_extension(INDEX);
         self.close();
     }
 
@@ -85,7 +95,7 @@ impl Log {
         if stream != self.stream {
             let file = match index {
                 Some(file) => file,
-                None => index.insert(create(&self.path.with_extension("idx"))?),
+                None => index.insert(create(&self.index)?),
             };
             // The index first: a record that points to the log's end is
             // harmless, bytes that no record claims would change their stream.
@@ -120,6 +130,9 @@ fn create(path: &Path) -> io::Result<File> {
     }
 }
 
+/// The extension of an index.
+const INDEX: &str = "idx";
+
 const RECORD: usize = 8;
 
 /// The offset at which a stream takes over, with the stream in the top bit.
@@ -135,7 +148,7 @@ fn record(offset: u64, stream: Stream) -> [u8; RECORD] {
 pub struct LogReader {
     log: File,
     index: Option<File>,
-    path: PathBuf,
+    index_path: PathBuf,
     stream: Stream,
     /// The next change of stream, if it is known already.
     change: Option<(u64, Stream)>,
@@ -143,12 +156,12 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Opens the log at `path`.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    /// Opens the log at `path`, or at the attempt's `own`.
+    pub fn open(path: &Path, own: Option<&Path>) -> io::Result<Self> {
         Ok(Self {
-            log: File::open(path)?,
+            log: File::open(own.unwrap_or(path))?,
             index: None,
-            path: path.to_owned(),
+            index_path: path.with_extension(INDEX),
             stream: Stream::Stdout,
             change: None,
             offset: 0,
@@ -199,7 +212,7 @@ impl LogReader {
 
     fn next_change(&mut self) -> io::Result<Option<(u64, Stream)>> {
         if self.index.is_none() {
-            match File::open(self.path.with_extension("idx")) {
+            match File::open(&self.index_path) {
                 Ok(index) => self.index = Some(index),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
@@ -231,7 +244,7 @@ mod tests {
     use super::*;
 
     fn pieces(path: &Path) -> Vec<(Stream, Vec<u8>)> {
-        let mut reader = LogReader::open(path).unwrap();
+        let mut reader = LogReader::open(path, None).unwrap();
         let mut buffer = [0; 4];
         let mut pieces: Vec<(Stream, Vec<u8>)> = Vec::new();
         loop {
@@ -248,7 +261,7 @@ mod tests {
 
     fn log(path: &Path) -> Log {
         let mut log = Log::new();
-        log.begin(path);
+        log.begin(path, None);
         log
     }
 
@@ -295,7 +308,7 @@ mod tests {
         let [first, second] = ["a.log", "b.log"].map(|name| folder.path().join(name));
         let mut log = log(&first);
         log.write(Stream::Stderr, b"one").unwrap();
-        log.begin(&second);
+        log.begin(&second, None);
         log.write(Stream::Stdout, b"two").unwrap();
         assert_eq!(pieces(&first), [(Stream::Stderr, b"one".to_vec())]);
         assert_eq!(pieces(&second), [(Stream::Stdout, b"two".to_vec())]);

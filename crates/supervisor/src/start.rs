@@ -94,7 +94,7 @@ impl Supervisor {
         lay_out_environment(job, buffer)?;
         buffer.folder = folder_of(job)?;
         buffer.pin_to(job.cores);
-        log.begin(job.log);
+        log.begin(job.log, job.own_log);
         let logged = job.output != Output::Inherit;
         self.slots[slot].logged = logged;
         self.execute(slot, AwaitExec::No)

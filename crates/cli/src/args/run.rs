@@ -1,11 +1,12 @@
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use packhorse_model::{
     ByteString, Bytes, Command, GpuRequest, Grace, Milli, ProbeSpec, TaskSpec, TimeLimit,
-    VramRequest, parse_duration,
+    VramRequest,
 };
 
 use super::PoolArgs;
@@ -112,16 +113,20 @@ pub struct TaskArgs {
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
 
-    /// End a task that takes longer: 90s, 30m, 2h30m, 1d; a bare number is seconds
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub timeout: Option<Duration>,
+    /// End a task that takes longer: 90s, 30m, 2h30m, 1d, or never; a bare number is
+    /// seconds
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<TimeLimit>,
 
     /// How long a task has between SIGTERM and SIGKILL [default: 10s]
     #[arg(long, value_name = "TIME")]
     pub grace: Option<Grace>,
 
     /// Set an environment variable for each task; may be given several times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
+    #[arg(
+        long, value_name = "NAME=VALUE",
+        value_parser = OsStringValueParser::new().try_map(parse_variable)
+    )]
     pub env: Vec<(String, ByteString)>,
 }
 
@@ -140,7 +145,7 @@ impl TaskArgs {
             cpu: self.cpu,
             ram: self.ram,
             retries: self.retries,
-            timeout: self.timeout.map(TimeLimit::After),
+            timeout: self.timeout,
             grace: self.grace,
             ..TaskSpec::default()
         }
@@ -148,10 +153,14 @@ impl TaskArgs {
 }
 
 /// `NAME=VALUE`
-fn parse_variable(text: &str) -> Result<(String, ByteString), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.into())),
-        _ => Err("it is not NAME=VALUE".to_owned()),
+fn parse_variable(text: OsString) -> Result<(String, ByteString), &'static str> {
+    let text = text.into_vec();
+    let mut parts = text.splitn(2, |byte| *byte == b'=');
+    match (parts.next().map(str::from_utf8), parts.next()) {
+        (Some(Ok(name)), Some(value)) if !name.is_empty() => {
+            Ok((name.to_owned(), ByteString(value.to_vec())))
+        }
+        _ => Err("it is not NAME=VALUE"),
     }
 }
 

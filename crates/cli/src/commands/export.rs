@@ -1,8 +1,9 @@
 use std::io::Write as _;
 
-use packhorse_model::Exit;
+use packhorse_model::{Exit, GpuRequest};
 use packhorse_session::find_run;
 use packhorse_store::{Home, Reader, TaskFilter};
+use rustc_hash::FxHashSet;
 
 use crate::args::ExportArgs;
 
@@ -17,6 +18,7 @@ pub fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
         TaskFilter::All
     };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut printed = FxHashSet::default();
     let mut after = 0;
     loop {
         let page = reader.tasks(run.id, filter, after, 1000)?;
@@ -26,13 +28,19 @@ pub fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
         after = last.task.id.number;
         for listed in page {
             // What the run said of all tasks is said of each: they may run elsewhere.
+            let vram = listed.task.spec.vram;
             let mut spec = listed.task.spec.over(&defaults);
+            if spec.gpus == Some(GpuRequest::None) {
+                spec.vram = vram;
+            }
             spec.folder = Some(match spec.folder {
                 Some(folder) => run.cwd.join(folder),
                 None => run.cwd.clone(),
             });
-            serde_json::to_writer(&mut out, &spec)?;
-            out.write_all(b"\n")?;
+            // With --failed, what it came after may have succeeded, and is not printed.
+            spec.after.retain(|name| printed.contains(name));
+            printed.extend(spec.name.clone());
+            writeln!(out, "{}", serde_json::to_string(&spec)?)?;
         }
     }
     out.flush()?;

@@ -3,11 +3,11 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use packhorse_engine::log_path;
+use packhorse_engine::own_log;
 use packhorse_model::{Exit, Outcome, Stream, TaskId, TaskSpec};
 use packhorse_session::find_task;
 use packhorse_store::{Home, Reader};
-use packhorse_supervisor::LogReader;
+use packhorse_supervisor::{LogReader, log_path};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 
@@ -33,13 +33,13 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
         anyhow::bail!("task {id} has had {attempts} attempts");
     }
     let logs = LogFolder::of(&home, &reader, id)?;
-    let path = logs.path(attempt);
     if args.path {
-        writeln!(std::io::stdout(), "{}", path.display())?;
+        writeln!(std::io::stdout(), "{}", logs.path(attempt).display())?;
         return Ok(Exit::Success);
     }
     let mut printer = Printer {
-        path,
+        logs,
+        attempt,
         wanted,
         reader: None,
         buffer: vec![0; 64 * 1024],
@@ -47,7 +47,7 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     };
     if args.follow {
         let go_on = args.attempt.is_none();
-        follow(&home, &reader, &logs, (attempt, go_on), &mut printer)?;
+        follow(&home, &reader, go_on, &mut printer)?;
     } else {
         printer.print()?;
     }
@@ -83,7 +83,13 @@ impl LogFolder {
 
     /// The log of an attempt, if it wrote anything.
     pub fn path(&self, attempt: u32) -> PathBuf {
-        log_path(&self.logs, &self.folder, &self.spec, self.id, attempt)
+        let own = own_log(&self.folder, &self.spec, attempt);
+        own.unwrap_or_else(|| log_path(&self.logs, self.id, attempt))
+    }
+
+    fn open(&self, attempt: u32) -> std::io::Result<LogReader> {
+        let own = own_log(&self.folder, &self.spec, attempt);
+        LogReader::open(&log_path(&self.logs, self.id, attempt), own.as_deref())
     }
 }
 
@@ -131,7 +137,8 @@ fn attempts(reader: &Reader, id: TaskId) -> anyhow::Result<u32> {
 
 /// Prints a log as far as it goes.
 struct Printer {
-    path: PathBuf,
+    logs: LogFolder,
+    attempt: u32,
     wanted: Option<Stream>,
     reader: Option<LogReader>,
     buffer: Vec<u8>,
@@ -142,7 +149,7 @@ impl Printer {
     fn print(&mut self) -> anyhow::Result<()> {
         let reader = match &mut self.reader {
             Some(reader) => reader,
-            None => match LogReader::open(&self.path) {
+            None => match self.logs.open(self.attempt) {
                 Ok(reader) => self.reader.insert(reader),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -167,21 +174,11 @@ impl Printer {
 ///
 /// Nothing polls: the kernel tells of changes to the log and to the database,
 /// and of the end of the run's process.
-fn follow(
-    home: &Home,
-    reader: &Reader,
-    logs: &LogFolder,
-    (mut attempt, go_on): (u32, bool),
-    printer: &mut Printer,
-) -> anyhow::Result<()> {
-    let id = logs.id;
+fn follow(home: &Home, reader: &Reader, go_on: bool, printer: &mut Printer) -> anyhow::Result<()> {
+    let id = printer.logs.id;
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
     let written = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE;
     inotify::add_watch(&watch, home.path(), written)?;
-    // A folder that somebody removed has no news.
-    if let Some(folder) = printer.path.parent() {
-        let _ = inotify::add_watch(&watch, folder, written);
-    }
     let process = process_of(home, reader, id)?;
     let mut settling = false;
     loop {
@@ -191,17 +188,20 @@ fn follow(
             .task(id)?
             .context("the task is gone from the store")?;
         let over = !alive || task.outcome.is_some();
+        // The log's folder is made with it: until then, the nearest that is there has news.
+        let path = printer.logs.path(printer.attempt);
+        let mut folders = path.ancestors().skip(1);
+        folders.find(|&folder| inotify::add_watch(&watch, folder, written).is_ok());
         printer.print()?;
-        let later = attempts.iter().any(|other| other.attempt > attempt);
+        let later = attempts.iter().any(|other| other.attempt > printer.attempt);
         if go_on && later {
-            attempt += 1;
-            printer.path = logs.path(attempt);
+            printer.attempt += 1;
             printer.reader = None;
             continue;
         }
         let ended = attempts
             .iter()
-            .any(|other| other.attempt == attempt && other.outcome.is_some());
+            .any(|other| other.attempt == printer.attempt && other.outcome.is_some());
         if over || (ended && !go_on) {
             return Ok(());
         }

@@ -387,6 +387,32 @@ fn what_is_not_understood_is_wrong_usage() {
 }
 
 #[test]
+fn a_file_and_a_command_at_once_are_refused_in_any_order() {
+    let world = World::new();
+    world.write("commands.txt", "touch out\n");
+    for words in [
+        "run --gpus 0 commands.txt -- touch out",
+        "run commands.txt --gpus 0 -- touch out",
+        "run --gpus 0 -- touch out commands.txt",
+    ] {
+        let done = world.packhorse(words.split(' '));
+        let one_command = words.ends_with("commands.txt");
+        assert_eq!(
+            done.code,
+            if one_command { 0 } else { 2 },
+            "{words}: {done:?}"
+        );
+        assert_eq!(world.work().join("out").exists(), one_command, "{words}");
+        if !one_command {
+            assert!(
+                done.stderr.contains("commands.txt") || done.stderr.contains("FILE"),
+                "{done:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn completions_and_manual_pages_are_made() {
     let world = World::new();
     for shell in ["bash", "zsh", "fish"] {

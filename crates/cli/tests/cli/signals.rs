@@ -3,6 +3,7 @@
 use rustix::process::Signal;
 
 use crate::support::{Running, World, finish, is_alive, receive, release};
+use crate::terminal::Terminal;
 
 /// A run on one slot whose first task is this, with another behind it.
 fn start(world: &World, options: &[&str], first: &str) -> Running {
@@ -328,4 +329,26 @@ fn ends_although_somebody_writes(world: &World) -> String {
     writer.join().unwrap();
     assert_eq!(done.code, 130, "{done:?}");
     done.stdout
+}
+
+/// A terminal sends Ctrl-C to everybody in the foreground, and a task that was just started
+/// may be there still.
+#[test]
+fn an_interrupt_never_reaches_a_task_that_is_just_starting() {
+    for trial in 0..8 {
+        let world = World::new();
+        world.write("commands.txt", "true\n".repeat(20_000));
+        let mut command = world.command(["run", "--slots", "8", "commands.txt"]);
+        command.env("TERM", "xterm");
+        let mut terminal = Terminal::start_with_keys(&command, 80, 24);
+        terminal.wait_for("/20000 done");
+        terminal.press(b"\x03");
+        assert_eq!(terminal.finish(), 130, "{}", terminal.text());
+        let text = terminal.text();
+        assert!(text.contains("stopping: "), "{text}");
+        assert!(!text.contains("SIGINT"), "trial {trial}: {text}");
+        let counts = world.packhorse(["ls", "--json"]).stdout;
+        let counts: serde_json::Value = serde_json::from_str(&counts).unwrap();
+        assert_eq!(counts[0]["failed"], 0, "trial {trial}: {counts}");
+    }
 }

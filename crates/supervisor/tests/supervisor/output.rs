@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use packhorse_model::Outcome;
 use packhorse_model::Stream;
-use packhorse_supervisor::{LogReader, Output, ProcessEvent};
+use packhorse_supervisor::{LogReader, Output, ProcessEvent, log_path};
 
 use crate::support::{World, alone, line, release, task};
 
@@ -12,10 +12,14 @@ use crate::support::{World, alone, line, release, task};
 fn both_streams_are_in_the_log_and_can_be_told_apart() {
     let mut world = World::new();
     let mut wanted = line("echo out; echo err >&2");
-    wanted.log = Some(world.path("made/for/it/own.txt"));
+    let own = world.path("made/for/it/own.txt");
+    wanted.own_log = Some(own.clone());
     assert!(world.run(1, &wanted).outcome.is_success());
-    assert!(world.path("made/for/it/own.idx").exists());
-    let mut reader = LogReader::open(&world.path("made/for/it/own.txt")).unwrap();
+    // Nothing else is put into a folder that is not ours.
+    let made = fs_err::read_dir(world.path("made/for/it")).unwrap();
+    assert_eq!(made.count(), 1);
+    let log = log_path(&world.path("logs"), task(1), 1);
+    let mut reader = LogReader::open(&log, Some(&own)).unwrap();
     let mut buffer = [0; 100];
     let mut pieces = Vec::new();
     loop {
@@ -81,7 +85,7 @@ fn a_log_that_cannot_be_written_is_told_once_and_the_attempt_goes_on() {
     let mut world = World::new();
     world.write("file", "");
     let mut wanted = line("echo one; cat gate; echo two; echo done > out");
-    wanted.log = Some(world.path("file/1.1.log"));
+    wanted.own_log = Some(world.path("file/1.1.log"));
     let gate = world.fifo("gate");
     world.start(1, &wanted);
     while world.troubles(1).is_empty() {

@@ -23,7 +23,7 @@ pub struct Wanted {
     pub grace: Duration,
     pub output: Output,
     pub folder: Option<PathBuf>,
-    pub log: Option<PathBuf>,
+    pub own_log: Option<PathBuf>,
     pub hold_end: bool,
     pub attempt: u32,
 }
@@ -38,7 +38,7 @@ pub fn line(line: impl AsRef<[u8]>) -> Wanted {
         grace: Duration::from_hours(1),
         output: Output::Log,
         folder: None,
-        log: None,
+        own_log: None,
         hold_end: false,
         attempt: 1,
     }
@@ -132,7 +132,8 @@ impl World {
             time_limit: wanted.time_limit,
             grace: wanted.grace,
             output: wanted.output,
-            log: wanted.log.as_deref().unwrap_or(&log),
+            log: &log,
+            own_log: wanted.own_log.as_deref(),
             hold_end: wanted.hold_end,
         })
     }
