@@ -3,8 +3,13 @@
 
 use crate::support::World;
 
-/// Far more than are kept in memory.
-const MANY: usize = 1500;
+/// Together with [`padding`] more than is kept in memory.
+const MANY: usize = 450;
+
+/// Makes commands long: few of them are kept in memory.
+fn padding() -> String {
+    "x".repeat(10_000)
+}
 
 #[test]
 fn tasks_that_never_start_leave_room_for_others() {
@@ -28,7 +33,7 @@ fn plain_tasks_are_not_overtaken_by_less_urgent_ones() {
     let world = World::new();
     // All of it is read at once, so that the order is known.
     let less = "#packhorse priority=5\ntrue less\n".repeat(MANY);
-    let plain = "true plain\n".repeat(MANY);
+    let plain = format!("true plain {}\n", padding()).repeat(MANY);
     let file = world.write("commands.txt", less + &plain);
     let done = world.packhorse([
         "run".as_ref(),
@@ -51,11 +56,11 @@ fn plain_tasks_are_not_overtaken_by_less_urgent_ones() {
 fn a_sweep_that_is_retried_runs_each_of_its_tasks_once() {
     let world = World::new();
     let gate = world.gate("gate");
-    let template = "test {n} -ne 700 || read x < gate; false";
+    let template = format!("test {{n}} -ne 200 || read x < gate; false # {}", padding());
     let values = format!("1..{}", 2 * MANY);
-    let words = ["sweep", template, "-p", "n", &values, "--order", "grid"];
+    let words = ["sweep", &template, "-p", "n", &values, "--order", "grid"];
     let mut running = world.start(words.into_iter().chain(["--run", "--slots", "1"]));
-    running.wait_for("1.700 started");
+    running.wait_for("1.200 started");
     running.signal(rustix::process::Signal::INT);
     gate.pass(1);
     assert_eq!(running.finish().code, 130);
