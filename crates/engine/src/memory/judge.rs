@@ -36,9 +36,9 @@ struct ReadLog {
 }
 
 impl PendingEnd {
-    /// When it has waited long enough.
-    pub(super) fn until(&self) -> Duration {
-        self.since + PATIENCE
+    /// When it has waited long enough for a look. What it wrote is waited for in any case.
+    pub(super) fn until(&self) -> Option<Duration> {
+        self.log.as_ref().map(|_| self.since + PATIENCE)
     }
 }
 
@@ -61,10 +61,11 @@ impl Engine {
     /// wrote.
     pub(crate) fn attempt_over(&mut self, end: AttemptEnd) {
         let id = end.task;
-        let Some(task) = self.tasks.get(&id) else {
+        let attempt = self.tasks.get(&id).and_then(|task| task.attempt.as_ref());
+        let Some(attempt) = attempt.filter(|it| it.number == end.attempt) else {
             return;
         };
-        let on_devices = !task.devices().is_empty();
+        let on_devices = !attempt.devices.is_empty();
         if let Some(run) = self.runs.get_mut(&id.run) {
             run.alive = run.alive.saturating_sub(1);
         }
@@ -134,7 +135,8 @@ impl Engine {
             let task = self.tasks.get(&pending.end.task);
             let devices = task.map_or(&[][..], |task| task.devices());
             let seen = monitor.has_seen(devices, pending.since);
-            pending.log.is_some() && (seen || pending.until() <= now)
+            let until = pending.until();
+            until.is_some_and(|until| seen || until <= now)
         });
         monitor.pending = rest;
         for pending in ripe {
@@ -262,12 +264,13 @@ impl Engine {
 
     /// A neighbour that holds more than it was promised on one of these devices.
     fn culprit(&self, victim: TaskId, devices: &[DeviceId]) -> Option<(TaskId, DeviceId)> {
-        let mut others = self.monitor.as_ref()?.tracks.iter();
-        others.find_map(|(&task, track)| {
+        let others = self.monitor.as_ref()?.tracks.iter();
+        let outgrown = others.filter_map(|(&task, track)| {
             let mut on = devices.iter();
             let on = on.find_map(|&device| track.outgrew(Some(device)))?;
             (task != victim).then_some((task, on.device))
-        })
+        });
+        outgrown.min()
     }
 
     /// One of these devices on which others hold more than our promises leave, and how

@@ -128,7 +128,7 @@ impl Monitor {
 
     /// When something is to be done though nothing happens.
     pub(crate) fn wake_at(&self) -> Option<Duration> {
-        let pending = self.pending.iter().map(PendingEnd::until);
+        let pending = self.pending.iter().filter_map(PendingEnd::until);
         pending.chain(self.due).min()
     }
 }
@@ -469,7 +469,9 @@ impl Engine {
         let device = device_id(device);
         let tracks = self.monitor.iter().flat_map(|monitor| &monitor.tracks);
         let on_it = tracks.filter(|(_, track)| track.on(device).is_some());
-        on_it.map(|(&task, _)| task).collect()
+        let mut on_it: Vec<TaskId> = on_it.map(|(&task, _)| task).collect();
+        on_it.sort_unstable();
+        on_it
     }
 
     /// An attempt is over: its memory is others' until the driver shows it gone.
