@@ -170,6 +170,7 @@ impl Engine {
             joined: (!labels.is_empty()).then(|| labels.join(",").into()),
             labels: Arc::clone(&labels),
             evicted: false,
+            ended: false,
         });
         self.track(id, number, &placement);
         if output == OutputMode::Inherit {
@@ -248,7 +249,7 @@ impl Engine {
     pub(crate) fn alive_of(&self, run: packhorse_model::RunId) -> Vec<TaskId> {
         let tasks = self.tasks.iter();
         let mut alive: Vec<TaskId> = tasks
-            .filter(|(id, task)| id.run == run && task.attempt.is_some())
+            .filter(|(id, task)| id.run == run && task.is_alive())
             .map(|(&id, _)| id)
             .collect();
         alive.sort_unstable();

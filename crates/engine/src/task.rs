@@ -37,6 +37,8 @@ pub(crate) struct AttemptState {
     pub(crate) joined: Option<Arc<str>>,
     /// It is ended because of its device, not because of itself.
     pub(crate) evicted: bool,
+    /// It is over, and what to make of that is not known yet.
+    pub(crate) ended: bool,
 }
 
 impl Task {
@@ -44,6 +46,11 @@ impl Task {
     pub(crate) fn devices(&self) -> &[DeviceId] {
         let attempt = self.attempt.as_ref();
         attempt.map_or(&[], |attempt| &attempt.devices)
+    }
+
+    /// Whether an attempt of it runs, or is about to.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.attempt.as_ref().is_some_and(|attempt| !attempt.ended)
     }
 
     pub(crate) fn vram(&self) -> VramUse {

@@ -61,10 +61,12 @@ impl Engine {
     /// wrote.
     pub(crate) fn attempt_over(&mut self, end: AttemptEnd) {
         let id = end.task;
-        let attempt = self.tasks.get(&id).and_then(|task| task.attempt.as_ref());
-        let Some(attempt) = attempt.filter(|it| it.number == end.attempt) else {
+        let task = self.tasks.get_mut(&id);
+        let attempt = task.and_then(|task| task.attempt.as_mut());
+        let Some(attempt) = attempt.filter(|it| it.number == end.attempt && !it.ended) else {
             return;
         };
+        attempt.ended = true;
         let on_devices = !attempt.devices.is_empty();
         if let Some(run) = self.runs.get_mut(&id.run) {
             run.alive = run.alive.saturating_sub(1);
@@ -156,11 +158,19 @@ impl Engine {
             // It was not the person who ended it.
             end.outcome = Outcome::Killed { signal: 15 };
         }
+        // One that teaches is back in line before those like it learn of it.
+        let teaches = self.tasks.get(&id).is_some_and(|task| task.need.is_some());
+        if teaches {
+            self.hold();
+        }
         let judgement = self.judgement(&end, &devices, evicted, log);
-        let (probe, task) = (end.attempt == 0, end.task);
+        let probe = end.attempt == 0;
         self.attempt_ended(end, judgement);
         if probe {
-            self.probe_over(task);
+            self.probe_over(id);
+        }
+        if teaches {
+            self.unhold();
         }
     }
 
