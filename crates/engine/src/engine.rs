@@ -370,7 +370,7 @@ impl Engine {
     /// Whether the input may lead to an attempt being started on what other runs could
     /// take as well: then it has to be handled under the lock of all runs, after they
     /// were looked at.
-    pub fn may_take(&self, input: &Input) -> bool {
+    pub fn may_take(&self, input: &Input, now: ClockReading) -> bool {
         if !self.other_runs.is_enabled() || self.other_runs.all_is_ours() {
             return false;
         }
@@ -386,10 +386,21 @@ impl Engine {
             | Input::Wake
             | Input::OtherRuns(_)
             | Input::DeviceFailed { .. }
+            | Input::LeaveOut { .. }
+            | Input::Stop { .. }
             | Input::AddRun(_)
-            | Input::Close { .. } => self.has_waiting() || self.has_pending(),
-            _ => false,
+            | Input::Close { .. } => self.has_more_to_start(),
+            // Whatever the input is, what was to be done by now is done with it.
+            _ => {
+                let due = self.wake_at().is_some_and(|at| at <= now.monotonic);
+                due && self.has_more_to_start()
+            }
         }
+    }
+
+    /// Whether some task is in line, or may be again before long.
+    fn has_more_to_start(&self) -> bool {
+        self.has_waiting() || self.has_pending() || self.waits_for_daemon()
     }
 
     /// What a task with these options asks for, but for memory.

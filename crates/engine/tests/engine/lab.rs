@@ -3,6 +3,7 @@
 //! wants the answer to be late.
 
 mod gpus;
+mod promises;
 mod task;
 mod words;
 
@@ -21,6 +22,7 @@ use packhorse_model::{
 };
 
 pub(crate) use gpus::PretendedGpu;
+use promises::Promises;
 pub(crate) use task::{NewTask, task};
 pub(crate) use words::{gib, id};
 
@@ -52,6 +54,8 @@ pub(crate) struct Lab {
     pub(crate) now: Duration,
     pub(crate) answers: Answers,
     pub(crate) gpus: Vec<PretendedGpu>,
+    /// Whether other runs are told what we hold as a session would tell them.
+    pub(crate) publishes: bool,
     /// What was learned on the GPUs' model, by signature.
     pub(crate) peaks: BTreeMap<String, Vec<LearnedPeak>>,
     /// What attempts write last.
@@ -71,6 +75,7 @@ pub(crate) struct Lab {
     /// Every start, in order.
     started: Vec<String>,
     told: Vec<EventKind>,
+    promises: Promises,
     pub(crate) over: BTreeMap<RunId, RunSummary>,
 }
 
@@ -142,6 +147,7 @@ impl Lab {
                 starts: true,
                 closes: true,
             },
+            publishes: false,
             peaks: BTreeMap::new(),
             logs: BTreeMap::new(),
             mps_failures: Vec::new(),
@@ -153,6 +159,7 @@ impl Lab {
             running: BTreeMap::new(),
             started: Vec::new(),
             told: Vec::new(),
+            promises: Promises::default(),
             over: BTreeMap::new(),
         }
     }
@@ -170,8 +177,19 @@ impl Lab {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let mut actions = Vec::new();
-            self.engine.handle(input, self.clock(), &mut actions);
+            let now = self.clock();
+            let may_take = self.engine.may_take(&input, now);
+            self.promises.note(&input);
+            self.engine.handle(input, now, &mut actions);
+            if self.publishes {
+                let raised = self.engine.lease_to_raise();
+                if let Some(lease) = raised {
+                    self.promises.raised(&lease, may_take);
+                    self.engine.lease_told(true);
+                }
+            }
             for action in actions {
+                self.promises.check(&action, self.now, self.committed);
                 self.carry_out(&action, &mut inputs);
                 self.actions.push(action);
             }
@@ -180,6 +198,12 @@ impl Lab {
                 self.committed = sent;
                 inputs.push_back(self.committed_input(None));
             }
+        }
+        if self.publishes
+            && let Some(lease) = self.engine.lease_to_lower()
+        {
+            self.promises.lowered(&lease);
+            self.engine.lease_told(true);
         }
     }
 
@@ -468,8 +492,7 @@ impl Lab {
         replies.concat()
     }
 
-    /// What the engine wants others to be told, as the session does it: under the lock
-    /// after an input that may take something, and between two turns otherwise.
+    /// What others have to be told under the lock, and are.
     pub(crate) fn raised(&mut self) -> Option<Vec<OtherRunDevice>> {
         let lease = self.engine.lease_to_raise();
         if lease.is_some() {
