@@ -311,7 +311,7 @@ impl Play {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 60,
+        cases: 100,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -46,6 +46,9 @@ impl Promises {
                     JournalEntry::AttemptEnded(end) if end.verdict == Verdict::Final => {
                         format!("end of {}", end.task)
                     }
+                    JournalEntry::AttemptEnded(end) => {
+                        format!("end of {} {}", end.task, end.attempt)
+                    }
                     JournalEntry::TaskFinished { task, .. } => format!("end of {task}"),
                     _ => return,
                 };
@@ -54,6 +57,9 @@ impl Promises {
             Action::Tell(event) => match &event.kind {
                 EventKind::Started { task, attempt, .. } => {
                     self.is_safe(&format!("start of {task} {attempt}"), now, committed);
+                }
+                EventKind::Retrying { task, attempt, .. } => {
+                    self.is_safe(&format!("end of {task} {attempt}"), now, committed);
                 }
                 EventKind::Finished(result) => {
                     let once = self.finished.insert(result.task);
