@@ -127,3 +127,12 @@ fn a_source_that_makes_tasks_is_asked_for_as_many_as_there_is_room_for() {
     lab.stop(1, packhorse_engine::StopSignal::Interrupt);
     assert_eq!(lab.engine.room(RunId(1)), 0);
 }
+
+#[test]
+fn a_plain_one_that_comes_later_does_not_overtake_them() {
+    let mut lab = lab();
+    work(&mut lab, 3000);
+    lab.add(1, [task("later")]);
+    work(&mut lab, MANY - 3000);
+    assert_eq!(lab.running(), ["1.5001@"]);
+}

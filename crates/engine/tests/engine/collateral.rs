@@ -75,15 +75,24 @@ fn strangers_that_crowd_a_gpu_are_to_blame() {
 }
 
 #[test]
+fn one_that_outgrew_its_promise_cannot_blame_strangers() {
+    let mut lab = neighbours();
+    lab.stranger(0, 12);
+    lab.holds("1.1", 10);
+    lab.ends("1.1", FAILED);
+    lab.assert_told("seen at 10.0 GiB of 8.0 GiB; it runs again with");
+}
+
+#[test]
 fn a_few_windows_crowd_nobody_out() {
     let mut lab = Lab::with_gpus(1);
     lab.run(1);
-    lab.add(1, [task("python a.py").vram(23)]);
+    lab.add(1, [task("python a.py").vram_auto()]);
     lab.logs.insert(id("1.1"), CUDA.to_owned());
     lab.stranger(0, 1);
     lab.holds("1.1", 23);
     lab.ends("1.1", FAILED);
-    lab.assert_told("it runs again with a GPU to itself");
+    lab.assert_told("finished 1.1: exit status 1 out of GPU memory");
 }
 
 #[test]

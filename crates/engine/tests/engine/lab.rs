@@ -313,6 +313,11 @@ impl Lab {
         self.feed(self.committed_input(Some(message)));
     }
 
+    /// From now on things may be told before they are written.
+    pub(crate) fn expect_early(&mut self) {
+        self.promises.impatient = true;
+    }
+
     /// Gives the answer that was asked for first.
     pub(crate) fn answer_next(&mut self) {
         let answer = self.open.pop_front().expect("nothing was asked");

@@ -120,6 +120,24 @@ fn one_that_never_asked_for_memory_is_counted_from_then_on() {
     assert_eq!(lab.running(), ["1.2@0"], "it waits for the other to leave");
     lab.ends("1.2", OK);
     assert_eq!(lab.running(), ["1.1@0"]);
+    assert_eq!(lab.engine.tracked_on(0), [id("1.1")]);
+}
+
+#[test]
+fn what_others_like_it_teach_does_not_take_it_down_again() {
+    let mut lab = Lab::with_gpus(1);
+    lab.learned("work: python a.py", 4);
+    lab.run(1);
+    lab.add(1, vec![task("python a.py").vram_auto(); 2]);
+    lab.add(1, [task("whole").gpus(1).priority(-1)]);
+    lab.logs.insert(id("1.1"), CUDA.to_owned());
+    lab.holds("1.1", 4);
+    lab.holds("1.2", 4);
+    lab.ends("1.1", FAILED);
+    lab.ends("1.2", OK);
+    lab.pass(A_LOOK);
+    lab.ends("1.3", OK);
+    assert!(lab.promised("1.1") > 6.0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use packhorse_engine::{Action, Input, OtherRunDevice, ProcessInput};
 use packhorse_model::{Milli, RunId};
 
-use crate::lab::{Lab, OK, SECOND, gib, id, task};
+use crate::lab::{FAILED, Lab, OK, SECOND, gib, id, task};
 
 fn lab(gpus: usize) -> Lab {
     let mut lab = Lab::built(&vec![24; gpus], None, |settings| settings.leases = true);
@@ -221,4 +221,26 @@ fn one_that_waits_for_another_run_is_named_as_such() {
     assert!(lab.engine.has_other_runs());
     let why = lab.engine.why_first_waits().unwrap();
     assert!(why.contains("GPU 0"), "{why}");
+}
+
+#[test]
+fn what_is_due_by_now_may_take_something_whatever_the_input_is() {
+    let mut lab = lab(1);
+    lab.add(1, [task("a").share(500), task("b")]);
+    lab.raised();
+    lab.pass(SECOND);
+    lab.answers.samples = false;
+    lab.ends("1.1", FAILED);
+    let committed = Input::Committed {
+        records: 0,
+        trouble: None,
+    };
+    assert!(!lab.engine.may_take(&committed, lab.clock()));
+    lab.now += SECOND * 2;
+    assert!(
+        lab.engine.may_take(&committed, lab.clock()),
+        "1.1 is judged"
+    );
+    lab.feed(committed);
+    assert_eq!(lab.running(), ["1.2@0"]);
 }

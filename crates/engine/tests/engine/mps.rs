@@ -170,3 +170,19 @@ fn one_that_is_drained_while_it_waits_for_its_daemon_still_starts() {
     lab.ends("1.2", INTERRUPTED);
     assert_eq!(lab.summary(1).left, 3);
 }
+
+#[test]
+fn those_that_died_with_a_server_were_not_alone_with_it() {
+    let mut lab = lab(1);
+    lab.add(1, vec![task("a").share(500); 2]);
+    ready(&mut lab);
+    lab.add(1, [task("whole").gpus(1).priority(-1)]);
+    server_dies(&mut lab, &["1.1", "1.2"]);
+    assert_eq!(lab.running(), ["1.3@0"], "it has its turn");
+    for task in ["1.3", "1.1"] {
+        lab.ends(task, OK);
+    }
+    lab.pass(SECOND * 5);
+    server_dies(&mut lab, &["1.2"]);
+    lab.assert_told("its MPS server died under it; it runs again");
+}

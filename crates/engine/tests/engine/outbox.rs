@@ -100,6 +100,7 @@ fn after_the_trouble_things_wait_again() {
 #[test]
 fn too_much_is_told_before_it_is_written() {
     let mut lab = lab();
+    lab.expect_early();
     for _ in 0..10_000 {
         warn(&mut lab, "something");
     }

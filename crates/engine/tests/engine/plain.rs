@@ -254,3 +254,21 @@ fn a_question_is_answered_to_whom_it_came_from() {
     });
     assert_eq!(to, [3]);
 }
+
+#[test]
+fn an_attempt_that_is_said_to_have_ended_twice_has_ended_once() {
+    let mut lab = Lab::with_gpus(2);
+    lab.answers.questions = false;
+    lab.run(1);
+    lab.add(1, [task("a"), task("b")]);
+    lab.end_input(1);
+    let first = lab.running[&id("1.1")].clone();
+    lab.ends("1.1", FAILED);
+    lab.running.insert(first.task, first);
+    lab.ends("1.1", FAILED);
+    while !lab.open.is_empty() {
+        lab.answer_next();
+    }
+    lab.stop(1, StopSignal::Interrupt);
+    assert!(!lab.is_over(1), "1.2 is alive");
+}

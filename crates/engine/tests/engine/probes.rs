@@ -170,3 +170,11 @@ fn commands_of_another_shape_are_asked_for_once_each() {
     lab.answer_next();
     assert_eq!(lab.running(), ["1.1@0"]);
 }
+
+#[test]
+fn one_that_comes_after_others_keeps_nobody_waiting_for_its_probe() {
+    let mut lab = Lab::with_gpus(2);
+    lab.run(1);
+    lab.add(1, [task("a"), unknown().after(1), unknown()]);
+    assert_eq!(lab.started(), ["1.1#1@0", "1.3#0@1"]);
+}

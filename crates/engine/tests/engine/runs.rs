@@ -172,3 +172,17 @@ fn a_run_that_waits_for_a_broken_gpu_ends_when_nothing_else_can_be_done() {
     assert_eq!(lab.summary(1).left, 1);
     assert!(!lab.is_over(2), "its input is open");
 }
+
+#[test]
+fn one_that_is_stopped_halfway_through_its_input_holds_nobody_up_while_it_ends() {
+    let mut lab = Lab::with_gpus(2);
+    for run in [1, 2] {
+        lab.run(run);
+    }
+    lab.add(1, [task("a")]);
+    lab.add_some(1, [task("b")], true);
+    lab.add(2, [task("c")]);
+    assert_eq!(lab.running(), ["1.1@0"], "more is to come");
+    lab.stop(1, StopSignal::Interrupt);
+    assert_eq!(lab.running(), ["1.1@0", "2.1@1"]);
+}

@@ -15,7 +15,7 @@ pub(super) struct Promises {
     /// The records that have to be safe before something is told, and when they were sent.
     places: BTreeMap<String, (u64, Duration)>,
     /// The journal cannot or need not be waited for.
-    impatient: bool,
+    pub(super) impatient: bool,
     finished: BTreeSet<TaskId>,
     /// What others were told that we hold.
     published: Vec<OtherRunDevice>,

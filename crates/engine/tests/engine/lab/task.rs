@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use packhorse_model::{Command, GpuRequest, Milli, Priority, ProbeSpec, TaskSpec, VramRequest};
 
 use super::gib;
@@ -22,10 +20,6 @@ pub(crate) fn task(command: &str) -> NewTask {
 impl NewTask {
     pub(crate) fn parts(self) -> (TaskSpec, Vec<u32>) {
         (self.spec, self.after)
-    }
-
-    pub(crate) fn spec(self) -> TaskSpec {
-        self.spec
     }
 
     fn with(mut self, change: impl FnOnce(&mut TaskSpec)) -> Self {
@@ -67,10 +61,5 @@ impl NewTask {
     pub(crate) fn after(mut self, number: u32) -> Self {
         self.after.push(number);
         self
-    }
-
-    /// It is not plain: it asks for a variable.
-    pub(crate) fn env(self) -> Self {
-        self.with(|spec| spec.env = BTreeMap::from([("A".to_owned(), "b".into())]))
     }
 }
