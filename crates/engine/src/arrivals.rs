@@ -17,7 +17,7 @@ use crate::task::Task;
 
 /// A task on its way to the scheduler.
 pub(crate) struct Arrival {
-    id: TaskId,
+    pub(crate) id: TaskId,
     task: Task,
     after: Vec<u32>,
     /// What it is remembered by, if its memory counts.
@@ -81,15 +81,20 @@ impl Engine {
         more: bool,
         arrive: impl FnOnce(&mut Self),
     ) {
-        let holding = |engine: &mut Self, now: bool| {
-            let run = engine.runs.get_mut(&id);
-            run.is_some_and(|run| std::mem::replace(&mut run.holding, now))
-        };
-        if several && !holding(self, true) {
+        let run = self.runs.get_mut(&id).filter(|run| run.takes_tasks());
+        if several && run.is_some_and(|run| !std::mem::replace(&mut run.holding, true)) {
             self.hold();
         }
         arrive(self);
-        if !more && holding(self, false) {
+        if !more {
+            self.end_arrival(id);
+        }
+    }
+
+    /// All that arrived together is in line, or will never be.
+    pub(crate) fn end_arrival(&mut self, id: RunId) {
+        let run = self.runs.get_mut(&id);
+        if run.is_some_and(|run| std::mem::take(&mut run.holding)) {
             self.unhold();
         }
     }
@@ -152,14 +157,12 @@ impl Engine {
             run.rejected += lost;
             return self.warn(None, format!("{lost} tasks are gone from the store"));
         }
-        self.arrive_together(id, false, false, |engine| {
-            for stored in tasks {
-                if let Some(run) = engine.runs.get_mut(&id) {
-                    run.backlog.fetch();
-                }
-                engine.admit_stored(stored, true);
+        for stored in tasks {
+            if let Some(run) = self.runs.get_mut(&id) {
+                run.backlog.fetch();
             }
-        });
+            self.admit_stored(stored, true);
+        }
     }
 
     /// Takes a task in. It is submitted at once, unless something has to be looked up for

@@ -171,6 +171,7 @@ impl Engine {
             joined: (!labels.is_empty()).then(|| labels.join(",").into()),
             labels: Arc::clone(&labels),
             evicted: false,
+            ended: false,
         });
         self.track(id, number, &placement);
         if output == OutputMode::Inherit {
@@ -250,7 +251,7 @@ impl Engine {
     pub(crate) fn alive_of(&self, run: packhorse_model::RunId) -> Vec<TaskId> {
         let tasks = self.tasks.iter();
         let mut alive: Vec<TaskId> = tasks
-            .filter(|(id, task)| id.run == run && task.attempt.is_some())
+            .filter(|(id, task)| id.run == run && task.is_alive())
             .map(|(&id, _)| id)
             .collect();
         alive.sort_unstable();
@@ -305,6 +306,7 @@ impl Engine {
     ) {
         self.forget_need(id);
         self.probe_over(id);
+        self.forget_suspect(id);
         let Some(task) = self.tasks.remove(&id) else {
             return;
         };

@@ -13,12 +13,14 @@ impl Engine {
             return explanation.prose(&self.device_names()).to_string();
         }
         let run = self.runs.get(&task.run);
-        let in_store = run.is_some_and(|run| task.number > run.backlog.fed);
-        if in_store {
+        if run.is_some_and(|run| run.is_in_store(task.number)) {
             return format!(
                 "task {task} waits in line, with more than {} others in front of it",
                 self.state.counts().waiting
             );
+        }
+        if run.is_some_and(|run| run.arriving.iter().any(|it| it.id == task)) {
+            return format!("task {task} has just arrived, and is not in line yet");
         }
         format!("run {} does not wait for task {task}", task.run)
     }

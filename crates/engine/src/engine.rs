@@ -65,8 +65,7 @@ pub struct EngineSettings {
     pub mps: Option<MpsSettings>,
     /// How running out of memory is recognised, beyond what is known anyway.
     pub oom_signs: OomSigns,
-    /// How long what happens is told only once it is written. If that takes longer, it is
-    /// told all the same.
+    /// How long events wait for their records to be written before they are told anyway.
     pub patience: Duration,
 }
 
@@ -78,7 +77,7 @@ pub struct MpsSettings {
     pub threads: Option<u8>,
 }
 
-/// Decides. See the crate's documentation.
+/// Makes all decisions of a scheduler process. See the crate's documentation.
 pub struct Engine {
     pub(crate) devices: Vec<DeviceInfo>,
     pub(crate) slots: Option<u32>,
@@ -101,7 +100,7 @@ pub struct Engine {
     pub(crate) trouble: Option<String>,
     /// What the scheduler has yet to be told.
     steps: VecDeque<Step>,
-    /// How many callers want nothing handed out at the moment.
+    /// How many callers want nothing to be started at the moment.
     holds: u32,
     effects: Vec<Effect>,
     actions: Vec<Action>,
@@ -241,7 +240,7 @@ impl Engine {
         self.steps.push_back(Step { event, ended });
     }
 
-    /// From now on nothing is handed out, until [`Engine::unhold`] was called as often.
+    /// Starts nothing until [`Engine::unhold`] has been called as often as this.
     pub(crate) fn hold(&mut self) {
         self.holds += 1;
         if self.holds == 1 {
@@ -298,7 +297,7 @@ impl Engine {
         info.map_or_else(String::new, |info| format!("GPU {}", info.label))
     }
 
-    /// The same with a function for those who cannot have all of the engine.
+    /// The same as a function, for code that does not know the engine.
     pub(crate) fn device_names(&self) -> impl Fn(DeviceId) -> String {
         |device| self.device_name(device)
     }
@@ -370,7 +369,7 @@ impl Engine {
     /// Whether the input may lead to an attempt being started on what other runs could
     /// take as well: then it has to be handled under the lock of all runs, after they
     /// were looked at.
-    pub fn may_take(&self, input: &Input) -> bool {
+    pub fn may_take(&self, input: &Input, now: ClockReading) -> bool {
         if !self.other_runs.is_enabled() || self.other_runs.all_is_ours() {
             return false;
         }
@@ -386,10 +385,21 @@ impl Engine {
             | Input::Wake
             | Input::OtherRuns(_)
             | Input::DeviceFailed { .. }
+            | Input::LeaveOut { .. }
+            | Input::Stop { .. }
             | Input::AddRun(_)
-            | Input::Close { .. } => self.has_waiting() || self.has_pending(),
-            _ => false,
+            | Input::Close { .. } => self.has_more_to_start(),
+            // Whatever the input is, what was to be done by now is done with it.
+            _ => {
+                let due = self.wake_at().is_some_and(|at| at <= now.monotonic);
+                due && self.has_more_to_start()
+            }
         }
+    }
+
+    /// Whether some task is in line, or may be again before long.
+    fn has_more_to_start(&self) -> bool {
+        self.has_waiting() || self.has_pending() || self.waits_for_daemon()
     }
 
     /// What a task with these options asks for, but for memory.

@@ -124,6 +124,19 @@ impl Engine {
         true
     }
 
+    /// A task is over.
+    pub(crate) fn forget_suspect(&mut self, task: TaskId) {
+        if let Some(mps) = &mut self.mps {
+            mps.suspects.remove(&task);
+        }
+    }
+
+    /// Whether an attempt still waits for its daemon.
+    pub(crate) fn waits_for_daemon(&self) -> bool {
+        let mps = self.mps.as_ref();
+        mps.is_some_and(|mps| !mps.waiting.is_empty())
+    }
+
     pub(crate) fn mps_event(&mut self, input: MpsInput) {
         match input {
             MpsInput::Ready { device } => self.daemon_settled(device, DaemonState::Ready),
@@ -165,8 +178,9 @@ impl Engine {
         self.mps.is_some()
     }
 
-    /// The MPS server of one of these devices died under an attempt: who is to blame. Whoever was alone with a server is innocent once:
-    /// somebody may have ended it by hand.
+    /// The MPS server of one of these devices died under an attempt: who is to blame.
+    /// Whoever was alone with a server is innocent once: somebody may have ended it by
+    /// hand.
     pub(crate) fn server_died(
         &mut self,
         end: &AttemptEnd,

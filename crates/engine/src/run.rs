@@ -103,6 +103,11 @@ impl Run {
         self.phase == Phase::Running
     }
 
+    /// Whether a plain task with this number waits in the store alone.
+    pub(crate) fn is_in_store(&self, number: u32) -> bool {
+        self.backlog.stored() > 0 && number > self.backlog.fed && number <= self.known
+    }
+
     pub(crate) fn is_input_over(&self) -> bool {
         self.input == InputState::Ended
     }
@@ -219,7 +224,8 @@ impl Engine {
                 continue;
             }
             let done = run.is_input_over() && run.left() == 0;
-            let stuck = run.is_input_over() && run.arriving.is_empty() && self.state.is_stuck();
+            let expects_tasks = !run.is_input_over() || !run.arriving.is_empty() || run.fetching();
+            let stuck = !expects_tasks && self.state.is_stuck();
             if done || stuck || run.phase > Phase::Running {
                 idle.push(id);
             }
@@ -281,6 +287,9 @@ impl Engine {
             stored: true,
             exit,
         }));
+        // An answer that is still to come finds nobody to submit.
+        run.arriving.clear();
+        self.end_arrival(id);
         self.withdraw(id);
         self.record(JournalEntry::RunEnded {
             run: id,
@@ -292,8 +301,10 @@ impl Engine {
 
     /// Forgets the tasks of a run that will not run any more.
     fn withdraw(&mut self, id: RunId) {
+        self.hand_over_probes(id);
         let of_run = self.tasks.keys().filter(|task| task.run == id);
-        let of_run: Vec<TaskId> = of_run.copied().collect();
+        let mut of_run: Vec<TaskId> = of_run.copied().collect();
+        of_run.sort_unstable();
         for task in of_run {
             self.forget_need(task);
             self.tasks.remove(&task);

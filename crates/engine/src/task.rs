@@ -18,7 +18,7 @@ pub(crate) struct Task {
     /// The bytes it takes in the backlog, while it is one of the plain tasks that wait
     /// there.
     pub(crate) queued: Option<usize>,
-    /// How its memory is come by, if it is counted.
+    /// What its memory request is worked out from, if its memory is counted.
     pub(crate) need: Option<Box<VramNeed>>,
     /// The attempt that was started, or is about to be.
     pub(crate) attempt: Option<AttemptState>,
@@ -37,6 +37,8 @@ pub(crate) struct AttemptState {
     pub(crate) joined: Option<Arc<str>>,
     /// It is ended because of its device, not because of itself.
     pub(crate) evicted: bool,
+    /// It is over, and what to make of that is not known yet.
+    pub(crate) ended: bool,
 }
 
 impl Task {
@@ -44,6 +46,11 @@ impl Task {
     pub(crate) fn devices(&self) -> &[DeviceId] {
         let attempt = self.attempt.as_ref();
         attempt.map_or(&[], |attempt| &attempt.devices)
+    }
+
+    /// Whether an attempt of it runs, or is about to.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.attempt.as_ref().is_some_and(|attempt| !attempt.ended)
     }
 
     pub(crate) fn vram(&self) -> VramUse {

@@ -251,7 +251,7 @@ impl<'o> Session<'o> {
     /// others could take as well.
     fn handle(&mut self, input: Input) {
         let now = self.now();
-        if !self.engine.may_take(&input) {
+        if !self.engine.may_take(&input, now) {
             return self.engine.handle(input, now, &mut self.actions);
         }
         let Some(leases) = &mut self.parts.leases else {

@@ -61,6 +61,7 @@ impl Engine {
         let mut on_it: Vec<TaskId> = Vec::new();
         for (&id, task) in &mut self.tasks {
             if let Some(attempt) = &mut task.attempt
+                && !attempt.ended
                 && attempt.devices.contains(&device)
             {
                 attempt.evicted = true;

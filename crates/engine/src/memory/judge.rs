@@ -19,7 +19,7 @@ use crate::record::JournalEntry;
 /// How long an end waits for a look at the devices.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// An attempt that failed, and whose devices are looked at before anything is made of it.
+/// A failed attempt that is judged when its devices have been looked at and its log read.
 #[derive(Debug)]
 pub(crate) struct PendingEnd {
     end: AttemptEnd,
@@ -36,9 +36,9 @@ struct ReadLog {
 }
 
 impl PendingEnd {
-    /// When it has waited long enough.
-    pub(super) fn until(&self) -> Duration {
-        self.since + PATIENCE
+    /// When it has waited long enough for a look. What it wrote is waited for in any case.
+    pub(super) fn until(&self) -> Option<Duration> {
+        self.log.as_ref().map(|_| self.since + PATIENCE)
     }
 }
 
@@ -61,10 +61,13 @@ impl Engine {
     /// wrote.
     pub(crate) fn attempt_over(&mut self, end: AttemptEnd) {
         let id = end.task;
-        let Some(task) = self.tasks.get(&id) else {
+        let task = self.tasks.get_mut(&id);
+        let attempt = task.and_then(|task| task.attempt.as_mut());
+        let Some(attempt) = attempt.filter(|it| it.number == end.attempt && !it.ended) else {
             return;
         };
-        let on_devices = !task.devices().is_empty();
+        attempt.ended = true;
+        let on_devices = !attempt.devices.is_empty();
         if let Some(run) = self.runs.get_mut(&id.run) {
             run.alive = run.alive.saturating_sub(1);
         }
@@ -130,14 +133,15 @@ impl Engine {
             return;
         }
         let pending = std::mem::take(&mut monitor.pending);
-        let (ripe, rest): (Vec<_>, Vec<_>) = pending.into_iter().partition(|pending| {
+        let (ready, rest): (Vec<_>, Vec<_>) = pending.into_iter().partition(|pending| {
             let task = self.tasks.get(&pending.end.task);
             let devices = task.map_or(&[][..], |task| task.devices());
             let seen = monitor.has_seen(devices, pending.since);
-            pending.log.is_some() && (seen || pending.until() <= now)
+            let until = pending.until();
+            until.is_some_and(|until| seen || until <= now)
         });
         monitor.pending = rest;
-        for pending in ripe {
+        for pending in ready {
             self.judge(pending.end, &pending.log.unwrap_or_default());
         }
     }
@@ -154,11 +158,19 @@ impl Engine {
             // It was not the person who ended it.
             end.outcome = Outcome::Killed { signal: 15 };
         }
+        // One that teaches is back in line before those like it learn of it.
+        let teaches = self.tasks.get(&id).is_some_and(|task| task.need.is_some());
+        if teaches {
+            self.hold();
+        }
         let judgement = self.judgement(&end, &devices, evicted, log);
-        let (probe, task) = (end.attempt == 0, end.task);
+        let probe = end.attempt == 0;
         self.attempt_ended(end, judgement);
         if probe {
-            self.probe_over(task);
+            self.probe_over(id);
+        }
+        if teaches {
+            self.unhold();
         }
     }
 
@@ -262,12 +274,13 @@ impl Engine {
 
     /// A neighbour that holds more than it was promised on one of these devices.
     fn culprit(&self, victim: TaskId, devices: &[DeviceId]) -> Option<(TaskId, DeviceId)> {
-        let mut others = self.monitor.as_ref()?.tracks.iter();
-        others.find_map(|(&task, track)| {
+        let others = self.monitor.as_ref()?.tracks.iter();
+        let outgrown = others.filter_map(|(&task, track)| {
             let mut on = devices.iter();
             let on = on.find_map(|&device| track.outgrew(Some(device)))?;
             (task != victim).then_some((task, on.device))
-        })
+        });
+        outgrown.min()
     }
 
     /// One of these devices on which others hold more than our promises leave, and how

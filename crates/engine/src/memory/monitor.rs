@@ -119,7 +119,7 @@ impl Monitor {
 
     /// Takes note that a sample of every device is asked for.
     fn ask(&mut self, now: Duration) {
-        self.pace.asked();
+        self.pace.asked(now);
         self.asked = Some(now);
         for unit in &mut self.units {
             unit.unanswered.get_or_insert(now);
@@ -128,15 +128,15 @@ impl Monitor {
 
     /// When something is to be done though nothing happens.
     pub(crate) fn wake_at(&self) -> Option<Duration> {
-        let pending = self.pending.iter().map(PendingEnd::until);
+        let pending = self.pending.iter().filter_map(PendingEnd::until);
         pending.chain(self.due).min()
     }
 }
 
 impl Engine {
-    /// From now on memory counts: some task asks for an amount of it. What others hold
-    /// must be known before it is placed, and not be an old story: devices that were not
-    /// looked at lately count as full until they are.
+    /// From now on memory counts: some task asks for an amount of it. What others hold now
+    /// must be known before it is placed: devices that were not looked at lately count as
+    /// full until they are.
     pub(crate) fn count_memory(&mut self) {
         let now = self.now.monotonic;
         let Some(monitor) = &mut self.monitor else {
@@ -240,29 +240,42 @@ impl Engine {
             monitor.ask(now);
             due = now + monitor.pace.interval();
         }
+        let (mut slow, mut silent) = (Vec::new(), Vec::new());
+        let silence = monitor.silence;
+        for (index, unit) in monitor.units.iter_mut().enumerate() {
+            if unit.drained {
+                continue;
+            }
+            let awaited = unit.awaited.filter(|_| !unit.slow);
+            match awaited.map(|since| since + SLOW) {
+                Some(end) if end <= now => {
+                    unit.slow = true;
+                    slow.push(index);
+                }
+                end => due = end.map_or(due, |end| end.min(due)),
+            }
+            let since = unit.unanswered.map(|since| monitor.awake.asked(since));
+            match since.map(|since| since + silence) {
+                Some(end) if end <= now => silent.push(index),
+                end => due = end.map_or(due, |end| end.min(due)),
+            }
+        }
         monitor.due = Some(due);
         monitor.awake.sleep_until(due);
-        let (awake, silence) = (&monitor.awake, monitor.silence);
-        let silent = monitor.units.iter().position(|unit| {
-            let since = unit.unanswered.map(|since| awake.asked(since));
-            !unit.drained && since.is_some_and(|since| since + silence <= now)
-        });
-        let slow = monitor.units.iter_mut().position(|unit| {
-            let slow = unit.awaited.is_some_and(|since| since + SLOW <= now);
-            slow && !unit.drained && !std::mem::replace(&mut unit.slow, true)
-        });
         if asks {
             self.act(Action::Sample);
         }
-        if let Some(index) = slow {
+        for &index in &slow {
             let name = self.device_name(device_id(index));
             let message = format!(
                 "{name} takes long to look at; nothing that asks for memory is started there meanwhile"
             );
             self.warn(None, message);
+        }
+        if !slow.is_empty() {
             self.tell_all_outside();
         }
-        if let Some(index) = silent {
+        for index in silent {
             let reason = format!("the driver has not answered for {silence:?}");
             self.drain_device(index, &reason, &[]);
         }
@@ -458,7 +471,8 @@ impl Engine {
         })
     }
 
-    /// Whether processes on a device are worth being described.
+    /// Whether samples of a device should describe its processes: somebody may soon be told
+    /// who they are.
     pub fn names_processes(&self, device: usize) -> bool {
         let unit = self.monitor.as_ref().and_then(|all| all.units.get(device));
         unit.is_some_and(|unit| unit.lingering.is_some())
@@ -469,7 +483,9 @@ impl Engine {
         let device = device_id(device);
         let tracks = self.monitor.iter().flat_map(|monitor| &monitor.tracks);
         let on_it = tracks.filter(|(_, track)| track.on(device).is_some());
-        on_it.map(|(&task, _)| task).collect()
+        let mut on_it: Vec<TaskId> = on_it.map(|(&task, _)| task).collect();
+        on_it.sort_unstable();
+        on_it
     }
 
     /// An attempt is over: its memory is others' until the driver shows it gone.

@@ -11,6 +11,7 @@ const SLOW: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Pace {
     interval: Duration,
+    /// When the last sample was taken, or asked for.
     last: Option<Duration>,
     soon: bool,
 }
@@ -42,7 +43,7 @@ impl Pace {
         } else {
             at_rest.clamp(FAST, SLOW)
         };
-        self.last = Some(at);
+        self.last = self.last.max(Some(at));
     }
 
     /// When the next sample is due.
@@ -54,7 +55,8 @@ impl Pace {
     }
 
     /// One has been asked for.
-    pub(crate) fn asked(&mut self) {
+    pub(crate) fn asked(&mut self, now: Duration) {
+        self.last = Some(now);
         self.soon = false;
     }
 
@@ -73,7 +75,8 @@ mod tests {
         let mut pace = Pace::default();
         let now = Duration::from_secs(100);
         assert_eq!(pace.due(now), now);
-        pace.asked();
+        pace.asked(now);
+        assert_eq!(pace.due(now), now + FAST, "not again before it is answered");
         for _ in 0..10 {
             pace.sampled(now, false, None);
         }

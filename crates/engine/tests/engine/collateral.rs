@@ -1,0 +1,151 @@
+//! Ends that are not the task's own fault: no retry is used up, and the right one is
+//! blamed.
+
+use packhorse_engine::Input;
+use packhorse_model::{DeviceId, Outcome};
+
+use crate::lab::{A_LOOK, FAILED, INTERRUPTED, Lab, OK, id, task};
+
+const CUDA: &str = "CUDA out of memory";
+
+/// Two tasks with 8 GiB each on one GPU.
+fn neighbours() -> Lab {
+    let mut lab = Lab::with_gpus(1);
+    lab.run(1);
+    lab.add(1, vec![task("python a.py").vram(8).retries(1); 2]);
+    assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
+    for victim in ["1.1", "1.2"] {
+        lab.logs.insert(id(victim), CUDA.to_owned());
+    }
+    lab
+}
+
+#[test]
+fn a_neighbour_that_outgrew_its_promise_is_to_blame() {
+    let mut lab = neighbours();
+    lab.holds("1.2", 18);
+    lab.holds("1.1", 6);
+    lab.ends("1.1", FAILED);
+    lab.assert_told(
+        "retrying 1.1#1, 1 left: out of GPU memory (PyTorch: CUDA out of memory), because 1.2 \
+         outgrew what it was promised on GPU 0; it runs again, and no retry is used up",
+    );
+}
+
+#[test]
+fn one_that_outgrew_its_own_promise_is_to_blame_itself() {
+    let mut lab = neighbours();
+    lab.holds("1.2", 18);
+    lab.holds("1.1", 9);
+    lab.ends("1.2", FAILED);
+    lab.assert_told("seen at 18.0 GiB of 8.0 GiB; it runs again with");
+}
+
+#[test]
+fn a_neighbour_that_outgrew_and_gave_it_back_is_still_to_blame() {
+    let mut lab = neighbours();
+    lab.holds("1.2", 18);
+    lab.holds("1.2", 4);
+    lab.holds("1.1", 6);
+    lab.ends("1.1", FAILED);
+    lab.assert_told("because 1.2 outgrew");
+}
+
+#[test]
+fn of_two_that_outgrew_the_first_is_named() {
+    let mut lab = Lab::with_gpus(1);
+    lab.run(1);
+    lab.add(1, vec![task("python a.py").vram(4); 4]);
+    for (one, memory) in [("1.4", 7), ("1.2", 6), ("1.3", 3)] {
+        lab.holds(one, memory);
+    }
+    lab.logs.insert(id("1.3"), CUDA.to_owned());
+    lab.ends("1.3", FAILED);
+    lab.assert_told("because 1.2 outgrew");
+}
+
+#[test]
+fn strangers_that_crowd_a_gpu_are_to_blame() {
+    let mut lab = neighbours();
+    lab.holds("1.1", 6);
+    lab.stranger(0, 15);
+    lab.pass(A_LOOK);
+    lab.ends("1.1", FAILED);
+    lab.assert_told("because others hold 15.0 GiB on GPU 0; it runs again, and no retry");
+}
+
+#[test]
+fn one_that_outgrew_its_promise_cannot_blame_strangers() {
+    let mut lab = neighbours();
+    lab.stranger(0, 12);
+    lab.holds("1.1", 10);
+    lab.ends("1.1", FAILED);
+    lab.assert_told("seen at 10.0 GiB of 8.0 GiB; it runs again with");
+}
+
+#[test]
+fn a_few_windows_crowd_nobody_out() {
+    let mut lab = Lab::with_gpus(1);
+    lab.run(1);
+    lab.add(1, [task("python a.py").vram_auto()]);
+    lab.logs.insert(id("1.1"), CUDA.to_owned());
+    lab.stranger(0, 1);
+    lab.holds("1.1", 23);
+    lab.ends("1.1", FAILED);
+    lab.assert_told("finished 1.1: exit status 1 out of GPU memory");
+}
+
+#[test]
+fn a_broken_gpu_is_to_blame_and_its_task_runs_elsewhere() {
+    let mut lab = Lab::with_gpus(2);
+    lab.run(1);
+    lab.add(1, [task("a").retries(1)]);
+    lab.gpus[0].lost = Some("it has fallen off the bus".to_owned());
+    lab.ends("1.1", Outcome::Killed { signal: 6 });
+    lab.assert_told("retrying 1.1#1, 1 left: GPU 0 failed while it ran; it runs again");
+    assert_eq!(lab.running(), ["1.1@1"]);
+}
+
+#[test]
+fn one_that_is_ended_because_of_its_gpu_was_not_interrupted() {
+    let mut lab = Lab::with_gpus(2);
+    lab.run(1);
+    lab.add(1, [task("a")]);
+    lab.feed(Input::DeviceFailed {
+        device: DeviceId(0),
+        reason: "Xid 48".to_owned(),
+    });
+    assert_eq!(lab.stops().len(), 1);
+    lab.ends("1.1", INTERRUPTED);
+    lab.assert_told("retrying 1.1#1, 0 left: its GPU was taken out while it ran");
+    assert_eq!(lab.running(), ["1.1@1"]);
+}
+
+#[test]
+fn one_that_ends_well_on_a_broken_gpu_has_ended_well() {
+    let mut lab = Lab::with_gpus(2);
+    lab.run(1);
+    lab.add(1, [task("a")]);
+    lab.end_input(1);
+    lab.feed(Input::DeviceFailed {
+        device: DeviceId(0),
+        reason: "Xid 48".to_owned(),
+    });
+    lab.ends("1.1", OK);
+    assert_eq!(lab.summary(1).succeeded, 1);
+}
+
+#[test]
+fn what_is_another_ones_doing_for_ever_is_over_some_day() {
+    let mut lab = neighbours();
+    for _ in 0..40 {
+        if !lab.running().contains(&"1.1@0".to_owned()) {
+            break;
+        }
+        lab.holds("1.2", 16);
+        lab.holds("1.1", 6);
+        lab.ends("1.1", FAILED);
+        lab.pass(A_LOOK);
+    }
+    assert_eq!(lab.running(), ["1.2@0"]);
+}

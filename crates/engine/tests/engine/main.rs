@@ -1,0 +1,22 @@
+//! Inputs go in, actions come out: nothing is started, and no file is read.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that panics has failed, as it should"
+)]
+
+mod backlog;
+mod collateral;
+mod health;
+mod lab;
+mod ladder;
+mod leases;
+mod lingering;
+mod looking;
+mod mps;
+mod outbox;
+mod plain;
+mod probes;
+mod properties;
+mod resume;
+mod runs;
+mod stopping;
