@@ -18,7 +18,9 @@ use crate::descriptor_limit::DescriptorLimit;
 use crate::environment::Environment;
 use crate::log::Log;
 use crate::pipes::Pipes;
-use crate::process_tree::{ChildList, MARK_ATTEMPT, MARK_HOME, MARK_TASK, marked_attempt, to_pid};
+use crate::process_tree::{
+    ChildList, MARK_ATTEMPT, MARK_HOME, MARK_SERVICE, MARK_TASK, marked_attempt, to_pid,
+};
 use crate::programs::Programs;
 use crate::settle::WatchedOrphan;
 use crate::spawn::{Inheritance, SpawnBuffer, Stdio};
@@ -49,7 +51,8 @@ pub enum Children {
     /// environment. For any program. What an attempt left behind without either
     /// is let be.
     Marked,
-    /// All that were not there before and are not spared: the program starts no
+    /// All that were not there before, are not spared, and have no
+    /// `PACKHORSE_SERVICE` in their environment: the program starts no other
     /// children by itself. Nothing that an attempt leaves behind escapes.
     All,
 }
@@ -370,7 +373,7 @@ impl Drop for Supervisor {
 /// What all children find in their environment. We may run inside an attempt of
 /// another run: its marks are not ours.
 fn shared_environment(settings: &SupervisorSettings) -> Environment {
-    let marks = [MARK_TASK, MARK_ATTEMPT, MARK_HOME];
+    let marks = [MARK_TASK, MARK_ATTEMPT, MARK_HOME, MARK_SERVICE];
     let ours = std::env::vars_os().filter(|(name, _)| {
         !settings.hidden.contains(name) && !marks.iter().any(|mark| *mark == name)
     });

@@ -113,6 +113,42 @@ fn children_that_were_there_before_or_are_spared_are_left_alone() {
 }
 
 #[test]
+fn a_service_that_became_our_child_is_left_alone() {
+    if !alone("embedding::a_service_that_became_our_child_is_left_alone") {
+        return;
+    }
+    let mut world = World::with(Children::All);
+    // As daemons do: the one that starts it ends, and we inherit it.
+    let text = "setsid sleep 1000 < /dev/null > /dev/null 2>&1 & echo $!";
+    let daemon = std::process::Command::new("sh")
+        .args(["-c", text])
+        .env("PACKHORSE_SERVICE", "mps")
+        .output()
+        .unwrap();
+    let daemon = String::from_utf8(daemon.stdout).unwrap();
+    let daemon = daemon.trim();
+    assert!(world.run(1, &line("true")).outcome.is_success());
+    assert_eq!(world.troubles(1), [""; 0]);
+    world.supervisor.reap_orphans();
+    world.supervisor.finish();
+    assert!(is_alive(daemon));
+    let pid = rustix::process::Pid::from_raw(daemon.parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn no_attempt_is_a_service() {
+    if !alone("embedding::no_attempt_is_a_service") {
+        return;
+    }
+    // SAFETY: nothing else runs in this process.
+    unsafe { std::env::set_var("PACKHORSE_SERVICE", "mps") };
+    let mut world = World::with(Children::All);
+    let end = world.run(1, &line("test -z \"$PACKHORSE_SERVICE\""));
+    assert_eq!(end.outcome, Outcome::Succeeded);
+}
+
+#[test]
 fn it_nests_in_another_epoll() {
     use rustix::event::epoll;
     let mut world = World::new();
