@@ -304,6 +304,9 @@ impl Engine {
     ) {
         self.forget_need(id);
         self.probe_over(id);
+        if let Some(mps) = &mut self.mps {
+            mps.forget(id);
+        }
         let Some(task) = self.tasks.remove(&id) else {
             return;
         };

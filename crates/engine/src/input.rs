@@ -320,7 +320,7 @@ pub struct OtherRunDevice {
 /// Answers about MPS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MpsInput {
-    /// The daemon of a device can be used from now on.
+    /// The daemon of a device can be used from now on, or still can.
     Ready {
         /// The device.
         device: DeviceId,

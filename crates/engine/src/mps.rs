@@ -36,6 +36,8 @@ pub(crate) struct MpsState {
 enum DaemonState {
     Starting,
     Ready,
+    /// Its server died, and whether it still runs is looked up.
+    Unsure,
     /// None could be started: the device is shared without.
     Unavailable,
 }
@@ -50,6 +52,11 @@ impl MpsState {
             suspects: FxHashSet::default(),
             died: FxHashMap::default(),
         }
+    }
+
+    /// A task is over.
+    pub(crate) fn forget(&mut self, task: TaskId) {
+        self.suspects.remove(&task);
     }
 
     /// What an attempt with this part of a device is told.
@@ -87,7 +94,7 @@ impl Engine {
                 self.act(Action::Start(Box::new(start)));
             }
             Some(DaemonState::Unavailable) => self.act(Action::Start(Box::new(start))),
-            Some(DaemonState::Starting) => mps.waiting.push(start),
+            Some(DaemonState::Starting | DaemonState::Unsure) => mps.waiting.push(start),
             None => {
                 mps.daemons.insert(device, DaemonState::Starting);
                 mps.waiting.push(start);
@@ -139,10 +146,9 @@ impl Engine {
                 self.daemon_settled(device, DaemonState::Unavailable);
             }
             MpsInput::Gone { device } => {
-                if let Some(mps) = &mut self.mps
-                    && mps.daemons.get(&device) == Some(&DaemonState::Ready)
-                {
+                if let Some(mps) = &mut self.mps {
                     mps.daemons.remove(&device);
+                    self.start_waiting();
                 }
             }
             MpsInput::Released { task } => self.act(Action::Proceed { task }),
@@ -154,8 +160,16 @@ impl Engine {
             return;
         };
         mps.daemons.insert(device, state);
-        let waiting = std::mem::take(&mut mps.waiting);
-        for start in waiting {
+        self.start_waiting();
+    }
+
+    /// Looks again at attempts that wait for their daemons.
+    fn start_waiting(&mut self) {
+        let waiting = self
+            .mps
+            .as_mut()
+            .map(|mps| std::mem::take(&mut mps.waiting));
+        for start in waiting.into_iter().flatten() {
             self.start_with_mps(start);
         }
     }
@@ -184,11 +198,18 @@ impl Engine {
             .map(|&device| self.has_company(end.task, device))
             .collect();
         let now = self.now.monotonic;
-        for &device in devices {
-            // If the daemon went as well, the next task starts another.
-            self.act(Action::Mps(MpsAction::Check { device }));
-        }
+        let mut checks = Vec::new();
         let mps = self.mps.as_mut()?;
+        for &device in devices {
+            // If the daemon went as well, the next task starts another; it waits until that
+            // is known.
+            if let Some(state) = mps.daemons.get_mut(&device)
+                && *state == DaemonState::Ready
+            {
+                *state = DaemonState::Unsure;
+                checks.push(Action::Mps(MpsAction::Check { device }));
+            }
+        }
         let mut alone = true;
         for (&device, company) in devices.iter().zip(company) {
             // Those that died with it may have been judged already.
@@ -197,7 +218,7 @@ impl Engine {
                 .is_none_or(|(at, task)| task == end.task || now.saturating_sub(at) > TOGETHER);
             alone &= !company;
         }
-        Some(if alone && !mps.suspects.insert(end.task) {
+        let blame = if alone && !mps.suspects.insert(end.task) {
             let note = "its MPS server died under it again, and it was alone there";
             (EndCause::Own, note.to_owned())
         } else {
@@ -205,7 +226,11 @@ impl Engine {
                 EndCause::Collateral,
                 "its MPS server died under it".to_owned(),
             )
-        })
+        };
+        for check in checks {
+            self.act(check);
+        }
+        Some(blame)
     }
 
     /// Whether anybody but this task is on a device.

@@ -62,6 +62,8 @@ pub(crate) struct Run {
     pub(crate) arriving: VecDeque<Arrival>,
     /// Whether nothing is handed out until all that arrived together is in line.
     pub(crate) holding: bool,
+    /// Whether more of what arrived together follows.
+    pub(crate) more_follow: bool,
     /// Outcomes of tasks that others may come after and that the scheduler never had.
     pub(crate) decided: FxHashMap<u32, Option<Outcome>>,
     /// How many of its tasks have been admitted and are not over.
@@ -112,6 +114,11 @@ impl Run {
         self.input == InputState::Ended
     }
 
+    /// The batch that a task belongs to. Tasks are counted from 1.
+    pub(crate) fn batch_of(&self, task: TaskId) -> u32 {
+        self.batch.map_or(0, |size| (task.number.max(1) - 1) / size)
+    }
+
     /// Tasks that are known and not settled.
     fn left(&self) -> u64 {
         self.live + self.backlog.stored()
@@ -157,6 +164,7 @@ impl Engine {
                 backlog: Backlog::default(),
                 arriving: VecDeque::new(),
                 holding: false,
+                more_follow: false,
                 decided: FxHashMap::default(),
                 live: 0,
                 alive: 0,
@@ -301,15 +309,20 @@ impl Engine {
 
     /// Forgets the tasks of a run that will not run any more.
     fn withdraw(&mut self, id: RunId) {
+        // Until all of them are gone, none may start: nobody would know it here.
+        self.step(SchedulerEvent::HoldRun(id));
         let of_run = self.tasks.keys().filter(|task| task.run == id);
         let mut of_run: Vec<TaskId> = of_run.copied().collect();
         of_run.sort_unstable();
         for task in of_run {
             self.forget_need(task);
+            // Tasks of other runs may wait for what it was to measure.
+            self.probe_over(task);
             self.tasks.remove(&task);
             // What comes of it is about a task that nobody knows any more.
             self.step(SchedulerEvent::Cancel(task));
         }
+        self.step(SchedulerEvent::UnholdRun(id));
     }
 
     /// The last record of a run is safe, or lost.

@@ -1,5 +1,6 @@
 //! Inputs go in, actions come out: nothing is started, and no file is read.
 
+mod arriving;
 mod backlog;
 mod collateral;
 mod health;
@@ -9,6 +10,7 @@ mod leases;
 mod lingering;
 mod looking;
 mod mps;
+mod mps_checks;
 mod outbox;
 mod plain;
 mod probes;
@@ -16,3 +18,4 @@ mod properties;
 mod resume;
 mod runs;
 mod stopping;
+mod withdrawing;
