@@ -28,7 +28,7 @@ use crate::sampling::Attributor;
 use crate::session::{Parts, Session};
 use crate::settings::Settings;
 use crate::signals::Signals;
-use crate::source::TaskSource;
+use crate::source::{MadeTasks, TaskSource};
 use crate::{Notices, SessionError, system};
 
 /// How many tasks are read back from the store at once.
@@ -117,6 +117,7 @@ impl Launch {
         // The database is opened while the first tasks start already.
         home.check_database()?;
         let (_, lock) = home.new_run()?;
+        let source = Some(source);
         self.run(&home, &lock, Beginning::New, source, observer, notices)
     }
 
@@ -126,7 +127,7 @@ impl Launch {
         home: &Home,
         lock: &RunLock,
         beginning: Beginning,
-        source: Box<dyn TaskSource>,
+        source: Option<Box<dyn TaskSource>>,
         observer: &mut dyn Observer,
         notices: &mut Notices<'_>,
     ) -> Result<RunSummary, SessionError> {
@@ -172,6 +173,7 @@ impl Launch {
             Beginning::Resumed { tasks, .. } => Some(*tasks),
         };
         let record = begin(&mut journal, run, beginning, &spec, &folder);
+        let has_source = source.is_some();
         let drained = match &sampler {
             Some(_) => drained(&mut journal, &devices.info)?,
             None => Vec::new(),
@@ -186,21 +188,12 @@ impl Launch {
         let parts = Parts {
             executor: Box::new(LocalExecutor::new(supervisor, environment, mps)),
             control: ControlSocket::open(&home.run_dir(run)).ok(),
-            mps: if mps {
-                let keys = devices
-                    .info
-                    .iter()
-                    .map(|info| info.keys.join("+"))
-                    .collect();
-                let labels = devices.info.iter().map(|info| info.label.clone()).collect();
-                let thread = MpsThread::start(config, home.path().to_owned(), keys, labels);
-                Some(thread.map_err(system("start a thread"))?)
-            } else {
-                None
-            },
+            mps: mps
+                .then(|| mps_thread(config, home, &devices.info))
+                .transpose()?,
             attributor: Attributor::new(&spec.pool.ignore_process, origin),
             journal: Box::new(journal),
-            source,
+            source: source.unwrap_or_else(|| Box::new(MadeTasks::default())),
             signals,
             sampler,
             leases,
@@ -227,6 +220,9 @@ impl Launch {
         }
         if let Some(page) = left {
             session.resume(page, PAGE)?;
+        }
+        if !has_source {
+            session.end_source();
         }
         session.run()
     }
@@ -319,6 +315,18 @@ fn sampler(
             None
         }
     }
+}
+
+/// Starts to talk to MPS daemons.
+fn mps_thread(
+    config: GpuConfig,
+    home: &Home,
+    devices: &[DeviceInfo],
+) -> Result<MpsThread, SessionError> {
+    let keys = devices.iter().map(|info| info.keys.join("+")).collect();
+    let labels = devices.iter().map(|info| info.label.clone()).collect();
+    let thread = MpsThread::start(config, home.path().to_owned(), keys, labels);
+    thread.map_err(system("start a thread"))
 }
 
 /// Writes down how the run begins. Returns the place of the last record about that.

@@ -204,10 +204,13 @@ impl Service {
 
     fn check(&mut self, device: DeviceId) {
         let gone = |shared: &SharedDaemon| !shared.daemon().is_running().unwrap_or(true);
-        if self.ours.get(&device).is_some_and(gone) {
+        let input = if self.ours.get(&device).is_some_and(gone) {
             self.ours.remove(&device);
-            self.tell(MpsAnswer::Input(MpsInput::Gone { device }));
-        }
+            MpsInput::Gone { device }
+        } else {
+            MpsInput::Ready { device }
+        };
+        self.tell(MpsAnswer::Input(input));
     }
 
     fn release(&self, task: TaskId, leader: u32) {

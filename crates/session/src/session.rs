@@ -195,6 +195,12 @@ impl<'o> Session<'o> {
         }
     }
 
+    /// No tasks come but those of earlier sessions.
+    pub(crate) fn end_source(&mut self) {
+        self.source = SourceState::Over;
+        self.feed(Input::InputEnded { run: self.run });
+    }
+
     /// Takes over what an earlier session left, page by page.
     pub(crate) fn resume(
         &mut self,
@@ -219,14 +225,18 @@ impl<'o> Session<'o> {
 
     /// Tells the engine something, and does what it says.
     pub(crate) fn feed(&mut self, input: Input) {
-        self.answers.push_back(input);
-        self.feed_answers();
+        if self.over.is_none() {
+            self.answers.push_back(input);
+            self.feed_answers();
+        }
     }
 
     /// Tells the engine what is to be handled next.
     fn feed_answers(&mut self) {
         loop {
-            while let Some(input) = self.answers.pop_front() {
+            while self.over.is_none()
+                && let Some(input) = self.answers.pop_front()
+            {
                 self.handle(input);
                 let mut actions = std::mem::take(&mut self.actions);
                 for action in actions.drain(..) {
@@ -810,8 +820,9 @@ impl<'o> Session<'o> {
             let _ = rustix::event::poll(&mut bell, None);
             self.parts.journal.heard();
         }
-        // By now tasks are only written down.
-        self.read_some(usize::MAX);
+        // By now tasks are only written down. All of what has been read is taken: the
+        // descriptor does not tell of it any more.
+        while self.read_some(usize::MAX).1 == NextRead::AtOnce {}
         true
     }
 
@@ -842,18 +853,12 @@ impl<'o> Session<'o> {
     fn leave(&mut self) {
         let run = self.run;
         let signal = packhorse_engine::StopSignal::Terminate;
+        self.unwatch_source();
         self.source = SourceState::Over;
         self.feed(Input::Stop { run, signal });
-        while self.over.is_none() && !self.parts.executor.is_idle() {
-            let executor = &self.parts.executor.as_fd();
-            let mut ready = [rustix::event::PollFd::new(
-                executor,
-                rustix::event::PollFlags::IN,
-            )];
-            let _ = rustix::event::poll(&mut ready, None);
-            if self.drain_executor().is_err() {
-                break;
-            }
+        // What else goes wrong is a consequence.
+        while self.over.is_none() && self.turn().is_ok() {
+            self.error = None;
         }
         self.observer.show(Instant::now(), &EmptyQueue);
     }
