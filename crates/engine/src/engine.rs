@@ -381,7 +381,7 @@ impl Engine {
             | Input::Peaks { .. }
             | Input::Outcome { .. }
             | Input::Log { .. }
-            | Input::Process(crate::ProcessInput::Ended(_)) => true,
+            | Input::Process(crate::ProcessEvent::Ended(_)) => true,
             Input::Sampled(_)
             | Input::Wake
             | Input::OtherRuns(_)

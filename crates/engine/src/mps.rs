@@ -7,12 +7,12 @@
 use std::time::Duration;
 
 use packhorse_core::EndCause;
-use packhorse_model::{DeviceId, Granted, Outcome, Placement, TaskId};
+use packhorse_model::{AttemptEnd, DeviceId, Granted, Outcome, Placement, TaskId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::action::{Action, MpsAction, MpsShare, StartAttempt};
 use crate::engine::{Engine, MpsSettings};
-use crate::input::{AttemptEnd, MpsInput};
+use crate::input::MpsInput;
 
 /// How far apart the ends may be of those that a server took with it.
 const TOGETHER: Duration = Duration::from_secs(1);
@@ -193,9 +193,9 @@ impl Engine {
         end: &AttemptEnd,
         devices: &[DeviceId],
     ) -> Option<(EndCause, String)> {
-        let company: Vec<bool> = devices
+        let shared: Vec<bool> = devices
             .iter()
-            .map(|&device| self.has_company(end.task, device))
+            .map(|&device| self.is_shared_with_others(end.task, device))
             .collect();
         let now = self.now.monotonic;
         let mut checks = Vec::new();
@@ -211,12 +211,12 @@ impl Engine {
             }
         }
         let mut alone = true;
-        for (&device, company) in devices.iter().zip(company) {
+        for (&device, shared) in devices.iter().zip(shared) {
             // Those that died with it may have been judged already.
             let before = mps.died.insert(device, (now, end.task));
             alone &= before
                 .is_none_or(|(at, task)| task == end.task || now.saturating_sub(at) > TOGETHER);
-            alone &= !company;
+            alone &= !shared;
         }
         let blame = if alone && !mps.suspects.insert(end.task) {
             let note = "its MPS server died under it again, and it was alone there";
@@ -234,7 +234,7 @@ impl Engine {
     }
 
     /// Whether anybody but this task is on a device.
-    fn has_company(&self, task: TaskId, device: DeviceId) -> bool {
+    fn is_shared_with_others(&self, task: TaskId, device: DeviceId) -> bool {
         let mut tasks = self.tasks.iter();
         let ours = tasks.any(|(&other, it)| other != task && it.devices().contains(&device));
         ours || self.other_runs.held(device.0 as usize).attempts > 0

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_core::SchedulerEvent;
-use packhorse_model::{EventKind, Exit, Outcome, Phase, RunId, RunSummary, TaskId, TaskSpec};
+use packhorse_model::{
+    EventKind, Exit, Outcome, OutputMode, Phase, RunId, RunSummary, TaskId, TaskSpec,
+};
 use rustc_hash::FxHashMap;
 
 use crate::action::Action;
@@ -16,17 +18,6 @@ use crate::backlog::Backlog;
 use crate::engine::{ClockReading, Engine};
 use crate::input::{NewRunInput, StopSignal};
 use crate::record::JournalEntry;
-
-/// What becomes of an attempt's output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutputMode {
-    /// It is written to the log.
-    Log,
-    /// It is written to the log, and told line by line.
-    Lines,
-    /// It goes where ours goes; there is no log.
-    Inherit,
-}
 
 /// A run while it goes on.
 pub(crate) struct Run {
@@ -73,7 +64,7 @@ pub(crate) struct Run {
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     pub(crate) interrupted: u64,
-    ending: Ending,
+    ending: RunEnding,
 }
 
 /// Whether more tasks may arrive.
@@ -85,7 +76,7 @@ enum InputState {
 }
 
 /// How far the end of a run has come.
-enum Ending {
+enum RunEnding {
     /// It goes on.
     No,
     /// Nothing of it is alive, and that was said.
@@ -171,7 +162,7 @@ impl Engine {
                 succeeded: 0,
                 failed: 0,
                 interrupted: 0,
-                ending: Ending::No,
+                ending: RunEnding::No,
             },
         );
     }
@@ -228,7 +219,7 @@ impl Engine {
     pub(crate) fn find_idle_runs(&mut self) {
         let mut idle = Vec::new();
         for (&id, run) in &self.runs {
-            if !matches!(run.ending, Ending::No) || run.alive > 0 || self.has_pending_of(id) {
+            if !matches!(run.ending, RunEnding::No) || run.alive > 0 || self.has_pending_of(id) {
                 continue;
             }
             let done = run.is_input_over() && run.left() == 0;
@@ -240,7 +231,7 @@ impl Engine {
         }
         for id in idle {
             if let Some(run) = self.runs.get_mut(&id) {
-                run.ending = Ending::Idle;
+                run.ending = RunEnding::Idle;
             }
             let phase = self.runs.get(&id).map_or(Phase::Running, |run| run.phase);
             let keep_input = phase > Phase::Running && phase < Phase::Killing;
@@ -285,7 +276,7 @@ impl Engine {
             None => Exit::Success,
         };
         let now = self.now;
-        run.ending = Ending::Closed(Box::new(RunSummary {
+        run.ending = RunEnding::Closed(Box::new(RunSummary {
             run: id,
             succeeded: run.succeeded,
             failed: run.failed,
@@ -329,7 +320,7 @@ impl Engine {
     pub(crate) fn run_stored(&mut self, id: RunId, lost: Option<String>) {
         self.release(true);
         if let Some(run) = self.runs.remove(&id)
-            && let Ending::Closed(mut summary) = run.ending
+            && let RunEnding::Closed(mut summary) = run.ending
         {
             if let Some(error) = lost {
                 summary.stored = false;

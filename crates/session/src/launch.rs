@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use packhorse_core::RefusalReason;
 use packhorse_engine::{
-    DeviceInfo, Engine, EngineSettings, Input, MpsSettings, NewRunInput, OomSigns, OutputMode,
+    DeviceInfo, Engine, EngineSettings, Input, MpsSettings, NewRunInput, OomSigns,
 };
 use packhorse_gpu::{GpuConfig, Sampler};
 use packhorse_intake::Colour;
 use packhorse_intake::probe::ProbeTemplate;
 use packhorse_leases::{LeaseOwner, Leases};
-use packhorse_model::{DeviceId, ProbeSpec, RunId, RunSpec, RunSummary, TaskSpec, Timestamp};
+use packhorse_model::{
+    DeviceId, OutputMode, ProbeSpec, RunId, RunSpec, RunSummary, TaskSpec, Timestamp,
+};
 use packhorse_store::{Home, NewRun, Record, RunLock, new_run_uuid};
 use packhorse_supervisor::{
     Children, SignalMask, Supervisor, SupervisorSettings, request_short_slice,
@@ -25,7 +27,7 @@ use crate::journal::{Journal as _, StoreJournal};
 use crate::mps::MpsThread;
 use crate::observer::Observer;
 use crate::sampling::Attributor;
-use crate::session::{Parts, Session};
+use crate::session::{Session, SessionParts};
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::source::{MadeTasks, TaskSource};
@@ -185,7 +187,7 @@ impl Launch {
             }
             None => None,
         };
-        let parts = Parts {
+        let parts = SessionParts {
             executor: Box::new(LocalExecutor::new(supervisor, environment, mps)),
             control: ControlSocket::open(&home.run_dir(run)).ok(),
             mps: mps

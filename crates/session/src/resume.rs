@@ -1,10 +1,9 @@
 //! Going on with a run.
 
-use packhorse_engine::OutputMode;
 use packhorse_intake::Colour;
 use packhorse_intake::lines::Separator;
 use packhorse_model::{
-    GpuRequest, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskId, VramRequest,
+    GpuRequest, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskId, VramRequest,
 };
 use packhorse_store::{Home, Reader, RunLock, StoredRun};
 

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 
 use packhorse_engine::{
     Action, ClockReading, Engine, Input, LogTail, MpsAction, OtherRun, OtherRunDevice,
-    ProcessInput, ResumableTask,
+    ResumableTask,
 };
 use packhorse_gpu::mps::reports_server_failure;
 use packhorse_gpu::{Sampler, SamplerReport};
 use packhorse_leases::{Lease, LeasedDevice, Leases};
-use packhorse_model::{DeviceId, RunId, RunSummary, TaskId, Timestamp};
+use packhorse_model::{DeviceId, ProcessEvent, RunId, RunSummary, TaskId, Timestamp};
 use rustix::event::epoll;
 
 use crate::control::ControlSocket;
@@ -72,7 +72,7 @@ impl Watched {
 }
 
 /// The parts of a session.
-pub(crate) struct Parts {
+pub(crate) struct SessionParts {
     pub(crate) executor: Box<dyn Executor>,
     pub(crate) journal: Box<dyn Journal>,
     pub(crate) source: Box<dyn TaskSource>,
@@ -88,7 +88,7 @@ pub(crate) struct Parts {
 pub(crate) struct Session<'o> {
     run: RunId,
     engine: Engine,
-    parts: Parts,
+    parts: SessionParts,
     observer: &'o mut dyn Observer,
     origin: Instant,
     patience: Duration,
@@ -97,7 +97,7 @@ pub(crate) struct Session<'o> {
     actions: Vec<Action>,
     /// Answers to actions, to be handled next.
     answers: VecDeque<Input>,
-    processes: Vec<ProcessInput>,
+    processes: Vec<ProcessEvent>,
     source: SourceState,
     /// The source is a file, which is always readable.
     always_readable: bool,
@@ -132,7 +132,7 @@ impl<'o> Session<'o> {
     pub(crate) fn new(
         run: RunId,
         engine: Engine,
-        parts: Parts,
+        parts: SessionParts,
         observer: &'o mut dyn Observer,
         origin: Instant,
         patience: Duration,
@@ -493,7 +493,7 @@ impl<'o> Session<'o> {
         // What was seen of an attempt while it ran is told before its end.
         if events
             .iter()
-            .any(|event| matches!(event, ProcessInput::Ended(_)))
+            .any(|event| matches!(event, ProcessEvent::Ended(_)))
         {
             self.read_samples();
         }
@@ -562,7 +562,7 @@ impl<'o> Session<'o> {
         for report in sampler.fetch() {
             match report {
                 SamplerReport::Sample(sample) => {
-                    let Parts {
+                    let SessionParts {
                         attributor,
                         executor,
                         ..

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use packhorse_model::TaskId;
+use packhorse_model::{AttemptEnd, ProcessEvent, StopMode, TaskId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
@@ -13,7 +13,7 @@ use crate::drain::LAST_TURNS;
 use crate::exit;
 use crate::process_tree::{find_in_group, find_marked, is_executing, is_service, signal_straggler};
 use crate::supervisor::{Slot, TOKEN_ORPHAN};
-use crate::{AttemptEnd, Children, ProcessEvent, Stop, Supervisor};
+use crate::{Children, Supervisor};
 use packhorse_model::Stream;
 
 /// How long stragglers have between SIGTERM and SIGKILL.
@@ -260,7 +260,7 @@ impl Supervisor {
         self.with_attempt(slot, |attempt, buffer| {
             attempt.stragglers = attempt.stragglers.max(left.len()).max(1);
             let mut grace = STRAGGLER_GRACE;
-            if attempt.stopped == Some(Stop::Kill) {
+            if attempt.stopped == Some(StopMode::Kill) {
                 grace = KILL_GRACE;
                 attempt.signal(Signal::KILL, buffer);
                 for &pid in &left {

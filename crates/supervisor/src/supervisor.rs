@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use packhorse_model::{Outcome, TaskId};
+use packhorse_model::{AttemptEnd, Outcome, ProcessEvent, StopMode, TaskId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -24,7 +24,7 @@ use crate::process_tree::{
 use crate::programs::Programs;
 use crate::settle::WatchedOrphan;
 use crate::spawn::{Inheritance, SpawnBuffer, Stdio};
-use crate::{AttemptEnd, ProcessEvent, SignalMask, Stop, ancestry, signals};
+use crate::{SignalMask, ancestry, signals};
 
 /// What is the same for all attempts.
 #[derive(Clone, Debug)]
@@ -205,7 +205,7 @@ impl Supervisor {
     }
 
     /// Ends the running attempt of `task`, if there is one.
-    pub fn stop(&mut self, task: TaskId, how: Stop) {
+    pub fn stop(&mut self, task: TaskId, how: StopMode) {
         self.stop_deferred(task);
         if let Some(&slot) = self.by_task.get(&task) {
             self.request_end(slot, how, EndReason::Asked, Instant::now());
@@ -306,12 +306,17 @@ impl Supervisor {
     }
 
     /// Ends an attempt, unless that has to wait for permission.
-    pub(crate) fn request_end(&mut self, slot: usize, how: Stop, reason: EndReason, now: Instant) {
+    pub(crate) fn request_end(
+        &mut self,
+        slot: usize,
+        how: StopMode,
+        reason: EndReason,
+        now: Instant,
+    ) {
         let told = self.with_attempt(slot, |attempt, buffer| {
             let held = attempt.request_end(how, reason, buffer, now) == Ending::Held;
             held.then(|| ProcessEvent::Ending {
                 task: attempt.task,
-                attempt: attempt.number,
                 leader: attempt.leader_id(),
             })
         });

@@ -12,13 +12,12 @@ use std::time::Duration;
 
 use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{
-    Action, ArrivedTask, AttemptEnd, ClockReading, DeviceInfo, Engine, EngineSettings, Input,
-    JournalEntry, NewRunInput, OomSigns, OtherRunDevice, OutputMode, ProcessInput, ResumableTask,
-    StartAttempt, StopMode, StopSignal,
+    Action, ArrivedTask, ClockReading, DeviceInfo, Engine, EngineSettings, Input, JournalEntry,
+    NewRunInput, OomSigns, OtherRunDevice, ResumableTask, StartAttempt, StopSignal,
 };
 use packhorse_model::{
-    Bytes, DeviceId, EventKind, LearnedPeak, NodeId, Outcome, PeakOrigin, RunId, RunSummary,
-    TaskId, TaskSpec, Timestamp,
+    AttemptEnd, Bytes, DeviceId, EventKind, LearnedPeak, NodeId, Outcome, OutputMode, PeakOrigin,
+    ProcessEvent, RunId, RunSummary, StopMode, TaskId, TaskSpec, Timestamp,
 };
 
 pub(crate) use gpus::PretendedGpu;
@@ -215,7 +214,7 @@ impl Lab {
                 self.started.push(words::start(start));
                 self.running.insert(start.task, (**start).clone());
                 if self.answers.starts {
-                    inputs.push_back(Input::Process(ProcessInput::Started {
+                    inputs.push_back(Input::Process(ProcessEvent::Started {
                         task: start.task,
                         attempt: start.attempt,
                     }));
@@ -400,7 +399,7 @@ impl Lab {
         for gpu in &mut self.gpus {
             gpu.leave(task);
         }
-        self.feed(Input::Process(ProcessInput::Ended(AttemptEnd {
+        self.feed(Input::Process(ProcessEvent::Ended(AttemptEnd {
             task,
             attempt: start.attempt,
             outcome,

@@ -2,8 +2,8 @@
 
 use std::process::{Child, Command, Stdio};
 
-use packhorse_model::Outcome;
-use packhorse_supervisor::{Children, ProcessEvent, Stop, Supervisor};
+use packhorse_model::{Outcome, ProcessEvent, StopMode};
+use packhorse_supervisor::{Children, Supervisor};
 
 use crate::support::{World, alone, is_alive, line, receive, release, task};
 
@@ -120,7 +120,7 @@ fn a_service_that_became_our_child_is_left_alone() {
     let mut world = World::with(Children::All);
     // As daemons do: the one that starts it ends, and we inherit it.
     let text = "setsid sleep 1000 < /dev/null > /dev/null 2>&1 & echo $!";
-    let daemon = std::process::Command::new("sh")
+    let daemon = Command::new("sh")
         .args(["-c", text])
         .env("PACKHORSE_SERVICE", "mps")
         .output()
@@ -275,7 +275,7 @@ fn the_programs_own_mask_and_actions_stay_as_they_are() {
     world.run(1, &line("true"));
     world.start(2, &line("sleep 1000"));
     assert_eq!(status(), before);
-    world.supervisor.stop(task(2), Stop::Terminate);
+    world.supervisor.stop(task(2), StopMode::Terminate);
     world.end_of(2);
     drop(world);
     assert_eq!(status(), before);

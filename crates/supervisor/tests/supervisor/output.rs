@@ -2,9 +2,9 @@
 
 use std::process::Stdio;
 
-use packhorse_model::Outcome;
 use packhorse_model::Stream;
-use packhorse_supervisor::{LogReader, Output, ProcessEvent};
+use packhorse_model::{Outcome, OutputMode, ProcessEvent};
+use packhorse_supervisor::LogReader;
 
 use crate::support::{World, alone, line, release, task};
 
@@ -35,12 +35,11 @@ fn both_streams_are_in_the_log_and_can_be_told_apart() {
 fn output_is_handed_on_if_that_is_wanted() {
     let mut world = World::new();
     let mut wanted = line("echo text");
-    wanted.output = Output::LogAndShow;
+    wanted.output = OutputMode::Lines;
     wanted.attempt = 3;
     assert!(world.run(1, &wanted).outcome.is_success());
     let shown = ProcessEvent::Output {
         task: task(1),
-        attempt: 3,
         stream: Stream::Stdout,
         bytes: b"text\n".to_vec(),
     };
@@ -116,15 +115,15 @@ fn inherited_output_goes_where_ours_goes_and_slots_can_change() {
     }
     let mut world = World::new();
     for (number, output, text) in [
-        (1, Output::Inherit, "straight 1"),
-        (2, Output::Log, "logged"),
-        (3, Output::Inherit, "straight 3"),
-        (4, Output::Log, "logged"),
+        (1, OutputMode::Inherit, "straight 1"),
+        (2, OutputMode::Log, "logged"),
+        (3, OutputMode::Inherit, "straight 3"),
+        (4, OutputMode::Log, "logged"),
     ] {
         let mut wanted = line(format!("cat; echo {text}"));
         wanted.output = output;
         assert!(world.run(number, &wanted).outcome.is_success());
-        let logged = output == Output::Log;
+        let logged = output == OutputMode::Log;
         assert_eq!(world.log(number, 1), if logged { "logged\n" } else { "" });
     }
 }
