@@ -221,7 +221,6 @@ impl LogReader {
 
 #[cfg(test)]
 mod tests {
-    use packhorse_model::RunId;
 
     use super::*;
 
