@@ -180,11 +180,6 @@ impl Engine {
         self.act(Action::Mps(MpsAction::Release { task, leader }));
     }
 
-    /// Whether attempts are asked before they are ended.
-    pub fn holds_ends(&self) -> bool {
-        self.mps.is_some()
-    }
-
     /// The MPS server of one of these devices died under an attempt: who is to blame.
     /// Whoever was alone with a server is innocent once: somebody may have ended it by
     /// hand.
