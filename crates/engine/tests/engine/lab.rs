@@ -13,7 +13,8 @@ use std::time::Duration;
 use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{
     Action, ArrivedTask, ClockReading, DeviceInfo, Engine, EngineSettings, Input, JournalEntry,
-    NewRunInput, OomSigns, OtherRunDevice, ResumableTask, StartAttempt, StopSignal,
+    MpsAction, MpsInput, NewRunInput, OomSigns, OtherRunDevice, ResumableTask, StartAttempt,
+    StopSignal,
 };
 use packhorse_model::{
     AttemptEnd, Bytes, DeviceId, EventKind, LearnedPeak, NodeId, Outcome, OutputMode, PeakOrigin,
@@ -269,6 +270,7 @@ impl Lab {
                 run,
                 tasks: self.stored(run, after, limit),
             },
+            &Action::Mps(MpsAction::Check { device }) => Input::Mps(MpsInput::Ready { device }),
             &Action::RunIdle { run, .. } => Input::Close { run, unread: 0 },
             &Action::Closed { run } => Input::Stored { run, lost: None },
             _ => return None,
