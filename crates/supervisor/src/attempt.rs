@@ -232,7 +232,13 @@ impl RunningAttempt {
     pub(crate) fn leader_ended(&mut self, end: ProcessEnd) {
         self.end = Some(end);
         self.handle = None;
-        self.held = None;
+        if let Some((_, reason)) = self.held.take()
+            && end != ProcessEnd::Exited(0)
+        {
+            // What is done before the end is permitted may have made it fail, as a client
+            // does that is taken off its MPS server.
+            self.reason.get_or_insert(reason);
+        }
         self.deadline = None;
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use packhorse_model::{Outcome, ProcessEvent, StopMode};
 
-use crate::support::{World, is_alive, line, receive, task};
+use crate::support::{World, is_alive, line, receive, release, task};
 
 const STUBBORN: &str =
     "trap 'echo asked >> out' TERM; echo $$ > said; while :; do read x < never; done";
@@ -173,18 +173,21 @@ fn a_rougher_stop_needs_no_permission() {
 }
 
 #[test]
-fn what_ends_of_itself_while_its_end_is_held_has_its_own_outcome() {
+fn what_fails_while_its_end_is_held_was_ended() {
     let mut world = World::new();
     let gate = world.fifo("gate");
-    let mut wanted = line("read x < gate; exit 3");
-    wanted.hold_end = true;
-    world.start(1, &wanted);
-    world.supervisor.stop(task(1), StopMode::Terminate);
-    world.wait_for(is_ending);
-    crate::support::release(&gate);
-    assert_eq!(world.outcome_of(1), Outcome::Failed { code: 3 });
-    world.supervisor.proceed(task(1));
-    assert!(world.supervisor.is_idle());
+    let outcomes = [(0, Outcome::Succeeded), (3, Outcome::Interrupted)];
+    for (code, outcome) in outcomes {
+        let mut wanted = line(format!("read x < gate; exit {code}"));
+        wanted.hold_end = true;
+        world.start(1, &wanted);
+        world.supervisor.stop(task(1), StopMode::Terminate);
+        world.wait_for(is_ending);
+        release(&gate);
+        assert_eq!(world.outcome_of(1), outcome);
+        world.supervisor.proceed(task(1));
+        assert!(world.supervisor.is_idle());
+    }
 }
 
 #[test]
@@ -241,7 +244,7 @@ fn the_end_of_a_traced_process_is_told_when_its_tracer_lets_it_go() {
         .spawn()
         .unwrap();
     receive(&said);
-    crate::support::release(&gate);
+    release(&gate);
     let number = pid.trim().parse().unwrap();
     let entry = packhorse_supervisor::proc::ProcEntry::of(number);
     while !entry.stat().unwrap().has_ended() {}
@@ -262,7 +265,7 @@ fn the_end_of_a_traced_process_is_told_when_its_tracer_lets_it_go() {
         assert!(wakes < 10);
     }
     assert!(world.supervisor.is_led(task(1)));
-    crate::support::release(&over);
+    release(&over);
     assert_eq!(world.outcome_of(1), Outcome::Failed { code: 3 });
     tracer.wait().unwrap();
 }
