@@ -4,10 +4,9 @@
 use std::ffi::OsString;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
-use packhorse_engine::OutputMode;
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepOrder, Template, TemplateError};
-use packhorse_model::{Exit, SourceSpec, TaskSpec};
+use packhorse_model::{Exit, OutputMode, SourceSpec, TaskSpec};
 use packhorse_session::{ReadTasks, TaskLanguage, open_inputs};
 
 use crate::args::{Mode, PoolArgs, occurrences};

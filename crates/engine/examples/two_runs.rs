@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{
     Action, AttemptEnd, ClockReading, DeviceInfo, Engine, EngineSettings, Input, NewRunInput,
-    OomSigns, OutputMode, ProcessInput,
+    OomSigns, OutputMode, ProcessEvent,
 };
 use packhorse_model::{
     Bytes, Command, DeviceId, NodeId, Outcome, RunId, TaskId, TaskSpec, Timestamp,
@@ -70,7 +70,7 @@ fn nanoseconds_per_task(runs: u32) -> f64 {
         }
         for (task, attempt) in started {
             running.push_back((task, attempt));
-            let started = ProcessInput::Started { task, attempt };
+            let started = ProcessEvent::Started { task, attempt };
             engine.handle(Input::Process(started), clock, &mut actions);
         }
         let Some((task, attempt)) = running.pop_front() else {
@@ -79,7 +79,7 @@ fn nanoseconds_per_task(runs: u32) -> f64 {
         clock.monotonic += Duration::from_micros(10);
         clock.wall = Timestamp(clock.wall.0 + 10);
         finished += 1;
-        let end = ProcessInput::Ended(AttemptEnd {
+        let end = ProcessEvent::Ended(AttemptEnd {
             task,
             attempt,
             outcome: Outcome::Succeeded,

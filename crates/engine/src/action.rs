@@ -3,11 +3,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_model::{
-    Bytes, Command, DeviceId, Event, Placement, RunId, RunSummary, TaskId, TaskSpec,
+    Bytes, Command, DeviceId, Event, OutputMode, Placement, RunId, RunSummary, StopMode, TaskId,
+    TaskSpec,
 };
 
 use crate::record::JournalEntry;
-use crate::run::OutputMode;
 
 /// What is to be done. Actions are carried out in their order.
 #[derive(Clone, Debug)]
@@ -122,15 +122,6 @@ pub struct MpsShare {
     pub threads: Option<u8>,
     /// The memory it may take; 0 is no limit.
     pub memory: Bytes,
-}
-
-/// How to end a running attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StopMode {
-    /// SIGTERM, and SIGKILL when the grace is over.
-    Terminate,
-    /// SIGKILL, at once.
-    Kill,
 }
 
 /// Whose log is to be read.

@@ -82,11 +82,21 @@ impl Engine {
         arrive: impl FnOnce(&mut Self),
     ) {
         let run = self.runs.get_mut(&id).filter(|run| run.takes_tasks());
-        if several && run.is_some_and(|run| !std::mem::replace(&mut run.holding, true)) {
-            self.hold();
+        if let Some(run) = run {
+            run.more_follow = more;
+            if several && !std::mem::replace(&mut run.holding, true) {
+                self.hold();
+            }
         }
         arrive(self);
-        if !more {
+        self.end_arrival_if_all_here(id);
+    }
+
+    /// Hands out again when all that arrived together is in line: what is looked up for
+    /// one of them may be found later than for the others.
+    fn end_arrival_if_all_here(&mut self, id: RunId) {
+        let run = self.runs.get(&id);
+        if run.is_some_and(|run| run.arriving.is_empty() && !run.more_follow) {
             self.end_arrival(id);
         }
     }
@@ -287,6 +297,7 @@ impl Engine {
                     self.submit(arrival);
                 }
             }
+            self.end_arrival_if_all_here(id);
         }
         self.unhold();
     }
@@ -326,8 +337,7 @@ impl Engine {
         let spec = Arc::clone(&task.spec);
         let mut submission = Submission {
             id,
-            // Tasks are counted from 1.
-            batch: run.batch.map_or(0, |size| (id.number.max(1) - 1) / size),
+            batch: run.batch_of(id),
             priority: spec.priority.unwrap_or_default(),
             retries: spec.retries.unwrap_or(0),
             time_limit: spec.timeout.and_then(packhorse_model::TimeLimit::get),

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_core::{Effect, EndCause, RefusalReason, RetryReason, SchedulerEvent};
-use packhorse_model::{EventKind, Outcome, Placement, TaskId, TaskResult};
+use packhorse_model::{
+    AttemptEnd, EventKind, Outcome, OutputMode, Placement, ProcessEvent, StopMode, TaskId,
+    TaskResult,
+};
 
-use crate::action::{Action, StartAttempt, StopMode};
+use crate::action::{Action, StartAttempt};
 use crate::engine::Engine;
-use crate::input::{AttemptEnd, ProcessInput};
 use crate::memory::Judgement;
 use crate::record::{AttemptEndRecord, AttemptStart, JournalEntry, Verdict};
-use crate::run::OutputMode;
 use crate::task::{AttemptState, log_path, own_log, run_log};
 
 /// The end of an attempt, and what was made of it.
@@ -22,11 +23,11 @@ pub(crate) struct Judged {
 }
 
 impl Engine {
-    pub(crate) fn process_event(&mut self, event: ProcessInput) {
+    pub(crate) fn process_event(&mut self, event: ProcessEvent) {
         match event {
-            ProcessInput::Started { task, attempt } => self.attempt_started(task, attempt),
-            ProcessInput::Ended(end) => self.attempt_over(end),
-            ProcessInput::Output {
+            ProcessEvent::Started { task, attempt } => self.attempt_started(task, attempt),
+            ProcessEvent::Ended(end) => self.attempt_over(end),
+            ProcessEvent::Output {
                 task,
                 stream,
                 bytes,
@@ -38,8 +39,8 @@ impl Engine {
                     self.tell(line);
                 }
             }
-            ProcessInput::Trouble { task, message } => self.warn(Some(task), message),
-            ProcessInput::Ending { task, leader } => self.attempt_ending(task, leader),
+            ProcessEvent::Trouble { task, message } => self.warn(Some(task), message),
+            ProcessEvent::Ending { task, leader } => self.attempt_ending(task, leader),
         }
     }
 

@@ -380,15 +380,16 @@ impl Engine {
             | Input::Peaks { .. }
             | Input::Outcome { .. }
             | Input::Log { .. }
-            | Input::Process(crate::ProcessInput::Ended(_)) => true,
+            // Others may have waited for what it was to measure.
+            | Input::Close { .. }
+            | Input::Process(crate::ProcessEvent::Ended(_)) => true,
             Input::Sampled(_)
             | Input::Wake
             | Input::OtherRuns(_)
             | Input::DeviceFailed { .. }
             | Input::LeaveOut { .. }
             | Input::Stop { .. }
-            | Input::AddRun(_)
-            | Input::Close { .. } => self.has_more_to_start(),
+            | Input::AddRun(_) => self.has_more_to_start(),
             // Whatever the input is, what was to be done by now is done with it.
             _ => {
                 let due = self.wake_at().is_some_and(|at| at <= now.monotonic);

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_model::{
-    Bytes, DeviceId, LearnedPeak, Milli, Outcome, RunId, Stream, TaskId, TaskSpec,
+    Bytes, DeviceId, LearnedPeak, Milli, Outcome, OutputMode, ProcessEvent, RunId, TaskId, TaskSpec,
 };
 
 use crate::record::ResumableTask;
-use crate::run::OutputMode;
 
 /// What happened outside.
 #[derive(Clone, Debug)]
@@ -83,7 +82,7 @@ pub enum Input {
         mps_failed: bool,
     },
     /// The executor has something to say.
-    Process(ProcessInput),
+    Process(ProcessEvent),
     /// Everything up to this record is safely written, and what keeps the next from being
     /// written, if anything does.
     Committed {
@@ -187,59 +186,6 @@ pub struct NewRunInput {
     pub record: u64,
 }
 
-/// What the executor says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProcessInput {
-    /// An attempt runs.
-    Started {
-        /// The task.
-        task: TaskId,
-        /// Which attempt.
-        attempt: u32,
-    },
-    /// An attempt is over, and nothing of it is left.
-    Ended(AttemptEnd),
-    /// An attempt wrote something.
-    Output {
-        /// The task.
-        task: TaskId,
-        /// Where it wrote.
-        stream: Stream,
-        /// What, in a piece of any size.
-        bytes: Vec<u8>,
-    },
-    /// Something that concerns one attempt went wrong without ending it.
-    Trouble {
-        /// The task.
-        task: TaskId,
-        /// What it is.
-        message: String,
-    },
-    /// An attempt is about to be ended, and waits for
-    /// [`Action::Proceed`](crate::Action::Proceed).
-    Ending {
-        /// The task.
-        task: TaskId,
-        /// Its first process.
-        leader: u32,
-    },
-}
-
-/// The end of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AttemptEnd {
-    /// The task.
-    pub task: TaskId,
-    /// Which of its attempts.
-    pub attempt: u32,
-    /// How it came out.
-    pub outcome: Outcome,
-    /// Why it could not be started, or what else there is to say.
-    pub message: Option<String>,
-    /// From start to end.
-    pub took: Duration,
-}
-
 /// How a device or group of devices was at a moment.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceView {
@@ -320,7 +266,7 @@ pub struct OtherRunDevice {
 /// Answers about MPS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MpsInput {
-    /// The daemon of a device can be used from now on.
+    /// The daemon of a device can be used from now on, or still can.
     Ready {
         /// The device.
         device: DeviceId,

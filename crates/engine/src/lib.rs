@@ -45,15 +45,16 @@ mod run;
 mod stopping;
 mod task;
 
-pub use action::{Action, LogTail, MpsAction, MpsShare, StartAttempt, StopMode};
+pub use action::{Action, LogTail, MpsAction, MpsShare, StartAttempt};
 pub use engine::{ClockReading, DeviceInfo, Engine, EngineSettings, MpsSettings};
 pub use input::{
-    AttemptEnd, DeviceView, Input, MemberView, MpsInput, NewRunInput, OtherRun, OtherRunDevice,
-    Owner, ProcessInput, ProcessView, StopSignal,
+    DeviceView, Input, MemberView, MpsInput, NewRunInput, OtherRun, OtherRunDevice, Owner,
+    ProcessView, StopSignal,
 };
 pub use memory::{OomSigns, OomSignsError, VramUse, forecast, models, models_named};
 pub use record::{
     ArrivedTask, AttemptEndRecord, AttemptStart, JournalEntry, ResumableTask, Verdict,
 };
-pub use run::OutputMode;
-pub use task::own_log;
+pub use task::{own_log, run_log};
+
+pub use packhorse_model::{AttemptEnd, OutputMode, ProcessEvent, StopMode};

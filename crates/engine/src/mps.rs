@@ -7,12 +7,12 @@
 use std::time::Duration;
 
 use packhorse_core::EndCause;
-use packhorse_model::{DeviceId, Granted, Outcome, Placement, TaskId};
+use packhorse_model::{AttemptEnd, DeviceId, Granted, Outcome, Placement, TaskId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::action::{Action, MpsAction, MpsShare, StartAttempt};
 use crate::engine::{Engine, MpsSettings};
-use crate::input::{AttemptEnd, MpsInput};
+use crate::input::MpsInput;
 
 /// How far apart the ends may be of those that a server took with it.
 const TOGETHER: Duration = Duration::from_secs(1);
@@ -36,6 +36,8 @@ pub(crate) struct MpsState {
 enum DaemonState {
     Starting,
     Ready,
+    /// Its server died, and whether it still runs is looked up.
+    Unsure,
     /// None could be started: the device is shared without.
     Unavailable,
 }
@@ -87,7 +89,7 @@ impl Engine {
                 self.act(Action::Start(Box::new(start)));
             }
             Some(DaemonState::Unavailable) => self.act(Action::Start(Box::new(start))),
-            Some(DaemonState::Starting) => mps.waiting.push(start),
+            Some(DaemonState::Starting | DaemonState::Unsure) => mps.waiting.push(start),
             None => {
                 mps.daemons.insert(device, DaemonState::Starting);
                 mps.waiting.push(start);
@@ -146,10 +148,9 @@ impl Engine {
                 self.daemon_settled(device, DaemonState::Unavailable);
             }
             MpsInput::Gone { device } => {
-                if let Some(mps) = &mut self.mps
-                    && mps.daemons.get(&device) == Some(&DaemonState::Ready)
-                {
+                if let Some(mps) = &mut self.mps {
                     mps.daemons.remove(&device);
+                    self.start_waiting();
                 }
             }
             MpsInput::Released { task } => self.act(Action::Proceed { task }),
@@ -161,8 +162,16 @@ impl Engine {
             return;
         };
         mps.daemons.insert(device, state);
-        let waiting = std::mem::take(&mut mps.waiting);
-        for start in waiting {
+        self.start_waiting();
+    }
+
+    /// Looks again at attempts that wait for their daemons.
+    fn start_waiting(&mut self) {
+        let waiting = self
+            .mps
+            .as_mut()
+            .map(|mps| std::mem::take(&mut mps.waiting));
+        for start in waiting.into_iter().flatten() {
             self.start_with_mps(start);
         }
     }
@@ -173,11 +182,6 @@ impl Engine {
         self.act(Action::Mps(MpsAction::Release { task, leader }));
     }
 
-    /// Whether attempts are asked before they are ended.
-    pub fn holds_ends(&self) -> bool {
-        self.mps.is_some()
-    }
-
     /// The MPS server of one of these devices died under an attempt: who is to blame.
     /// Whoever was alone with a server is innocent once: somebody may have ended it by
     /// hand.
@@ -186,25 +190,32 @@ impl Engine {
         end: &AttemptEnd,
         devices: &[DeviceId],
     ) -> Option<(EndCause, String)> {
-        let company: Vec<bool> = devices
+        let shared: Vec<bool> = devices
             .iter()
-            .map(|&device| self.has_company(end.task, device))
+            .map(|&device| self.is_shared_with_others(end.task, device))
             .collect();
         let now = self.now.monotonic;
-        for &device in devices {
-            // If the daemon went as well, the next task starts another.
-            self.act(Action::Mps(MpsAction::Check { device }));
-        }
+        let mut checks = Vec::new();
         let mps = self.mps.as_mut()?;
+        for &device in devices {
+            // If the daemon went as well, the next task starts another; it waits until that
+            // is known.
+            if let Some(state) = mps.daemons.get_mut(&device)
+                && *state == DaemonState::Ready
+            {
+                *state = DaemonState::Unsure;
+                checks.push(Action::Mps(MpsAction::Check { device }));
+            }
+        }
         let mut alone = true;
-        for (&device, company) in devices.iter().zip(company) {
+        for (&device, shared) in devices.iter().zip(shared) {
             // Those that died with it may have been judged already.
             let before = mps.died.insert(device, (now, end.task));
             alone &= before
                 .is_none_or(|(at, task)| task == end.task || now.saturating_sub(at) > TOGETHER);
-            alone &= !company;
+            alone &= !shared;
         }
-        Some(if alone && !mps.suspects.insert(end.task) {
+        let blame = if alone && !mps.suspects.insert(end.task) {
             let note = "its MPS server died under it again, and it was alone there";
             (EndCause::Own, note.to_owned())
         } else {
@@ -212,11 +223,15 @@ impl Engine {
                 EndCause::Collateral,
                 "its MPS server died under it".to_owned(),
             )
-        })
+        };
+        for check in checks {
+            self.act(check);
+        }
+        Some(blame)
     }
 
     /// Whether anybody but this task is on a device.
-    fn has_company(&self, task: TaskId, device: DeviceId) -> bool {
+    fn is_shared_with_others(&self, task: TaskId, device: DeviceId) -> bool {
         let mut tasks = self.tasks.iter();
         let ours = tasks.any(|(&other, it)| other != task && it.devices().contains(&device));
         ours || self.other_runs.held(device.0 as usize).attempts > 0

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_core::SchedulerEvent;
-use packhorse_model::{EventKind, Exit, Outcome, Phase, RunId, RunSummary, TaskId, TaskSpec};
+use packhorse_model::{
+    EventKind, Exit, Outcome, OutputMode, Phase, RunId, RunSummary, TaskId, TaskSpec,
+};
 use rustc_hash::FxHashMap;
 
 use crate::action::Action;
@@ -16,17 +18,6 @@ use crate::backlog::Backlog;
 use crate::engine::{ClockReading, Engine};
 use crate::input::{NewRunInput, StopSignal};
 use crate::record::JournalEntry;
-
-/// What becomes of an attempt's output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutputMode {
-    /// It is written to the log.
-    Log,
-    /// It is written to the log, and told line by line.
-    Lines,
-    /// It goes where ours goes; there is no log.
-    Inherit,
-}
 
 /// A run while it goes on.
 pub(crate) struct Run {
@@ -62,6 +53,8 @@ pub(crate) struct Run {
     pub(crate) arriving: VecDeque<Arrival>,
     /// Whether nothing is handed out until all that arrived together is in line.
     pub(crate) holding: bool,
+    /// Whether more of what arrived together follows.
+    pub(crate) more_follow: bool,
     /// Outcomes of tasks that others may come after and that the scheduler never had.
     pub(crate) decided: FxHashMap<u32, Option<Outcome>>,
     /// How many of its tasks have been admitted and are not over.
@@ -71,7 +64,7 @@ pub(crate) struct Run {
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     pub(crate) interrupted: u64,
-    ending: Ending,
+    ending: RunEnding,
 }
 
 /// Whether more tasks may arrive.
@@ -83,7 +76,7 @@ enum InputState {
 }
 
 /// How far the end of a run has come.
-enum Ending {
+enum RunEnding {
     /// It goes on.
     No,
     /// Nothing of it is alive, and that was said.
@@ -110,6 +103,11 @@ impl Run {
 
     pub(crate) fn is_input_over(&self) -> bool {
         self.input == InputState::Ended
+    }
+
+    /// The batch that a task belongs to. Tasks are counted from 1.
+    pub(crate) fn batch_of(&self, task: TaskId) -> u32 {
+        self.batch.map_or(0, |size| (task.number.max(1) - 1) / size)
     }
 
     /// Tasks that are known and not settled.
@@ -157,13 +155,14 @@ impl Engine {
                 backlog: Backlog::default(),
                 arriving: VecDeque::new(),
                 holding: false,
+                more_follow: false,
                 decided: FxHashMap::default(),
                 live: 0,
                 alive: 0,
                 succeeded: 0,
                 failed: 0,
                 interrupted: 0,
-                ending: Ending::No,
+                ending: RunEnding::No,
             },
         );
     }
@@ -220,7 +219,7 @@ impl Engine {
     pub(crate) fn find_idle_runs(&mut self) {
         let mut idle = Vec::new();
         for (&id, run) in &self.runs {
-            if !matches!(run.ending, Ending::No) || run.alive > 0 || self.has_pending_of(id) {
+            if !matches!(run.ending, RunEnding::No) || run.alive > 0 || self.has_pending_of(id) {
                 continue;
             }
             let done = run.is_input_over() && run.left() == 0;
@@ -232,7 +231,7 @@ impl Engine {
         }
         for id in idle {
             if let Some(run) = self.runs.get_mut(&id) {
-                run.ending = Ending::Idle;
+                run.ending = RunEnding::Idle;
             }
             let phase = self.runs.get(&id).map_or(Phase::Running, |run| run.phase);
             let keep_input = phase > Phase::Running && phase < Phase::Killing;
@@ -277,7 +276,7 @@ impl Engine {
             None => Exit::Success,
         };
         let now = self.now;
-        run.ending = Ending::Closed(Box::new(RunSummary {
+        run.ending = RunEnding::Closed(Box::new(RunSummary {
             run: id,
             succeeded: run.succeeded,
             failed: run.failed,
@@ -301,23 +300,28 @@ impl Engine {
 
     /// Forgets the tasks of a run that will not run any more.
     fn withdraw(&mut self, id: RunId) {
+        // Until all of them are gone, none may start: nobody would know it here.
+        self.step(SchedulerEvent::HoldRun(id));
         self.hand_over_probes(id);
         let of_run = self.tasks.keys().filter(|task| task.run == id);
         let mut of_run: Vec<TaskId> = of_run.copied().collect();
         of_run.sort_unstable();
         for task in of_run {
             self.forget_need(task);
+            // Tasks of other runs may wait for what it was to measure.
+            self.probe_over(task);
             self.tasks.remove(&task);
             // What comes of it is about a task that nobody knows any more.
             self.step(SchedulerEvent::Cancel(task));
         }
+        self.step(SchedulerEvent::UnholdRun(id));
     }
 
     /// The last record of a run is safe, or lost.
     pub(crate) fn run_stored(&mut self, id: RunId, lost: Option<String>) {
         self.release(true);
         if let Some(run) = self.runs.remove(&id)
-            && let Ending::Closed(mut summary) = run.ending
+            && let RunEnding::Closed(mut summary) = run.ending
         {
             if let Some(error) = lost {
                 summary.stored = false;

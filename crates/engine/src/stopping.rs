@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use packhorse_core::SchedulerEvent;
-use packhorse_model::{EventKind, Phase, RunId};
+use packhorse_model::{EventKind, Phase, RunId, StopMode};
 
-use crate::action::{Action, StopMode};
+use crate::action::Action;
 use crate::engine::Engine;
 use crate::input::StopSignal;
 

@@ -99,7 +99,7 @@ pub(crate) fn log_path(
 }
 
 /// The log of an attempt in the run's folder of logs.
-pub(crate) fn run_log(logs: &Path, id: TaskId, attempt: u32) -> PathBuf {
+pub fn run_log(logs: &Path, id: TaskId, attempt: u32) -> PathBuf {
     logs.join(format!("{}.{attempt}.log", id.number))
 }
 

@@ -17,6 +17,7 @@ mod id;
 mod outcome;
 mod peak;
 mod placement;
+mod process;
 mod quantity;
 mod request;
 mod run_spec;
@@ -34,6 +35,7 @@ pub use id::{CoreId, DeviceId, NodeId, ParseIdError, RunId, TaskId};
 pub use outcome::Outcome;
 pub use peak::{LearnedPeak, PeakOrigin};
 pub use placement::{Granted, Placement};
+pub use process::{AttemptEnd, OutputMode, ProcessEvent, StopMode};
 pub use quantity::{Bytes, Milli, ParseQuantityError, parse_duration};
 pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request, TimeLimit, VramRequest};
 pub use run_spec::{

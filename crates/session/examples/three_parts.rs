@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use packhorse_engine::{AttemptEnd, OutputMode, ProcessInput, StartAttempt, StopMode};
+use packhorse_engine::{AttemptEnd, OutputMode, ProcessEvent, StartAttempt, StopMode};
 use packhorse_gpu::mps::Daemon;
 use packhorse_intake::Colour;
 use packhorse_model::{Command, Event, EventKind, Outcome, PoolSpec, RunSpec, TaskId, TaskSpec};
@@ -42,13 +42,13 @@ impl TaskSource for Countdown {
 struct Pretender {
     /// Readable when there is something to drain.
     bell: OwnedFd,
-    ended: Vec<ProcessInput>,
+    ended: Vec<ProcessEvent>,
 }
 
 impl Executor for Pretender {
-    fn start(&mut self, start: &StartAttempt, _: Option<&Daemon>) -> Option<ProcessInput> {
+    fn start(&mut self, start: &StartAttempt, _: Option<&Daemon>) -> Option<ProcessEvent> {
         let (task, attempt) = (start.task, start.attempt);
-        self.ended.push(ProcessInput::Ended(AttemptEnd {
+        self.ended.push(ProcessEvent::Ended(AttemptEnd {
             task,
             attempt,
             outcome: Outcome::Succeeded,
@@ -57,10 +57,10 @@ impl Executor for Pretender {
         }));
         // It cannot be full: it is emptied whenever it is drained.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
-        Some(ProcessInput::Started { task, attempt })
+        Some(ProcessEvent::Started { task, attempt })
     }
 
-    fn drain(&mut self, events: &mut Vec<ProcessInput>) -> io::Result<()> {
+    fn drain(&mut self, events: &mut Vec<ProcessEvent>) -> io::Result<()> {
         // Nothing to read is no error: then there is nothing to drain either.
         let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
         events.append(&mut self.ended);

@@ -45,8 +45,8 @@ impl Devices {
     ) -> Result<Self, SessionError> {
         check(pool, task, notices)?;
         let found = match pool.slots {
-            Some(_) => Found::default(),
-            None if pool.as_written => Found::as_written(&pool.gpus),
+            Some(_) => FoundDevices::default(),
+            None if pool.as_written => FoundDevices::as_written(&pool.gpus),
             None if task.gpus == Some(GpuRequest::None) => return Err(SessionError::NoLimit),
             None => choose(&pool.gpus, needs_driver(task), config, notices)?,
         };
@@ -182,13 +182,13 @@ fn check(pool: &PoolSpec, task: &TaskSpec, notices: &mut Notices<'_>) -> Result<
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundDevices {
     units: Vec<Unit>,
     info: Vec<DeviceInfo>,
     driver: Option<Driver>,
 }
 
-impl Found {
+impl FoundDevices {
     fn new(units: Vec<Unit>, devices: Option<&[Device]>, driver: Option<Driver>) -> Self {
         Self {
             info: units.iter().map(|unit| info(unit, devices)).collect(),
@@ -245,7 +245,7 @@ fn choose(
     needs_driver: NeedsDriver,
     config: &GpuConfig,
     notices: &mut Notices<'_>,
-) -> Result<Found, SessionError> {
+) -> Result<FoundDevices, SessionError> {
     let selection = if wanted.is_empty() {
         Selection::parse(&["all".to_owned()])?
     } else {
@@ -273,7 +273,7 @@ fn choose(
         .map(|(variable, list)| VisibleDevices { variable, list });
     let units = resolve(&selection, &known.inventory, visible)?;
     let driver = known.devices.is_some().then_some(known.driver);
-    Ok(Found::new(units, known.devices.as_deref(), driver))
+    Ok(FoundDevices::new(units, known.devices.as_deref(), driver))
 }
 
 /// What the driver tells before a run.

@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use packhorse_engine::{AttemptEnd, OutputMode, ProcessInput, StartAttempt, StopMode};
+use packhorse_engine::StartAttempt;
 use packhorse_gpu::mps::Daemon;
-use packhorse_model::{Outcome, TaskId};
-use packhorse_supervisor::{AdoptedProcess, Job, Output, ProcessEvent, Start, Stop, Supervisor};
+use packhorse_model::{AttemptEnd, Outcome, ProcessEvent, StopMode, TaskId};
+use packhorse_supervisor::{AdoptedProcess, Job, StartResult, Supervisor};
 
 use crate::environment::AttemptEnvironment;
 
@@ -17,14 +17,14 @@ use crate::environment::AttemptEnvironment;
 /// As a descriptor it is readable when there is something to drain. What only concerns
 /// processes of this machine does nothing unless it is written.
 pub trait Executor: AsFd {
-    /// Starts an attempt: [`ProcessInput::Started`] is returned, or drained later, and in
-    /// any case [`ProcessInput::Ended`] follows. `daemon` is the MPS daemon that it uses.
-    fn start(&mut self, start: &StartAttempt, daemon: Option<&Daemon>) -> Option<ProcessInput>;
+    /// Starts an attempt: [`ProcessEvent::Started`] is returned, or drained later, and in
+    /// any case [`ProcessEvent::Ended`] follows. `daemon` is the MPS daemon that it uses.
+    fn start(&mut self, start: &StartAttempt, daemon: Option<&Daemon>) -> Option<ProcessEvent>;
 
     /// Ends the attempt of a task.
     fn stop(&mut self, task: TaskId, mode: StopMode);
 
-    /// Goes on with ending an attempt that waits since [`ProcessInput::Ending`].
+    /// Goes on with ending an attempt that waits since [`ProcessEvent::Ending`].
     fn proceed(&mut self, _task: TaskId) {}
 
     /// Gives up on an attempt that outlives being killed.
@@ -36,7 +36,7 @@ pub trait Executor: AsFd {
     }
 
     /// Adds what has happened to `events`. Never waits.
-    fn drain(&mut self, events: &mut Vec<ProcessInput>) -> io::Result<()>;
+    fn drain(&mut self, events: &mut Vec<ProcessEvent>) -> io::Result<()>;
 
     /// Whether no attempt is alive, and all has been drained.
     fn is_idle(&self) -> bool;
@@ -67,7 +67,6 @@ pub(crate) struct LocalExecutor {
     environment: AttemptEnvironment,
     /// Whether attempts are asked before they are ended.
     hold_end: bool,
-    events: Vec<ProcessEvent>,
 }
 
 impl LocalExecutor {
@@ -80,7 +79,6 @@ impl LocalExecutor {
             supervisor,
             environment,
             hold_end,
-            events: Vec::new(),
         }
     }
 }
@@ -101,10 +99,10 @@ fn make_results(start: &StartAttempt) -> Result<(), String> {
 }
 
 impl Executor for LocalExecutor {
-    fn start(&mut self, start: &StartAttempt, daemon: Option<&Daemon>) -> Option<ProcessInput> {
+    fn start(&mut self, start: &StartAttempt, daemon: Option<&Daemon>) -> Option<ProcessEvent> {
         let (task, attempt) = (start.task, start.attempt);
         if let Err(message) = make_results(start) {
-            return Some(ProcessInput::Ended(AttemptEnd {
+            return Some(ProcessEvent::Ended(AttemptEnd {
                 task,
                 attempt,
                 outcome: Outcome::NotStarted,
@@ -122,24 +120,16 @@ impl Executor for LocalExecutor {
             cores: &start.placement.cores,
             time_limit: start.time_limit,
             grace: start.grace(),
-            output: match start.output {
-                OutputMode::Log => Output::Log,
-                OutputMode::Lines => Output::LogAndShow,
-                OutputMode::Inherit => Output::Inherit,
-            },
+            output: start.output,
             log: &start.log,
             own_log: start.own_log.as_deref(),
             hold_end: self.hold_end,
         });
-        (started == Start::Running).then_some(ProcessInput::Started { task, attempt })
+        (started == StartResult::Running).then_some(ProcessEvent::Started { task, attempt })
     }
 
     fn stop(&mut self, task: TaskId, mode: StopMode) {
-        let how = match mode {
-            StopMode::Terminate => Stop::Terminate,
-            StopMode::Kill => Stop::Kill,
-        };
-        self.supervisor.stop(task, how);
+        self.supervisor.stop(task, mode);
     }
 
     fn proceed(&mut self, task: TaskId) {
@@ -154,31 +144,8 @@ impl Executor for LocalExecutor {
         self.supervisor.adopt(process)
     }
 
-    fn drain(&mut self, events: &mut Vec<ProcessInput>) -> io::Result<()> {
-        self.supervisor.drain(&mut self.events)?;
-        events.extend(self.events.drain(..).map(|event| match event {
-            ProcessEvent::Started { task, attempt } => ProcessInput::Started { task, attempt },
-            ProcessEvent::Ended(end) => ProcessInput::Ended(AttemptEnd {
-                task: end.task,
-                attempt: end.attempt,
-                outcome: end.outcome,
-                message: end.message,
-                took: end.took,
-            }),
-            ProcessEvent::Output {
-                task,
-                stream,
-                bytes,
-                ..
-            } => ProcessInput::Output {
-                task,
-                stream,
-                bytes,
-            },
-            ProcessEvent::Trouble { task, message } => ProcessInput::Trouble { task, message },
-            ProcessEvent::Ending { task, leader, .. } => ProcessInput::Ending { task, leader },
-        }));
-        Ok(())
+    fn drain(&mut self, events: &mut Vec<ProcessEvent>) -> io::Result<()> {
+        self.supervisor.drain(events)
     }
 
     fn is_idle(&self) -> bool {

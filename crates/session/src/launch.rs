@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use packhorse_core::RefusalReason;
 use packhorse_engine::{
-    DeviceInfo, Engine, EngineSettings, Input, MpsSettings, NewRunInput, OomSigns, OutputMode,
+    DeviceInfo, Engine, EngineSettings, Input, MpsSettings, NewRunInput, OomSigns,
 };
 use packhorse_gpu::{GpuConfig, Sampler};
 use packhorse_intake::Colour;
 use packhorse_intake::probe::ProbeTemplate;
 use packhorse_leases::{LeaseOwner, Leases};
-use packhorse_model::{DeviceId, ProbeSpec, RunId, RunSpec, RunSummary, TaskSpec, Timestamp};
+use packhorse_model::{
+    DeviceId, OutputMode, ProbeSpec, RunId, RunSpec, RunSummary, TaskSpec, Timestamp,
+};
 use packhorse_store::{Home, NewRun, Record, RunLock, new_run_uuid};
 use packhorse_supervisor::{
     Children, SignalMask, Supervisor, SupervisorSettings, request_short_slice,
@@ -25,10 +27,10 @@ use crate::journal::{Journal as _, StoreJournal};
 use crate::mps::MpsThread;
 use crate::observer::Observer;
 use crate::sampling::Attributor;
-use crate::session::{Parts, Session};
+use crate::session::{Session, SessionParts};
 use crate::settings::Settings;
 use crate::signals::Signals;
-use crate::source::TaskSource;
+use crate::source::{MadeTasks, TaskSource};
 use crate::{Notices, SessionError, system};
 
 /// How many tasks are read back from the store at once.
@@ -127,6 +129,7 @@ impl Launch {
         // The database is opened while the first tasks start already.
         home.check_database()?;
         let (_, lock) = home.new_run()?;
+        let source = Some(source);
         self.run(&home, &lock, Beginning::New, source, observer, notices)
     }
 
@@ -136,7 +139,7 @@ impl Launch {
         home: &Home,
         lock: &RunLock,
         beginning: Beginning,
-        source: Box<dyn TaskSource>,
+        source: Option<Box<dyn TaskSource>>,
         observer: &mut dyn Observer,
         notices: &mut Notices<'_>,
     ) -> Result<RunSummary, SessionError> {
@@ -178,6 +181,7 @@ impl Launch {
             Beginning::Resumed { tasks, .. } => Some(*tasks),
         };
         let record = begin(&mut journal, run, beginning, &spec, &folder);
+        let has_source = source.is_some();
         let drained = match &sampler {
             Some(_) => drained(&mut journal, &devices.info)?,
             None => Vec::new(),
@@ -189,24 +193,15 @@ impl Launch {
             }
             None => None,
         };
-        let parts = Parts {
+        let parts = SessionParts {
             executor,
             control: ControlSocket::open(&home.run_dir(run)).ok(),
-            mps: if mps {
-                let keys = devices
-                    .info
-                    .iter()
-                    .map(|info| info.keys.join("+"))
-                    .collect();
-                let labels = devices.info.iter().map(|info| info.label.clone()).collect();
-                let thread = MpsThread::start(config, home.path().to_owned(), keys, labels);
-                Some(thread.map_err(system("start a thread"))?)
-            } else {
-                None
-            },
+            mps: mps
+                .then(|| mps_thread(config, home, &devices.info))
+                .transpose()?,
             attributor: Attributor::new(&spec.pool.ignore_process, origin),
             journal: Box::new(journal),
-            source,
+            source: source.unwrap_or_else(|| Box::new(MadeTasks::default())),
             signals,
             sampler,
             leases,
@@ -233,6 +228,9 @@ impl Launch {
         }
         if let Some(page) = left {
             session.resume(page, PAGE)?;
+        }
+        if !has_source {
+            session.end_source();
         }
         session.run()
     }
@@ -344,6 +342,18 @@ fn sampler(
             None
         }
     }
+}
+
+/// Starts to talk to MPS daemons.
+fn mps_thread(
+    config: GpuConfig,
+    home: &Home,
+    devices: &[DeviceInfo],
+) -> Result<MpsThread, SessionError> {
+    let keys = devices.iter().map(|info| info.keys.join("+")).collect();
+    let labels = devices.iter().map(|info| info.label.clone()).collect();
+    let thread = MpsThread::start(config, home.path().to_owned(), keys, labels);
+    thread.map_err(system("start a thread"))
 }
 
 /// Writes down how the run begins. Returns the place of the last record about that.

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, eventfd};
 
 /// How long clients have to leave when a daemon is ended.
-const FAREWELL: Duration = Duration::from_secs(2);
+const QUIT_TIME: Duration = Duration::from_secs(2);
 
 /// What the thread is asked.
 enum Question {
@@ -204,10 +204,13 @@ impl Service {
 
     fn check(&mut self, device: DeviceId) {
         let gone = |shared: &SharedDaemon| !shared.daemon().is_running().unwrap_or(true);
-        if self.ours.get(&device).is_some_and(gone) {
+        let input = if self.ours.get(&device).is_some_and(gone) {
             self.ours.remove(&device);
-            self.tell(MpsAnswer::Input(MpsInput::Gone { device }));
-        }
+            MpsInput::Gone { device }
+        } else {
+            MpsInput::Ready { device }
+        };
+        self.tell(MpsAnswer::Input(input));
     }
 
     fn release(&self, task: TaskId, leader: u32) {
@@ -222,7 +225,7 @@ impl Service {
     fn quit(self) -> Vec<String> {
         let mut trouble = Vec::new();
         for (device, shared) in self.ours {
-            if let Err(error) = shared.quit_if_unused(FAREWELL) {
+            if let Err(error) = shared.quit_if_unused(QUIT_TIME) {
                 let label = self.labels.get(device.0 as usize);
                 let label = label.map_or("?", String::as_str);
                 trouble.push(format!(

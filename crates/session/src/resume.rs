@@ -1,10 +1,9 @@
 //! Going on with a run.
 
-use packhorse_engine::OutputMode;
 use packhorse_intake::Colour;
 use packhorse_intake::lines::Separator;
 use packhorse_model::{
-    GpuRequest, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskId, VramRequest,
+    GpuRequest, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskId, VramRequest,
 };
 use packhorse_store::{Home, Reader, RunLock, StoredRun};
 
@@ -13,7 +12,7 @@ use crate::input_files::open_again;
 use crate::launch::{Beginning, Launch};
 use crate::observer::Observer;
 use crate::settings::{Settings, without_gpus};
-use crate::source::{MadeTasks, ReadTasks, TaskLanguage, TaskSource};
+use crate::source::{ReadTasks, TaskLanguage, TaskSource};
 use crate::sweep::{build_sweep, sweep_source};
 use crate::{Notices, SessionError};
 
@@ -172,7 +171,6 @@ impl Resume {
         let launch = Launch::prepare(spec, output, colour, settings, notices)?;
         let tasks = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
         let beginning = Beginning::Resumed { reopened, tasks };
-        let source = source.unwrap_or_else(|| Box::new(MadeTasks::default()));
         let mut observer = consuming(observer, rows);
         launch.run(&home, &lock, beginning, source, &mut *observer, notices)
     }

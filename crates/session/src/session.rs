@@ -11,18 +11,18 @@
 //!        executor, journal, observers, … ───────┘
 //! ```
 
+mod input;
+mod leases;
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use packhorse_engine::{
-    Action, ClockReading, Engine, Input, LogTail, MpsAction, OtherRun, OtherRunDevice,
-    ProcessInput, ResumableTask,
-};
+use packhorse_engine::{Action, ClockReading, Engine, Input, LogTail, MpsAction, ResumableTask};
 use packhorse_gpu::mps::reports_server_failure;
 use packhorse_gpu::{Sampler, SamplerReport};
-use packhorse_leases::{Lease, LeasedDevice, Leases};
-use packhorse_model::{DeviceId, RunId, RunSummary, TaskId, Timestamp};
+use packhorse_leases::Leases;
+use packhorse_model::{DeviceId, ProcessEvent, RunId, RunSummary, TaskId, Timestamp};
 use rustix::event::epoll;
 
 use crate::control::ControlSocket;
@@ -33,7 +33,7 @@ use crate::mps::{MpsAnswer, MpsThread};
 use crate::observer::{EmptyQueue, Observer};
 use crate::sampling::Attributor;
 use crate::signals::{ProgramSignal, Signals};
-use crate::source::{NextRead, TaskSource};
+use crate::source::TaskSource;
 use crate::{SessionError, system};
 
 /// Input is not read while more than this waits to be written.
@@ -76,7 +76,7 @@ impl Watched {
 }
 
 /// The parts of a session.
-pub(crate) struct Parts {
+pub(crate) struct SessionParts {
     pub(crate) executor: Box<dyn Executor>,
     pub(crate) journal: Box<dyn Journal>,
     pub(crate) source: Box<dyn TaskSource>,
@@ -92,7 +92,7 @@ pub(crate) struct Parts {
 pub(crate) struct Session<'o> {
     run: RunId,
     engine: Engine,
-    parts: Parts,
+    parts: SessionParts,
     observer: &'o mut dyn Observer,
     origin: Instant,
     patience: Duration,
@@ -101,7 +101,7 @@ pub(crate) struct Session<'o> {
     actions: Vec<Action>,
     /// Answers to actions, to be handled next.
     answers: VecDeque<Input>,
-    processes: Vec<ProcessInput>,
+    processes: Vec<ProcessEvent>,
     source: SourceState,
     /// The source is a file, which is always readable.
     always_readable: bool,
@@ -138,7 +138,7 @@ impl<'o> Session<'o> {
     pub(crate) fn new(
         run: RunId,
         engine: Engine,
-        parts: Parts,
+        parts: SessionParts,
         observer: &'o mut dyn Observer,
         origin: Instant,
         patience: Duration,
@@ -202,6 +202,12 @@ impl<'o> Session<'o> {
         }
     }
 
+    /// No tasks come but those of earlier sessions.
+    pub(crate) fn end_source(&mut self) {
+        self.source = SourceState::Over;
+        self.feed(Input::InputEnded { run: self.run });
+    }
+
     /// Takes over what an earlier session left, page by page.
     pub(crate) fn resume(
         &mut self,
@@ -226,14 +232,18 @@ impl<'o> Session<'o> {
 
     /// Tells the engine something, and does what it says.
     pub(crate) fn feed(&mut self, input: Input) {
-        self.answers.push_back(input);
-        self.feed_answers();
+        if self.over.is_none() {
+            self.answers.push_back(input);
+            self.feed_answers();
+        }
     }
 
     /// Tells the engine what is to be handled next.
     fn feed_answers(&mut self) {
         loop {
-            while let Some(input) = self.answers.pop_front() {
+            while self.over.is_none()
+                && let Some(input) = self.answers.pop_front()
+            {
                 self.handle(input);
                 let mut actions = std::mem::take(&mut self.actions);
                 for action in actions.drain(..) {
@@ -244,44 +254,6 @@ impl<'o> Session<'o> {
             if !self.go_on_closing() {
                 break;
             }
-        }
-    }
-
-    /// Lets the engine decide: under the lock of all runs, if it may take something that
-    /// others could take as well.
-    fn handle(&mut self, input: Input) {
-        let now = self.now();
-        if !self.engine.may_take(&input, now) {
-            return self.engine.handle(input, now, &mut self.actions);
-        }
-        let Some(leases) = &mut self.parts.leases else {
-            return self.engine.handle(input, now, &mut self.actions);
-        };
-        let mut trouble = Vec::new();
-        match leases.lock() {
-            Ok(mut guard) => {
-                trouble.extend(guard.warning().map(|error| error.to_string()));
-                if guard.revision() != self.revision {
-                    self.revision = guard.revision();
-                    let others: Vec<OtherRun> = guard.others().map(other_run).collect();
-                    self.parts.attributor.other_runs = pids(&others);
-                    let others = Input::OtherRuns(others);
-                    self.engine.handle(others, now, &mut self.actions);
-                }
-                self.engine.handle(input, now, &mut self.actions);
-                if let Some(lease) = self.engine.lease_to_raise() {
-                    let told = guard.publish(&leased(&lease));
-                    self.engine.lease_told(told.is_ok());
-                    trouble.extend(told.err().map(|error| error.to_string()));
-                }
-            }
-            Err(error) => {
-                trouble.push(error.to_string());
-                self.engine.handle(input, now, &mut self.actions);
-            }
-        }
-        for message in trouble {
-            self.answers.push_back(Input::OtherRunsTrouble(message));
         }
     }
 
@@ -490,7 +462,7 @@ impl<'o> Session<'o> {
         // What was seen of an attempt while it ran is told before its end.
         if events
             .iter()
-            .any(|event| matches!(event, ProcessInput::Ended(_)))
+            .any(|event| matches!(event, ProcessEvent::Ended(_)))
         {
             self.read_samples();
         }
@@ -564,7 +536,7 @@ impl<'o> Session<'o> {
         for report in sampler.fetch() {
             match report {
                 SamplerReport::Sample(sample) => {
-                    let Parts {
+                    let SessionParts {
                         attributor,
                         executor,
                         ..
@@ -596,181 +568,6 @@ impl<'o> Session<'o> {
         }
     }
 
-    /// Listens to other runs while anybody waits for what they may give up; what they do
-    /// meanwhile is none of our business, nor who comes to take something.
-    fn watch_other_runs(&mut self) -> Result<(), SessionError> {
-        let wanted = self.engine.has_waiting() && self.engine.has_other_runs();
-        if wanted == self.listening {
-            return Ok(());
-        }
-        let Some(leases) = &mut self.parts.leases else {
-            return Ok(());
-        };
-        self.listening = wanted;
-        if !wanted {
-            let Some(leases) = &self.parts.leases else {
-                return Ok(());
-            };
-            return self.unwatch(leases.as_fd());
-        }
-        let listening = leases.listen();
-        if let Some(leases) = &self.parts.leases {
-            self.watch(leases.as_fd(), Watched::Leases)?;
-        }
-        match listening {
-            // Somebody may have left before.
-            Ok(()) => self.refresh_other_runs_now(),
-            Err(error) => self.feed(Input::OtherRunsTrouble(error.to_string())),
-        }
-        Ok(())
-    }
-
-    fn refresh_other_runs_now(&mut self) {
-        self.refresh_other_runs();
-        self.feed_answers();
-    }
-
-    /// Looks what other runs hold; the answer comes next.
-    fn refresh_other_runs(&mut self) {
-        let Some(leases) = &mut self.parts.leases else {
-            return;
-        };
-        let others = leases.lock().map(|guard| {
-            let changed = guard.revision() != self.revision;
-            self.revision = guard.revision();
-            changed.then(|| guard.others().map(other_run).collect::<Vec<_>>())
-        });
-        match others {
-            Ok(None) => {}
-            Ok(Some(others)) => {
-                self.parts.attributor.other_runs = pids(&others);
-                self.answers.push_back(Input::OtherRuns(others));
-            }
-            Err(error) => {
-                let message = error.to_string();
-                self.answers.push_back(Input::OtherRunsTrouble(message));
-            }
-        }
-    }
-
-    /// Gives up what others were told that we hold, and do not hold any more.
-    fn lower_lease(&mut self) {
-        let Some(lease) = self.engine.lease_to_lower() else {
-            return;
-        };
-        let Some(leases) = &mut self.parts.leases else {
-            return;
-        };
-        let told = leases
-            .lock()
-            .and_then(|mut guard| guard.publish(&leased(&lease)));
-        self.engine.lease_told(told.is_ok());
-        if let Err(error) = told {
-            self.feed(Input::OtherRunsTrouble(error.to_string()));
-        }
-    }
-
-    /// Whether the source makes tasks that the engine should have.
-    fn has_room(&self) -> bool {
-        self.source == SourceState::Open
-            && self.parts.source.descriptor().is_none()
-            && self.engine.room(self.run) > 0
-    }
-
-    /// Takes tasks from a source that makes them when they are needed.
-    fn read_made_tasks(&mut self) {
-        while self.has_room() {
-            let room = self.engine.room(self.run);
-            self.read_together(room);
-        }
-    }
-
-    /// Takes what there is, to the end of what arrived together.
-    fn read_together(&mut self, room: usize) -> NextRead {
-        let mut left = room;
-        loop {
-            let (taken, next) = self.read_some(left);
-            left = left.saturating_sub(taken);
-            self.feed_answers();
-            if next != NextRead::AtOnce {
-                return next;
-            }
-        }
-    }
-
-    /// Takes some of what there is, to be handled next; how many tasks, and how it goes on.
-    fn read_some(&mut self, room: usize) -> (usize, NextRead) {
-        let run = self.run;
-        let read = self.parts.source.read(room);
-        let taken = read.tasks.len();
-        let more = read.next == NextRead::AtOnce;
-        let tasks = read.tasks;
-        self.answers.push_back(Input::Tasks { run, tasks, more });
-        let rejected = read.rejected.into_iter();
-        self.answers
-            .extend(rejected.map(|(tasks, message)| Input::Rejected {
-                run,
-                tasks,
-                message,
-            }));
-        if read.next == NextRead::Never {
-            self.source = SourceState::Over;
-            self.answers.push_back(Input::InputEnded { run });
-        }
-        (taken, read.next)
-    }
-
-    /// The source can be read.
-    fn read_source(&mut self) {
-        if self.watched_source.is_none() {
-            return;
-        }
-        let next = self.read_together(usize::MAX);
-        if matches!(next, NextRead::OtherDescriptor | NextRead::Never) {
-            // A new stream has another descriptor.
-            self.unwatch_source();
-        }
-    }
-
-    /// Whether input is left unread until the journal has caught up.
-    fn is_source_paused(&self) -> bool {
-        self.source == SourceState::Open
-            && self.parts.source.descriptor().is_some()
-            && self.watched_source.is_none()
-    }
-
-    /// Watches the source if it may be read now.
-    fn watch_source(&mut self) -> Result<(), SessionError> {
-        let open = self.source == SourceState::Open;
-        let wanted = open && self.parts.journal.unwritten() < MOST_UNWRITTEN;
-        let descriptor = self.parts.source.descriptor().filter(|_| wanted);
-        match (descriptor, &self.watched_source) {
-            (Some(source), None) => {
-                let copy = rustix::io::fcntl_dupfd_cloexec(source, 0)
-                    .map_err(|error| system("watch the input")(error.into()))?;
-                let data = epoll::EventData::new_u64(Watched::Source as u64);
-                match epoll::add(&self.epoll, &copy, data, epoll::EventFlags::IN) {
-                    Ok(()) => {}
-                    // A regular file, or /dev/null.
-                    Err(rustix::io::Errno::PERM) => self.always_readable = true,
-                    Err(error) => return Err(system("watch the input")(error.into())),
-                }
-                self.watched_source = Some(copy);
-            }
-            (None, Some(_)) => self.unwatch_source(),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn unwatch_source(&mut self) {
-        if let Some(watched) = self.watched_source.take()
-            && !std::mem::take(&mut self.always_readable)
-        {
-            let _ = epoll::delete(&self.epoll, &watched);
-        }
-    }
-
     /// Goes on with a run of which nothing is alive any more: keeps what is left of its
     /// input, and closes it. Whether there was one.
     fn go_on_closing(&mut self) -> bool {
@@ -794,36 +591,6 @@ impl<'o> Session<'o> {
             SourceState::Open => self.parts.source.unread(),
         };
         self.answers.push_back(Input::Close { run, unread });
-        true
-    }
-
-    /// What can be had of the input without waiting goes to the journal, so that a later
-    /// session finds it there. Whether there was any.
-    fn keep_some_input(&mut self, end: Instant) -> bool {
-        let readable = self.parts.source.descriptor().is_some_and(is_readable);
-        if self.source == SourceState::Over || !readable {
-            return false;
-        }
-        if Instant::now() >= end {
-            let message = "more commands are coming in than can be kept; the rest is left";
-            self.answers.push_back(Input::Warning {
-                task: None,
-                message: message.to_owned(),
-            });
-            self.closing = self.closing.map(|(run, _)| (run, None));
-            return true;
-        }
-        while self.parts.journal.unwritten() > MOST_UNWRITTEN
-            && self.parts.journal.trouble().is_none()
-        {
-            let journal = &self.parts.journal.as_fd();
-            let flags = rustix::event::PollFlags::IN;
-            let mut bell = [rustix::event::PollFd::new(journal, flags)];
-            let _ = rustix::event::poll(&mut bell, None);
-            self.parts.journal.heard();
-        }
-        // By now tasks are only written down.
-        self.read_some(usize::MAX);
         true
     }
 
@@ -854,63 +621,13 @@ impl<'o> Session<'o> {
     fn leave(&mut self) {
         let run = self.run;
         let signal = packhorse_engine::StopSignal::Terminate;
+        self.unwatch_source();
         self.source = SourceState::Over;
         self.feed(Input::Stop { run, signal });
-        while self.over.is_none() && !self.parts.executor.is_idle() {
-            let executor = &self.parts.executor.as_fd();
-            let mut ready = [rustix::event::PollFd::new(
-                executor,
-                rustix::event::PollFlags::IN,
-            )];
-            let _ = rustix::event::poll(&mut ready, None);
-            if self.drain_executor().is_err() {
-                break;
-            }
+        // What else goes wrong is a consequence.
+        while self.over.is_none() && self.turn().is_ok() {
+            self.error = None;
         }
         self.observer.show(Instant::now(), &EmptyQueue);
     }
-}
-
-/// What another run holds, as the engine sees it.
-fn other_run(lease: &Lease) -> OtherRun {
-    let devices = lease.held.iter().map(|held| OtherRunDevice {
-        key: held.device.clone(),
-        memory: held.memory,
-        share: held.share,
-        attempts: held.attempts,
-        whole: held.whole,
-    });
-    OtherRun {
-        pid: lease.pid,
-        devices: devices.collect(),
-    }
-}
-
-fn pids(others: &[OtherRun]) -> Vec<u32> {
-    others.iter().map(|other| other.pid).collect()
-}
-
-/// What we hold, as others see it.
-fn leased(lease: &[OtherRunDevice]) -> Vec<LeasedDevice> {
-    let held = lease.iter().map(|held| LeasedDevice {
-        device: held.key.clone(),
-        memory: held.memory,
-        share: held.share,
-        attempts: held.attempts,
-        whole: held.whole,
-    });
-    held.collect()
-}
-
-/// Whether a read would not block.
-fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
-    let mut poll = [rustix::event::PollFd::from_borrowed_fd(
-        descriptor,
-        rustix::event::PollFlags::IN,
-    )];
-    let at_once = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    rustix::event::poll(&mut poll, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }

@@ -34,7 +34,7 @@ const PROJECT_FILE: &str = "packhorse.toml";
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingOrigin {
     /// A variable of the environment.
     Variable(&'static str),
     /// A file.
@@ -101,7 +101,7 @@ pub struct Settings {
     pub store_patience: Duration,
     driver_patience: Option<Duration>,
     /// Each key that is set, its value, and where that comes from.
-    origins: BTreeMap<String, (Value, Origin)>,
+    origins: BTreeMap<String, (Value, SettingOrigin)>,
     config_folder: Option<PathBuf>,
 }
 
@@ -132,14 +132,14 @@ impl Settings {
             .map(|folder| folder.join("config.toml"))
             && path.is_file()
         {
-            layers.push((read(&path)?, Origin::File(path)));
+            layers.push((read(&path)?, SettingOrigin::File(path)));
         }
         Self::merge(layers, config_folder)
     }
 
     /// Lays the layers over each other, the first on top.
     fn merge(
-        layers: Vec<(Layer, Origin)>,
+        layers: Vec<(Layer, SettingOrigin)>,
         config_folder: Option<PathBuf>,
     ) -> Result<Self, SessionError> {
         let mut merged = Layer::default();
@@ -223,7 +223,7 @@ impl Settings {
     }
 
     /// Every setting there is, its value, and where that comes from.
-    pub fn list(&self) -> Vec<(String, Option<Value>, Origin)> {
+    pub fn list(&self) -> Vec<(String, Option<Value>, SettingOrigin)> {
         let mut keys: Vec<String> = self.origins.keys().cloned().collect();
         let settings = READ.iter().filter_map(|variable| variable.setting);
         keys.extend(settings.map(|setting| setting.key.to_owned()));
@@ -232,7 +232,7 @@ impl Settings {
         keys.dedup();
         let listed = keys.into_iter().map(|key| match self.origins.get(&key) {
             Some((value, origin)) => (key, Some(value.clone()), origin.clone()),
-            None => (key, None, Origin::Default),
+            None => (key, None, SettingOrigin::Default),
         });
         listed.collect()
     }
@@ -246,10 +246,14 @@ pub(crate) fn without_gpus(task: &mut TaskSpec) {
     task.gpu_model = None;
 }
 
-fn wrong(origins: &BTreeMap<String, (Value, Origin)>, key: &str, message: String) -> SessionError {
+fn wrong(
+    origins: &BTreeMap<String, (Value, SettingOrigin)>,
+    key: &str,
+    message: String,
+) -> SessionError {
     match origins.get(key) {
-        Some((_, Origin::Variable(name))) => SessionError::Variable { name, message },
-        Some((_, Origin::File(path))) => SessionError::SettingsFile {
+        Some((_, SettingOrigin::Variable(name))) => SessionError::Variable { name, message },
+        Some((_, SettingOrigin::File(path))) => SessionError::SettingsFile {
             path: path.clone(),
             message: format!("{key}: {message}"),
         },
@@ -260,7 +264,7 @@ fn wrong(origins: &BTreeMap<String, (Value, Origin)>, key: &str, message: String
 /// One layer for each variable that is set.
 fn environment(
     set: impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<(Layer, Origin)>, SessionError> {
+) -> Result<Vec<(Layer, SettingOrigin)>, SessionError> {
     let mut layers = Vec::new();
     for variable in READ {
         let (Some(setting), Some(text)) = (variable.setting, set(variable.name)) else {
@@ -280,7 +284,7 @@ fn environment(
             Value::Object([(key.to_owned(), value)].into_iter().collect())
         });
         let layer = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
-        layers.push((layer, Origin::Variable(name)));
+        layers.push((layer, SettingOrigin::Variable(name)));
     }
     Ok(layers)
 }
@@ -299,14 +303,14 @@ fn read(path: &Path) -> Result<Layer, SessionError> {
     }
 }
 
-fn project_file(path: PathBuf) -> Result<(Layer, Origin), SessionError> {
+fn project_file(path: PathBuf) -> Result<(Layer, SettingOrigin), SessionError> {
     let layer = read(&path)?;
     if let Some(key) = first_of(&NOT_FOR_PROJECTS, &layer) {
         let message =
             format!("`{key}` cannot be set by a project\nhint: put it into your own config.toml");
         return Err(SessionError::SettingsFile { path, message });
     }
-    Ok((layer, Origin::File(path)))
+    Ok((layer, SettingOrigin::File(path)))
 }
 
 /// The first of these keys that a layer sets.
@@ -386,15 +390,15 @@ mod tests {
         };
         assert_eq!(
             origin("task.retries"),
-            Origin::Variable("PACKHORSE_RETRIES")
+            SettingOrigin::Variable("PACKHORSE_RETRIES")
         );
         assert!(
-            matches!(origin("task.vram"), Origin::File(path) if path.ends_with("project/packhorse.toml"))
+            matches!(origin("task.vram"), SettingOrigin::File(path) if path.ends_with("project/packhorse.toml"))
         );
         assert!(
-            matches!(origin("task.cores"), Origin::File(path) if path.ends_with("config.toml"))
+            matches!(origin("task.cores"), SettingOrigin::File(path) if path.ends_with("config.toml"))
         );
-        assert_eq!(origin("pool.slots"), Origin::Default);
+        assert_eq!(origin("pool.slots"), SettingOrigin::Default);
     }
 
     #[test]

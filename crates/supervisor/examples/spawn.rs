@@ -8,10 +8,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use packhorse_model::{Command, RunId, TaskId};
-use packhorse_supervisor::{
-    Children, Job, Output, ProcessEvent, Start, Supervisor, SupervisorSettings,
-};
+use packhorse_model::{Command, OutputMode, ProcessEvent, RunId, TaskId};
+use packhorse_supervisor::{Children, Job, StartResult, Supervisor, SupervisorSettings};
 use rustix::event::{PollFd, PollFlags, poll};
 
 #[expect(clippy::print_stdout, reason = "an example")]
@@ -51,12 +49,12 @@ fn main() -> std::io::Result<()> {
                 cores: &[],
                 time_limit: None,
                 grace: Duration::from_secs(10),
-                output: Output::Log,
+                output: OutputMode::Log,
                 log: Path::new("/nonexistent/1.1.log"),
                 own_log: None,
                 hold_end: false,
             });
-            if start == Start::Later {
+            if start == StartResult::Later {
                 break;
             }
         }

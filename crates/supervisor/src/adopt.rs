@@ -4,15 +4,15 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use packhorse_model::TaskId;
+use packhorse_model::{OutputMode, TaskId};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, getpgid, pidfd_open};
 
-use crate::attempt::{Origin, RunningAttempt};
+use crate::Supervisor;
+use crate::attempt::{LeaderOrigin, RunningAttempt};
 use crate::proc::ProcEntry;
 use crate::process_tree::to_pid;
 use crate::supervisor::TOKEN_LEADER;
-use crate::{Output, Supervisor};
 
 /// The running leader of an attempt that another supervisor started.
 #[derive(Clone, Copy, Debug)]
@@ -70,12 +70,12 @@ impl Supervisor {
         {
             return Err(gone());
         }
-        let slot = self.take_slot(Output::Inherit)?;
+        let slot = self.take_slot(OutputMode::Inherit)?;
         if let Err(error) = self.watch(handle.as_fd(), TOKEN_LEADER | slot as u64) {
             self.free.insert(slot);
             return Err(error);
         }
-        let origin = Origin::Adopted {
+        let origin = LeaderOrigin::Adopted {
             leads_group: getpgid(Some(leader)) == Ok(leader),
             start_time: Some(stat.start_time),
         };

@@ -3,10 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use packhorse_model::{Outcome, TaskId};
+use packhorse_model::{Outcome, StopMode, TaskId};
 use rustix::process::{Pid, Signal};
 
-use crate::Stop;
 use crate::exit::{ProcessEnd, has_ended};
 use crate::spawn::SpawnBuffer;
 
@@ -22,7 +21,7 @@ pub(crate) enum EndReason {
 
 /// Who started its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum LeaderOrigin {
     /// We did, as the leader of a process group.
     Started,
     /// Somebody else.
@@ -40,7 +39,7 @@ pub(crate) struct RunningAttempt {
     pub(crate) number: u32,
     /// The first process, which leads the group.
     pub(crate) leader: Pid,
-    pub(crate) origin: Origin,
+    pub(crate) origin: LeaderOrigin,
     /// The leader's pidfd, until it has ended.
     pub(crate) handle: Option<OwnedFd>,
     /// It has ended, and how cannot be told yet.
@@ -56,8 +55,8 @@ pub(crate) struct RunningAttempt {
     pub(crate) reason: Option<EndReason>,
     pub(crate) hold_end: bool,
     /// How it shall be ended when that is permitted.
-    held: Option<(Stop, EndReason)>,
-    pub(crate) stopped: Option<Stop>,
+    held: Option<(StopMode, EndReason)>,
+    pub(crate) stopped: Option<StopMode>,
     /// How the leader ended, once it has.
     pub(crate) end: Option<ProcessEnd>,
     /// How many unknown children had been found when it was started.
@@ -89,7 +88,7 @@ pub(crate) enum Ending {
 
 impl RunningAttempt {
     /// One whose leader was just started, or found.
-    pub(crate) fn new(task: TaskId, number: u32, leader: Pid, origin: Origin) -> Self {
+    pub(crate) fn new(task: TaskId, number: u32, leader: Pid, origin: LeaderOrigin) -> Self {
         Self {
             task,
             number,
@@ -126,21 +125,21 @@ impl RunningAttempt {
     /// The leader's start time, where the number alone does not say who it is.
     pub(crate) fn leader_start_time(&self) -> Option<u64> {
         match self.origin {
-            Origin::Started => None,
-            Origin::Adopted { start_time, .. } => start_time,
+            LeaderOrigin::Started => None,
+            LeaderOrigin::Adopted { start_time, .. } => start_time,
         }
     }
 
     pub(crate) fn is_adopted(&self) -> bool {
-        self.origin != Origin::Started
+        self.origin != LeaderOrigin::Started
     }
 
     /// Whether the process group with the leader's number is certainly its. Once an
     /// adopted leader is gone, the number may be somebody else's.
     fn has_group(&self) -> bool {
         match self.origin {
-            Origin::Started => true,
-            Origin::Adopted { leads_group, .. } => {
+            LeaderOrigin::Started => true,
+            LeaderOrigin::Adopted { leads_group, .. } => {
                 leads_group && self.handle.as_ref().is_some_and(|it| !has_ended(it))
             }
         }
@@ -172,7 +171,7 @@ impl RunningAttempt {
     /// permission first, if that is wanted.
     pub(crate) fn request_end(
         &mut self,
-        how: Stop,
+        how: StopMode,
         reason: EndReason,
         buffer: &SpawnBuffer,
         now: Instant,
@@ -204,11 +203,11 @@ impl RunningAttempt {
         held.is_some()
     }
 
-    fn begin_end(&mut self, how: Stop, reason: EndReason, buffer: &SpawnBuffer, now: Instant) {
+    fn begin_end(&mut self, how: StopMode, reason: EndReason, buffer: &SpawnBuffer, now: Instant) {
         if self.end.is_some() {
             // It came to its end by itself; only what it left behind is there.
-            if how == Stop::Kill && self.stopped != Some(Stop::Kill) {
-                self.stopped = Some(Stop::Kill);
+            if how == StopMode::Kill && self.stopped != Some(StopMode::Kill) {
+                self.stopped = Some(StopMode::Kill);
                 self.deadline = Some(now);
             }
             return;
@@ -220,11 +219,11 @@ impl RunningAttempt {
         }
         self.stopped = Some(how);
         match how {
-            Stop::Terminate => {
+            StopMode::Terminate => {
                 self.signal(Signal::TERM, buffer);
                 self.deadline = now.checked_add(self.grace);
             }
-            Stop::Kill => {
+            StopMode::Kill => {
                 self.signal(Signal::KILL, buffer);
                 self.deadline = None;
             }
@@ -235,7 +234,13 @@ impl RunningAttempt {
     pub(crate) fn leader_ended(&mut self, end: ProcessEnd) {
         self.end = Some(end);
         self.handle = None;
-        self.held = None;
+        if let Some((_, reason)) = self.held.take()
+            && end != ProcessEnd::Exited(0)
+        {
+            // What is done before the end is permitted may have made it fail, as a client
+            // does that is taken off its MPS server.
+            self.reason.get_or_insert(reason);
+        }
         self.deadline = None;
     }
 

@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use packhorse_model::{Command, CoreId, Outcome, TaskId};
+use packhorse_model::{AttemptEnd, Command, CoreId, Outcome, OutputMode, ProcessEvent, TaskId};
 
 use crate::start::Failure;
-use crate::{AttemptEnd, Job, Output, ProcessEvent, Supervisor};
+use crate::{Job, Supervisor};
 
 /// What [`Supervisor::start`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum StartResult {
     /// It runs.
     Running,
     /// The machine is short of something; [`ProcessEvent::Started`] tells when it
@@ -32,7 +32,7 @@ pub(crate) struct Deferred {
     cores: Vec<CoreId>,
     time_limit: Option<Duration>,
     grace: Duration,
-    output: Output,
+    output: OutputMode,
     log: PathBuf,
     own_log: Option<PathBuf>,
     hold_end: bool,
@@ -86,18 +86,18 @@ impl Deferred {
 
 impl Supervisor {
     /// Starts an attempt, or says why not.
-    pub fn start(&mut self, job: Job<'_>) -> Start {
+    pub fn start(&mut self, job: Job<'_>) -> StartResult {
         let start = match self.try_start(job) {
-            Ok(()) => Start::Running,
+            Ok(()) => StartResult::Running,
             // Whatever ends gives something back.
             Err(Failure::Later(_)) if self.running() > 0 => {
                 self.deferred.push_back(Deferred::new(job));
-                Start::Later
+                StartResult::Later
             }
             Err(Failure::Later(message) | Failure::Final(message)) => {
                 let ended = Deferred::new(job).ended(Outcome::NotStarted, Some(message));
                 self.ready.push(ended);
-                Start::Failed
+                StartResult::Failed
             }
         };
         self.set_timer();

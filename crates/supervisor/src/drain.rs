@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use rustix::event::{Timespec, epoll};
 
+use crate::Supervisor;
 use crate::attempt::{EndReason, StragglersEnd};
 use crate::exit::end_of;
 use crate::process_tree::to_pid;
 use crate::supervisor::{
     BUFFER, Slot, TOKEN_LEADER, TOKEN_ORPHAN, TOKEN_STDERR, TOKEN_STDOUT, TOKEN_TIMER,
 };
-use crate::{ProcessEvent, Stop, Supervisor};
-use packhorse_model::Stream;
+use packhorse_model::{ProcessEvent, StopMode, Stream};
 
 /// How many events are taken from the kernel at once.
 const EVENTS: usize = 64;
@@ -93,15 +93,15 @@ impl Supervisor {
                 if attempt.stragglers_end == StragglersEnd::Killed {
                     attempt.stragglers_end = StragglersEnd::GivenUp;
                 } else if attempt.stragglers > 0 {
-                    attempt.stopped = Some(Stop::Kill);
+                    attempt.stopped = Some(StopMode::Kill);
                 }
                 settle = true;
             } else if attempt.proceed(buffer, now) {
                 self.deadlines.change(slot, None, attempt.deadline);
             } else if attempt.stopped.is_none() {
-                self.request_end(slot, Stop::Terminate, EndReason::TimeLimit, now);
+                self.request_end(slot, StopMode::Terminate, EndReason::TimeLimit, now);
             } else {
-                self.request_end(slot, Stop::Kill, EndReason::Asked, now);
+                self.request_end(slot, StopMode::Kill, EndReason::Asked, now);
             }
         }
         settle
@@ -142,7 +142,6 @@ impl Supervisor {
             if attempt.show_output {
                 events.push(ProcessEvent::Output {
                     task: attempt.task,
-                    attempt: attempt.number,
                     stream,
                     bytes: bytes.to_vec(),
                 });

@@ -20,7 +20,7 @@ pub(crate) struct Environment {
     /// Which of the shared ones have a value of its own in their place.
     replaced: Vec<usize>,
     own: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<VariablePosition>,
 }
 
 struct Shared {
@@ -30,7 +30,7 @@ struct Shared {
 
 /// Where a variable of its own is in `own`.
 #[derive(Clone, Copy)]
-struct Entry {
+struct VariablePosition {
     start: usize,
     name_end: usize,
 }
@@ -82,7 +82,7 @@ impl Environment {
         let name_end = self.own.len();
         // Writing to memory cannot fail.
         let _ = write!(self.own, "={value}\0");
-        self.entries.push(Entry { start, name_end });
+        self.entries.push(VariablePosition { start, name_end });
     }
 
     /// As [`Self::add`], with a value that need not be text.
@@ -93,7 +93,7 @@ impl Environment {
         for part in [b"=", value, b"\0"] {
             self.own.extend_from_slice(part);
         }
-        self.entries.push(Entry { start, name_end });
+        self.entries.push(VariablePosition { start, name_end });
     }
 
     /// The value that a variable has for the next start, if it is not the shared
@@ -114,7 +114,7 @@ impl Environment {
             self.pointers[at] = self.shared.entries[at].as_ptr();
         }
         self.pointers.truncate(self.shared.entries.len());
-        let name = |entry: &Entry| &self.own[entry.start..entry.name_end];
+        let name = |entry: &VariablePosition| &self.own[entry.start..entry.name_end];
         self.entries
             .sort_unstable_by(|a, b| name(a).cmp(name(b)).then(a.start.cmp(&b.start)));
         for (index, entry) in self.entries.iter().enumerate() {

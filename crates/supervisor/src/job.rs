@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use packhorse_model::{Command, CoreId, TaskId};
+use packhorse_model::{Command, CoreId, OutputMode, TaskId};
 
 /// What to start.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +28,8 @@ pub struct Job<'a> {
     /// How long it has between SIGTERM and SIGKILL.
     pub grace: Duration,
     /// What becomes of its output.
-    pub output: Output,
-    /// Where its log goes, if it writes anything: see [`crate::log_path`]. The
+    pub output: OutputMode,
+    /// Where its log goes, if it writes anything. The
     /// index of its streams is beside it with the extension `idx`, and so is, with
     /// the extension `sh`, a command line too long for an argument. Folders are
     /// made when needed.
@@ -37,28 +37,8 @@ pub struct Job<'a> {
     /// Where its output goes instead. The index and the script stay where they
     /// would be: this is a folder of the person's, who has files of such names.
     pub own_log: Option<&'a Path>,
-    /// Ask before the first signal that ends it: see
-    /// [`crate::ProcessEvent::Ending`].
+    /// Tell [`Ending`](packhorse_model::ProcessEvent::Ending) before it is ended: the
+    /// first signal waits for [`crate::Supervisor::proceed`], for at most 2 seconds, or
+    /// until it is stopped in a rougher way.
     pub hold_end: bool,
-}
-
-/// What becomes of an attempt's output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// It is written to the log.
-    Log,
-    /// It is written to the log, and handed on as
-    /// [`crate::ProcessEvent::Output`].
-    LogAndShow,
-    /// It goes where ours goes; there is no log.
-    Inherit,
-}
-
-/// How to end a running attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stop {
-    /// SIGTERM, and SIGKILL when the grace is over.
-    Terminate,
-    /// SIGKILL, at once.
-    Kill,
 }

@@ -24,7 +24,7 @@
 //! - Nothing here polls. With no output, no exit and no time limit due, nothing
 //!   wakes up.
 //! - Whatever goes wrong with one attempt is that attempt's outcome, or a
-//!   [`ProcessEvent::Trouble`]; the others go on.
+//!   [`ProcessEvent::Trouble`](packhorse_model::ProcessEvent::Trouble); the others go on.
 //!
 //! What it never does: decide what runs, handle signals, or print.
 //!
@@ -38,7 +38,6 @@ mod deferred;
 mod descriptor_limit;
 mod drain;
 mod environment;
-mod event;
 mod exit;
 mod job;
 mod log;
@@ -54,10 +53,9 @@ mod start;
 mod supervisor;
 
 pub use adopt::AdoptedProcess;
-pub use deferred::Start;
-pub use event::{AttemptEnd, ProcessEvent};
-pub use job::{Job, Output, Stop};
-pub use log::{LogReader, log_path};
+pub use deferred::StartResult;
+pub use job::Job;
+pub use log::LogReader;
 pub use proc::ancestry;
 pub use process_tree::end_leftovers_of_run;
 pub use short_slice::request_short_slice;

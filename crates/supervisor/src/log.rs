@@ -17,23 +17,18 @@ use std::path::{Path, PathBuf};
 use fs_err::File;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 
-use packhorse_model::{Stream, TaskId};
-
-/// Where the log of an attempt is, if it wrote anything.
-pub fn log_path(folder: &Path, task: TaskId, attempt: u32) -> PathBuf {
-    folder.join(format!("{}.{attempt}.log", task.number))
-}
+use packhorse_model::Stream;
 
 /// A log being written. It is kept from one attempt to the next.
 pub(crate) struct Log {
     path: PathBuf,
     index: PathBuf,
-    state: State,
+    state: LogState,
     stream: Stream,
     length: u64,
 }
 
-enum State {
+enum LogState {
     Untouched,
     Open { log: File, index: Option<File> },
     Lost,
@@ -44,7 +39,7 @@ impl Log {
         Self {
             path: PathBuf::new(),
             index: PathBuf::new(),
-            state: State::Untouched,
+            state: LogState::Untouched,
             stream: Stream::Stdout,
             length: 0,
         }
@@ -67,29 +62,29 @@ impl Log {
 
     /// Closes what was written.
     pub(crate) fn close(&mut self) {
-        self.state = State::Untouched;
+        self.state = LogState::Untouched;
         self.stream = Stream::Stdout;
         self.length = 0;
     }
 
     /// Appends. The error comes once; later output is dropped without a word.
     pub(crate) fn write(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
-        if matches!(self.state, State::Lost) {
+        if matches!(self.state, LogState::Lost) {
             return Ok(());
         }
         let result = self.try_write(stream, bytes);
         if result.is_err() {
-            self.state = State::Lost;
+            self.state = LogState::Lost;
         }
         result
     }
 
     fn try_write(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
-        if matches!(self.state, State::Untouched) {
+        if matches!(self.state, LogState::Untouched) {
             let log = create(&self.path)?;
-            self.state = State::Open { log, index: None };
+            self.state = LogState::Open { log, index: None };
         }
-        let State::Open { log, index } = &mut self.state else {
+        let LogState::Open { log, index } = &mut self.state else {
             return Ok(());
         };
         if stream != self.stream {
@@ -239,7 +234,6 @@ impl LogReader {
 
 #[cfg(test)]
 mod tests {
-    use packhorse_model::RunId;
 
     use super::*;
 
@@ -268,7 +262,7 @@ mod tests {
     #[test]
     fn the_file_is_plain_and_the_streams_can_be_told_apart() {
         let folder = tempfile::tempdir().unwrap();
-        let path = log_path(folder.path(), TaskId::new(RunId(1), 7), 2);
+        let path = folder.path().join("7.2.log");
         let mut log = log(&path);
         assert!(!path.exists());
         for (stream, text) in [

@@ -175,18 +175,6 @@ pub fn pids() -> impl Iterator<Item = u32> {
     folders.filter_map(|folder| folder.file_name().to_str()?.parse().ok())
 }
 
-/// A text that changes with every boot.
-pub fn boot_id() -> io::Result<String> {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    Ok(id.trim_end().to_owned())
-}
-
-/// The namespace that our process numbers are from. The numbers of another one
-/// are other processes.
-pub fn pid_namespace() -> io::Result<u64> {
-    Ok(fs::metadata("/proc/self/ns/pid")?.ino())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

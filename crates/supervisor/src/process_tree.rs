@@ -23,6 +23,9 @@ pub(crate) const MARK_ATTEMPT: &str = "PACKHORSE_ATTEMPT";
 /// Tells the state folders of several people or tests apart, so that run 3 of
 /// one is never taken for run 3 of another.
 pub(crate) const MARK_HOME: &str = "PACKHORSE_HOME_ID";
+/// Marks a process that serves many attempts and is no attempt's, such as an MPS
+/// daemon: as an orphan it becomes our child before anybody could tell us its number.
+pub(crate) const MARK_SERVICE: &str = "PACKHORSE_SERVICE";
 
 /// The kernel's list of this process's children.
 pub(crate) struct ChildList {
@@ -108,6 +111,11 @@ pub(crate) fn marked_attempt(pid: Pid, home_mark: &str) -> Option<(TaskId, u32)>
     let task = value(MARK_TASK)?.parse().ok()?;
     let attempt = value(MARK_ATTEMPT)?.parse().ok()?;
     Some((task, attempt))
+}
+
+/// Whether a process says that it is no attempt's.
+pub(crate) fn is_service(pid: Pid) -> bool {
+    proc::variable(&environment_of(pid), MARK_SERVICE).is_some()
 }
 
 /// Whether a process is just executing its program: then its environment cannot be

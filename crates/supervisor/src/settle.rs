@@ -4,16 +4,16 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use packhorse_model::TaskId;
+use packhorse_model::{AttemptEnd, ProcessEvent, StopMode, TaskId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
 use crate::attempt::StragglersEnd;
 use crate::drain::LAST_TURNS;
 use crate::exit;
-use crate::process_tree::{find_in_group, find_marked, is_executing, signal_straggler};
+use crate::process_tree::{find_in_group, find_marked, is_executing, is_service, signal_straggler};
 use crate::supervisor::{Slot, TOKEN_ORPHAN};
-use crate::{AttemptEnd, Children, ProcessEvent, Stop, Supervisor};
+use crate::{Children, Supervisor};
 use packhorse_model::Stream;
 
 /// How long stragglers have between SIGTERM and SIGKILL.
@@ -75,12 +75,16 @@ impl Supervisor {
     pub fn finish(&mut self) {
         let end = Instant::now() + KILL_GRACE;
         loop {
-            let orphans = self.find_orphans().list;
-            let left = end.saturating_duration_since(Instant::now());
-            if orphans.is_empty() || left.is_zero() || self.abandoned {
+            let found = self.find_orphans();
+            let mut left = end.saturating_duration_since(Instant::now());
+            let none = found.list.is_empty() && !found.is_executing;
+            if none || left.is_zero() || self.abandoned {
                 break;
             }
-            for orphan in orphans {
+            if found.is_executing {
+                left = left.min(EXECUTION);
+            }
+            for orphan in found.list {
                 signal_straggler(orphan.pid, Signal::KILL);
             }
             let handles = self.orphans.values();
@@ -155,6 +159,17 @@ impl Supervisor {
         }
         if self.children == Children::All {
             slot = self.attempt_of(pid).or_else(|| self.known_owner(pid));
+            if slot.is_none() && !self.orphans.contains_key(&pid) {
+                if is_service(pid) {
+                    self.spared.push(pid);
+                    return;
+                }
+                if is_executing(pid) {
+                    // It may be one.
+                    found.is_executing = true;
+                    return;
+                }
+            }
             slot = slot.or_else(|| self.ending_that_is_written_to_by(pid));
         }
         // Without a handle its end goes unnoticed until its deadline.
@@ -245,7 +260,7 @@ impl Supervisor {
         self.with_attempt(slot, |attempt, buffer| {
             attempt.stragglers = attempt.stragglers.max(left.len()).max(1);
             let mut grace = STRAGGLER_GRACE;
-            if attempt.stopped == Some(Stop::Kill) {
+            if attempt.stopped == Some(StopMode::Kill) {
                 grace = KILL_GRACE;
                 attempt.signal(Signal::KILL, buffer);
                 for &pid in &left {

@@ -8,18 +8,18 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use packhorse_model::{Command, Outcome};
+use packhorse_model::{AttemptEnd, Command, Outcome, OutputMode, ProcessEvent};
 use rustix::event::epoll;
 use rustix::process::{WaitId, WaitIdOptions};
 
 use crate::argv::{Argv, plain_words};
-use crate::attempt::{Origin, RunningAttempt};
+use crate::attempt::{LeaderOrigin, RunningAttempt};
 use crate::log::Log;
 use crate::pipes::Pipes;
 use crate::process_tree::{MARK_ATTEMPT, MARK_HOME, MARK_TASK};
 use crate::spawn::{AwaitExec, Child, SpawnBuffer};
 use crate::supervisor::{Slot, TOKEN_LEADER, TOKEN_STDERR, TOKEN_STDOUT};
-use crate::{AttemptEnd, Job, Output, ProcessEvent, Supervisor};
+use crate::{Job, Supervisor};
 
 /// Why an attempt was not started.
 pub(crate) enum Failure {
@@ -63,11 +63,11 @@ impl Supervisor {
         match self.launch(slot, &job) {
             Ok(child) => {
                 let mut attempt =
-                    RunningAttempt::new(job.task, job.attempt, child.pid, Origin::Started);
+                    RunningAttempt::new(job.task, job.attempt, child.pid, LeaderOrigin::Started);
                 attempt.handle = Some(child.handle);
                 attempt.started = started;
                 attempt.grace = job.grace;
-                attempt.show_output = job.output == Output::LogAndShow;
+                attempt.show_output = job.output == OutputMode::Lines;
                 attempt.hold_end = job.hold_end;
                 attempt.deadline = job.time_limit.and_then(|limit| started.checked_add(limit));
                 self.insert_attempt(slot, attempt);
@@ -95,7 +95,7 @@ impl Supervisor {
         buffer.folder = folder_of(job)?;
         buffer.pin_to(job.cores);
         log.begin(job.log, job.own_log);
-        let logged = job.output != Output::Inherit;
+        let logged = job.output != OutputMode::Inherit;
         self.slots[slot].logged = logged;
         self.execute(slot, AwaitExec::No)
     }
@@ -263,7 +263,7 @@ impl Supervisor {
 
     /// Many tasks at once need more descriptors than a process may open by
     /// default; how many it may open in the end is the administrator's choice.
-    fn take_slot_making_room(&mut self, output: Output) -> io::Result<usize> {
+    fn take_slot_making_room(&mut self, output: OutputMode) -> io::Result<usize> {
         match self.take_slot(output) {
             Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
                 self.descriptor_limit.raise()?;
@@ -273,7 +273,7 @@ impl Supervisor {
         }
     }
 
-    pub(crate) fn take_slot(&mut self, output: Output) -> io::Result<usize> {
+    pub(crate) fn take_slot(&mut self, output: OutputMode) -> io::Result<usize> {
         let slot = if let Some(&slot) = self.free.first() {
             slot
         } else {
@@ -288,7 +288,7 @@ impl Supervisor {
             self.free.insert(slot);
             slot
         };
-        if self.slots[slot].pipes.is_none() && output != Output::Inherit {
+        if self.slots[slot].pipes.is_none() && output != OutputMode::Inherit {
             self.descriptor_limit.ensure(self.slots.len())?;
             let token = slot as u64;
             self.slots[slot].pipes = Some(Pipes::new(

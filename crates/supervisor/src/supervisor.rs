@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use packhorse_model::{Outcome, TaskId};
+use packhorse_model::{AttemptEnd, Outcome, ProcessEvent, StopMode, TaskId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -18,11 +18,13 @@ use crate::descriptor_limit::DescriptorLimit;
 use crate::environment::Environment;
 use crate::log::Log;
 use crate::pipes::Pipes;
-use crate::process_tree::{ChildList, MARK_ATTEMPT, MARK_HOME, MARK_TASK, marked_attempt, to_pid};
+use crate::process_tree::{
+    ChildList, MARK_ATTEMPT, MARK_HOME, MARK_SERVICE, MARK_TASK, marked_attempt, to_pid,
+};
 use crate::programs::Programs;
 use crate::settle::WatchedOrphan;
 use crate::spawn::{Inheritance, SpawnBuffer, Stdio};
-use crate::{AttemptEnd, ProcessEvent, SignalMask, Stop, ancestry, signals};
+use crate::{SignalMask, ancestry, signals};
 
 /// What is the same for all attempts.
 #[derive(Clone, Debug)]
@@ -49,7 +51,8 @@ pub enum Children {
     /// environment. For any program. What an attempt left behind without either
     /// is let be.
     Marked,
-    /// All that were not there before and are not spared: the program starts no
+    /// All that were not there before, are not spared, and have no
+    /// `PACKHORSE_SERVICE` in their environment: the program starts no other
     /// children by itself. Nothing that an attempt leaves behind escapes.
     All,
 }
@@ -202,7 +205,7 @@ impl Supervisor {
     }
 
     /// Ends the running attempt of `task`, if there is one.
-    pub fn stop(&mut self, task: TaskId, how: Stop) {
+    pub fn stop(&mut self, task: TaskId, how: StopMode) {
         self.stop_deferred(task);
         if let Some(&slot) = self.by_task.get(&task) {
             self.request_end(slot, how, EndReason::Asked, Instant::now());
@@ -303,12 +306,17 @@ impl Supervisor {
     }
 
     /// Ends an attempt, unless that has to wait for permission.
-    pub(crate) fn request_end(&mut self, slot: usize, how: Stop, reason: EndReason, now: Instant) {
+    pub(crate) fn request_end(
+        &mut self,
+        slot: usize,
+        how: StopMode,
+        reason: EndReason,
+        now: Instant,
+    ) {
         let told = self.with_attempt(slot, |attempt, buffer| {
             let held = attempt.request_end(how, reason, buffer, now) == Ending::Held;
             held.then(|| ProcessEvent::Ending {
                 task: attempt.task,
-                attempt: attempt.number,
                 leader: attempt.leader_id(),
             })
         });
@@ -370,7 +378,7 @@ impl Drop for Supervisor {
 /// What all children find in their environment. We may run inside an attempt of
 /// another run: its marks are not ours.
 fn shared_environment(settings: &SupervisorSettings) -> Environment {
-    let marks = [MARK_TASK, MARK_ATTEMPT, MARK_HOME];
+    let marks = [MARK_TASK, MARK_ATTEMPT, MARK_HOME, MARK_SERVICE];
     let ours = std::env::vars_os().filter(|(name, _)| {
         !settings.hidden.contains(name) && !marks.iter().any(|mark| *mark == name)
     });

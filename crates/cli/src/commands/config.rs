@@ -1,7 +1,7 @@
 use std::io::Write as _;
 
 use packhorse_model::Exit;
-use packhorse_session::settings::{Origin, Settings};
+use packhorse_session::settings::{SettingOrigin, Settings};
 use serde_json::{Value, json};
 
 use super::table::table;
@@ -48,10 +48,10 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn from(origin: &Origin) -> String {
+fn from(origin: &SettingOrigin) -> String {
     match origin {
-        Origin::Variable(name) => (*name).to_owned(),
-        Origin::File(path) => path.display().to_string(),
-        Origin::Default => "default".to_owned(),
+        SettingOrigin::Variable(name) => (*name).to_owned(),
+        SettingOrigin::File(path) => path.display().to_string(),
+        SettingOrigin::Default => "default".to_owned(),
     }
 }

@@ -1,7 +1,6 @@
 //! From arguments to a run.
 
-use packhorse_engine::OutputMode;
-use packhorse_model::{RunSpec, RunSummary, SourceSpec, TaskSpec};
+use packhorse_model::{OutputMode, RunSpec, RunSummary, SourceSpec, TaskSpec};
 use packhorse_session::settings::Settings;
 use packhorse_session::{InputStream, Launch, Observer, TaskSource};
 

@@ -3,11 +3,11 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use packhorse_engine::own_log;
+use packhorse_engine::{own_log, run_log};
 use packhorse_model::{Exit, Outcome, Stream, TaskId, TaskSpec};
 use packhorse_session::find_task;
 use packhorse_store::{Home, Reader};
-use packhorse_supervisor::{LogReader, log_path};
+use packhorse_supervisor::LogReader;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 
@@ -84,12 +84,12 @@ impl LogFolder {
     /// The log of an attempt, if it wrote anything.
     pub fn path(&self, attempt: u32) -> PathBuf {
         let own = own_log(&self.folder, &self.spec, attempt);
-        own.unwrap_or_else(|| log_path(&self.logs, self.id, attempt))
+        own.unwrap_or_else(|| run_log(&self.logs, self.id, attempt))
     }
 
     fn open(&self, attempt: u32) -> std::io::Result<LogReader> {
         let own = own_log(&self.folder, &self.spec, attempt);
-        LogReader::open(&log_path(&self.logs, self.id, attempt), own.as_deref())
+        LogReader::open(&run_log(&self.logs, self.id, attempt), own.as_deref())
     }
 }
 

@@ -17,7 +17,7 @@ use crate::args::{MpsArgs, MpsVerb};
 use crate::{complain, wording};
 
 /// How long clients have to leave when a daemon is ended.
-const FAREWELL: Duration = Duration::from_secs(2);
+const QUIT_TIME: Duration = Duration::from_secs(2);
 
 /// `packhorse mps`
 pub fn mps(args: &MpsArgs) -> anyhow::Result<Exit> {
@@ -126,7 +126,7 @@ fn stop(config: &GpuConfig, gpus: &[Gpu], force: bool) -> anyhow::Result<Exit> {
         gpu.folder.set_kept(false)?;
     }
     for (gpu, daemon, _alone) in running {
-        daemon.quit(FAREWELL)?;
+        daemon.quit(QUIT_TIME)?;
         complain(&format!("GPU {}: ended", gpu.index));
     }
     Ok(Exit::Success)

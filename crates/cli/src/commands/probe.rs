@@ -3,9 +3,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use packhorse_engine::OutputMode;
 use packhorse_model::{
-    Command, Event, EventKind, Exit, Measurement, TaskResult, TaskSpec, VramRequest,
+    Command, Event, EventKind, Exit, Measurement, OutputMode, TaskResult, TaskSpec, VramRequest,
 };
 use packhorse_session::{MadeTasks, Observer, QueueView};
 use serde_json::json;

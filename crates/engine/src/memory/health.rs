@@ -1,10 +1,9 @@
 //! Devices that break: taken out, and their tasks run elsewhere.
 
 use packhorse_core::SchedulerEvent;
-use packhorse_model::{DeviceId, RunId, TaskId};
+use packhorse_model::{DeviceId, RunId, StopMode, TaskId};
 
 use super::monitor::device_id;
-use crate::action::StopMode;
 use crate::engine::Engine;
 use crate::input::DeviceView;
 use crate::record::JournalEntry;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use packhorse_core::EndCause;
 use packhorse_model::{
-    Bytes, DeviceId, EventKind, LearnedPeak, Measurement, Outcome, PeakOrigin, Phase, RunId, TaskId,
+    AttemptEnd, Bytes, DeviceId, EventKind, LearnedPeak, Measurement, Outcome, PeakOrigin, Phase,
+    RunId, TaskId,
 };
 
 use super::needs::VramUse;
 use super::track::Track;
 use crate::action::{Action, LogTail};
 use crate::engine::Engine;
-use crate::input::AttemptEnd;
 use crate::record::JournalEntry;
 
 /// How long an end waits for a look at the devices.
@@ -257,7 +257,7 @@ impl Engine {
             );
             return Some((EndCause::Collateral, note));
         }
-        if within && let Some((device, held)) = self.crowded(devices) {
+        if within && let Some((device, held)) = self.taken_by_others(devices) {
             let note = format!(
                 "out of GPU memory ({sign}), because others hold {held} on {}",
                 self.device_name(device)
@@ -285,15 +285,15 @@ impl Engine {
 
     /// One of these devices on which others hold more than our promises leave, and how
     /// much.
-    fn crowded(&self, devices: &[DeviceId]) -> Option<(DeviceId, Bytes)> {
+    fn taken_by_others(&self, devices: &[DeviceId]) -> Option<(DeviceId, Bytes)> {
         let loads = self.state.devices();
         let mut loads = loads.filter(|load| devices.contains(&load.device));
         loads.find_map(|load| {
             let told = self.other_runs.told.get(load.device.0 as usize)?;
             let left = load.memory.0.saturating_sub(load.promised.0);
             // A desktop's few windows do not crowd anybody out.
-            let crowded = told.memory.0 > left.max(load.memory.0 / 20);
-            crowded.then_some((load.device, told.memory))
+            let taken_by_others = told.memory.0 > left.max(load.memory.0 / 20);
+            taken_by_others.then_some((load.device, told.memory))
         })
     }
 

@@ -93,7 +93,7 @@ impl Monitor {
 
     /// Wants a sample now.
     pub(crate) fn look(&mut self) {
-        self.pace.hurry();
+        self.pace.look_soon();
     }
 
     /// Whether the device was found to be broken.

@@ -28,7 +28,7 @@ impl Default for Pace {
 
 impl Pace {
     /// Something started or ended: look at once, and often from now on.
-    pub(crate) fn hurry(&mut self) {
+    pub(crate) fn look_soon(&mut self) {
         self.interval = FAST;
         self.soon = true;
     }
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(pace.due(now), now + FAST);
         pace.sampled(now, false, Some(Duration::from_secs(10)));
         assert_eq!(pace.due(now), now + Duration::from_millis(500));
-        pace.hurry();
+        pace.look_soon();
         assert_eq!(pace.due(now), now);
     }
 }

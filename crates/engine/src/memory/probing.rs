@@ -37,12 +37,9 @@ impl Probing {
     }
 
     /// A task is gone. If its probe was the one, who comes next.
-    fn leave(&mut self, task: TaskId) -> Option<(TaskId, Request)> {
-        self.awaiting.retain(|turn| turn.2 != task);
-        let ((_, _, one), _) = self.one.as_ref()?;
-        if *one != task {
-            return None;
-        }
+    fn leave(&mut self, turn: Turn) -> Option<(TaskId, Request)> {
+        self.awaiting.remove(&turn);
+        self.one.as_ref().filter(|(one, _)| *one == turn)?;
         self.next()
     }
 
@@ -88,12 +85,14 @@ impl Engine {
     /// A probe is over, or its task is: unless that told what those like it need, the next
     /// of them is measured.
     pub(crate) fn probe_over(&mut self, task: TaskId) {
-        let known = self.tasks.get(&task);
-        let next = known
-            .and_then(|known| known.need.as_ref())
-            .and_then(|need| self.needs.shapes.get_mut(&need.signature))
-            .and_then(|shape| shape.probing.leave(task));
-        if let Some((next, request)) = next {
+        let (Some(known), Some(run)) = (self.tasks.get(&task), self.runs.get(&task.run)) else {
+            return;
+        };
+        let priority = known.spec.priority.unwrap_or_default();
+        let turn = (run.batch_of(task), priority, task);
+        let need = known.need.as_ref();
+        let shape = need.and_then(|need| self.needs.shapes.get_mut(&need.signature));
+        if let Some((next, request)) = shape.and_then(|shape| shape.probing.leave(turn)) {
             self.revise(next, request, None, ProbePlan::First);
         }
     }

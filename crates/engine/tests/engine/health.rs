@@ -67,7 +67,7 @@ fn one_that_starts_while_its_gpu_is_taken_out_is_ended_again() {
     fails(&mut lab, 0);
     lab.stops();
     let (task, attempt) = (crate::lab::id("1.1"), 1);
-    lab.feed(Input::Process(packhorse_engine::ProcessInput::Started {
+    lab.feed(Input::Process(packhorse_engine::ProcessEvent::Started {
         task,
         attempt,
     }));

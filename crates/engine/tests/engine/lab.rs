@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{
-    Action, ArrivedTask, AttemptEnd, ClockReading, DeviceInfo, Engine, EngineSettings, Input,
-    JournalEntry, NewRunInput, OomSigns, OtherRunDevice, OutputMode, ProcessInput, ResumableTask,
-    StartAttempt, StopMode, StopSignal,
+    Action, ArrivedTask, ClockReading, DeviceInfo, Engine, EngineSettings, Input, JournalEntry,
+    MpsAction, MpsInput, NewRunInput, OomSigns, OtherRunDevice, ResumableTask, StartAttempt,
+    StopSignal,
 };
 use packhorse_model::{
-    Bytes, DeviceId, EventKind, LearnedPeak, NodeId, Outcome, PeakOrigin, RunId, RunSummary,
-    TaskId, TaskSpec, Timestamp,
+    AttemptEnd, Bytes, DeviceId, EventKind, LearnedPeak, NodeId, Outcome, OutputMode, PeakOrigin,
+    ProcessEvent, RunId, RunSummary, StopMode, TaskId, TaskSpec, Timestamp,
 };
 
 pub(crate) use gpus::PretendedGpu;
@@ -222,7 +222,7 @@ impl Lab {
                 self.started.push(words::start(start));
                 self.running.insert(start.task, (**start).clone());
                 if self.answers.starts {
-                    inputs.push_back(Input::Process(ProcessInput::Started {
+                    inputs.push_back(Input::Process(ProcessEvent::Started {
                         task: start.task,
                         attempt: start.attempt,
                     }));
@@ -277,6 +277,7 @@ impl Lab {
                 run,
                 tasks: self.stored(run, after, limit),
             },
+            &Action::Mps(MpsAction::Check { device }) => Input::Mps(MpsInput::Ready { device }),
             &Action::RunIdle { run, .. } => Input::Close { run, unread: 0 },
             &Action::Closed { run } => Input::Stored { run, lost: None },
             _ => return None,
@@ -407,7 +408,7 @@ impl Lab {
         for gpu in &mut self.gpus {
             gpu.leave(task);
         }
-        self.feed(Input::Process(ProcessInput::Ended(AttemptEnd {
+        self.feed(Input::Process(ProcessEvent::Ended(AttemptEnd {
             task,
             attempt: start.attempt,
             outcome,

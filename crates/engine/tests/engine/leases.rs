@@ -1,6 +1,6 @@
 //! Other runs on this machine: what they hold, and what they are told.
 
-use packhorse_engine::{Action, Input, OtherRunDevice, ProcessInput};
+use packhorse_engine::{Action, Input, OtherRunDevice, ProcessEvent};
 use packhorse_model::{Milli, RunId};
 
 use crate::lab::{FAILED, Lab, OK, SECOND, gib, id, task};
@@ -163,7 +163,7 @@ fn only_what_may_take_something_needs_the_lock() {
         tasks: vec![task("a").parts()],
         more: false,
     };
-    let started = Input::Process(ProcessInput::Started {
+    let started = Input::Process(ProcessEvent::Started {
         task: id("1.1"),
         attempt: 1,
     });

@@ -4,6 +4,7 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+mod arriving;
 mod backlog;
 mod collateral;
 mod health;
@@ -13,6 +14,7 @@ mod leases;
 mod lingering;
 mod looking;
 mod mps;
+mod mps_checks;
 mod outbox;
 mod plain;
 mod probes;
@@ -20,3 +22,4 @@ mod properties;
 mod resume;
 mod runs;
 mod stopping;
+mod withdrawing;

@@ -1,6 +1,6 @@
 //! Tasks that share a GPU through MPS.
 
-use packhorse_engine::{Action, Input, MpsAction, MpsInput, MpsSettings, ProcessInput, StopSignal};
+use packhorse_engine::{Action, Input, MpsAction, MpsInput, MpsSettings, ProcessEvent, StopSignal};
 use packhorse_model::{DeviceId, Outcome};
 
 use crate::lab::{INTERRUPTED, Lab, OK, SECOND, id, task};
@@ -102,12 +102,11 @@ fn one_with_several_gpus_goes_without_and_that_is_said_once() {
 #[test]
 fn a_client_is_taken_off_its_gpu_before_it_is_ended() {
     let mut lab = lab(1);
-    assert!(lab.engine.holds_ends());
     lab.add(1, [task("a").share(500)]);
     ready(&mut lab);
     mps_actions(&mut lab);
     let (task, leader) = (id("1.1"), 4321);
-    lab.feed(Input::Process(ProcessInput::Ending { task, leader }));
+    lab.feed(Input::Process(ProcessEvent::Ending { task, leader }));
     assert_eq!(mps_actions(&mut lab), [MpsAction::Release { task, leader }]);
     lab.feed(Input::Mps(MpsInput::Released { task }));
     let proceed = lab.take_actions(|action| match action {

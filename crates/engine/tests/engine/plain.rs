@@ -1,9 +1,7 @@
 //! Tasks that start, end, and are tried again.
 
-use packhorse_engine::{
-    Action, AttemptEnd, Input, JournalEntry, ProcessInput, StopMode, StopSignal, Verdict,
-};
-use packhorse_model::{Exit, Outcome, RunId, Stream};
+use packhorse_engine::{Action, Input, JournalEntry, StopSignal, Verdict};
+use packhorse_model::{AttemptEnd, Exit, Outcome, ProcessEvent, RunId, StopMode, Stream};
 
 use crate::lab::{FAILED, Lab, OK, id, task};
 
@@ -136,7 +134,7 @@ fn output_is_told_in_whole_lines_and_before_the_end() {
     lab.add(1, [task("a")]);
     lab.told();
     for bytes in [&b"one\ntw"[..], b"o\nlast"] {
-        lab.feed(Input::Process(ProcessInput::Output {
+        lab.feed(Input::Process(ProcessEvent::Output {
             task: id("1.1"),
             stream: Stream::Stdout,
             bytes: bytes.to_vec(),
@@ -229,7 +227,7 @@ fn the_end_of_an_attempt_that_does_not_run_changes_nothing() {
         message: None,
         took: crate::lab::SECOND,
     };
-    lab.feed(Input::Process(ProcessInput::Ended(twice)));
+    lab.feed(Input::Process(ProcessEvent::Ended(twice)));
     lab.stop(1, StopSignal::Terminate);
     assert_eq!(lab.stops(), [("1.1".to_owned(), StopMode::Terminate)]);
     assert!(!lab.is_over(1), "1.1 is alive");

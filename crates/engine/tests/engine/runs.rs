@@ -1,7 +1,7 @@
 //! Two runs in one engine.
 
-use packhorse_engine::{Input, StopMode, StopSignal};
-use packhorse_model::{DeviceId, Exit};
+use packhorse_engine::{Input, StopSignal};
+use packhorse_model::{DeviceId, Exit, StopMode};
 
 use crate::lab::{FAILED, INTERRUPTED, Lab, OK, task};
 

@@ -11,7 +11,7 @@ use crate::Xid;
 /// Requests of the run's loop, and reports of the sampling threads.
 #[derive(Debug)]
 pub(crate) struct SamplerQueue {
-    state: Mutex<QueueState>,
+    state: Mutex<SamplerQueueState>,
     /// Signalled when a sample is requested, and at the end.
     requested: Condvar,
     /// An eventfd that is readable while there are reports.
@@ -19,7 +19,7 @@ pub(crate) struct SamplerQueue {
 }
 
 #[derive(Debug)]
-struct QueueState {
+struct SamplerQueueState {
     units: Vec<UnitRequests>,
     reports: Vec<SamplerReport>,
     is_closed: bool,
@@ -39,7 +39,7 @@ struct UnitRequests {
 impl SamplerQueue {
     pub(super) fn new(units: usize) -> io::Result<Self> {
         Ok(Self {
-            state: Mutex::new(QueueState {
+            state: Mutex::new(SamplerQueueState {
                 units: vec![UnitRequests::default(); units],
                 reports: Vec::new(),
                 is_closed: false,
@@ -130,13 +130,13 @@ impl SamplerQueue {
         }
     }
 
-    fn report(&self, state: &mut QueueState, report: SamplerReport) {
+    fn report(&self, state: &mut SamplerQueueState, report: SamplerReport) {
         state.reports.push(report);
         // Fails only if the counter is full: then it is readable anyway.
         let _ = rustix::io::write(&self.reported, &1_u64.to_ne_bytes());
     }
 
-    fn state(&self) -> MutexGuard<'_, QueueState> {
+    fn state(&self) -> MutexGuard<'_, SamplerQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

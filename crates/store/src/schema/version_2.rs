@@ -152,7 +152,7 @@ fn convert_settings(db: &Connection) -> rusqlite::Result<()> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "each was an option")]
-struct Settings {
+struct OldRunSettings {
     gpus: Vec<String>,
     as_written: bool,
     slots: Option<u32>,
@@ -195,7 +195,7 @@ struct Consumed {
 }
 
 fn run_spec(settings: &str) -> Option<RunSpec> {
-    let settings: Settings = serde_json::from_str(settings).ok()?;
+    let settings: OldRunSettings = serde_json::from_str(settings).ok()?;
     let gpus = settings.gpus_per_task.as_deref().map(str::parse);
     let vram = settings.vram.as_deref().map(str::parse);
     let limit = |millis: u64| TimeLimit::After(Duration::from_millis(millis.max(1)));

@@ -19,7 +19,7 @@ const KEPT_CAPACITY: usize = 4096;
 /// Between the senders and the thread that writes.
 #[derive(Debug)]
 pub(super) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueContent>,
     /// The writing thread waits for this.
     work: Condvar,
     /// Whoever asks whether the database is open waits for this.
@@ -32,7 +32,7 @@ pub(super) struct Queue {
 }
 
 #[derive(Debug)]
-struct State {
+struct QueueContent {
     records: Vec<Record>,
     bytes: usize,
     /// Taken by the thread and not committed yet.
@@ -78,7 +78,7 @@ pub(super) enum QueueState {
 impl Queue {
     pub(super) fn new(event: OwnedFd) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(QueueContent {
                 records: Vec::new(),
                 bytes: 0,
                 taken: Unwritten::default(),
@@ -274,10 +274,10 @@ impl Queue {
 
     fn pause<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, QueueContent>,
         waiting: ThreadState,
         end: Instant,
-    ) -> MutexGuard<'a, State> {
+    ) -> MutexGuard<'a, QueueContent> {
         state.thread = waiting;
         // A sender that finds too much queued changes it back.
         while !state.stopping && state.thread == waiting {
@@ -299,7 +299,7 @@ impl Queue {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueContent> {
         // A panic while it was held cannot leave it half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -322,7 +322,7 @@ fn ended_runs(records: &[Record]) -> BTreeSet<RunId> {
     ended
 }
 
-fn take(state: &mut State, batch: &mut Batch) -> QueueState {
+fn take(state: &mut QueueContent, batch: &mut Batch) -> QueueState {
     if batch.records.is_empty() {
         std::mem::swap(&mut batch.records, &mut state.records);
     } else {

@@ -3,9 +3,9 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use packhorse_model::Outcome;
+use packhorse_model::{Outcome, StopMode};
+use packhorse_supervisor::AdoptedProcess;
 use packhorse_supervisor::proc::ProcEntry;
-use packhorse_supervisor::{AdoptedProcess, Stop};
 
 use crate::support::{World, alone, is_alive, receive, release, task};
 
@@ -70,7 +70,7 @@ fn its_end_is_told_though_it_is_not_our_child() {
 
 #[test]
 fn it_can_be_stopped_with_its_group_and_what_it_leaves() {
-    for how in [Stop::Terminate, Stop::Kill] {
+    for how in [StopMode::Terminate, StopMode::Kill] {
         let mut world = World::new();
         world.fifo("never");
         let more = world.fifo("more");

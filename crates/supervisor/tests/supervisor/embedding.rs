@@ -2,8 +2,8 @@
 
 use std::process::{Child, Command, Stdio};
 
-use packhorse_model::Outcome;
-use packhorse_supervisor::{Children, ProcessEvent, Stop, Supervisor};
+use packhorse_model::{Outcome, ProcessEvent, StopMode};
+use packhorse_supervisor::{Children, Supervisor};
 
 use crate::support::{World, alone, is_alive, line, receive, release, task};
 
@@ -110,6 +110,42 @@ fn children_that_were_there_before_or_are_spared_are_left_alone() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
+}
+
+#[test]
+fn a_service_that_became_our_child_is_left_alone() {
+    if !alone("embedding::a_service_that_became_our_child_is_left_alone") {
+        return;
+    }
+    let mut world = World::with(Children::All);
+    // As daemons do: the one that starts it ends, and we inherit it.
+    let text = "setsid sleep 1000 < /dev/null > /dev/null 2>&1 & echo $!";
+    let daemon = Command::new("sh")
+        .args(["-c", text])
+        .env("PACKHORSE_SERVICE", "mps")
+        .output()
+        .unwrap();
+    let daemon = String::from_utf8(daemon.stdout).unwrap();
+    let daemon = daemon.trim();
+    assert!(world.run(1, &line("true")).outcome.is_success());
+    assert_eq!(world.troubles(1), [""; 0]);
+    world.supervisor.reap_orphans();
+    world.supervisor.finish();
+    assert!(is_alive(daemon));
+    let pid = rustix::process::Pid::from_raw(daemon.parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn no_attempt_is_a_service() {
+    if !alone("embedding::no_attempt_is_a_service") {
+        return;
+    }
+    // SAFETY: nothing else runs in this process.
+    unsafe { std::env::set_var("PACKHORSE_SERVICE", "mps") };
+    let mut world = World::with(Children::All);
+    let end = world.run(1, &line("test -z \"$PACKHORSE_SERVICE\""));
+    assert_eq!(end.outcome, Outcome::Succeeded);
 }
 
 #[test]
@@ -239,7 +275,7 @@ fn the_programs_own_mask_and_actions_stay_as_they_are() {
     world.run(1, &line("true"));
     world.start(2, &line("sleep 1000"));
     assert_eq!(status(), before);
-    world.supervisor.stop(task(2), Stop::Terminate);
+    world.supervisor.stop(task(2), StopMode::Terminate);
     world.end_of(2);
     drop(world);
     assert_eq!(status(), before);

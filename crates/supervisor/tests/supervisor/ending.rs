@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use packhorse_model::Outcome;
-use packhorse_supervisor::{ProcessEvent, Stop};
+use packhorse_model::{Outcome, ProcessEvent, StopMode};
 
-use crate::support::{World, is_alive, line, receive, task};
+use crate::support::{World, is_alive, line, receive, release, task};
 
 const STUBBORN: &str =
     "trap 'echo asked >> out' TERM; echo $$ > said; while :; do read x < never; done";
@@ -19,7 +18,7 @@ fn terminate_asks_and_the_end_of_the_grace_kills() {
     wanted.grace = Duration::from_millis(100);
     world.start(1, &wanted);
     let pid = receive(&said);
-    world.supervisor.stop(task(1), Stop::Terminate);
+    world.supervisor.stop(task(1), StopMode::Terminate);
     let end = world.end_of(1);
     assert_eq!(end.outcome, Outcome::Interrupted);
     assert!(end.took >= Duration::from_millis(100));
@@ -34,7 +33,7 @@ fn kill_does_not_ask() {
     world.fifo("never");
     world.start(1, &line(STUBBORN));
     let pid = receive(&said);
-    world.supervisor.stop(task(1), Stop::Kill);
+    world.supervisor.stop(task(1), StopMode::Kill);
     assert_eq!(world.outcome_of(1), Outcome::Interrupted);
     assert!(!is_alive(&pid));
     assert_eq!(world.read("out"), "");
@@ -47,9 +46,9 @@ fn a_kill_does_not_wait_for_the_grace_of_an_earlier_terminate() {
     world.fifo("never");
     world.start(1, &line(STUBBORN));
     receive(&said);
-    world.supervisor.stop(task(1), Stop::Terminate);
-    world.supervisor.stop(task(1), Stop::Kill);
-    world.supervisor.stop(task(1), Stop::Terminate);
+    world.supervisor.stop(task(1), StopMode::Terminate);
+    world.supervisor.stop(task(1), StopMode::Kill);
+    world.supervisor.stop(task(1), StopMode::Terminate);
     assert_eq!(world.outcome_of(1), Outcome::Interrupted);
 }
 
@@ -64,7 +63,7 @@ fn a_stopped_process_is_woken_to_be_terminated() {
     let pid: u32 = receive(&said).trim().parse().unwrap();
     let entry = packhorse_supervisor::proc::ProcEntry::of(pid);
     while !entry.stat().unwrap().is_stopped() {}
-    world.supervisor.stop(task(1), Stop::Terminate);
+    world.supervisor.stop(task(1), StopMode::Terminate);
     assert_eq!(world.outcome_of(1), Outcome::Interrupted);
     assert_eq!(world.read("out"), "woken\n");
 }
@@ -110,7 +109,7 @@ fn of_many_time_limits_each_counts_for_its_own() {
     assert_eq!(world.outcome_of(2), Outcome::TimedOut);
     assert_eq!(world.supervisor.running(), 2);
     for number in [1, 3] {
-        world.supervisor.stop(task(number), Stop::Kill);
+        world.supervisor.stop(task(number), StopMode::Kill);
         assert_eq!(world.outcome_of(number), Outcome::Interrupted);
     }
 }
@@ -124,7 +123,7 @@ fn an_end_that_is_held_waits_for_permission() {
     let mut world = World::new();
     let said = world.fifo("said");
     world.fifo("never");
-    for how in [Stop::Terminate, Stop::Kill] {
+    for how in [StopMode::Terminate, StopMode::Kill] {
         let mut wanted = line("echo $$ > said; exec cat never");
         wanted.hold_end = true;
         world.start(1, &wanted);
@@ -135,7 +134,6 @@ fn an_end_that_is_held_waits_for_permission() {
         let leader = pid.trim().parse().unwrap();
         let expected = ProcessEvent::Ending {
             task: task(1),
-            attempt: 1,
             leader,
         };
         assert_eq!(ending, expected);
@@ -167,26 +165,26 @@ fn a_rougher_stop_needs_no_permission() {
     let mut wanted = line("exec sleep 1000");
     wanted.hold_end = true;
     world.start(1, &wanted);
-    world.supervisor.stop(task(1), Stop::Terminate);
-    world.supervisor.stop(task(1), Stop::Kill);
+    world.supervisor.stop(task(1), StopMode::Terminate);
+    world.supervisor.stop(task(1), StopMode::Kill);
     let end = world.end_of(1);
     assert_eq!(end.outcome, Outcome::Interrupted);
     assert!(end.took < Duration::from_secs(2));
 }
 
 #[test]
-fn what_fails_while_its_end_is_prepared_was_ended_and_what_succeeds_has_succeeded() {
-    for (status, wanted) in [(3, Outcome::Interrupted), (0, Outcome::Succeeded)] {
-        let mut world = World::new();
-        let gate = world.fifo("gate");
-        let command = format!("read x < gate; exit {status}");
-        let mut job = line(&command);
-        job.hold_end = true;
-        world.start(1, &job);
-        world.supervisor.stop(task(1), Stop::Terminate);
+fn what_fails_while_its_end_is_held_was_ended() {
+    let mut world = World::new();
+    let gate = world.fifo("gate");
+    let outcomes = [(0, Outcome::Succeeded), (3, Outcome::Interrupted)];
+    for (code, outcome) in outcomes {
+        let mut wanted = line(format!("read x < gate; exit {code}"));
+        wanted.hold_end = true;
+        world.start(1, &wanted);
+        world.supervisor.stop(task(1), StopMode::Terminate);
         world.wait_for(is_ending);
-        crate::support::release(&gate);
-        assert_eq!(world.outcome_of(1), wanted);
+        release(&gate);
+        assert_eq!(world.outcome_of(1), outcome);
         world.supervisor.proceed(task(1));
         assert!(world.supervisor.is_idle());
     }
@@ -219,7 +217,7 @@ fn one_that_is_stopped_as_soon_as_it_is_started_ends() {
     world.run(1, &line("sleep 0"));
     for number in 2..200 {
         world.start(number, &line("sleep 1000"));
-        world.supervisor.stop(task(number), Stop::Terminate);
+        world.supervisor.stop(task(number), StopMode::Terminate);
         assert_eq!(world.outcome_of(number), Outcome::Interrupted);
     }
 }
@@ -246,7 +244,7 @@ fn the_end_of_a_traced_process_is_told_when_its_tracer_lets_it_go() {
         .spawn()
         .unwrap();
     receive(&said);
-    crate::support::release(&gate);
+    release(&gate);
     let number = pid.trim().parse().unwrap();
     let entry = packhorse_supervisor::proc::ProcEntry::of(number);
     while !entry.stat().unwrap().has_ended() {}
@@ -267,7 +265,7 @@ fn the_end_of_a_traced_process_is_told_when_its_tracer_lets_it_go() {
         assert!(wakes < 10);
     }
     assert!(world.supervisor.is_led(task(1)));
-    crate::support::release(&over);
+    release(&over);
     assert_eq!(world.outcome_of(1), Outcome::Failed { code: 3 });
     tracer.wait().unwrap();
 }

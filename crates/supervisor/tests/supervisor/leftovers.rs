@@ -1,7 +1,7 @@
 //! Processes that outlive their leader: none does.
 
-use packhorse_model::Outcome;
-use packhorse_supervisor::{Children, Stop};
+use packhorse_model::{Outcome, StopMode};
+use packhorse_supervisor::Children;
 
 use crate::support::{World, alone, is_alive, line, receive, release, task};
 
@@ -101,7 +101,7 @@ fn what_belongs_to_nobody_is_ended_at_last() {
     release(&over);
     assert_eq!(world.outcome_of(1), Outcome::Succeeded);
     assert!(is_alive(&pid), "it could be the other's");
-    world.supervisor.stop(task(2), Stop::Kill);
+    world.supervisor.stop(task(2), StopMode::Kill);
     world.supervisor.finish();
     assert!(!is_alive(&pid));
     assert_eq!(world.outcome_of(2), Outcome::Interrupted);
@@ -115,7 +115,7 @@ fn the_whole_tree_is_stopped() {
     world.start(1, &line(tree));
     let pids = receive(&said);
     assert_eq!(pids.split_whitespace().count(), 3, "{pids}");
-    world.supervisor.stop(task(1), Stop::Terminate);
+    world.supervisor.stop(task(1), StopMode::Terminate);
     assert_eq!(world.outcome_of(1), Outcome::Interrupted);
     for pid in pids.split_whitespace() {
         assert!(!is_alive(pid), "{pid} of {pids}");
@@ -167,7 +167,7 @@ fn only_the_processes_of_the_attempt_that_ended_are_ended() {
     let number = helper.trim().parse().unwrap();
     assert_eq!(world.supervisor.owner_of(number), Some(task(1)));
     release(&gate);
-    world.supervisor.stop(task(1), Stop::Kill);
+    world.supervisor.stop(task(1), StopMode::Kill);
     assert_eq!(world.outcome_of(1), Outcome::Interrupted);
     assert_eq!(world.supervisor.owner_of(std::process::id()), None);
 }

@@ -2,9 +2,9 @@
 
 use std::process::Stdio;
 
-use packhorse_model::Outcome;
 use packhorse_model::Stream;
-use packhorse_supervisor::{LogReader, Output, ProcessEvent, log_path};
+use packhorse_model::{Outcome, OutputMode, ProcessEvent};
+use packhorse_supervisor::LogReader;
 
 use crate::support::{World, alone, line, release, task};
 
@@ -18,7 +18,7 @@ fn both_streams_are_in_the_log_and_can_be_told_apart() {
     // Nothing else is put into a folder that is not ours.
     let made = fs_err::read_dir(world.path("made/for/it")).unwrap();
     assert_eq!(made.count(), 1);
-    let log = log_path(&world.path("logs"), task(1), 1);
+    let log = world.path("logs").join("1.1.log");
     let mut reader = LogReader::open(&log, Some(&own)).unwrap();
     let mut buffer = [0; 100];
     let mut pieces = Vec::new();
@@ -39,12 +39,11 @@ fn both_streams_are_in_the_log_and_can_be_told_apart() {
 fn output_is_handed_on_if_that_is_wanted() {
     let mut world = World::new();
     let mut wanted = line("echo text");
-    wanted.output = Output::LogAndShow;
+    wanted.output = OutputMode::Lines;
     wanted.attempt = 3;
     assert!(world.run(1, &wanted).outcome.is_success());
     let shown = ProcessEvent::Output {
         task: task(1),
-        attempt: 3,
         stream: Stream::Stdout,
         bytes: b"text\n".to_vec(),
     };
@@ -120,15 +119,15 @@ fn inherited_output_goes_where_ours_goes_and_slots_can_change() {
     }
     let mut world = World::new();
     for (number, output, text) in [
-        (1, Output::Inherit, "straight 1"),
-        (2, Output::Log, "logged"),
-        (3, Output::Inherit, "straight 3"),
-        (4, Output::Log, "logged"),
+        (1, OutputMode::Inherit, "straight 1"),
+        (2, OutputMode::Log, "logged"),
+        (3, OutputMode::Inherit, "straight 3"),
+        (4, OutputMode::Log, "logged"),
     ] {
         let mut wanted = line(format!("cat; echo {text}"));
         wanted.output = output;
         assert!(world.run(number, &wanted).outcome.is_success());
-        let logged = output == Output::Log;
+        let logged = output == OutputMode::Log;
         assert_eq!(world.log(number, 1), if logged { "logged\n" } else { "" });
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
-use packhorse_model::Outcome;
-use packhorse_supervisor::{ProcessEvent, SignalMask, Supervisor};
+use packhorse_model::{Outcome, ProcessEvent};
+use packhorse_supervisor::{SignalMask, Supervisor};
 use rustix::process::Signal;
 
 use crate::support::{World, alone, line, settings};

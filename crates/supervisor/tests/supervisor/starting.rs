@@ -1,7 +1,7 @@
 //! How attempts start, and why some do not.
 
-use packhorse_model::{Command, CoreId, Outcome};
-use packhorse_supervisor::{Output, ProcessEvent, Start, Stop};
+use packhorse_model::{Command, CoreId, Outcome, OutputMode, ProcessEvent, StopMode};
+use packhorse_supervisor::StartResult;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{World, alone, alone_after, line, receive, release, task};
@@ -15,7 +15,7 @@ fn it_runs_and_tells_how_it_ended() {
         (3, "kill -9 $$", Outcome::Killed { signal: 9 }),
         (4, "false", Outcome::Failed { code: 1 }),
     ] {
-        assert_eq!(world.start(number, &line(command)), Start::Running);
+        assert_eq!(world.start(number, &line(command)), StartResult::Running);
         assert!(world.supervisor.is_led(task(number)));
         assert_eq!(world.supervisor.running(), 1);
         let end = world.end_of(number);
@@ -36,7 +36,7 @@ fn a_missing_program_is_named() {
         if command.is_empty() {
             wanted.command = Command::Words(vec![b"two words".to_vec()]);
         }
-        assert_eq!(world.start(number, &wanted), Start::Failed);
+        assert_eq!(world.start(number, &wanted), StartResult::Failed);
         assert!(!world.supervisor.is_idle(), "its end is not told yet");
         let end = world.end_of(number);
         assert_eq!(end.outcome, Outcome::NotStarted);
@@ -50,7 +50,7 @@ fn a_missing_program_is_named() {
 fn what_no_program_can_be_given_is_refused() {
     let mut world = World::new();
     let refused = |world: &mut World, wanted| {
-        assert_eq!(world.start(1, &wanted), Start::Failed);
+        assert_eq!(world.start(1, &wanted), StartResult::Failed);
         let end = world.end_of(1);
         assert_eq!(end.outcome, Outcome::NotStarted);
         end.message.unwrap()
@@ -82,7 +82,7 @@ fn a_task_runs_only_once_at_a_time() {
     world.start(1, &line("cat gate"));
     let mut again = line("true");
     again.attempt = 2;
-    assert_eq!(world.start(1, &again), Start::Failed);
+    assert_eq!(world.start(1, &again), StartResult::Failed);
     let end = world.end_of(1);
     assert_eq!((end.attempt, end.outcome), (2, Outcome::NotStarted));
     release(&gate);
@@ -273,11 +273,11 @@ fn what_the_machine_has_no_room_for_starts_later() {
         maximum: Some(used),
     };
     setrlimit(Resource::Nofile, tight).unwrap();
-    assert_eq!(world.start(2, &line("cat gate2")), Start::Later);
-    assert_eq!(world.start(3, &line("echo > said")), Start::Later);
-    assert_eq!(world.start(4, &line("true")), Start::Later);
+    assert_eq!(world.start(2, &line("cat gate2")), StartResult::Later);
+    assert_eq!(world.start(3, &line("echo > said")), StartResult::Later);
+    assert_eq!(world.start(4, &line("true")), StartResult::Later);
     // What waits can be taken back.
-    world.supervisor.stop(task(4), Stop::Terminate);
+    world.supervisor.stop(task(4), StopMode::Terminate);
     assert_eq!(world.outcome_of(4), Outcome::Interrupted);
     release(&gates[0]);
     assert_eq!(world.outcome_of(1), Outcome::Succeeded);
@@ -309,7 +309,7 @@ fn what_waits_starts_when_the_last_attempt_is_given_up() {
         maximum: Some(used),
     };
     setrlimit(Resource::Nofile, tight).unwrap();
-    assert_eq!(world.start(2, &line("true")), Start::Later);
+    assert_eq!(world.start(2, &line("true")), StartResult::Later);
     world.supervisor.abandon(task(1));
     assert_eq!(world.outcome_of(1), Outcome::Interrupted);
     assert_eq!(world.outcome_of(2), Outcome::Succeeded);
@@ -328,7 +328,7 @@ fn with_nothing_running_what_there_is_no_room_for_fails() {
         maximum: Some(used),
     };
     setrlimit(Resource::Nofile, tight).unwrap();
-    assert_eq!(world.start(1, &line("true")), Start::Failed);
+    assert_eq!(world.start(1, &line("true")), StartResult::Failed);
     let end = world.end_of(1);
     assert_eq!(end.outcome, Outcome::NotStarted);
     let told = end.message.unwrap();
@@ -349,15 +349,15 @@ fn the_limit_of_descriptors_is_raised_for_us_and_not_for_attempts() {
     setrlimit(Resource::Nofile, low).unwrap();
     let gate = world.fifo("gate");
     for number in 1..=20 {
-        assert_eq!(world.start(number, &line("cat gate")), Start::Running);
+        assert_eq!(world.start(number, &line("cat gate")), StartResult::Running);
     }
     let mut wanted = line("ulimit -n > out");
-    wanted.output = Output::Inherit;
+    wanted.output = OutputMode::Inherit;
     assert!(world.run(21, &wanted).outcome.is_success());
     assert_eq!(world.read("out"), "40\n");
     // Whoever opened it reads its end.
     for number in 1..=20 {
-        world.supervisor.stop(task(number), Stop::Kill);
+        world.supervisor.stop(task(number), StopMode::Kill);
         assert_eq!(world.outcome_of(number), Outcome::Interrupted);
     }
     drop(gate);

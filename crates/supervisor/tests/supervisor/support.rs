@@ -5,12 +5,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use packhorse_model::{Command, CoreId, Outcome, RunId, TaskId};
-use packhorse_supervisor::proc::ProcEntry;
-use packhorse_supervisor::{
-    AttemptEnd, Children, Job, Output, ProcessEvent, Start, Supervisor, SupervisorSettings,
-    log_path,
+use packhorse_model::{
+    AttemptEnd, Command, CoreId, Outcome, OutputMode, ProcessEvent, RunId, TaskId,
 };
+use packhorse_supervisor::proc::ProcEntry;
+use packhorse_supervisor::{Children, Job, StartResult, Supervisor, SupervisorSettings};
 use rustix::event::{PollFd, PollFlags, poll};
 use tempfile::TempDir;
 
@@ -21,7 +20,7 @@ pub struct Wanted {
     pub cores: Vec<CoreId>,
     pub time_limit: Option<Duration>,
     pub grace: Duration,
-    pub output: Output,
+    pub output: OutputMode,
     pub folder: Option<PathBuf>,
     pub own_log: Option<PathBuf>,
     pub hold_end: bool,
@@ -36,7 +35,7 @@ pub fn line(line: impl AsRef<[u8]>) -> Wanted {
         cores: Vec::new(),
         time_limit: None,
         grace: Duration::from_hours(1),
-        output: Output::Log,
+        output: OutputMode::Log,
         folder: None,
         own_log: None,
         hold_end: false,
@@ -114,13 +113,17 @@ impl World {
         path
     }
 
+    fn log_path(&self, number: u32, attempt: u32) -> PathBuf {
+        self.path("logs").join(format!("{number}.{attempt}.log"))
+    }
+
     pub fn log(&self, number: u32, attempt: u32) -> String {
-        let path = log_path(&self.path("logs"), task(number), attempt);
+        let path = self.log_path(number, attempt);
         fs_err::read_to_string(path).unwrap_or_default()
     }
 
-    pub fn start(&mut self, number: u32, wanted: &Wanted) -> Start {
-        let log = log_path(&self.path("logs"), task(number), wanted.attempt);
+    pub fn start(&mut self, number: u32, wanted: &Wanted) -> StartResult {
+        let log = self.log_path(number, wanted.attempt);
         let here = self.folder.path().to_owned();
         self.supervisor.start(Job {
             task: task(number),

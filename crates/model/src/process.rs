@@ -1,15 +1,11 @@
-//! What the supervisor reports.
-
 use std::time::Duration;
 
-use packhorse_model::{Outcome, TaskId};
+use crate::{Outcome, Stream, TaskId};
 
-use packhorse_model::Stream;
-
-/// Something that happened to a process.
+/// Something that happened to the processes of an attempt, as an executor tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessEvent {
-    /// An attempt that had to wait for descriptors, processes or memory runs now.
+    /// An attempt runs.
     Started {
         /// The task.
         task: TaskId,
@@ -18,12 +14,10 @@ pub enum ProcessEvent {
     },
     /// An attempt is over, and nothing of it is left.
     Ended(AttemptEnd),
-    /// An attempt wrote something (with [`crate::Output::LogAndShow`]).
+    /// An attempt wrote something (with [`OutputMode::Lines`]).
     Output {
         /// The task.
         task: TaskId,
-        /// Which of its attempts.
-        attempt: u32,
         /// Where it wrote.
         stream: Stream,
         /// What, in a piece of any size.
@@ -36,15 +30,11 @@ pub enum ProcessEvent {
         /// What it is, for people.
         message: String,
     },
-    /// An attempt is about to be ended, because it was stopped or its time limit
-    /// is over. Only with [`crate::Job::hold_end`]: the first signal waits for
-    /// [`crate::Supervisor::proceed`], for at most 2 seconds, or until the attempt
-    /// is stopped in a rougher way.
+    /// An attempt is about to be ended, because it was stopped or its time limit is over,
+    /// and the first signal waits for permission.
     Ending {
         /// The task.
         task: TaskId,
-        /// Which of its attempts.
-        attempt: u32,
         /// The id of its first process.
         leader: u32,
     },
@@ -63,4 +53,24 @@ pub struct AttemptEnd {
     pub message: Option<String>,
     /// From start to end.
     pub took: Duration,
+}
+
+/// What becomes of an attempt's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputMode {
+    /// It is written to the log.
+    Log,
+    /// It is written to the log, and told line by line.
+    Lines,
+    /// It goes where ours goes; there is no log.
+    Inherit,
+}
+
+/// How to end a running attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StopMode {
+    /// SIGTERM, and SIGKILL when the grace is over.
+    Terminate,
+    /// SIGKILL, at once.
+    Kill,
 }
