@@ -36,6 +36,10 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// What the lab does by itself.
 #[derive(Clone, Copy)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a thing of its own that a test turns off by its name"
+)]
 pub(crate) struct Answers {
     /// Every record is committed at once.
     pub(crate) commits: bool,
@@ -54,6 +58,8 @@ pub(crate) struct Lab {
     pub(crate) now: Duration,
     pub(crate) answers: Answers,
     pub(crate) gpus: Vec<PretendedGpu>,
+    /// Tasks whose first process has ended, though nobody has been told.
+    pub(crate) ended: Vec<TaskId>,
     /// Whether other runs are told what we hold as a session would tell them.
     pub(crate) publishes: bool,
     /// What was learned on the GPUs' model, by signature.
@@ -147,6 +153,7 @@ impl Lab {
                 starts: true,
                 closes: true,
             },
+            ended: Vec::new(),
             publishes: false,
             peaks: BTreeMap::new(),
             logs: BTreeMap::new(),

@@ -101,6 +101,20 @@ fn one_that_dies_without_a_word_in_a_full_gpu_ran_out_of_memory() {
 }
 
 #[test]
+fn what_is_seen_after_a_death_that_nobody_knows_of_does_not_hide_its_cause() {
+    let mut lab = lab(&[24], 8);
+    lab.logs.clear();
+    lab.holds("1.1", 10);
+    lab.holds("1.1", 20);
+    lab.ended.push(id("1.1"));
+    for _ in 0..3 {
+        lab.holds("1.1", 0);
+    }
+    lab.ends("1.1", Outcome::Killed { signal: 9 });
+    lab.assert_told("its GPU had no memory left");
+}
+
+#[test]
 fn one_that_dies_with_room_left_has_failed_by_itself() {
     let mut lab = lab(&[24], 8);
     lab.logs.clear();

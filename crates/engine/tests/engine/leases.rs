@@ -38,7 +38,7 @@ fn told(lease: Option<Vec<OtherRunDevice>>) -> Vec<(String, u64, u32, bool)> {
 #[test]
 fn a_gpu_that_another_run_has_to_itself_is_left_alone_until_it_ends() {
     let mut lab = lab(2);
-    lab.other_run(77, 0, whole());
+    lab.other_run(77, 0, &whole());
     lab.add(1, vec![task("a"); 2]);
     assert_eq!(lab.running(), ["1.1@1"]);
     lab.feed(Input::OtherRuns(Vec::new()));
@@ -49,7 +49,7 @@ fn a_gpu_that_another_run_has_to_itself_is_left_alone_until_it_ends() {
 fn shares_that_another_run_has_are_not_given_out() {
     let mut lab = lab(1);
     let share = Milli(600);
-    lab.other_run(77, 0, OtherRunDevice { share, ..memory(0) });
+    lab.other_run(77, 0, &OtherRunDevice { share, ..memory(0) });
     lab.add(1, [task("a").share(500), task("b").share(400)]);
     assert_eq!(lab.running(), ["1.2@0"]);
 }
@@ -57,11 +57,11 @@ fn shares_that_another_run_has_are_not_given_out() {
 #[test]
 fn memory_that_another_run_was_promised_counts_before_it_takes_it() {
     let mut lab = lab(1);
-    lab.other_run(77, 0, memory(16));
+    lab.other_run(77, 0, &memory(16));
     lab.add(1, [task("a").vram(10)]);
     assert!(lab.running().is_empty());
     assert!(lab.why("1.1").contains("other run"), "{}", lab.why("1.1"));
-    lab.other_run(77, 0, memory(8));
+    lab.other_run(77, 0, &memory(8));
     lab.pass(SECOND * 2);
     assert_eq!(lab.running(), ["1.1@0"]);
 }
@@ -70,7 +70,7 @@ fn memory_that_another_run_was_promised_counts_before_it_takes_it() {
 fn what_another_run_holds_of_its_promise_does_not_count_twice() {
     let mut lab = lab(1);
     lab.other_run_holds(0, 77, 10);
-    lab.other_run(77, 0, memory(12));
+    lab.other_run(77, 0, &memory(12));
     lab.add(1, [task("a").vram(11)]);
     assert_eq!(lab.running(), ["1.1@0"], "12 are theirs");
 }
@@ -79,7 +79,7 @@ fn what_another_run_holds_of_its_promise_does_not_count_twice() {
 fn what_another_run_holds_beyond_its_promise_counts() {
     let mut lab = lab(1);
     lab.other_run_holds(0, 77, 16);
-    lab.other_run(77, 0, memory(4));
+    lab.other_run(77, 0, &memory(4));
     lab.add(1, [task("a").vram(11)]);
     assert!(lab.running().is_empty());
 }
@@ -91,7 +91,7 @@ fn where_no_driver_looks_promises_are_all_there_is() {
         settings.sampled = false;
     });
     lab.run(1);
-    lab.other_run(77, 0, memory(16));
+    lab.other_run(77, 0, &memory(16));
     lab.add(1, [task("a").vram(10), task("b").vram(8)]);
     assert_eq!(lab.running(), ["1.2@0"]);
 }
@@ -216,7 +216,7 @@ fn trouble_with_others_is_told_once() {
 fn one_that_waits_for_another_run_is_named_as_such() {
     let mut lab = lab(1);
     assert!(!lab.engine.has_other_runs());
-    lab.other_run(77, 0, whole());
+    lab.other_run(77, 0, &whole());
     lab.add(1, [task("a")]);
     assert!(lab.engine.has_other_runs());
     let why = lab.engine.why_first_waits().unwrap();
@@ -243,4 +243,18 @@ fn what_is_due_by_now_may_take_something_whatever_the_input_is() {
     );
     lab.feed(committed);
     assert_eq!(lab.running(), ["1.2@0"]);
+}
+
+#[test]
+fn a_newcomer_is_looked_at_before_its_memory_counts_twice() {
+    let mut lab = lab(1);
+    lab.stranger(0, 8);
+    lab.add(1, [task("a").vram(4), task("b").vram(14)]);
+    lab.pass(SECOND * 20);
+    assert_eq!(lab.running(), ["1.1@0"]);
+    // They were seen before they said who they are.
+    lab.stranger(0, 0);
+    lab.other_run_holds(0, 77, 4);
+    lab.other_run(77, 0, &memory(6));
+    assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
 }

@@ -183,6 +183,7 @@ fn those_that_died_with_a_server_were_not_alone_with_it() {
         lab.ends(task, OK);
     }
     lab.pass(SECOND * 5);
+    lab.told();
     server_dies(&mut lab, &["1.2"]);
     lab.assert_told("its MPS server died under it; it runs again");
 }

@@ -212,7 +212,7 @@ impl Play {
                 };
                 match kind % 3 {
                     0 => self.lab.feed(Input::OtherRuns(Vec::new())),
-                    _ => self.lab.other_run(77, gpu, held),
+                    _ => self.lab.other_run(77, gpu, &held),
                 }
             }
             Step::Answer(nth) => self.answer(nth),

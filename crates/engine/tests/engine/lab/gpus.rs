@@ -65,7 +65,7 @@ impl Lab {
                 device,
                 at: self.now,
                 members: vec![gpu.view()],
-                ended: Vec::new(),
+                ended: self.ended.clone(),
             })
         };
         gpus.map(view).collect()
@@ -108,9 +108,12 @@ impl Lab {
     }
 
     /// Another run tells what it holds of a GPU.
-    pub(crate) fn other_run(&mut self, pid: u32, gpu: usize, held: OtherRunDevice) {
+    pub(crate) fn other_run(&mut self, pid: u32, gpu: usize, held: &OtherRunDevice) {
         let key = format!("GPU-{gpu}").into();
-        let devices = vec![OtherRunDevice { key, ..held }];
+        let devices = vec![OtherRunDevice {
+            key,
+            ..held.clone()
+        }];
         self.feed(Input::OtherRuns(vec![OtherRun { pid, devices }]));
     }
 }
