@@ -301,6 +301,7 @@ impl Engine {
 
     /// Forgets the tasks of a run that will not run any more.
     fn withdraw(&mut self, id: RunId) {
+        self.hand_over_probes(id);
         let of_run = self.tasks.keys().filter(|task| task.run == id);
         let mut of_run: Vec<TaskId> = of_run.copied().collect();
         of_run.sort_unstable();

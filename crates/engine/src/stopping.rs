@@ -55,6 +55,7 @@ impl Engine {
         self.step(SchedulerEvent::HoldRun(id));
         // Nobody else is to wait for the rest of its input.
         self.end_arrival(id);
+        self.hand_over_probes(id);
         let mode = match phase {
             Phase::Running | Phase::Draining => None,
             Phase::Terminating => Some(StopMode::Terminate),

@@ -15,6 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::shape::{Shape, largest};
 use crate::engine::{DeviceInfo, Engine};
+use crate::run::Run;
 use crate::task::Task;
 
 /// How much GPU memory a task asks for.
@@ -116,7 +117,7 @@ impl Needs {
     }
 }
 
-/// How a task's memory is come by, kept until it is over.
+/// What a task's memory request is worked out from, kept until the task is over.
 #[derive(Clone, Debug)]
 pub(crate) struct VramNeed {
     /// What it is remembered by.
@@ -190,7 +191,9 @@ impl Engine {
             VramUse::Learned | VramUse::Bounded(_) => {
                 let largest = largest(&self.devices, request.models);
                 submission.request.memory = need.request(vram.bound(), largest);
-                if need.memory.is_none() && probe.is_some() {
+                let run = self.runs.get(&submission.id.run);
+                let may_start = run.is_some_and(Run::takes_tasks);
+                if need.memory.is_none() && probe.is_some() && may_start {
                     submission.probe = self.appoint(&signature, submission);
                 }
                 if let Some(shape) = self.needs.shapes.get_mut(&signature) {

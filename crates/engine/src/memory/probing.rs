@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_core::{ProbePlan, SchedulerEvent, Submission};
-use packhorse_model::{Priority, Request, TaskId};
+use packhorse_model::{Priority, Request, RunId, TaskId};
 
 use crate::engine::Engine;
 
@@ -43,6 +43,11 @@ impl Probing {
         if *one != task {
             return None;
         }
+        self.next()
+    }
+
+    /// Appoints the next of those who wait.
+    fn next(&mut self) -> Option<(TaskId, Request)> {
         let (_, request) = self.one.take()?;
         let next = self.awaiting.pop_first()?;
         self.one = Some((next, request.clone()));
@@ -90,6 +95,27 @@ impl Engine {
             .and_then(|shape| shape.probing.leave(task));
         if let Some((next, request)) = next {
             self.revise(next, request, None, ProbePlan::First);
+        }
+    }
+
+    /// Nothing more of a run will start: tasks of other runs do not wait for its probes.
+    pub(crate) fn hand_over_probes(&mut self, run: RunId) {
+        let mut appointed = Vec::new();
+        for shape in self.needs.shapes.values_mut() {
+            let probing = &mut shape.probing;
+            probing.awaiting.retain(|(.., task)| task.run != run);
+            let one = probing.one.as_ref().map(|((.., one), _)| *one);
+            let never_starts = one.filter(|one| one.run == run).is_some_and(|one| {
+                let task = self.tasks.get(&one);
+                task.is_none_or(|task| task.attempt.is_none())
+            });
+            if never_starts {
+                appointed.extend(probing.next());
+            }
+        }
+        appointed.sort_unstable_by_key(|(task, _)| *task);
+        for (task, request) in appointed {
+            self.revise(task, request, None, ProbePlan::First);
         }
     }
 

@@ -112,6 +112,7 @@ fn one_that_waits_for_an_answer_does_not_keep_the_other_waiting() {
     lab.add(1, [task("python a.py").vram_auto()]);
     lab.add(2, [task("b")]);
     assert_eq!(lab.running(), ["2.1@0"]);
+    assert!(lab.why("1.1").contains("has just arrived"));
     lab.answer_next();
     assert_eq!(lab.running(), ["1.1@1", "2.1@0"]);
 }
@@ -185,4 +186,24 @@ fn one_that_is_stopped_halfway_through_its_input_holds_nobody_up_while_it_ends()
     assert_eq!(lab.running(), ["1.1@0"], "more is to come");
     lab.stop(1, StopSignal::Interrupt);
     assert_eq!(lab.running(), ["1.1@0", "2.1@1"]);
+}
+
+#[test]
+fn one_does_not_wait_for_the_probe_of_another_that_was_stopped() {
+    let unknown = || {
+        task("python a.py --epochs 9")
+            .vram_auto()
+            .probe("{} --epochs 1")
+    };
+    let mut lab = Lab::with_gpus(1);
+    for run in [1, 2] {
+        lab.run(run);
+    }
+    lab.add(1, [task("other"), unknown(), unknown()]);
+    lab.add(2, [unknown()]);
+    lab.stop(1, StopSignal::Interrupt);
+    lab.add(1, [unknown().priority(-1)]);
+    lab.started();
+    lab.ends("1.1", OK);
+    assert_eq!(lab.started(), ["2.1#0@0"]);
 }
