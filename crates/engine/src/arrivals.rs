@@ -17,7 +17,7 @@ use crate::task::Task;
 
 /// A task on its way to the scheduler.
 pub(crate) struct Arrival {
-    id: TaskId,
+    pub(crate) id: TaskId,
     task: Task,
     after: Vec<u32>,
     /// What it is remembered by, if its memory counts.

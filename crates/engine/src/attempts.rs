@@ -304,6 +304,7 @@ impl Engine {
     ) {
         self.forget_need(id);
         self.probe_over(id);
+        self.forget_suspect(id);
         let Some(task) = self.tasks.remove(&id) else {
             return;
         };

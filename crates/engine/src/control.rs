@@ -19,6 +19,9 @@ impl Engine {
                 self.state.counts().waiting
             );
         }
+        if run.is_some_and(|run| run.arriving.iter().any(|it| it.id == task)) {
+            return format!("task {task} has just arrived, and is not in line yet");
+        }
         format!("run {} does not wait for task {task}", task.run)
     }
 }

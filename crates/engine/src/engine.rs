@@ -65,8 +65,7 @@ pub struct EngineSettings {
     pub mps: Option<MpsSettings>,
     /// How running out of memory is recognised, beyond what is known anyway.
     pub oom_signs: OomSigns,
-    /// How long what happens is told only once it is written. If that takes longer, it is
-    /// told all the same.
+    /// How long events wait for their records to be written before they are told anyway.
     pub patience: Duration,
 }
 
@@ -78,7 +77,7 @@ pub struct MpsSettings {
     pub threads: Option<u8>,
 }
 
-/// Decides. See the crate's documentation.
+/// Makes all decisions of a scheduler process. See the crate's documentation.
 pub struct Engine {
     pub(crate) devices: Vec<DeviceInfo>,
     pub(crate) slots: Option<u32>,
@@ -101,7 +100,7 @@ pub struct Engine {
     pub(crate) trouble: Option<String>,
     /// What the scheduler has yet to be told.
     steps: VecDeque<Step>,
-    /// How many callers want nothing handed out at the moment.
+    /// How many callers want nothing to be started at the moment.
     holds: u32,
     effects: Vec<Effect>,
     actions: Vec<Action>,
@@ -241,7 +240,7 @@ impl Engine {
         self.steps.push_back(Step { event, ended });
     }
 
-    /// From now on nothing is handed out, until [`Engine::unhold`] was called as often.
+    /// Starts nothing until [`Engine::unhold`] has been called as often as this.
     pub(crate) fn hold(&mut self) {
         self.holds += 1;
         if self.holds == 1 {
@@ -298,7 +297,7 @@ impl Engine {
         info.map_or_else(String::new, |info| format!("GPU {}", info.label))
     }
 
-    /// The same with a function for those who cannot have all of the engine.
+    /// The same as a function, for code that does not know the engine.
     pub(crate) fn device_names(&self) -> impl Fn(DeviceId) -> String {
         |device| self.device_name(device)
     }

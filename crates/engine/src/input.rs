@@ -15,8 +15,8 @@ use crate::run::OutputMode;
 pub enum Input {
     /// There is a run.
     AddRun(Box<NewRunInput>),
-    /// Tasks have arrived, in their order. All that arrived together is in line before
-    /// the first of it starts: more of it follows if `more` is set.
+    /// Tasks have arrived, in their order. All that arrived together are in line before
+    /// the first of them starts; `more` says that the rest of them follows.
     Tasks {
         /// The run they belong to.
         run: RunId,
@@ -40,7 +40,7 @@ pub enum Input {
         run: RunId,
     },
     /// The answer to [`Action::Fetch`](crate::Action::Fetch): plain tasks in the order of
-    /// their numbers, or an error in words. None at all means that they are gone.
+    /// their numbers. None at all means that they are gone.
     Fetched {
         /// The run.
         run: RunId,
@@ -84,8 +84,8 @@ pub enum Input {
     },
     /// The executor has something to say.
     Process(ProcessInput),
-    /// Everything up to this record is safe, and what keeps the next from being so, if
-    /// anything does.
+    /// Everything up to this record is safely written, and what keeps the next from being
+    /// written, if anything does.
     Committed {
         /// How many records.
         records: u64,

@@ -124,6 +124,13 @@ impl Engine {
         true
     }
 
+    /// A task is over.
+    pub(crate) fn forget_suspect(&mut self, task: TaskId) {
+        if let Some(mps) = &mut self.mps {
+            mps.suspects.remove(&task);
+        }
+    }
+
     /// Whether an attempt still waits for its daemon.
     pub(crate) fn waits_for_daemon(&self) -> bool {
         let mps = self.mps.as_ref();

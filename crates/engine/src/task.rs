@@ -18,7 +18,7 @@ pub(crate) struct Task {
     /// The bytes it takes in the backlog, while it is one of the plain tasks that wait
     /// there.
     pub(crate) queued: Option<usize>,
-    /// How its memory is come by, if it is counted.
+    /// What its memory request is worked out from, if its memory is counted.
     pub(crate) need: Option<Box<VramNeed>>,
     /// The attempt that was started, or is about to be.
     pub(crate) attempt: Option<AttemptState>,

@@ -19,7 +19,7 @@ use crate::record::JournalEntry;
 /// How long an end waits for a look at the devices.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// An attempt that failed, and whose devices are looked at before anything is made of it.
+/// A failed attempt that is judged when its devices have been looked at and its log read.
 #[derive(Debug)]
 pub(crate) struct PendingEnd {
     end: AttemptEnd,
@@ -133,7 +133,7 @@ impl Engine {
             return;
         }
         let pending = std::mem::take(&mut monitor.pending);
-        let (ripe, rest): (Vec<_>, Vec<_>) = pending.into_iter().partition(|pending| {
+        let (ready, rest): (Vec<_>, Vec<_>) = pending.into_iter().partition(|pending| {
             let task = self.tasks.get(&pending.end.task);
             let devices = task.map_or(&[][..], |task| task.devices());
             let seen = monitor.has_seen(devices, pending.since);
@@ -141,7 +141,7 @@ impl Engine {
             until.is_some_and(|until| seen || until <= now)
         });
         monitor.pending = rest;
-        for pending in ripe {
+        for pending in ready {
             self.judge(pending.end, &pending.log.unwrap_or_default());
         }
     }

@@ -134,9 +134,9 @@ impl Monitor {
 }
 
 impl Engine {
-    /// From now on memory counts: some task asks for an amount of it. What others hold
-    /// must be known before it is placed, and not be an old story: devices that were not
-    /// looked at lately count as full until they are.
+    /// From now on memory counts: some task asks for an amount of it. What others hold now
+    /// must be known before it is placed: devices that were not looked at lately count as
+    /// full until they are.
     pub(crate) fn count_memory(&mut self) {
         let now = self.now.monotonic;
         let Some(monitor) = &mut self.monitor else {
@@ -471,7 +471,8 @@ impl Engine {
         })
     }
 
-    /// Whether processes on a device are worth being described.
+    /// Whether samples of a device should describe its processes: somebody may soon be told
+    /// who they are.
     pub fn names_processes(&self, device: usize) -> bool {
         let unit = self.monitor.as_ref().and_then(|all| all.units.get(device));
         unit.is_some_and(|unit| unit.lingering.is_some())
