@@ -19,7 +19,8 @@ pub enum Input {
     Tasks {
         /// The run they belong to.
         run: RunId,
-        /// Each with the numbers of the tasks that it comes after.
+        /// Each with the numbers of the tasks that it comes after. Those have names, so none
+        /// of them is a plain task that waits in the store alone.
         tasks: Vec<(TaskSpec, Vec<u32>)>,
         /// Whether more of what arrived together follows.
         more: bool,

@@ -308,7 +308,7 @@ impl Play {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 100,
+        cases: 50,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
