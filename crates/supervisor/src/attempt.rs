@@ -233,7 +233,13 @@ impl RunningAttempt {
     pub(crate) fn leader_ended(&mut self, end: ProcessEnd) {
         self.end = Some(end);
         self.handle = None;
-        self.held = None;
+        // Whoever was asked for permission may have ended it already: a client that its
+        // MPS server has cut off fails. Only success is certainly its own.
+        if let Some((_, reason)) = self.held.take()
+            && end != ProcessEnd::Exited(0)
+        {
+            self.reason.get_or_insert(reason);
+        }
         self.deadline = None;
     }
 

@@ -39,7 +39,7 @@ pub enum ProcessEvent {
     /// An attempt is about to be ended, because it was stopped or its time limit
     /// is over. Only with [`crate::Job::hold_end`]: the first signal waits for
     /// [`crate::Supervisor::proceed`], for at most 2 seconds, or until the attempt
-    /// is stopped in a rougher way.
+    /// is stopped in a rougher way. If it fails while it waits, that was its end.
     Ending {
         /// The task.
         task: TaskId,

@@ -175,18 +175,20 @@ fn a_rougher_stop_needs_no_permission() {
 }
 
 #[test]
-fn what_ends_of_itself_while_its_end_is_held_has_its_own_outcome() {
+fn what_succeeds_while_its_end_is_held_has_succeeded_and_what_fails_was_ended() {
     let mut world = World::new();
     let gate = world.fifo("gate");
-    let mut wanted = line("read x < gate; exit 3");
-    wanted.hold_end = true;
-    world.start(1, &wanted);
-    world.supervisor.stop(task(1), Stop::Terminate);
-    world.wait_for(is_ending);
-    crate::support::release(&gate);
-    assert_eq!(world.outcome_of(1), Outcome::Failed { code: 3 });
-    world.supervisor.proceed(task(1));
-    assert!(world.supervisor.is_idle());
+    for (code, outcome) in [(0, Outcome::Succeeded), (3, Outcome::TimedOut)] {
+        let mut wanted = line(format!("read x < gate; exit {code}"));
+        wanted.hold_end = true;
+        wanted.time_limit = Some(Duration::from_millis(1));
+        world.start(1, &wanted);
+        world.wait_for(is_ending);
+        crate::support::release(&gate);
+        assert_eq!(world.outcome_of(1), outcome);
+        world.supervisor.proceed(task(1));
+        assert!(world.supervisor.is_idle());
+    }
 }
 
 #[test]
