@@ -110,8 +110,6 @@ pub(crate) struct Session<'o> {
     watched_source: Option<OwnedFd>,
     /// Whether the journal's bell is listened to.
     bell: bool,
-    /// Whether the ends of all children are listened to.
-    children: bool,
     /// When the loop last turned.
     turned: Instant,
     /// How much the journal had committed, and what troubled it, when the engine was told.
@@ -161,7 +159,6 @@ impl<'o> Session<'o> {
             always_readable: false,
             watched_source: None,
             bell: false,
-            children: false,
             turned: Instant::now(),
             committed: (0, None),
             fetches: Vec::new(),
@@ -501,10 +498,7 @@ impl<'o> Session<'o> {
         let turned = std::mem::replace(&mut self.turned, now);
         let gap = now.duration_since(turned);
         let still = gap >= LULL;
-        if self.children != (gap >= LONG_LULL) {
-            self.children = !self.children;
-            self.parts.signals.watch_children(self.children);
-        }
+        self.parts.signals.watch_children(gap >= LONG_LULL);
         let wanted = !self.fetches.is_empty()
             || self.is_source_paused()
             || (self.engine.waits_for_journal() && still);

@@ -34,6 +34,8 @@ const WATCHED: [(i32, ProgramSignal); 6] = [
 pub(crate) struct Signals {
     descriptor: OwnedFd,
     watched: libc::sigset_t,
+    /// Whether the ends of children are heard of.
+    children: bool,
     original: libc::sigset_t,
 }
 
@@ -70,6 +72,7 @@ impl Signals {
             return Err(io::Error::last_os_error());
         }
         Ok(Self {
+            children: false,
             // SAFETY: initialised by `sigemptyset` above.
             watched: unsafe { watched.assume_init() },
             // SAFETY: a descriptor that the call just made, owned by nobody else.
@@ -81,7 +84,10 @@ impl Signals {
 
     /// Says whether the ends of children are to be heard of. The supervisor sees the ends
     /// of those that it started by itself, so most of the time that would be a waste.
-    pub(crate) fn watch_children(&self, watch: bool) {
+    pub(crate) fn watch_children(&mut self, watch: bool) {
+        if std::mem::replace(&mut self.children, watch) == watch {
+            return;
+        }
         let mut watched = self.watched;
         let mut child = MaybeUninit::uninit();
         // SAFETY: `sigemptyset` initialises the set; the descriptor is a signalfd of
