@@ -136,15 +136,3 @@ fn a_plain_one_that_comes_later_does_not_overtake_them() {
     work(&mut lab, MANY - 3000);
     assert_eq!(lab.running(), ["1.5001@"]);
 }
-
-#[test]
-fn one_that_comes_after_a_task_in_the_store_waits_for_it() {
-    let mut lab = Lab::with_slots(1);
-    lab.run(1);
-    lab.add(1, vec![task("a"); MANY]);
-    lab.add(1, [task("b").after(4999)]);
-    work(&mut lab, 4999);
-    assert_eq!(lab.running(), ["1.5000@"]);
-    work(&mut lab, 1);
-    assert_eq!(lab.running(), ["1.5001@"]);
-}
