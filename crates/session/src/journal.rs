@@ -121,12 +121,11 @@ impl AsFd for StoreJournal {
 fn record(entry: JournalEntry) -> Record {
     match entry {
         JournalEntry::Tasks(tasks) => {
+            // Not collected: that would keep the room that the larger ones had.
+            let mut smaller = Vec::with_capacity(tasks.len());
             let tasks = tasks.into_iter();
-            Record::Tasks(
-                tasks
-                    .map(|task| NewTask::new(task.id, task.spec, task.after))
-                    .collect(),
-            )
+            smaller.extend(tasks.map(|task| NewTask::new(task.id, task.spec, task.after)));
+            Record::Tasks(smaller)
         }
         JournalEntry::Started(start) => Record::Started(StartedAttempt {
             task: start.task,
