@@ -19,8 +19,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use packhorse_engine::{
-    Action, ClockReading, Engine, Input, JournalEntry, LogTail, MpsAction, OutputMode,
-    ResumableTask,
+    Action, ClockReading, Engine, Input, LogTail, MpsAction, OutputMode, ResumableTask,
 };
 use packhorse_gpu::mps::reports_server_failure;
 use packhorse_gpu::{Sampler, SamplerReport};
@@ -246,7 +245,6 @@ impl<'o> Session<'o> {
             {
                 self.handle(input);
                 let mut actions = std::mem::take(&mut self.actions);
-                self.start_first(&mut actions);
                 for action in actions.drain(..) {
                     self.carry_out(action);
                 }
@@ -255,27 +253,6 @@ impl<'o> Session<'o> {
             if !self.go_on_closing() {
                 break;
             }
-        }
-    }
-
-    /// Starts what takes the place of an attempt that has ended, before that end is written
-    /// down: while it loads its program, there is time for that. What has only just arrived
-    /// is written down first, and what writes where we write is announced first.
-    fn start_first(&mut self, actions: &mut Vec<Action>) {
-        let follows =
-            |action: &Action| matches!(action, Action::Record(JournalEntry::AttemptEnded(_)));
-        let waits = |action: &Action| {
-            matches!(
-                action,
-                Action::Record(JournalEntry::Tasks(_)) | Action::Stop { .. }
-            )
-        };
-        if !actions.iter().any(follows) || actions.iter().any(waits) {
-            return;
-        }
-        let is_start = |action: &mut Action| matches!(action, Action::Start(start) if start.output != OutputMode::Inherit);
-        for start in actions.extract_if(.., is_start).collect::<Vec<_>>() {
-            self.carry_out(start);
         }
     }
 
