@@ -215,61 +215,43 @@ impl TaskSpec {
     /// This task with what it leaves out taken from `defaults`. Variables of both
     /// are there; its own win.
     #[must_use]
-    pub fn over(self, defaults: &Self) -> Self {
+    pub fn over(mut self, defaults: &Self) -> Self {
         let other = defaults.clone();
-        let Self {
-            command,
-            name,
-            after,
-            mut env,
-            folder,
-            mut params,
-            results,
-            log,
-            gpus,
-            vram,
-            gpu_model,
-            signature,
-            probe,
-            cores,
-            cpu,
-            ram,
-            priority,
-            retries,
-            timeout,
-            grace,
-        } = self;
         for (name, value) in other.env {
-            env.entry(name).or_insert(value);
+            self.env.entry(name).or_insert(value);
         }
         for (name, value) in other.params {
-            params.entry(name).or_insert(value);
+            self.params.entry(name).or_insert(value);
         }
         Self {
-            command: if command.is_empty() {
+            command: if self.command.is_empty() {
                 other.command
             } else {
-                command
+                self.command
             },
-            name: name.or(other.name),
-            after: if after.is_empty() { other.after } else { after },
-            env,
-            folder: folder.or(other.folder),
-            params,
-            results: results.or(other.results),
-            log: log.or(other.log),
-            gpus: gpus.or(other.gpus),
-            vram: vram.or(other.vram),
-            gpu_model: gpu_model.or(other.gpu_model),
-            signature: signature.or(other.signature),
-            probe: probe.or(other.probe),
-            cores: cores.or(other.cores),
-            cpu: cpu.or(other.cpu),
-            ram: ram.or(other.ram),
-            priority: priority.or(other.priority),
-            retries: retries.or(other.retries),
-            timeout: timeout.or(other.timeout),
-            grace: grace.or(other.grace),
+            name: self.name.or(other.name),
+            after: if self.after.is_empty() {
+                other.after
+            } else {
+                self.after
+            },
+            env: self.env,
+            folder: self.folder.or(other.folder),
+            params: self.params,
+            results: self.results.or(other.results),
+            log: self.log.or(other.log),
+            gpus: self.gpus.or(other.gpus),
+            vram: self.vram.or(other.vram),
+            gpu_model: self.gpu_model.or(other.gpu_model),
+            signature: self.signature.or(other.signature),
+            probe: self.probe.or(other.probe),
+            cores: self.cores.or(other.cores),
+            cpu: self.cpu.or(other.cpu),
+            ram: self.ram.or(other.ram),
+            priority: self.priority.or(other.priority),
+            retries: self.retries.or(other.retries),
+            timeout: self.timeout.or(other.timeout),
+            grace: self.grace.or(other.grace),
         }
     }
 }
