@@ -208,11 +208,11 @@ impl DeviceLedger {
 
     /// Whether other users' processes hold more of it than a desktop's few windows
     /// do.
-    pub(crate) fn has_company(&self) -> bool {
-        self.is_company(self.outside)
+    pub(crate) fn has_outside_load(&self) -> bool {
+        self.is_outside_load(self.outside)
     }
 
-    fn is_company(&self, outside: Outside) -> bool {
+    fn is_outside_load(&self, outside: Outside) -> bool {
         u128::from(outside.memory.0) * 20 > u128::from(self.capacity.0)
     }
 
@@ -238,7 +238,7 @@ impl DeviceLedger {
         let used = load.share.0.saturating_add(outside.share.0);
         let share = Milli(Milli::ONE.0.checked_sub(used)?);
         let memory = match request.memory {
-            MemoryRequest::Whole if self.is_company(outside) => return None,
+            MemoryRequest::Whole if self.is_outside_load(outside) => return None,
             MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(u64::MAX),
             // Of an unknown amount nothing can be promised.
             MemoryRequest::Bytes(_) if self.capacity == Bytes(0) => return None,

@@ -113,7 +113,7 @@ fn more_memory(
             .allocation
             .devices
             .iter()
-            .any(|&device| state.ledger.devices[device].has_company());
+            .any(|&device| state.ledger.devices[device].has_outside_load());
     if request.memory != MemoryRequest::Whole && !was_alone {
         let alone = Request {
             memory: MemoryRequest::Whole,

@@ -4,7 +4,7 @@ use packhorse_model::Event;
 use packhorse_session::{Observer, QueueView};
 
 use super::Sink;
-use super::output::{OutputGate, Shown};
+use super::output::{GatedEvent, OutputGate};
 
 /// One JSON object per event, exactly as events are: see docs/events.md.
 pub struct Json {
@@ -33,7 +33,7 @@ impl Json {
 impl Observer for Json {
     fn event(&mut self, event: &Event) {
         let room = self.sink.room(0);
-        let Shown { gap, event } = self.gate.pass(event, room);
+        let GatedEvent { gap, event } = self.gate.pass(event, room);
         for event in gap.iter().chain(event) {
             self.write(event);
         }

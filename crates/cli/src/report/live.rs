@@ -8,7 +8,7 @@ use packhorse_session::{Observer, QueueView};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::Sink;
-use super::output::{OutputGate, Shown};
+use super::output::{GatedEvent, OutputGate};
 use super::plain::{self, Weight};
 use super::tally::Tally;
 use crate::terminal::{Palette, size};
@@ -317,7 +317,7 @@ impl Observer for Live {
             | EventKind::Warning { .. } => {}
         }
         let room = self.sink.room(self.above.len());
-        let Shown { gap, event: shown } = self.gate.pass(event, room);
+        let GatedEvent { gap, event: shown } = self.gate.pass(event, room);
         for event in gap.iter().chain(shown) {
             if let EventKind::Output { task, line, .. } = &event.kind {
                 let text = wording::printable(line);

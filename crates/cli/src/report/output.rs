@@ -19,7 +19,7 @@ pub enum Room {
 }
 
 /// What there is to show.
-pub struct Shown<'a> {
+pub struct GatedEvent<'a> {
     /// A warning that lines were left out before this.
     pub gap: Option<Event>,
     /// The event, unless it is left out itself.
@@ -28,11 +28,11 @@ pub struct Shown<'a> {
 
 impl OutputGate {
     /// Takes an event, and says what there is to show.
-    pub fn pass<'a>(&mut self, event: &'a Event, room: Room) -> Shown<'a> {
+    pub fn pass<'a>(&mut self, event: &'a Event, room: Room) -> GatedEvent<'a> {
         let task = match &event.kind {
             EventKind::Output { task, .. } if room == Room::None => {
                 *self.left_out.entry(*task).or_default() += 1;
-                return Shown {
+                return GatedEvent {
                     gap: None,
                     event: None,
                 };
@@ -42,7 +42,7 @@ impl OutputGate {
             | EventKind::Finished(TaskResult { task, .. }) => Some(*task),
             _ => None,
         };
-        Shown {
+        GatedEvent {
             gap: task.and_then(|task| self.gap(task, event)),
             event: Some(event),
         }

@@ -4,7 +4,7 @@ use packhorse_model::{Event, EventKind, Outcome, Phase};
 use packhorse_session::{Observer, QueueView};
 
 use super::Sink;
-use super::output::{OutputGate, Shown};
+use super::output::{GatedEvent, OutputGate};
 use super::tally::Tally;
 use crate::wording;
 
@@ -45,7 +45,7 @@ impl Observer for Plain {
     fn event(&mut self, event: &Event) {
         self.tally.event(event);
         let room = self.sink.room(0);
-        let Shown { gap, event: shown } = self.gate.pass(event, room);
+        let GatedEvent { gap, event: shown } = self.gate.pass(event, room);
         for event in gap.iter().chain(shown) {
             if let Some((weight, line)) = line_of(event)
                 && (weight == Weight::Important || !self.quiet)

@@ -7,5 +7,5 @@ mod trouble;
 #[test]
 #[ignore = "a program for other tests"]
 fn peer() {
-    support::obey();
+    support::carry_out_requests();
 }

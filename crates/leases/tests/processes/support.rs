@@ -209,7 +209,7 @@ impl Drop for Peer {
 }
 
 /// What a peer does.
-pub fn obey() {
+pub fn carry_out_requests() {
     let Some(folder) = std::env::var_os("LEASES_TEST_FOLDER") else {
         return; // somebody runs ignored tests
     };
