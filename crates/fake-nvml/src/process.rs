@@ -1,4 +1,4 @@
-use fs_err as fs;
+use packhorse_proc::ProcEntry;
 use serde::{Deserialize, Serialize};
 
 /// A process that holds memory on a device.
@@ -63,13 +63,6 @@ impl FakeProcess {
 /// When a process was started, in the kernel's ticks. A zombie counts as gone:
 /// drivers free memory when a process exits, not when its parent notices.
 fn start_of(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in parentheses and may itself have spaces and parentheses.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
-    }
-    // Field 22 of proc_pid_stat(5); the state was field 3.
-    fields.nth(18)?.parse().ok()
+    let stat = ProcEntry::of(pid).stat().ok()?;
+    (!stat.has_ended()).then_some(stat.start_time)
 }

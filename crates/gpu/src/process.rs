@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use fs_err as fs;
 use packhorse_model::Bytes;
+use packhorse_proc::ProcEntry;
 
 use crate::{GpuProcess, ProcessMemory};
 
@@ -27,13 +26,12 @@ impl<'a> ProcessLookup<'a> {
 
     /// The process with its user and command line.
     pub(crate) fn process(&mut self, pid: u32, memory: Option<Bytes>) -> GpuProcess {
-        let folder = self.proc.join(pid.to_string());
-        let owner = fs::metadata(&folder).ok().map(|metadata| metadata.uid());
+        let entry = ProcEntry::under(self.proc, pid);
         GpuProcess {
             pid,
             memory,
-            user: owner.map(|uid| self.name(uid)),
-            command: command(&folder),
+            user: entry.owner().ok().map(|uid| self.name(uid)),
+            command: command(&entry),
         }
     }
 
@@ -60,13 +58,12 @@ impl GpuProcess {
 
 /// The command line, or the short name in brackets for a process that has none:
 /// a zombie or a thread of the kernel.
-fn command(folder: &Path) -> Option<String> {
-    let line = fs::read(folder.join("cmdline")).ok()?;
-    let line = printable(&line);
+fn command(entry: &ProcEntry) -> Option<String> {
+    let line = printable(&entry.command_line().ok()?);
     if !line.is_empty() {
         return Some(line);
     }
-    let name = fs::read(folder.join("comm")).ok()?;
+    let name = entry.command_name().ok()?;
     Some(format!("[{}]", printable(&name)))
 }
 

@@ -1,10 +1,10 @@
 //! Identifies processes, and tells whether they are alive.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use packhorse_proc::{ProcEntry, boot_id, has_ended};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, geteuid, getpid, pidfd_open};
 
@@ -21,11 +21,9 @@ pub(crate) struct SystemId {
 
 impl SystemId {
     pub(crate) fn read() -> io::Result<Self> {
-        let boot = fs_err::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        let namespace = fs_err::metadata("/proc/self/ns/pid")?.ino();
         Ok(Self {
-            boot: boot.trim().to_owned(),
-            namespace,
+            boot: boot_id()?,
+            namespace: fs_err::metadata("/proc/self/ns/pid")?.ino(),
         })
     }
 }
@@ -33,12 +31,10 @@ impl SystemId {
 /// This process.
 pub(crate) fn me() -> io::Result<LeaseName> {
     let pid = getpid().as_raw_nonzero().get().unsigned_abs();
-    let start = start(pid)?;
-    let unreadable = || io::Error::other("cannot parse `/proc/self/stat`");
     Ok(LeaseName {
         uid: geteuid().as_raw(),
         pid,
-        start: start.ok_or_else(unreadable)?,
+        start: ProcEntry::of(pid).stat()?.start_time,
     })
 }
 
@@ -67,14 +63,17 @@ pub(crate) fn find(name: LeaseName) -> ProcessState {
     // Read after the descriptor was opened: if both mean a living process, it is the same
     // one. If other users' processes are hidden from us (hidepid), neither can be read: then
     // the id alone has to do.
-    match start(name.pid) {
-        Ok(Some(start)) if start != name.start => return ProcessState::Ended,
-        Ok(None) => return ProcessState::Unknown,
+    let entry = ProcEntry::of(name.pid);
+    let is_unclear = |error: &io::Error| error.kind() == io::ErrorKind::InvalidData;
+    match entry.stat() {
+        Ok(stat) if stat.start_time != name.start => return ProcessState::Ended,
+        Err(error) if is_unclear(&error) => return ProcessState::Unknown,
         _ => {}
     }
-    match user(name.pid) {
-        Ok(Some(uid)) if uid != name.uid => return ProcessState::Unknown,
-        Ok(None) => return ProcessState::Unknown,
+    // Not the owner of its folder in /proc: that is root for a program that is not readable.
+    match entry.effective_user() {
+        Ok(uid) if uid != name.uid => return ProcessState::Unknown,
+        Err(error) if is_unclear(&error) => return ProcessState::Unknown,
         _ => {}
     }
     if has_ended(&process) {
@@ -84,51 +83,11 @@ pub(crate) fn find(name: LeaseName) -> ProcessState {
     }
 }
 
-fn has_ended(process: impl AsFd) -> bool {
-    let mut process = [PollFd::new(&process, PollFlags::IN)];
-    poll(&mut process, Some(&Timespec::default())) == Ok(1)
-}
-
-/// The start time of a process; `None` if its file cannot be parsed.
-fn start(pid: u32) -> io::Result<Option<u64>> {
-    let stat = fs_err::read(format!("/proc/{pid}/stat"))?;
-    Ok(start_in(&stat))
-}
-
-/// The 22nd field. The second is the program's name in brackets, which may itself contain
-/// spaces and brackets.
-fn start_in(stat: &[u8]) -> Option<u64> {
-    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
-    let rest = str::from_utf8(&stat[name_end + 1..]).ok()?;
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
-/// The user who owns the files that a process creates.
-fn user(pid: u32) -> io::Result<Option<u32>> {
-    // Not the owner of its folder in /proc: that is root for a program that is not readable.
-    let status = fs_err::read(format!("/proc/{pid}/status"))?;
-    Ok(user_in(&status))
-}
-
-fn user_in(status: &[u8]) -> Option<u32> {
-    let mut lines = status.split(|&byte| byte == b'\n');
-    let ids = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;
-    let effective = str::from_utf8(ids).ok()?.split_ascii_whitespace().nth(1)?;
-    effective.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
 
-    #[test]
-    fn a_programs_name_does_not_mislead() {
-        let stat = b"7 (a) R (b) S 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 8642 1 2 3";
-        assert_eq!(start_in(stat), Some(8642));
-        assert_eq!(start_in(b"7 (a) S 1 7"), None);
-        let status = b"LeaseName:\tUid: 5 6\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t0\t0\t0\t0\n";
-        assert_eq!(user_in(status), Some(2));
-    }
+    use super::*;
 
     #[test]
     fn a_process_is_found_by_all_of_its_name_only() {
@@ -163,7 +122,7 @@ mod tests {
         let pid = child.id();
         let name = LeaseName {
             pid,
-            start: start(pid).unwrap().unwrap(),
+            start: ProcEntry::of(pid).stat().unwrap().start_time,
             ..me().unwrap()
         };
         let raw = Pid::from_raw(pid.cast_signed()).unwrap();

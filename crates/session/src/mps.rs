@@ -13,7 +13,7 @@ use packhorse_engine::{MpsAction, MpsInput};
 use packhorse_gpu::GpuConfig;
 use packhorse_gpu::mps::{Daemon, DaemonFolder, SharedDaemon, release_clients};
 use packhorse_model::{DeviceId, TaskId};
-use packhorse_supervisor::ancestry;
+use packhorse_proc::ancestry;
 use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, eventfd};
 

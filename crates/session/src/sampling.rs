@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use packhorse_engine::{DeviceView, Engine, MemberView, Owner, ProcessView};
 use packhorse_gpu::{DeviceReading, DeviceSample, GpuProcess, Health, ProcessMemory};
-use packhorse_supervisor::ancestry;
-use packhorse_supervisor::proc::ProcEntry;
+use packhorse_proc::ProcEntry;
+use packhorse_proc::ancestry;
 use rustc_hash::FxHashMap;
 
 use crate::executor::Executor;

@@ -10,9 +10,9 @@ use rustix::process::{PidfdFlags, getpgid, pidfd_open};
 
 use crate::Supervisor;
 use crate::attempt::{LeaderOrigin, RunningAttempt};
-use crate::proc::ProcEntry;
 use crate::process_tree::to_pid;
 use crate::supervisor::TOKEN_LEADER;
+use packhorse_proc::ProcEntry;
 
 /// The running leader of an attempt that another supervisor started.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub struct AdoptedProcess {
     pub attempt: u32,
     /// The id of its first process.
     pub leader: u32,
-    /// When that was started, as in [`crate::proc::ProcStat`]: another process of
+    /// When that was started, as in [`packhorse_proc::ProcStat`]: another process of
     /// the same number is not adopted. `None`: the number is certain to mean it.
     pub start_time: Option<u64>,
     /// How long it has run already.

@@ -4,9 +4,10 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use packhorse_model::{Outcome, StopMode, TaskId};
+use packhorse_proc::has_ended;
 use rustix::process::{Pid, Signal};
 
-use crate::exit::{ProcessEnd, has_ended};
+use crate::exit::ProcessEnd;
 use crate::spawn::SpawnBuffer;
 
 /// How long the first signal to an attempt waits for [`crate::Supervisor::proceed`].

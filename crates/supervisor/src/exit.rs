@@ -1,13 +1,12 @@
 //! How a process ended.
 
 use std::ffi::c_ulong;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
+use packhorse_proc::{ProcEntry, has_ended};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 use syscalls::{Sysno, syscall};
-
-use crate::proc::ProcEntry;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,15 +80,6 @@ fn unreaped_end(handle: BorrowedFd<'_>, pid: Pid, start_time: Option<u64>) -> Op
         (_, Told::NotReaped) => None,
         _ => Some(ProcessEnd::Unseen),
     }
-}
-
-/// Whether the process of a handle has ended.
-pub(crate) fn has_ended(handle: impl AsFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    poll(
-        &mut [PollFd::new(&handle, PollFlags::IN)],
-        Some(&Timespec::default()),
-    ) == Ok(1)
 }
 
 enum Told {

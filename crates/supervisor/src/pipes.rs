@@ -13,9 +13,9 @@ use rustix::event::epoll;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
-use crate::proc::ProcEntry;
 use crate::spawn::Stdio;
 use packhorse_model::Stream;
+use packhorse_proc::ProcEntry;
 
 pub(crate) struct Pipes {
     readers: [OwnedFd; 2],

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt as _;
 use packhorse_model::TaskId;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::proc::{self, ProcEntry};
+use packhorse_proc::{self as proc, ProcEntry};
 
 /// The variable that tells every process which task it belongs to.
 pub(crate) const MARK_TASK: &str = "PACKHORSE_TASK";

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use packhorse_model::{AttemptEnd, ProcessEvent, StopMode, TaskId};
+use packhorse_proc::has_ended;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
@@ -98,7 +99,7 @@ impl Supervisor {
             let _ = poll(&mut handles, Some(&left));
             drop(handles);
             self.orphans.retain(|&pid, orphan| {
-                let ended = exit::has_ended(&orphan.handle);
+                let ended = has_ended(&orphan.handle);
                 if ended {
                     exit::end_of(orphan.handle.as_fd(), pid, None);
                 }
@@ -217,7 +218,7 @@ impl Supervisor {
         let Some(orphan) = self.orphans.get(&pid) else {
             return false;
         };
-        let ended = exit::has_ended(&orphan.handle);
+        let ended = has_ended(&orphan.handle);
         if ended {
             exit::end_of(orphan.handle.as_fd(), pid, None);
             self.orphans.remove(&pid);
@@ -304,7 +305,7 @@ impl Supervisor {
             Vec::new()
         };
         for (pid, handle) in found {
-            if exit::has_ended(&handle) || left.contains(&pid) {
+            if has_ended(&handle) || left.contains(&pid) {
                 continue;
             }
             left.push(pid);

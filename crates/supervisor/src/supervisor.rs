@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use packhorse_model::{AttemptEnd, Outcome, ProcessEvent, StopMode, TaskId};
+use packhorse_proc::ancestry;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -24,7 +25,7 @@ use crate::process_tree::{
 use crate::programs::Programs;
 use crate::settle::WatchedOrphan;
 use crate::spawn::{Inheritance, SpawnBuffer, Stdio};
-use crate::{SignalMask, ancestry, signals};
+use crate::{SignalMask, signals};
 
 /// What is the same for all attempts.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 use std::io::Write as _;
 
 use packhorse_model::Exit;
+use packhorse_proc::ProcEntry;
 use packhorse_session::{ask_why, find_run, find_task};
 use packhorse_store::{Home, Reader, StoredRun};
-use packhorse_supervisor::proc::ProcEntry;
 
 use crate::args::WhyArgs;
 

@@ -1,5 +1,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 
+use packhorse_proc::{ProcEntry, variable};
+
 use super::{Daemon, PIPE_VARIABLE};
 
 /// The variable that is in the environment of every attempt.
@@ -17,7 +19,7 @@ pub fn release_clients<'a>(
     leader: u32,
     belongs: impl Fn(u32) -> bool,
 ) {
-    let environment = fs_err::read(format!("/proc/{leader}/environ")).unwrap_or_default();
+    let environment = ProcEntry::of(leader).environment().unwrap_or_default();
     let used = UsedDaemon::from_environment(&environment);
     // Each command is a process of its own, and there may be many attempts to end: an
     // attempt without a daemon in its environment has no clients, and one with a daemon
@@ -45,16 +47,9 @@ enum UsedDaemon {
 
 impl UsedDaemon {
     fn from_environment(environment: &[u8]) -> Self {
-        let value = |name: &str| {
-            let mut variables = environment.split(|&byte| byte == 0);
-            variables.find_map(|variable| {
-                let rest = variable.strip_prefix(name.as_bytes())?;
-                rest.strip_prefix(b"=").map(<[u8]>::to_vec)
-            })
-        };
-        match value(PIPE_VARIABLE) {
-            Some(pipes) => Self::Pipes(pipes),
-            None if value(TASK_VARIABLE).is_some() => Self::None,
+        match variable(environment, PIPE_VARIABLE) {
+            Some(pipes) => Self::Pipes(pipes.to_vec()),
+            None if variable(environment, TASK_VARIABLE).is_some() => Self::None,
             None => Self::Unknown,
         }
     }

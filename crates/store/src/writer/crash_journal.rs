@@ -176,8 +176,9 @@ impl CrashJournal {
 /// Tells this boot of the machine from others.
 fn boot() -> Result<[u8; ENTRY - BOOT], StoreError> {
     let mut boot = [0; ENTRY - BOOT];
-    let text = fs_err::read("/proc/sys/kernel/random/boot_id")?;
-    for (byte, read) in boot.iter_mut().zip(text) {
+    // Earlier versions wrote the line's end too.
+    let line = packhorse_proc::boot_id()? + "\n";
+    for (byte, read) in boot.iter_mut().zip(line.bytes()) {
         *byte = read;
     }
     Ok(boot)

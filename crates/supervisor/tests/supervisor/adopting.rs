@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use packhorse_model::{Outcome, StopMode};
+use packhorse_proc::ProcEntry;
 use packhorse_supervisor::AdoptedProcess;
-use packhorse_supervisor::proc::ProcEntry;
 
 use crate::support::{World, alone, is_alive, receive, release, task};
 

@@ -61,7 +61,7 @@ fn a_stopped_process_is_woken_to_be_terminated() {
         &line("trap 'echo woken >> out; exit 0' TERM; echo $$ > said; kill -STOP $$"),
     );
     let pid: u32 = receive(&said).trim().parse().unwrap();
-    let entry = packhorse_supervisor::proc::ProcEntry::of(pid);
+    let entry = packhorse_proc::ProcEntry::of(pid);
     while !entry.stat().unwrap().is_stopped() {}
     world.supervisor.stop(task(1), StopMode::Terminate);
     assert_eq!(world.outcome_of(1), Outcome::Interrupted);
@@ -246,7 +246,7 @@ fn the_end_of_a_traced_process_is_told_when_its_tracer_lets_it_go() {
     receive(&said);
     release(&gate);
     let number = pid.trim().parse().unwrap();
-    let entry = packhorse_supervisor::proc::ProcEntry::of(number);
+    let entry = packhorse_proc::ProcEntry::of(number);
     while !entry.stat().unwrap().has_ended() {}
     // It is not awake all the time until then.
     let moment = rustix::event::Timespec {

@@ -231,7 +231,7 @@ fn orphans_that_end_while_their_attempt_runs_do_not_pile_up() {
         world.start(1, &line(orphans));
         let pids = [receive(&one), receive(&two)];
         let exists = |pid: &String| {
-            packhorse_supervisor::proc::ProcEntry::of(pid.trim().parse().unwrap())
+            packhorse_proc::ProcEntry::of(pid.trim().parse().unwrap())
                 .stat()
                 .is_ok()
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use packhorse_model::{
     AttemptEnd, Command, CoreId, Outcome, OutputMode, ProcessEvent, RunId, TaskId,
 };
-use packhorse_supervisor::proc::ProcEntry;
+use packhorse_proc::ProcEntry;
 use packhorse_supervisor::{Children, Job, StartResult, Supervisor, SupervisorSettings};
 use rustix::event::{PollFd, PollFlags, poll};
 use tempfile::TempDir;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use packhorse_fake_nvml::mps::{ask, control_socket, server_socket};
 use packhorse_fake_nvml::wait_for;
+use packhorse_proc::ProcEntry;
 
 use crate::daemon::{FakeDaemon, devices, start_server};
 
@@ -117,12 +118,10 @@ fn table(daemon: &FakeDaemon, servers: &[u32]) -> String {
     let mut text = "PID       ID    SERVER    DEVICE             NAMESPACE COMMAND\n".to_owned();
     for &server in servers {
         for (id, pid) in clients(daemon, server).into_iter().enumerate() {
-            let command = fs_err::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let command = ProcEntry::of(pid).command_name().unwrap_or_default();
+            let command = String::from_utf8_lossy(&command);
             let device = device.get(..12).unwrap_or(&device);
-            text += &format!(
-                "{pid:<9} {id:<5} {server:<9} {device:<18} {pid:<9} {}\n",
-                command.trim_end()
-            );
+            text += &format!("{pid:<9} {id:<5} {server:<9} {device:<18} {pid:<9} {command}\n");
         }
     }
     text

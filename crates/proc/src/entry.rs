@@ -1,8 +1,3 @@
-//! What the kernel tells of processes in `/proc`.
-//!
-//! A process may end, and its number may be given to another, between any two
-//! looks: whoever must be sure holds a pidfd, or compares start times.
-
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -84,11 +79,7 @@ impl ProcEntry {
     /// says that there is such a process and that its line is not understood.
     pub fn stat(&self) -> io::Result<ProcStat> {
         let path = self.folder.join("stat");
-        let line = fs::read(&path)?;
-        ProcStat::parse(&line).ok_or_else(|| {
-            let message = format!("`{}` is not as it should be", path.display());
-            io::Error::new(io::ErrorKind::InvalidData, message)
-        })
+        ProcStat::parse(&fs::read(&path)?).ok_or_else(|| unreadable(&path))
     }
 
     /// The variables it was started with, each as `NAME=VALUE` with a final zero.
@@ -121,11 +112,7 @@ impl ProcEntry {
     /// The user that the files belong to which it makes.
     pub fn effective_user(&self) -> io::Result<u32> {
         let path = self.folder.join("status");
-        let status = fs::read(&path)?;
-        effective_user_in(&status).ok_or_else(|| {
-            let message = format!("`{}` is not as it should be", path.display());
-            io::Error::new(io::ErrorKind::InvalidData, message)
-        })
+        effective_user_in(&fs::read(&path)?).ok_or_else(|| unreadable(&path))
     }
 
     /// Whether one of its descriptors is this, as the link in its `fd` folder
@@ -142,6 +129,11 @@ impl ProcEntry {
             })
         })
     }
+}
+
+fn unreadable(path: &Path) -> io::Error {
+    let message = format!("cannot parse `{}`", path.display());
+    io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
 fn effective_user_in(status: &[u8]) -> Option<u32> {
@@ -167,6 +159,12 @@ pub fn ancestry(pid: u32) -> impl Iterator<Item = u32> {
         let parent = ProcEntry::of(pid).stat().ok()?.parent;
         (parent != 0).then_some(parent)
     })
+}
+
+/// Tells this boot of the machine from others.
+pub fn boot_id() -> io::Result<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(id.trim_end().to_owned())
 }
 
 /// The numbers of all processes that we can see.

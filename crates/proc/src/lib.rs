@@ -1,0 +1,13 @@
+//! What the kernel tells of processes: the one reader of `/proc`, and whether a
+//! process has ended.
+//!
+//! A process may end, and its number may be given to another, between any two
+//! looks: whoever must be sure holds a pidfd, or compares start times.
+//!
+//! What it never does: signal, start or reap a process.
+
+mod entry;
+mod pidfd;
+
+pub use entry::{ProcEntry, ProcStat, ancestry, boot_id, pids, variable};
+pub use pidfd::has_ended;
