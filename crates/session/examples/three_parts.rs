@@ -46,7 +46,7 @@ struct Pretender {
 }
 
 impl Executor for Pretender {
-    fn start(&mut self, start: &StartAttempt, _: Option<&Daemon>) -> Option<ProcessEvent> {
+    fn start(&mut self, start: StartAttempt, _: Option<&Daemon>) -> Option<ProcessEvent> {
         let (task, attempt) = (start.task, start.attempt);
         self.ended.push(ProcessEvent::Ended(AttemptEnd {
             task,

@@ -19,7 +19,7 @@ use crate::environment::AttemptEnvironment;
 pub trait Executor: AsFd {
     /// Starts an attempt: [`ProcessEvent::Started`] is returned, or drained later, and in
     /// any case [`ProcessEvent::Ended`] follows. `daemon` is the MPS daemon that it uses.
-    fn start(&mut self, start: &StartAttempt, daemon: Option<&Daemon>) -> Option<ProcessEvent>;
+    fn start(&mut self, start: StartAttempt, daemon: Option<&Daemon>) -> Option<ProcessEvent>;
 
     /// Ends the attempt of a task.
     fn stop(&mut self, task: TaskId, mode: StopMode);
@@ -99,9 +99,9 @@ fn make_results(start: &StartAttempt) -> Result<(), String> {
 }
 
 impl Executor for LocalExecutor {
-    fn start(&mut self, start: &StartAttempt, daemon: Option<&Daemon>) -> Option<ProcessEvent> {
+    fn start(&mut self, start: StartAttempt, daemon: Option<&Daemon>) -> Option<ProcessEvent> {
         let (task, attempt) = (start.task, start.attempt);
-        if let Err(message) = make_results(start) {
+        if let Err(message) = make_results(&start) {
             return Some(ProcessEvent::Ended(AttemptEnd {
                 task,
                 attempt,
@@ -110,19 +110,18 @@ impl Executor for LocalExecutor {
                 took: Duration::ZERO,
             }));
         }
-        let environment = self.environment.variables(start, daemon);
         let started = self.supervisor.start(Job {
             task,
             attempt,
-            command: &start.command,
-            folder: start.spec.folder.as_deref(),
-            environment: &environment,
-            cores: &start.placement.cores,
-            time_limit: start.time_limit,
+            environment: self.environment.variables(&start, daemon),
             grace: start.grace(),
+            command: start.command,
+            folder: start.spec.folder.clone(),
+            cores: start.placement.cores,
+            time_limit: start.time_limit,
             output: start.output,
-            log: &start.log,
-            own_log: start.own_log.as_deref(),
+            log: start.log,
+            own_log: start.own_log,
             hold_end: self.hold_end,
         });
         (started == StartResult::Running).then_some(ProcessEvent::Started { task, attempt })

@@ -269,7 +269,7 @@ impl<'o> Session<'o> {
                 }
                 let share = start.mps.map(|share| share.device);
                 let daemon = share.and_then(|device| self.parts.mps.as_ref()?.daemon(device));
-                let known = self.parts.executor.start(&start, daemon);
+                let known = self.parts.executor.start(*start, daemon);
                 self.answers.extend(known.map(Input::Process));
             }
             Action::Stop { task, mode } => self.parts.executor.stop(task, mode),

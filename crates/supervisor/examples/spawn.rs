@@ -5,7 +5,7 @@
 //! cargo run --release -p packhorse-supervisor --example spawn -- 10000 2 /bin/true
 //! ```
 
-use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use packhorse_model::{Command, OutputMode, ProcessEvent, RunId, TaskId};
@@ -22,7 +22,7 @@ fn main() -> std::io::Result<()> {
     let count = number(10_000).map_err(std::io::Error::other)?;
     let at_a_time = number(2).map_err(std::io::Error::other)?;
     let program = arguments.next().unwrap_or_else(|| "/bin/true".to_owned());
-    let command = Command::Words(vec![program.into_bytes()]);
+    let command = Arc::new(Command::Words(vec![program.into_bytes()]));
 
     packhorse_supervisor::request_short_slice();
     let mut supervisor = Supervisor::new(SupervisorSettings {
@@ -43,14 +43,14 @@ fn main() -> std::io::Result<()> {
             let start = supervisor.start(Job {
                 task: TaskId::new(RunId(1), started),
                 attempt: 1,
-                command: &command,
+                command: Arc::clone(&command),
                 folder: None,
-                environment: &environment,
-                cores: &[],
+                environment: environment.to_vec(),
+                cores: Vec::new(),
                 time_limit: None,
                 grace: Duration::from_secs(10),
                 output: OutputMode::Log,
-                log: Path::new("/nonexistent/1.1.log"),
+                log: "/nonexistent/1.1.log".into(),
                 own_log: None,
                 hold_end: false,
             });

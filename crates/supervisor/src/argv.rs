@@ -65,60 +65,12 @@ const SPECIAL: &[u8] = b"|&;<>()$`\\\"'*?[]#~!{}\n\r\0";
 
 /// First words that a shell understands itself. Some exist as programs too,
 /// but behave differently there (`echo -e`, `kill %1`), so the shell has them.
-const SHELL_WORDS: &[&[u8]] = &[
-    b".",
-    b":",
-    b"alias",
-    b"bg",
-    b"break",
-    b"case",
-    b"cd",
-    b"command",
-    b"continue",
-    b"do",
-    b"done",
-    b"echo",
-    b"elif",
-    b"else",
-    b"esac",
-    b"eval",
-    b"exec",
-    b"exit",
-    b"export",
-    b"fc",
-    b"fg",
-    b"fi",
-    b"for",
-    b"function",
-    b"getopts",
-    b"hash",
-    b"if",
-    b"in",
-    b"jobs",
-    b"kill",
-    b"local",
-    b"printf",
-    b"pwd",
-    b"read",
-    b"readonly",
-    b"return",
-    b"select",
-    b"set",
-    b"shift",
-    b"source",
-    b"test",
-    b"then",
-    b"time",
-    b"times",
-    b"trap",
-    b"type",
-    b"ulimit",
-    b"umask",
-    b"unalias",
-    b"unset",
-    b"until",
-    b"wait",
-    b"while",
+const SHELL_WORDS: &[&str] = &[
+    ".", ":", "alias", "bg", "break", "case", "cd", "command", "continue", "do", "done", "echo",
+    "elif", "else", "esac", "eval", "exec", "exit", "export", "fc", "fg", "fi", "for", "function",
+    "getopts", "hash", "if", "in", "jobs", "kill", "local", "printf", "pwd", "read", "readonly",
+    "return", "select", "set", "shift", "source", "test", "then", "time", "times", "trap", "type",
+    "ulimit", "umask", "unalias", "unset", "until", "wait", "while",
 ];
 
 /// The words of a line that needs no shell, or `None` if it needs one.
@@ -132,7 +84,8 @@ pub(crate) fn plain_words(line: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     };
     let first = words().next()?;
     // `A=1 program` sets a variable.
-    if first.contains(&b'=') || SHELL_WORDS.contains(&first) {
+    let is_shells = SHELL_WORDS.iter().any(|word| word.as_bytes() == first);
+    if first.contains(&b'=') || is_shells {
         return None;
     }
     Some(words())

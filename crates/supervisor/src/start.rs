@@ -52,7 +52,7 @@ const LONGEST_WORD: usize = 128 * 1024;
 
 impl Supervisor {
     /// Starts an attempt.
-    pub(crate) fn try_start(&mut self, job: Job<'_>) -> Result<(), Failure> {
+    pub(crate) fn try_start(&mut self, job: &Job) -> Result<(), Failure> {
         if self.by_task.contains_key(&job.task) {
             return Err("it is running already".to_owned().into());
         }
@@ -60,7 +60,7 @@ impl Supervisor {
         let slot = self
             .take_slot_making_room(job.output)
             .map_err(|error| Failure::new("make pipes for its output", &error))?;
-        match self.launch(slot, &job) {
+        match self.launch(slot, job) {
             Ok(child) => {
                 let mut attempt =
                     RunningAttempt::new(job.task, job.attempt, child.pid, LeaderOrigin::Started);
@@ -88,13 +88,13 @@ impl Supervisor {
         self.slots[slot].attempt = Some(attempt);
     }
 
-    fn launch(&mut self, slot: usize, job: &Job<'_>) -> Result<Child, Failure> {
+    fn launch(&mut self, slot: usize, job: &Job) -> Result<Child, Failure> {
         let Slot { buffer, log, .. } = &mut self.slots[slot];
         lay_out_command(job, buffer)?;
         lay_out_environment(job, buffer)?;
         buffer.folder = folder_of(job)?;
-        buffer.pin_to(job.cores);
-        log.begin(job.log, job.own_log);
+        buffer.pin_to(&job.cores);
+        log.begin(&job.log, job.own_log.as_deref());
         let logged = job.output != OutputMode::Inherit;
         self.slots[slot].logged = logged;
         self.execute(slot, AwaitExec::No)
@@ -303,11 +303,11 @@ impl Supervisor {
 }
 
 /// Lays out the words to execute, and which program.
-fn lay_out_command(job: &Job<'_>, buffer: &mut SpawnBuffer) -> Result<(), String> {
+fn lay_out_command(job: &Job, buffer: &mut SpawnBuffer) -> Result<(), String> {
     let SpawnBuffer { argv, program, .. } = buffer;
     argv.clear();
     program.clear();
-    match job.command {
+    match &*job.command {
         Command::Words(words) => {
             if words.iter().any(|word| word.contains(&0)) {
                 return Err("the command has a NUL byte in it".to_owned());
@@ -337,7 +337,7 @@ fn lay_out_command(job: &Job<'_>, buffer: &mut SpawnBuffer) -> Result<(), String
     Ok(())
 }
 
-fn lay_out_shell(job: &Job<'_>, line: &[u8], argv: &mut Argv) -> Result<(), String> {
+fn lay_out_shell(job: &Job, line: &[u8], argv: &mut Argv) -> Result<(), String> {
     argv.add(b"sh");
     if line.len() < LONGEST_WORD {
         argv.add(b"-c");
@@ -349,7 +349,7 @@ fn lay_out_shell(job: &Job<'_>, line: &[u8], argv: &mut Argv) -> Result<(), Stri
 }
 
 /// A line too long for one argument goes into a file beside its log.
-fn script(job: &Job<'_>, line: &[u8]) -> Result<OsString, String> {
+fn script(job: &Job, line: &[u8]) -> Result<OsString, String> {
     let path = job.log.with_extension("sh");
     path.parent()
         .map_or(Ok(()), fs_err::create_dir_all)
@@ -362,10 +362,10 @@ fn script(job: &Job<'_>, line: &[u8]) -> Result<OsString, String> {
 
 /// Lays out the variables of its own, the marks last: they are what its processes
 /// are known by.
-fn lay_out_environment(job: &Job<'_>, buffer: &mut SpawnBuffer) -> Result<(), String> {
+fn lay_out_environment(job: &Job, buffer: &mut SpawnBuffer) -> Result<(), String> {
     let environment = &mut buffer.environment;
     environment.clear();
-    for (name, value) in job.environment {
+    for (name, value) in &job.environment {
         let [name, value] = [name, value].map(|text| text.as_bytes());
         if name.is_empty() || memchr::memchr2(0, b'=', name).is_some() {
             let name = name.escape_ascii();
@@ -385,8 +385,8 @@ fn lay_out_environment(job: &Job<'_>, buffer: &mut SpawnBuffer) -> Result<(), St
 }
 
 /// The folder an attempt runs in, if it is not ours.
-fn folder_of(job: &Job<'_>) -> Result<Option<CString>, String> {
-    let Some(folder) = job.folder else {
+fn folder_of(job: &Job) -> Result<Option<CString>, String> {
+    let Some(folder) = &job.folder else {
         return Ok(None);
     };
     if !folder.is_dir() {

@@ -14,7 +14,6 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::attempt::{EndReason, Ending, RunningAttempt};
 use crate::deadlines::Deadlines;
-use crate::deferred::Deferred;
 use crate::descriptor_limit::DescriptorLimit;
 use crate::environment::Environment;
 use crate::log::Log;
@@ -25,7 +24,7 @@ use crate::process_tree::{
 use crate::programs::Programs;
 use crate::settle::WatchedOrphan;
 use crate::spawn::{Inheritance, SpawnBuffer, Stdio};
-use crate::{SignalMask, signals};
+use crate::{Job, SignalMask, signals};
 
 /// What is the same for all attempts.
 #[derive(Clone, Debug)]
@@ -88,7 +87,7 @@ pub struct Supervisor {
     /// Orphans that are watched until they end.
     pub(crate) orphans: FxHashMap<Pid, WatchedOrphan>,
     /// What could not be started yet.
-    pub(crate) deferred: VecDeque<Deferred>,
+    pub(crate) deferred: VecDeque<Job>,
     /// Events that need no waiting, such as ends of commands that do not exist.
     pub(crate) ready: Vec<ProcessEvent>,
     /// There was more than one call of `drain` takes.

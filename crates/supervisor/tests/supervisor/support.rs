@@ -124,19 +124,19 @@ impl World {
 
     pub fn start(&mut self, number: u32, wanted: &Wanted) -> StartResult {
         let log = self.log_path(number, wanted.attempt);
-        let here = self.folder.path().to_owned();
+        let here = self.folder.path();
         self.supervisor.start(Job {
             task: task(number),
             attempt: wanted.attempt,
-            command: &wanted.command,
-            folder: Some(wanted.folder.as_deref().unwrap_or(&here)),
-            environment: &wanted.environment,
-            cores: &wanted.cores,
+            command: wanted.command.clone().into(),
+            folder: Some(wanted.folder.as_deref().unwrap_or(here).into()),
+            environment: wanted.environment.clone(),
+            cores: wanted.cores.clone(),
             time_limit: wanted.time_limit,
             grace: wanted.grace,
             output: wanted.output,
-            log: &log,
-            own_log: wanted.own_log.as_deref(),
+            log,
+            own_log: wanted.own_log.clone(),
             hold_end: wanted.hold_end,
         })
     }
