@@ -1,4 +1,5 @@
 use std::ffi::CStr;
+use std::io;
 
 use serde::{Deserialize, Serialize};
 
@@ -42,52 +43,42 @@ pub enum Code {
 }
 
 impl Code {
-    const ALL: [Self; 16] = [
-        Self::Success,
-        Self::Uninitialized,
-        Self::InvalidArgument,
-        Self::NotSupported,
-        Self::NoPermission,
-        Self::NotFound,
-        Self::InsufficientSize,
-        Self::DriverNotLoaded,
-        Self::Timeout,
-        Self::FunctionNotFound,
-        Self::GpuIsLost,
-        Self::ResetRequired,
-        Self::OperatingSystem,
-        Self::LibRmVersionMismatch,
-        Self::ArgumentVersionMismatch,
-        Self::Unknown,
+    const TEXTS: [(Self, &CStr); 16] = [
+        (Self::Success, c"Success"),
+        (Self::Uninitialized, c"Uninitialized"),
+        (Self::InvalidArgument, c"Invalid Argument"),
+        (Self::NotSupported, c"Not Supported"),
+        (Self::NoPermission, c"Insufficient Permissions"),
+        (Self::NotFound, c"Not Found"),
+        (Self::InsufficientSize, c"Insufficient Size"),
+        (Self::DriverNotLoaded, c"Driver Not Loaded"),
+        (Self::Timeout, c"Timeout"),
+        (Self::FunctionNotFound, c"Function Not Found"),
+        (Self::GpuIsLost, c"GPU is lost"),
+        (Self::ResetRequired, c"GPU requires reset"),
+        (
+            Self::OperatingSystem,
+            c"The operating system has blocked the request",
+        ),
+        (
+            Self::LibRmVersionMismatch,
+            c"Driver/library version mismatch",
+        ),
+        (Self::ArgumentVersionMismatch, c"Argument version mismatch"),
+        (Self::Unknown, c"Unknown Error"),
     ];
 
-    /// The code with this number; every other number is unknown.
-    pub(crate) fn from_number(number: u32) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|code| *code as u32 == number)
-            .unwrap_or(Self::Unknown)
+    /// What `nvmlErrorString` says of the code with this number; every number that is
+    /// none is unknown.
+    pub(crate) fn text(number: u32) -> &'static CStr {
+        let known = Self::TEXTS.iter().find(|(code, _)| *code as u32 == number);
+        known.map_or(c"Unknown Error", |(_, text)| text)
     }
+}
 
-    /// What `nvmlErrorString` says of it.
-    pub(crate) const fn text(self) -> &'static CStr {
-        match self {
-            Self::Success => c"Success",
-            Self::Uninitialized => c"Uninitialized",
-            Self::InvalidArgument => c"Invalid Argument",
-            Self::NotSupported => c"Not Supported",
-            Self::NoPermission => c"Insufficient Permissions",
-            Self::NotFound => c"Not Found",
-            Self::InsufficientSize => c"Insufficient Size",
-            Self::DriverNotLoaded => c"Driver Not Loaded",
-            Self::Timeout => c"Timeout",
-            Self::FunctionNotFound => c"Function Not Found",
-            Self::GpuIsLost => c"GPU is lost",
-            Self::ResetRequired => c"GPU requires reset",
-            Self::OperatingSystem => c"The operating system has blocked the request",
-            Self::LibRmVersionMismatch => c"Driver/library version mismatch",
-            Self::ArgumentVersionMismatch => c"Argument version mismatch",
-            Self::Unknown => c"Unknown Error",
-        }
+impl From<io::Error> for Code {
+    /// A state that cannot be read is a driver in an unknown condition.
+    fn from(_: io::Error) -> Self {
+        Self::Unknown
     }
 }

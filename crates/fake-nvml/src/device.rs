@@ -110,6 +110,25 @@ pub struct Growth {
     pub times: u32,
 }
 
+/// A device, or one MIG instance of it: what NVML has handles to, and CUDA counts.
+#[derive(Clone, Debug)]
+pub struct FakeUnit {
+    /// The whole device.
+    pub device: FakeDevice,
+    /// The part of it that is meant.
+    pub instance: Option<FakeMig>,
+}
+
+impl FakeUnit {
+    /// Of the instance, or else the device.
+    pub fn uuid(&self) -> &str {
+        match &self.instance {
+            Some(instance) => &instance.uuid,
+            None => &self.device.uuid,
+        }
+    }
+}
+
 impl FakeDevice {
     /// A healthy data-centre card with 24 GiB in slot `index`.
     pub fn new(index: u32) -> Self {
@@ -139,6 +158,15 @@ impl FakeDevice {
         match &self.mig {
             Mig::Enabled(instances) => instances,
             Mig::Unsupported | Mig::Disabled => &[],
+        }
+    }
+
+    /// All memory of it or of its instance with this UUID, and how much of that the
+    /// driver keeps for itself.
+    pub fn memory_of(&self, uuid: &str) -> (u64, u64) {
+        match self.instances().iter().find(|i| i.uuid == uuid) {
+            Some(instance) => (instance.memory_total, 0),
+            None => (self.memory_total, self.memory_reserved),
         }
     }
 

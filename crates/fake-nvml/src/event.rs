@@ -5,7 +5,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 use crate::FakeState;
-use crate::state::read;
+use crate::state::{if_there, read};
 
 /// NVML's number for the kind of event that carries an Xid.
 pub(crate) const XID: u64 = 8;
@@ -32,11 +32,10 @@ impl FakeState {
     /// The number of the last event; 0 before the first.
     pub(crate) fn last_event(&self) -> io::Result<u64> {
         let mut last = 0;
-        let entries = match fs::read_dir(self.event_folder()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            other => other?,
-        };
-        for entry in entries {
+        for entry in if_there(fs::read_dir(self.event_folder()))?
+            .into_iter()
+            .flatten()
+        {
             let name = entry?.file_name();
             let number = name
                 .to_str()

@@ -2,8 +2,8 @@
 //!
 //! Two things in one package:
 //!
-//! - a **shared library** with NVML's C interface, good enough for any NVML
-//!   client. What it reports is read anew at each call from the folder named by
+//! - a **shared library** with as much of NVML's C interface as Packhorse and
+//!   `nvidia-ml-py` use. What it reports is read anew at each call from the folder named by
 //!   the environment variable [`STATE_VARIABLE`], so a test can change the
 //!   machine while a program looks at it;
 //! - a **kit** for tests to furnish that folder: [`FakeState`], [`FakeDevice`],
@@ -49,9 +49,9 @@ mod wait;
 pub use active::Active;
 pub use built::{fake_cuda_path, fake_mps_control_path, library_path};
 pub use code::Code;
-pub use device::{FakeDevice, FakeMig, Faults, Growth, Lost, Mig};
+pub use device::{FakeDevice, FakeMig, FakeUnit, Faults, Growth, Lost, Mig};
 pub use driver::FakeDriver;
 pub use process::{FakeProcess, ProcessKind};
 pub use state::{DeviceFull, FakeState, STATE_VARIABLE};
-pub use visible::{Visible, visible_devices};
-pub use wait::wait_for;
+pub use visible::visible_devices;
+pub use wait::{wait_for, wait_until_exists, wait_until_gone};

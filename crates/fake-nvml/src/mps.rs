@@ -20,9 +20,6 @@ use std::path::{Path, PathBuf};
 /// The variable that names the folder of the sockets.
 pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// The variable that names the folder of the logs.
-pub const LOG_VARIABLE: &str = "CUDA_MPS_LOG_DIRECTORY";
-
 /// The variable that limits a client's memory.
 pub const LIMIT_VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 

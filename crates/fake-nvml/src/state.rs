@@ -78,8 +78,7 @@ impl FakeState {
 
     /// Changes the device `index`, which must be there.
     pub fn change(&self, index: u32, change: impl FnOnce(&mut FakeDevice)) -> &Self {
-        let mut device: FakeDevice =
-            read(&self.device_file(index)).expect("a device with this index is there");
+        let mut device = self.existing(index);
         change(&mut device);
         self.device(&device)
     }
@@ -99,10 +98,8 @@ impl FakeState {
 
     /// The driver.
     pub fn read_driver(&self) -> io::Result<FakeDriver> {
-        match read(&self.root.join("driver.json")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(FakeDriver::default()),
-            other => other,
-        }
+        let driver = if_there(read(&self.root.join("driver.json")))?;
+        Ok(driver.unwrap_or_default())
     }
 
     /// All devices, by index.
@@ -114,10 +111,13 @@ impl FakeState {
 
     /// One device, if it is there.
     pub fn read_device(&self, index: u32) -> io::Result<Option<FakeDevice>> {
-        match read(&self.device_file(index)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            other => other.map(Some),
-        }
+        if_there(read(&self.device_file(index)))
+    }
+
+    /// One device, which must be there.
+    pub(crate) fn existing(&self, index: u32) -> FakeDevice {
+        let device = self.read_device(index).expect("the state is readable");
+        device.expect("a device with this index is there")
     }
 
     /// The living processes on the device or MIG instance with this UUID, by
@@ -149,10 +149,8 @@ impl FakeState {
     /// How often anybody has looked who is on the device or MIG instance with this
     /// UUID.
     pub fn looks(&self, uuid: &str) -> io::Result<u64> {
-        match fs::metadata(self.look_folder().join(uuid)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-            other => Ok(other?.len()),
-        }
+        let file = if_there(fs::metadata(self.look_folder().join(uuid)))?;
+        Ok(file.map_or(0, |file| file.len()))
     }
 
     /// Where looks are counted: a file for each device, which changes with each.
@@ -194,11 +192,8 @@ impl FakeState {
                 self.forget(uuid, taker.pid)?;
             }
         }
-        let usable = match device.instances().iter().find(|i| i.uuid == uuid) {
-            Some(instance) => instance.memory_total,
-            None => device.memory_total.saturating_sub(device.memory_reserved),
-        };
-        let left = usable.saturating_sub(others);
+        let (total, reserved) = device.memory_of(uuid);
+        let left = total.saturating_sub(reserved).saturating_sub(others);
         if process.memory > left {
             return Ok(Err(DeviceFull {
                 free: left.saturating_sub(own),
@@ -232,10 +227,7 @@ impl FakeState {
     }
 
     fn forget(&self, uuid: &str, pid: u32) -> io::Result<()> {
-        match fs::remove_file(self.process_file(uuid, pid)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        if_there(fs::remove_file(self.process_file(uuid, pid))).map(|_| ())
     }
 
     fn device_file(&self, index: u32) -> PathBuf {
@@ -270,6 +262,14 @@ impl FakeState {
     }
 }
 
+/// What was found, if anything was there.
+pub(crate) fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 pub(crate) fn read<T: DeserializeOwned>(file: &Path) -> io::Result<T> {
     Ok(serde_json::from_slice(&fs::read(file)?)?)
 }
@@ -277,16 +277,9 @@ pub(crate) fn read<T: DeserializeOwned>(file: &Path) -> io::Result<T> {
 /// What is in a folder's files. A folder that is not there is empty, and a file
 /// that went while we were looking is not there.
 fn read_all<T: DeserializeOwned>(folder: &Path) -> io::Result<Vec<T>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other?,
-    };
     let mut values = Vec::new();
-    for entry in entries {
-        match read(&entry?.path()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            other => values.push(other?),
-        }
+    for entry in if_there(fs::read_dir(folder))?.into_iter().flatten() {
+        values.extend(if_there(read(&entry?.path()))?);
     }
     Ok(values)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fs_err as fs;
 
 use crate::event::{FakeEvent, XID};
-use crate::{FakeProcess, FakeState, Lost, wait_for};
+use crate::{FakeProcess, FakeState, Lost, wait_until_exists, wait_until_gone};
 
 /// The kernel gives no process a number this high.
 const FIRST_STRANGER: u32 = 5_000_000;
@@ -21,7 +21,7 @@ impl FakeState {
     /// Somebody else holds so much on GPU `index`, besides what strangers hold
     /// already. Returns a process id that no real process has.
     pub fn stranger(&self, index: u32, bytes: u64) -> u32 {
-        let uuid = self.uuid(index);
+        let uuid = self.existing(index).uuid;
         let there = self.read_processes(&uuid).expect("the state is readable");
         let last = there.iter().map(|process| process.pid).max();
         let pid = last.map_or(FIRST_STRANGER, |pid| FIRST_STRANGER.max(pid + 1));
@@ -31,7 +31,7 @@ impl FakeState {
 
     /// The stranger leaves GPU `index`.
     pub fn stranger_leaves(&self, index: u32, pid: u32) -> &Self {
-        self.end_process(&self.uuid(index), pid)
+        self.end_process(&self.existing(index).uuid, pid)
     }
 
     /// GPU `index` falls off the bus.
@@ -77,13 +77,9 @@ impl FakeState {
     }
 
     fn await_hung(&self, index: u32, what: &str) -> &Self {
-        let file = self.hung_file(index, what);
-        let look = || Ok(file.exists().then_some(()));
         let deadline = Instant::now() + Duration::from_mins(1);
-        let called = wait_for(&self.hang_folder(), Some(deadline), look);
-        called
-            .expect("the state is readable")
-            .expect("somebody calls");
+        let called = wait_until_exists(&self.hung_file(index, what), Some(deadline));
+        assert!(called.expect("the state is readable"), "nobody calls");
         self
     }
 
@@ -106,7 +102,8 @@ impl FakeState {
 
     /// The MPS server that has GPU `index` dies.
     pub fn end_mps_server(&self, index: u32) -> &Self {
-        fs::write(self.mps_file(&self.uuid(index)), "").expect("the test's folder is writable");
+        fs::write(self.mps_file(&self.existing(index).uuid), "")
+            .expect("the test's folder is writable");
         self
     }
 
@@ -128,8 +125,7 @@ impl FakeState {
             if function == MEMORY {
                 fs::write(self.hung_file(index, LOOKED_AT), "")?;
             }
-            let look = || Ok((!file.exists()).then_some(()));
-            wait_for(&self.hang_folder(), None, look)?;
+            wait_until_gone(&file, None)?;
         }
         Ok(())
     }
@@ -144,10 +140,5 @@ impl FakeState {
 
     fn hung_file(&self, index: u32, what: &str) -> PathBuf {
         self.hang_folder().join(format!("{index}.{what}"))
-    }
-
-    fn uuid(&self, index: u32) -> String {
-        let device = self.read_device(index).expect("the state is readable");
-        device.expect("a device with this index is there").uuid
     }
 }

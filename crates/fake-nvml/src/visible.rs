@@ -1,48 +1,22 @@
 //! Which devices CUDA would show to this process, and in which order.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
-use crate::{FakeDevice, FakeMig, Mig};
-
-/// A device, or one MIG instance of it.
-#[derive(Clone, Debug)]
-pub struct Visible {
-    /// The whole device.
-    pub device: FakeDevice,
-    /// The part of it that is visible.
-    pub instance: Option<FakeMig>,
-}
-
-impl Visible {
-    /// Of the instance, or else the device.
-    pub fn uuid(&self) -> &str {
-        match &self.instance {
-            Some(instance) => &instance.uuid,
-            None => &self.device.uuid,
-        }
-    }
-
-    /// Of the instance, or else the device.
-    pub fn memory_total(&self) -> u64 {
-        match &self.instance {
-            Some(instance) => instance.memory_total,
-            None => self.device.memory_total,
-        }
-    }
-}
+use crate::{FakeDevice, FakeUnit, Mig};
 
 /// What is visible under these environment variables.
 pub fn visible_devices(
     mut machine: Vec<FakeDevice>,
     variable: impl Fn(&str) -> Option<String>,
-) -> Vec<Visible> {
+) -> Vec<FakeUnit> {
     machine.retain(|device| device.faults.lost.is_none());
     machine.sort_by(|a, b| a.pci_bus_id.cmp(&b.pci_bus_id));
     // Unless told otherwise, CUDA counts from the fastest.
     if variable("CUDA_DEVICE_ORDER").as_deref() != Some("PCI_BUS_ID") {
         machine.sort_by_key(|device| Reverse(device.speed));
     }
-    let mut visible: Vec<Visible> = match variable("CUDA_VISIBLE_DEVICES") {
+    let mut visible: Vec<FakeUnit> = match variable("CUDA_VISIBLE_DEVICES") {
         None => machine.into_iter().filter_map(first_of).collect(),
         // The first id that is none ends the list.
         Some(ids) => ids
@@ -51,9 +25,8 @@ pub fn visible_devices(
             .collect(),
     };
     // A device named twice makes the whole list void.
-    let mut seen: Vec<&str> = visible.iter().map(Visible::uuid).collect();
-    seen.sort_unstable();
-    if seen.windows(2).any(|pair| pair[0] == pair[1]) {
+    let mut seen = BTreeSet::new();
+    if !visible.iter().all(|unit| seen.insert(unit.uuid())) {
         return Vec::new();
     }
     // A CUDA program can use one MIG instance, and nothing beside it.
@@ -63,14 +36,14 @@ pub fn visible_devices(
     visible
 }
 
-fn find(machine: &[FakeDevice], id: &str) -> Option<Visible> {
+fn find(machine: &[FakeDevice], id: &str) -> Option<FakeUnit> {
     if let Ok(index) = id.parse::<usize>() {
         return first_of(machine.get(index)?.clone());
     }
     if id.starts_with("MIG-") {
         return machine.iter().find_map(|device| {
             let instance = device.instances().iter().find(|i| i.uuid == id)?;
-            Some(Visible {
+            Some(FakeUnit {
                 device: device.clone(),
                 instance: Some(instance.clone()),
             })
@@ -87,17 +60,18 @@ fn find(machine: &[FakeDevice], id: &str) -> Option<Visible> {
 }
 
 /// A divided device stands for its first instance.
-fn first_of(device: FakeDevice) -> Option<Visible> {
+fn first_of(device: FakeDevice) -> Option<FakeUnit> {
     let instance = match &device.mig {
         Mig::Unsupported | Mig::Disabled => None,
         Mig::Enabled(instances) => Some(instances.first()?.clone()),
     };
-    Some(Visible { device, instance })
+    Some(FakeUnit { device, instance })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FakeMig;
 
     fn uuids(machine: &[FakeDevice], variables: &[(&str, &str)]) -> Vec<String> {
         let variable = |name: &str| {

@@ -41,6 +41,30 @@ pub fn wait_for<T>(
     }
 }
 
+/// Waits until the file is there. False: the deadline has passed, or its folder is gone.
+pub fn wait_until_exists(file: &Path, deadline: Option<Instant>) -> io::Result<bool> {
+    wait_until(file, deadline, Path::exists)
+}
+
+/// Waits until the file is gone. False: the deadline has passed, or its folder is gone
+/// too.
+pub fn wait_until_gone(file: &Path, deadline: Option<Instant>) -> io::Result<bool> {
+    wait_until(file, deadline, |file| !file.exists())
+}
+
+fn wait_until(
+    file: &Path,
+    deadline: Option<Instant>,
+    is_so: impl Fn(&Path) -> bool,
+) -> io::Result<bool> {
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let look = || Ok(is_so(file).then_some(()));
+    Ok(wait_for(folder, deadline, look)?.is_some())
+}
+
 fn drain(watch: &rustix::fd::OwnedFd) -> io::Result<()> {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut news = inotify::Reader::new(watch, &mut buffer);

@@ -3,23 +3,13 @@
 use std::ffi::c_ulong;
 
 use super::nvml;
-use super::pointers::Array;
-use super::target::{CallTarget, NvmlHandle};
+use super::pointers::Pointer;
+use super::target::NvmlHandle;
 use crate::{Code, FakeDevice};
 
-nvml!(nvmlDeviceGetCpuAffinity: fn(handle: NvmlHandle, words: u32, set: Array<c_ulong>) |call| {
-    let target = CallTarget::read(call, handle)?;
-    set.put(core_set(&target.device, words)?.into_iter())
-});
-
-nvml!(nvmlDeviceGetCpuAffinityWithinScope:
-fn(handle: NvmlHandle, words: u32, set: Array<c_ulong>, scope: u32) |call| {
-    let target = CallTarget::read(call, handle)?;
-    // 0 is the NUMA node, 1 the socket; ours have one node a socket.
-    if scope > 1 {
-        return Err(Code::InvalidArgument);
-    }
-    set.put(core_set(&target.device, words)?.into_iter())
+nvml!(nvmlDeviceGetCpuAffinity:
+fn(handle: NvmlHandle, words: u32, set: Pointer<c_ulong>) |call| {
+    set.put_all(core_set(&call.read(handle)?.device, words)?)
 });
 
 fn core_set(device: &FakeDevice, words: u32) -> Result<Vec<c_ulong>, Code> {
@@ -31,10 +21,8 @@ fn core_set(device: &FakeDevice, words: u32) -> Result<Vec<c_ulong>, Code> {
     }
     let mut set = vec![0; words as usize];
     for core in &device.near_cores {
-        let word = set
-            .get_mut((core / c_ulong::BITS) as usize)
-            .ok_or(Code::InsufficientSize)?;
-        *word |= 1 << (core % c_ulong::BITS);
+        let word = set.get_mut((core / c_ulong::BITS) as usize);
+        *word.ok_or(Code::InsufficientSize)? |= 1 << (core % c_ulong::BITS);
     }
     Ok(set)
 }

@@ -1,12 +1,11 @@
 //! What every call has in common.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::events;
-use crate::{Code, FakeState};
+use crate::{Code, FakeDriver, FakeState};
 
 /// How often the library was initialised and not yet shut down.
 static USERS: AtomicUsize = AtomicUsize::new(0);
@@ -17,6 +16,8 @@ pub(super) struct Call {
     pub(super) function: &'static str,
     /// The machine.
     pub(super) state: FakeState,
+    /// Its driver.
+    pub(super) driver: FakeDriver,
 }
 
 /// Runs the body of an NVML function.
@@ -25,8 +26,7 @@ pub(super) fn call(function: &'static str, body: impl FnOnce(&Call) -> Result<()
         if USERS.load(Ordering::SeqCst) == 0 {
             return Err(Code::Uninitialized);
         }
-        let call = begin(function)?;
-        body(&call)
+        body(&begin(function)?)
     })
 }
 
@@ -34,7 +34,7 @@ pub(super) fn call(function: &'static str, body: impl FnOnce(&Call) -> Result<()
 pub(super) fn init(function: &'static str) -> u32 {
     guarded(|| {
         let call = begin(function)?;
-        if let Some(code) = call.state.read_driver().map_err(unreadable)?.init {
+        if let Some(code) = call.driver.init {
             return Err(code);
         }
         events::forget_past(&call.state)?;
@@ -48,18 +48,22 @@ pub(super) fn shutdown() -> u32 {
     guarded(|| {
         USERS
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
-            .map(|_| ())
-            .map_err(|_| Code::Uninitialized)
+            .map_err(|_| Code::Uninitialized)?;
+        Ok(())
     })
 }
 
 fn begin(function: &'static str) -> Result<Call, Code> {
     let state = FakeState::from_env().ok_or(Code::DriverNotLoaded)?;
-    let driver = state.read_driver().map_err(unreadable)?;
+    let driver = state.read_driver()?;
     be_slow(driver.slow_ms);
     match driver.fail.get(function) {
         Some(code) => Err(*code),
-        None => Ok(Call { function, state }),
+        None => Ok(Call {
+            function,
+            state,
+            driver,
+        }),
     }
 }
 
@@ -72,11 +76,6 @@ fn guarded(body: impl FnOnce() -> Result<(), Code>) -> u32 {
         Err(_panic) => Code::Unknown,
     };
     code as u32
-}
-
-/// A state that cannot be read is a driver in an unknown condition.
-pub(super) fn unreadable(_error: io::Error) -> Code {
-    Code::Unknown
 }
 
 /// The fault of a driver that takes its time.

@@ -2,10 +2,9 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::call::unreadable;
 use super::nvml;
-use super::pointers::{Out, TextIn, TextOut};
-use super::target::{CallTarget, NvmlHandle, devices, handle_to};
+use super::pointers::Pointer;
+use super::target::{NvmlHandle, handle_to};
 use crate::device::pci_address;
 use crate::{Code, FakeDevice};
 
@@ -21,19 +20,19 @@ pub struct PciInfo {
     bus_id: [c_char; 32],
 }
 
-nvml!(nvmlDeviceGetCount | nvmlDeviceGetCount_v2: fn(count: Out<u32>) |call| {
-    count.put(u32::try_from(devices(call)?.len()).map_err(|_| Code::Unknown)?)
+nvml!(nvmlDeviceGetCount | nvmlDeviceGetCount_v2: fn(count: Pointer<u32>) |call| {
+    count.put(u32::try_from(call.state.read_devices()?.len()).map_err(|_| Code::Unknown)?)
 });
 
 nvml!(nvmlDeviceGetHandleByIndex | nvmlDeviceGetHandleByIndex_v2:
-fn(index: u32, handle: Out<NvmlHandle>) |call| {
-    let found = call.state.read_device(index).map_err(unreadable)?;
+fn(index: u32, handle: Pointer<NvmlHandle>) |call| {
+    let found = call.state.read_device(index)?;
     handle.put(handle_to(&found.ok_or(Code::InvalidArgument)?, None)?)
 });
 
-nvml!(nvmlDeviceGetHandleByUUID: fn(uuid: TextIn, handle: Out<NvmlHandle>) |call| {
-    let uuid = uuid.get()?;
-    for device in devices(call)? {
+nvml!(nvmlDeviceGetHandleByUUID: fn(uuid: Pointer<c_char>, handle: Pointer<NvmlHandle>) |call| {
+    let uuid = uuid.text()?;
+    for device in call.state.read_devices()? {
         if device.uuid == uuid {
             return handle.put(handle_to(&device, None)?);
         }
@@ -45,55 +44,49 @@ nvml!(nvmlDeviceGetHandleByUUID: fn(uuid: TextIn, handle: Out<NvmlHandle>) |call
 });
 
 nvml!(nvmlDeviceGetHandleByPciBusId | nvmlDeviceGetHandleByPciBusId_v2:
-fn(bus_id: TextIn, handle: Out<NvmlHandle>) |call| {
-    let wanted = pci_address(bus_id.get()?).ok_or(Code::InvalidArgument)?;
-    let found = devices(call)?.into_iter().find(|d| d.pci_address() == Some(wanted));
+fn(bus_id: Pointer<c_char>, handle: Pointer<NvmlHandle>) |call| {
+    let wanted = pci_address(bus_id.text()?).ok_or(Code::InvalidArgument)?;
+    let found = call.state.read_devices()?.into_iter().find(|d| d.pci_address() == Some(wanted));
     handle.put(handle_to(&found.ok_or(Code::NotFound)?, None)?)
 });
 
-nvml!(nvmlDeviceGetHandleBySerial: fn(serial: TextIn, handle: Out<NvmlHandle>) |call| {
-    let wanted = Some(serial.get()?);
-    let found = devices(call)?.into_iter().find(|d| d.serial.as_deref() == wanted);
-    handle.put(handle_to(&found.ok_or(Code::NotFound)?, None)?)
-});
-
-nvml!(nvmlDeviceGetName: fn(handle: NvmlHandle, name: TextOut, length: u32) |call| {
-    let target = CallTarget::identify(call, handle)?;
+nvml!(nvmlDeviceGetName: fn(handle: NvmlHandle, name: Pointer<c_char>, length: u32) |call| {
+    let target = call.identify(handle)?;
     match &target.instance {
-        None => name.put(&target.device.name, length),
-        Some(part) => name.put(&format!("{} MIG {}", target.device.name, part.profile), length),
+        None => name.put_text(&target.device.name, length),
+        Some(part) => name.put_text(&format!("{} MIG {}", target.device.name, part.profile), length),
     }
 });
 
-nvml!(nvmlDeviceGetUUID: fn(handle: NvmlHandle, uuid: TextOut, length: u32) |call| {
-    uuid.put(CallTarget::identify(call, handle)?.uuid(), length)
+nvml!(nvmlDeviceGetUUID: fn(handle: NvmlHandle, uuid: Pointer<c_char>, length: u32) |call| {
+    uuid.put_text(call.identify(handle)?.uuid(), length)
 });
 
-nvml!(nvmlDeviceGetSerial: fn(handle: NvmlHandle, serial: TextOut, length: u32) |call| {
-    let target = CallTarget::identify(call, handle)?;
+nvml!(nvmlDeviceGetSerial: fn(handle: NvmlHandle, serial: Pointer<c_char>, length: u32) |call| {
+    let target = call.identify(handle)?;
     let text = target.whole()?.serial.as_ref().ok_or(Code::NotSupported)?;
-    serial.put(text, length)
+    serial.put_text(text, length)
 });
 
-nvml!(nvmlDeviceGetIndex: fn(handle: NvmlHandle, index: Out<u32>) |call| {
-    let target = CallTarget::identify(call, handle)?;
+nvml!(nvmlDeviceGetIndex: fn(handle: NvmlHandle, index: Pointer<u32>) |call| {
+    let target = call.identify(handle)?;
     index.put(target.instance.map_or(target.device.index, |part| part.slot))
 });
 
-nvml!(nvmlDeviceGetMinorNumber: fn(handle: NvmlHandle, minor: Out<u32>) |call| {
-    minor.put(CallTarget::identify(call, handle)?.whole()?.minor)
+nvml!(nvmlDeviceGetMinorNumber: fn(handle: NvmlHandle, minor: Pointer<u32>) |call| {
+    minor.put(call.identify(handle)?.whole()?.minor)
 });
 
 nvml!(nvmlDeviceGetCudaComputeCapability:
-fn(handle: NvmlHandle, major: Out<c_int>, minor: Out<c_int>) |call| {
-    let capability = CallTarget::identify(call, handle)?.device.compute_capability;
+fn(handle: NvmlHandle, major: Pointer<c_int>, minor: Pointer<c_int>) |call| {
+    let capability = call.identify(handle)?.device.compute_capability;
     major.put(capability.0)?;
     minor.put(capability.1)
 });
 
 nvml!(nvmlDeviceGetPciInfo_v2 | nvmlDeviceGetPciInfo_v3:
-fn(handle: NvmlHandle, info: Out<PciInfo>) |call| {
-    info.put(pci_info(CallTarget::identify(call, handle)?.whole()?)?)
+fn(handle: NvmlHandle, info: Pointer<PciInfo>) |call| {
+    info.put(pci_info(call.identify(handle)?.whole()?)?)
 });
 
 fn pci_info(device: &FakeDevice) -> Result<PciInfo, Code> {

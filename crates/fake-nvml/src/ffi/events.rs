@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::call::{Call, unreadable};
+use super::call::Call;
 use super::nvml;
-use super::pointers::Out;
-use super::target::{CallTarget, NvmlHandle, handle_to};
+use super::pointers::Pointer;
+use super::target::{NO_INSTANCE, NvmlHandle, handle_to};
 use crate::event::{FakeEvent, XID};
 use crate::{Code, FakeState, wait_for};
 
@@ -32,9 +32,6 @@ pub struct EventData {
 /// Single and double bit errors, performance states, Xids and clocks.
 const SUPPORTED: u64 = 0b1_0111 | XID;
 
-/// What stands for the instance when the event is not of one.
-const NO_INSTANCE: u32 = u32::MAX;
-
 /// The sets of this process.
 static SETS: Mutex<BTreeMap<usize, Set>> = Mutex::new(BTreeMap::new());
 
@@ -50,17 +47,17 @@ struct Set {
 
 /// What has happened up to now is of no interest.
 pub(super) fn forget_past(state: &FakeState) -> Result<(), Code> {
-    let last = state.last_event().map_err(unreadable)?;
+    let last = state.last_event()?;
     seen().insert(state.path().to_owned(), last);
     Ok(())
 }
 
-nvml!(nvmlDeviceGetSupportedEventTypes: fn(handle: NvmlHandle, kinds: Out<u64>) |call| {
-    CallTarget::read(call, handle)?.whole()?;
+nvml!(nvmlDeviceGetSupportedEventTypes: fn(handle: NvmlHandle, kinds: Pointer<u64>) |call| {
+    call.read(handle)?.whole()?;
     kinds.put(SUPPORTED)
 });
 
-nvml!(nvmlEventSetCreate: fn(set: Out<SetHandle>) |call| {
+nvml!(nvmlEventSetCreate: fn(set: Pointer<SetHandle>) |call| {
     let seen = seen().get(call.state.path()).copied().unwrap_or(0);
     let mut sets = sets();
     let number = sets.last_key_value().map_or(1, |(last, _)| last + 1);
@@ -70,7 +67,7 @@ nvml!(nvmlEventSetCreate: fn(set: Out<SetHandle>) |call| {
 });
 
 nvml!(nvmlDeviceRegisterEvents: fn(handle: NvmlHandle, kinds: u64, set: SetHandle) |call| {
-    let target = CallTarget::read(call, handle)?;
+    let target = call.read(handle)?;
     let index = target.whole()?.index;
     if kinds & !SUPPORTED != 0 {
         return Err(Code::NotSupported);
@@ -82,12 +79,12 @@ nvml!(nvmlDeviceRegisterEvents: fn(handle: NvmlHandle, kinds: u64, set: SetHandl
 });
 
 nvml!(nvmlEventSetWait | nvmlEventSetWait_v2:
-fn(set: SetHandle, data: Out<EventData>, milliseconds: u32) |call| {
+fn(set: SetHandle, data: Pointer<EventData>, milliseconds: u32) |call| {
     let deadline = Instant::now() + Duration::from_millis(u64::from(milliseconds));
     let look = || Ok(next(call, set).transpose());
-    let found = wait_for(&call.state.event_folder(), Some(deadline), look).map_err(unreadable)?;
+    let found = wait_for(&call.state.event_folder(), Some(deadline), look)?;
     let event = found.ok_or(Code::Timeout)??;
-    let device = call.state.read_device(event.device).map_err(unreadable)?;
+    let device = call.state.read_device(event.device)?;
     data.put(EventData {
         device: handle_to(&device.ok_or(Code::Unknown)?, None)?,
         kind: event.kind,
@@ -103,13 +100,13 @@ nvml!(nvmlEventSetFree: fn(set: SetHandle) |_call| {
 
 /// The next event for the set, which has then seen it.
 fn next(call: &Call, set: SetHandle) -> Result<Option<FakeEvent>, Code> {
-    let last = call.state.last_event().map_err(unreadable)?;
+    let last = call.state.last_event()?;
     let mut sets = sets();
     let set = sets.get_mut(&set.addr()).ok_or(Code::InvalidArgument)?;
     while set.seen < last {
         set.seen += 1;
         seen().insert(call.state.path().to_owned(), set.seen);
-        let event = call.state.event(set.seen).map_err(unreadable)?;
+        let event = call.state.event(set.seen)?;
         let wanted = set.kinds.get(&event.device).copied().unwrap_or(0);
         if wanted & event.kind != 0 {
             return Ok(Some(event));

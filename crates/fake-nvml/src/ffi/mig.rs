@@ -1,8 +1,8 @@
 //! Devices that are divided.
 
 use super::nvml;
-use super::pointers::Out;
-use super::target::{CallTarget, NvmlHandle, handle_to};
+use super::pointers::Pointer;
+use super::target::{NvmlHandle, handle_to};
 use crate::{Code, Mig};
 
 /// How many instances the largest devices can be divided into.
@@ -23,8 +23,8 @@ pub struct Attributes {
     memory_size_mb: u64,
 }
 
-nvml!(nvmlDeviceGetMigMode: fn(handle: NvmlHandle, current: Out<u32>, pending: Out<u32>) |call| {
-    let target = CallTarget::read(call, handle)?;
+nvml!(nvmlDeviceGetMigMode: fn(handle: NvmlHandle, current: Pointer<u32>, pending: Pointer<u32>) |call| {
+    let target = call.read(handle)?;
     let mode = match target.whole()?.mig {
         Mig::Unsupported => return Err(Code::NotSupported),
         Mig::Disabled => 0,
@@ -34,8 +34,8 @@ nvml!(nvmlDeviceGetMigMode: fn(handle: NvmlHandle, current: Out<u32>, pending: O
     pending.put(mode)
 });
 
-nvml!(nvmlDeviceGetMaxMigDeviceCount: fn(handle: NvmlHandle, count: Out<u32>) |call| {
-    let target = CallTarget::read(call, handle)?;
+nvml!(nvmlDeviceGetMaxMigDeviceCount: fn(handle: NvmlHandle, count: Pointer<u32>) |call| {
+    let target = call.read(handle)?;
     count.put(match target.whole()?.mig {
         Mig::Unsupported => 0,
         Mig::Disabled | Mig::Enabled(_) => MOST,
@@ -43,8 +43,8 @@ nvml!(nvmlDeviceGetMaxMigDeviceCount: fn(handle: NvmlHandle, count: Out<u32>) |c
 });
 
 nvml!(nvmlDeviceGetMigDeviceHandleByIndex:
-fn(handle: NvmlHandle, slot: u32, instance: Out<NvmlHandle>) |call| {
-    let target = CallTarget::read(call, handle)?;
+fn(handle: NvmlHandle, slot: u32, instance: Pointer<NvmlHandle>) |call| {
+    let target = call.read(handle)?;
     let device = target.whole()?;
     if slot >= MOST {
         return Err(Code::InvalidArgument);
@@ -56,28 +56,28 @@ fn(handle: NvmlHandle, slot: u32, instance: Out<NvmlHandle>) |call| {
 });
 
 nvml!(nvmlDeviceGetDeviceHandleFromMigDeviceHandle:
-fn(instance: NvmlHandle, parent: Out<NvmlHandle>) |call| {
-    let target = CallTarget::identify(call, instance)?;
+fn(instance: NvmlHandle, parent: Pointer<NvmlHandle>) |call| {
+    let target = call.identify(instance)?;
     target.part()?;
     parent.put(handle_to(&target.device, None)?)
 });
 
-nvml!(nvmlDeviceIsMigDeviceHandle: fn(handle: NvmlHandle, answer: Out<u32>) |call| {
-    let target = CallTarget::identify(call, handle)?;
+nvml!(nvmlDeviceIsMigDeviceHandle: fn(handle: NvmlHandle, answer: Pointer<u32>) |call| {
+    let target = call.identify(handle)?;
     answer.put(u32::from(target.instance.is_some()))
 });
 
-nvml!(nvmlDeviceGetGpuInstanceId: fn(instance: NvmlHandle, id: Out<u32>) |call| {
-    id.put(CallTarget::identify(call, instance)?.part()?.gpu_instance)
+nvml!(nvmlDeviceGetGpuInstanceId: fn(instance: NvmlHandle, id: Pointer<u32>) |call| {
+    id.put(call.identify(instance)?.part()?.gpu_instance)
 });
 
-nvml!(nvmlDeviceGetComputeInstanceId: fn(instance: NvmlHandle, id: Out<u32>) |call| {
-    id.put(CallTarget::identify(call, instance)?.part()?.compute_instance)
+nvml!(nvmlDeviceGetComputeInstanceId: fn(instance: NvmlHandle, id: Pointer<u32>) |call| {
+    id.put(call.identify(instance)?.part()?.compute_instance)
 });
 
 nvml!(nvmlDeviceGetAttributes | nvmlDeviceGetAttributes_v2:
-fn(instance: NvmlHandle, attributes: Out<Attributes>) |call| {
-    let target = CallTarget::read(call, instance)?;
+fn(instance: NvmlHandle, attributes: Pointer<Attributes>) |call| {
+    let target = call.read(instance)?;
     let part = target.instance.as_ref().ok_or(Code::NotSupported)?;
     // `2g.10gb` has two slices of the device.
     let slices = part.profile.split_once('g').and_then(|(n, _)| n.parse().ok());

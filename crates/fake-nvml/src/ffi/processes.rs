@@ -4,18 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use super::call::{Call, unreadable};
+use super::call::Call;
 use super::nvml;
-use super::pointers::{Array, InOut};
-use super::target::{CallTarget, NvmlHandle};
-use crate::{Code, FakeProcess, Growth, ProcessKind};
-
-/// `nvmlProcessInfo_v1_t`.
-#[repr(C)]
-pub struct ProcessRowV1 {
-    pid: u32,
-    memory: u64,
-}
+use super::pointers::Pointer;
+use super::target::{NO_INSTANCE, NvmlHandle};
+use crate::{Code, Growth, ProcessKind};
 
 /// `nvmlProcessInfo_t`, as the second and third version of the calls have it.
 #[repr(C)]
@@ -26,73 +19,46 @@ pub struct ProcessRow {
     compute_instance: u32,
 }
 
-/// What stands for the instance when there is none.
-const NO_INSTANCE: u32 = u32::MAX;
-
 /// The ids of processes that appear by the fault [`Growth`].
 const GROWN: u32 = 4_000_000;
 
-nvml!(nvmlDeviceGetComputeRunningProcesses:
-fn(handle: NvmlHandle, count: InOut<u32>, rows: Array<ProcessRowV1>) |call| {
-    let listed = list(call, handle, ProcessKind::Compute, is_question(&count, &rows)?)?;
-    fill(&count, &rows, listed.into_iter().map(ProcessRowV1::from))
-});
-
 nvml!(nvmlDeviceGetComputeRunningProcesses_v2 | nvmlDeviceGetComputeRunningProcesses_v3:
-fn(handle: NvmlHandle, count: InOut<u32>, rows: Array<ProcessRow>) |call| {
-    let listed = list(call, handle, ProcessKind::Compute, is_question(&count, &rows)?)?;
-    fill(&count, &rows, listed.into_iter())
-});
-
-nvml!(nvmlDeviceGetGraphicsRunningProcesses:
-fn(handle: NvmlHandle, count: InOut<u32>, rows: Array<ProcessRowV1>) |call| {
-    let listed = list(call, handle, ProcessKind::Graphics, is_question(&count, &rows)?)?;
-    fill(&count, &rows, listed.into_iter().map(ProcessRowV1::from))
+fn(handle: NvmlHandle, count: Pointer<u32>, rows: Pointer<ProcessRow>) |call| {
+    list(call, handle, ProcessKind::Compute, &count, &rows)
 });
 
 nvml!(nvmlDeviceGetGraphicsRunningProcesses_v2 | nvmlDeviceGetGraphicsRunningProcesses_v3:
-fn(handle: NvmlHandle, count: InOut<u32>, rows: Array<ProcessRow>) |call| {
-    let listed = list(call, handle, ProcessKind::Graphics, is_question(&count, &rows)?)?;
-    fill(&count, &rows, listed.into_iter())
+fn(handle: NvmlHandle, count: Pointer<u32>, rows: Pointer<ProcessRow>) |call| {
+    list(call, handle, ProcessKind::Graphics, &count, &rows)
 });
 
 nvml!(nvmlDeviceGetMPSComputeRunningProcesses_v2
     | nvmlDeviceGetMPSComputeRunningProcesses_v3:
-fn(handle: NvmlHandle, count: InOut<u32>, rows: Array<ProcessRow>) |call| {
-    let listed = list(call, handle, ProcessKind::Mps, is_question(&count, &rows)?)?;
-    fill(&count, &rows, listed.into_iter())
+fn(handle: NvmlHandle, count: Pointer<u32>, rows: Pointer<ProcessRow>) |call| {
+    list(call, handle, ProcessKind::Mps, &count, &rows)
 });
 
-impl From<ProcessRow> for ProcessRowV1 {
-    fn from(row: ProcessRow) -> Self {
-        Self {
-            pid: row.pid,
-            memory: row.memory,
-        }
-    }
-}
-
-/// Whether the caller only wants to know how long the list is.
-fn is_question<R>(count: &InOut<u32>, rows: &Array<R>) -> Result<bool, Code> {
-    Ok(rows.is_null() || count.get()? == 0)
-}
-
 /// Gives the list if there is room for it, and its length in any case.
-fn fill<R>(
-    count: &InOut<u32>,
-    rows: &Array<R>,
-    listed: impl ExactSizeIterator<Item = R>,
+fn list(
+    call: &Call,
+    handle: NvmlHandle,
+    kind: ProcessKind,
+    count: &Pointer<u32>,
+    rows: &Pointer<ProcessRow>,
 ) -> Result<(), Code> {
-    let room = count.get()? as usize;
-    let length = listed.len();
-    count.put(u32::try_from(length).map_err(|_| Code::Unknown)?)?;
+    let room = count.get()?;
+    // Whether the caller only wants to know how long the list is.
+    let question = rows.is_null() || room == 0;
+    let listed = processes(call, handle, kind, question)?;
+    let length = u32::try_from(listed.len()).map_err(|_| Code::Unknown)?;
+    count.put(length)?;
     if length == 0 {
         return Ok(());
     }
     if length > room || rows.is_null() {
         return Err(Code::InsufficientSize);
     }
-    rows.put(listed)
+    rows.put_all(listed)
 }
 
 /// Whether a process appears in a list.
@@ -100,50 +66,47 @@ fn is_listed(process: ProcessKind, list: ProcessKind) -> bool {
     process == list || (process == ProcessKind::Both && list != ProcessKind::Mps)
 }
 
-fn list(
+fn processes(
     call: &Call,
     handle: NvmlHandle,
     kind: ProcessKind,
     question: bool,
 ) -> Result<Vec<ProcessRow>, Code> {
-    let target = CallTarget::read(call, handle)?;
+    let target = call.read(handle)?;
     if kind == ProcessKind::Compute && question {
         // Whoever looks asks for this length, and does so once.
-        call.state.count_look(target.uuid()).map_err(unreadable)?;
+        call.state.count_look(target.uuid())?;
     }
     let mut rows = Vec::new();
     let mut add = |uuid: &str, gpu_instance, compute_instance| -> Result<(), Code> {
-        let processes = call.state.read_processes(uuid).map_err(unreadable)?;
-        let of_kind = processes
-            .into_iter()
-            .filter(|process| is_listed(process.kind, kind));
-        rows.extend(of_kind.map(|FakeProcess { pid, memory, .. }| ProcessRow {
-            pid,
-            memory,
+        let mut processes = call.state.read_processes(uuid)?;
+        processes.retain(|process| is_listed(process.kind, kind));
+        rows.extend(processes.iter().map(|process| ProcessRow {
+            pid: process.pid,
+            memory: process.memory,
             gpu_instance,
             compute_instance,
         }));
         Ok(())
     };
-    if let Some(part) = &target.instance {
-        add(&part.uuid, part.gpu_instance, part.compute_instance)?;
-    } else {
+    let mut instances = target.instance.as_slice();
+    if instances.is_empty() {
         add(&target.device.uuid, NO_INSTANCE, NO_INSTANCE)?;
-        for part in target.device.instances() {
-            add(&part.uuid, part.gpu_instance, part.compute_instance)?;
-        }
+        instances = target.device.instances();
+    }
+    for part in instances {
+        add(&part.uuid, part.gpu_instance, part.compute_instance)?;
     }
     if let Some(growth) = target.device.faults.growth
         && kind == ProcessKind::Compute
     {
-        rows.extend(
-            (0..grown(call, handle, growth, question)).map(|n| ProcessRow {
-                pid: GROWN + n,
-                memory: 1 << 20,
-                gpu_instance: NO_INSTANCE,
-                compute_instance: NO_INSTANCE,
-            }),
-        );
+        let grown = 0..grown(call, handle, growth, question);
+        rows.extend(grown.map(|number| ProcessRow {
+            pid: GROWN + number,
+            memory: 1 << 20,
+            gpu_instance: NO_INSTANCE,
+            compute_instance: NO_INSTANCE,
+        }));
     }
     Ok(rows)
 }

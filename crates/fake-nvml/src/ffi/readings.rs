@@ -2,11 +2,11 @@
 
 use std::ffi::c_int;
 
-use super::call::{Call, unreadable};
+use super::call::Call;
 use super::nvml;
-use super::pointers::{InOut, Out};
-use super::target::{CallTarget, NvmlHandle};
-use crate::{Code, FakeDevice};
+use super::pointers::Pointer;
+use super::target::NvmlHandle;
+use crate::{Code, FakeDevice, FakeUnit, Mig};
 
 /// `nvmlMemory_t`.
 #[repr(C)]
@@ -46,8 +46,8 @@ pub struct TemperatureV1 {
 /// The only sensor that NVML has: the chip itself.
 const CHIP: u32 = 0;
 
-nvml!(nvmlDeviceGetMemoryInfo: fn(handle: NvmlHandle, info: Out<Memory>) |call| {
-    let memory = memory(call, &CallTarget::read(call, handle)?)?;
+nvml!(nvmlDeviceGetMemoryInfo: fn(handle: NvmlHandle, info: Pointer<Memory>) |call| {
+    let memory = memory(call, &call.read(handle)?)?;
     // The first version knows no reserved memory and counts it as used.
     info.put(Memory {
         total: memory.total,
@@ -56,34 +56,32 @@ nvml!(nvmlDeviceGetMemoryInfo: fn(handle: NvmlHandle, info: Out<Memory>) |call| 
     })
 });
 
-nvml!(nvmlDeviceGetMemoryInfo_v2: fn(handle: NvmlHandle, info: InOut<MemoryV2>) |call| {
+nvml!(nvmlDeviceGetMemoryInfo_v2: fn(handle: NvmlHandle, info: Pointer<MemoryV2>) |call| {
     if info.get()?.version != version::<MemoryV2>(2) {
         return Err(Code::ArgumentVersionMismatch);
     }
-    info.put(memory(call, &CallTarget::read(call, handle)?)?)
+    info.put(memory(call, &call.read(handle)?)?)
 });
 
-nvml!(nvmlDeviceGetUtilizationRates: fn(handle: NvmlHandle, rates: Out<Utilization>) |call| {
-    let target = CallTarget::read(call, handle)?;
-    let device = target.whole()?;
-    let gpu = utilisation(call, device)?;
+nvml!(nvmlDeviceGetUtilizationRates: fn(handle: NvmlHandle, rates: Pointer<Utilization>) |call| {
+    let gpu = utilisation(call, call.read(handle)?.whole()?)?;
     rates.put(Utilization { gpu, memory: gpu / 2 })
 });
 
-nvml!(nvmlDeviceGetTemperature: fn(handle: NvmlHandle, sensor: u32, temperature: Out<u32>) |call| {
-    let target = CallTarget::read(call, handle)?;
+nvml!(nvmlDeviceGetTemperature: fn(handle: NvmlHandle, sensor: u32, temperature: Pointer<u32>) |call| {
+    let target = call.read(handle)?;
     if sensor != CHIP {
         return Err(Code::InvalidArgument);
     }
     temperature.put(target.whole()?.temperature.ok_or(Code::NotSupported)?)
 });
 
-nvml!(nvmlDeviceGetTemperatureV: fn(handle: NvmlHandle, reading: InOut<TemperatureV1>) |call| {
+nvml!(nvmlDeviceGetTemperatureV: fn(handle: NvmlHandle, reading: Pointer<TemperatureV1>) |call| {
     let asked = reading.get()?;
     if asked.version != version::<TemperatureV1>(1) {
         return Err(Code::ArgumentVersionMismatch);
     }
-    let target = CallTarget::read(call, handle)?;
+    let target = call.read(handle)?;
     if asked.sensor != CHIP {
         return Err(Code::InvalidArgument);
     }
@@ -92,25 +90,13 @@ nvml!(nvmlDeviceGetTemperatureV: fn(handle: NvmlHandle, reading: InOut<Temperatu
     reading.put(TemperatureV1 { temperature, ..asked })
 });
 
-nvml!(nvmlDeviceGetPowerUsage: fn(handle: NvmlHandle, milliwatts: Out<u32>) |call| {
-    let target = CallTarget::read(call, handle)?;
-    milliwatts.put(target.whole()?.power.ok_or(Code::NotSupported)?)
+nvml!(nvmlDeviceGetPowerUsage: fn(handle: NvmlHandle, milliwatts: Pointer<u32>) |call| {
+    milliwatts.put(call.read(handle)?.whole()?.power.ok_or(Code::NotSupported)?)
 });
 
 nvml!(nvmlDeviceGetPowerManagementLimit | nvmlDeviceGetEnforcedPowerLimit:
-fn(handle: NvmlHandle, milliwatts: Out<u32>) |call| {
-    let target = CallTarget::read(call, handle)?;
-    milliwatts.put(target.whole()?.power_limit.ok_or(Code::NotSupported)?)
-});
-
-nvml!(nvmlDeviceGetPersistenceMode: fn(handle: NvmlHandle, mode: Out<u32>) |call| {
-    CallTarget::read(call, handle)?;
-    mode.put(1)
-});
-
-nvml!(nvmlDeviceGetComputeMode: fn(handle: NvmlHandle, mode: Out<u32>) |call| {
-    CallTarget::read(call, handle)?;
-    mode.put(0)
+fn(handle: NvmlHandle, milliwatts: Pointer<u32>) |call| {
+    milliwatts.put(call.read(handle)?.whole()?.power_limit.ok_or(Code::NotSupported)?)
 });
 
 /// NVML's way to tell versions of a structure apart.
@@ -118,13 +104,9 @@ fn version<T>(number: usize) -> u32 {
     u32::try_from(size_of::<T>() | (number << 24)).unwrap_or(0)
 }
 
-fn memory(call: &Call, target: &CallTarget) -> Result<MemoryV2, Code> {
-    let device = &target.device;
-    let used = call.state.used(device, target.uuid()).map_err(unreadable)?;
-    let (total, reserved) = match &target.instance {
-        Some(instance) => (instance.memory_total, 0),
-        None => (device.memory_total, device.memory_reserved),
-    };
+fn memory(call: &Call, unit: &FakeUnit) -> Result<MemoryV2, Code> {
+    let used = call.state.used(&unit.device, unit.uuid())?;
+    let (total, reserved) = unit.device.memory_of(unit.uuid());
     let used = used.min(total.saturating_sub(reserved));
     Ok(MemoryV2 {
         version: version::<MemoryV2>(2),
@@ -136,15 +118,11 @@ fn memory(call: &Call, target: &CallTarget) -> Result<MemoryV2, Code> {
 }
 
 fn utilisation(call: &Call, device: &FakeDevice) -> Result<u32, Code> {
-    if !matches!(device.mig, crate::Mig::Unsupported | crate::Mig::Disabled) {
+    if let Mig::Enabled(_) = device.mig {
         return Err(Code::NotSupported);
     }
     let idle = device.utilisation.ok_or(Code::NotSupported)?;
-    let processes = call.state.read_processes(&device.uuid);
-    let busy: u32 = processes
-        .map_err(unreadable)?
-        .iter()
-        .map(|process| process.utilisation)
-        .sum();
+    let processes = call.state.read_processes(&device.uuid)?;
+    let busy: u32 = processes.iter().map(|process| process.utilisation).sum();
     Ok((idle + busy).min(100))
 }

@@ -2,16 +2,10 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::call::{init, shutdown, unreadable};
+use super::call::{init, shutdown};
 use super::nvml;
-use super::pointers::{Out, TextOut};
+use super::pointers::Pointer;
 use crate::Code;
-
-/// As in NVML's manual.
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlInit() -> u32 {
-    init("nvmlInit")
-}
 
 /// As in NVML's manual.
 #[unsafe(no_mangle)]
@@ -34,29 +28,27 @@ pub extern "C" fn nvmlShutdown() -> u32 {
 /// As in NVML's manual.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlErrorString(code: u32) -> *const c_char {
-    Code::from_number(code).text().as_ptr()
+    Code::text(code).as_ptr()
 }
 
-nvml!(nvmlSystemGetDriverVersion: fn(version: TextOut, length: u32) |call| {
-    let driver = call.state.read_driver().map_err(unreadable)?;
-    version.put(&driver.driver_version, length)
+nvml!(nvmlSystemGetDriverVersion: fn(version: Pointer<c_char>, length: u32) |call| {
+    version.put_text(&call.driver.driver_version, length)
 });
 
-nvml!(nvmlSystemGetNVMLVersion: fn(version: TextOut, length: u32) |call| {
-    let driver = call.state.read_driver().map_err(unreadable)?;
-    version.put(&driver.nvml_version, length)
+nvml!(nvmlSystemGetNVMLVersion: fn(version: Pointer<c_char>, length: u32) |call| {
+    version.put_text(&call.driver.nvml_version, length)
 });
 
 nvml!(nvmlSystemGetCudaDriverVersion | nvmlSystemGetCudaDriverVersion_v2:
-fn(version: Out<c_int>) |call| {
-    version.put(call.state.read_driver().map_err(unreadable)?.cuda_version)
+fn(version: Pointer<c_int>) |call| {
+    version.put(call.driver.cuda_version)
 });
 
-nvml!(nvmlSystemGetProcessName: fn(pid: u32, name: TextOut, length: u32) |_call| {
+nvml!(nvmlSystemGetProcessName: fn(pid: u32, name: Pointer<c_char>, length: u32) |_call| {
     let path = fs_err::read_link(format!("/proc/{pid}/exe")).map_err(|_| Code::NotFound)?;
     let path = path.to_string_lossy();
     // The real one cuts the name to the buffer rather than failing.
     let room = (length as usize).saturating_sub(1);
     let cut = path.floor_char_boundary(room);
-    name.put(&path[..cut], length)
+    name.put_text(&path[..cut], length)
 });

@@ -2,71 +2,55 @@
 
 use std::ffi::c_void;
 
-use super::call::{Call, be_slow, unreadable};
-use crate::{Code, FakeDevice, FakeMig, Lost};
+use super::call::{Call, be_slow};
+use crate::{Code, FakeDevice, FakeMig, FakeUnit, Lost};
 
 /// `nvmlDevice_t`: the index plus one in the low 16 bits, the MIG slot plus one
 /// in the next 16. Never null, never followed.
 pub(super) type NvmlHandle = *mut c_void;
 
-/// A device or one of its MIG instances.
-pub(super) struct CallTarget {
-    pub(super) device: FakeDevice,
-    pub(super) instance: Option<FakeMig>,
-}
+/// What stands for an instance's number when there is no instance.
+pub(super) const NO_INSTANCE: u32 = u32::MAX;
 
-impl CallTarget {
+impl Call {
     /// What `handle` stands for, to take a reading of it.
-    pub(super) fn read(call: &Call, handle: NvmlHandle) -> Result<Self, Code> {
-        let target = Self::find(call, handle)?;
-        if target.device.faults.lost.is_some() {
-            return Err(Code::GpuIsLost);
+    pub(super) fn read(&self, handle: NvmlHandle) -> Result<FakeUnit, Code> {
+        let unit = self.find(handle)?;
+        match unit.device.faults.lost {
+            None => Ok(unit),
+            Some(_) => Err(Code::GpuIsLost),
         }
-        Ok(target)
     }
 
     /// What `handle` stands for, to say something that the driver remembers
     /// even of a device that is lost.
-    pub(super) fn identify(call: &Call, handle: NvmlHandle) -> Result<Self, Code> {
-        let target = Self::find(call, handle)?;
-        if target.device.faults.lost == Some(Lost::Entirely) {
-            return Err(Code::GpuIsLost);
+    pub(super) fn identify(&self, handle: NvmlHandle) -> Result<FakeUnit, Code> {
+        let unit = self.find(handle)?;
+        match unit.device.faults.lost {
+            Some(Lost::Entirely) => Err(Code::GpuIsLost),
+            _ => Ok(unit),
         }
-        Ok(target)
     }
 
-    fn find(call: &Call, handle: NvmlHandle) -> Result<Self, Code> {
+    fn find(&self, handle: NvmlHandle) -> Result<FakeUnit, Code> {
         let (index, slot) = decode(handle).ok_or(Code::InvalidArgument)?;
-        let device = call.state.read_device(index).map_err(unreadable)?;
+        let device = self.state.read_device(index)?;
         let device = device.ok_or(Code::InvalidArgument)?;
         be_slow(device.faults.slow_ms);
-        let hung = call.state.wait_while_hung(index, call.function);
-        hung.map_err(unreadable)?;
-        if let Some(code) = device.faults.fail.get(call.function) {
+        self.state.wait_while_hung(index, self.function)?;
+        if let Some(code) = device.faults.fail.get(self.function) {
             return Err(*code);
         }
-        let instance = match slot {
-            None => None,
-            Some(slot) => Some(
-                device
-                    .instances()
-                    .iter()
-                    .find(|instance| instance.slot == slot)
-                    .cloned()
-                    .ok_or(Code::InvalidArgument)?,
-            ),
-        };
-        Ok(Self { device, instance })
+        let instance = slot.map(|slot| {
+            let found = device.instances().iter().find(|i| i.slot == slot);
+            found.cloned().ok_or(Code::InvalidArgument)
+        });
+        let instance = instance.transpose()?;
+        Ok(FakeUnit { device, instance })
     }
+}
 
-    /// Of the MIG instance if it is one, else of the device.
-    pub(super) fn uuid(&self) -> &str {
-        match &self.instance {
-            Some(instance) => &instance.uuid,
-            None => &self.device.uuid,
-        }
-    }
-
+impl FakeUnit {
     /// The device, when it is not just an instance of it.
     pub(super) fn whole(&self) -> Result<&FakeDevice, Code> {
         match self.instance {
@@ -79,11 +63,6 @@ impl CallTarget {
     pub(super) fn part(&self) -> Result<&FakeMig, Code> {
         self.instance.as_ref().ok_or(Code::InvalidArgument)
     }
-}
-
-/// All devices of the machine.
-pub(super) fn devices(call: &Call) -> Result<Vec<FakeDevice>, Code> {
-    call.state.read_devices().map_err(unreadable)
 }
 
 /// A handle to a device, if it can still be had, or to an instance of it.

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use packhorse_fake_nvml::{FakeState, Visible, wait_for};
+use packhorse_fake_nvml::{FakeState, FakeUnit, wait_for, wait_until_exists};
 
 /// When to let go of the memory.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,8 +56,8 @@ pub struct Looks<'a> {
 
 impl<'a> Looks<'a> {
     /// By now.
-    pub fn so_far(state: &'a FakeState, devices: &'a [Visible]) -> io::Result<Self> {
-        let count = |device: &'a Visible| Ok((device.uuid(), state.looks(device.uuid())?));
+    pub fn so_far(state: &'a FakeState, devices: &'a [FakeUnit]) -> io::Result<Self> {
+        let count = |device: &'a FakeUnit| Ok((device.uuid(), state.looks(device.uuid())?));
         let then = devices.iter().map(count).collect::<io::Result<_>>()?;
         Ok(Self { state, then })
     }
@@ -79,13 +79,9 @@ impl<'a> Looks<'a> {
 
 /// Waits until the file is there.
 pub fn until_exists(file: &Path) -> io::Result<()> {
-    let folder = match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let look = || Ok(file.exists().then_some(()));
-    match wait_for(folder, None, look)? {
-        Some(()) => Ok(()),
-        None => Err(io::Error::other(format!("{} is gone", folder.display()))),
+    if wait_until_exists(file, None)? {
+        return Ok(());
     }
+    let file = file.display();
+    Err(io::Error::other(format!("the folder of {file} is gone")))
 }

@@ -35,7 +35,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use packhorse_fake_nvml::{
-    DeviceFull, FakeProcess, FakeState, ProcessKind, Visible, visible_devices,
+    DeviceFull, FakeProcess, FakeState, FakeUnit, ProcessKind, visible_devices,
 };
 
 use hold::Looks;
@@ -70,16 +70,14 @@ fn in_child() -> io::Result<u8> {
     let status = Command::new(std::env::current_exe()?)
         .args(arguments.filter(|argument| argument != options::CHILD))
         .status()?;
-    Ok(status
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .unwrap_or(1))
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.unwrap_or(1))
 }
 
 /// What the program has on the pretended machine.
 struct CudaJob {
     state: FakeState,
-    devices: Vec<Visible>,
+    devices: Vec<FakeUnit>,
     kind: ProcessKind,
 }
 
@@ -135,9 +133,10 @@ impl CudaJob {
             let wanted = part(options.peak, step, options.steps);
             for ordinal in 0..self.devices.len() {
                 if let Err(full) = self.take(ordinal, had, wanted, options.utilisation)? {
+                    let unit = &self.devices[ordinal];
                     let lack = Lack {
                         ordinal,
-                        total: self.devices[ordinal].memory_total(),
+                        total: unit.device.memory_of(unit.uuid()).0,
                         free: full.free,
                         had,
                         wanted,

@@ -2,71 +2,51 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use packhorse_fake_nvml::mps::{control_socket, server_socket};
-use packhorse_fake_nvml::{FakeState, visible_devices, wait_for};
+use packhorse_fake_nvml::{FakeState, FakeUnit, visible_devices, wait_until_gone};
 
 use crate::answer::answer;
-use crate::{Folders, SERVER, front};
+use crate::{SERVER, front};
 
 /// What the daemon knows.
 pub struct FakeDaemon {
-    pub folders: Folders,
-    pub state: Mutex<DaemonState>,
+    pub pipes: PathBuf,
+    state: Mutex<DaemonState>,
 }
 
 /// What changes.
+#[derive(Default)]
 pub struct DaemonState {
-    pub servers: Vec<RunningServer>,
-    /// For servers to come, in percent.
-    pub threads: f32,
+    /// With our end of its standard input, whose end tells it that we have gone.
+    server: Option<Child>,
     /// It takes no clients any more.
     pub quits: bool,
 }
 
-/// A server.
-pub struct RunningServer {
-    pub pid: u32,
-    /// For clients to come, in percent.
-    pub threads: f32,
-    child: Child,
-    /// Its end tells the server that we have gone.
-    _lifeline: Option<ChildStdin>,
-}
-
 /// Serves until the socket has gone.
-pub fn run(folders: &Folders) -> io::Result<ExitCode> {
-    fs_err::create_dir_all(&folders.logs)?;
-    let socket = control_socket(&folders.pipes);
+pub fn run(pipes: &Path) -> io::Result<ExitCode> {
+    let socket = control_socket(pipes);
     // Left by a daemon that was killed: who started us found nobody there.
     let _ = fs_err::remove_file(&socket);
     let listener = UnixListener::bind(&socket)?;
     // A daemon is in no terminal's session; of the foreground one this fails.
     let _ = rustix::process::setsid();
     fs_err::write(
-        folders.pipes.join("nvidia-cuda-mps-control.pid"),
+        pipes.join("nvidia-cuda-mps-control.pid"),
         std::process::id().to_string(),
     )?;
-    fs_err::write(
-        folders.logs.join("control.log"),
-        "Starting control daemon\n",
-    )?;
-    println!("{}", front::daemon_is_ready());
+    println!("{}", front::READY);
 
     let daemon = Arc::new(FakeDaemon {
-        folders: folders.clone(),
-        state: Mutex::new(DaemonState {
-            servers: Vec::new(),
-            threads: 100.0,
-            quits: false,
-        }),
+        pipes: pipes.to_owned(),
+        state: Mutex::default(),
     });
-    let pipes = folders.pipes.clone();
     std::thread::spawn(move || {
-        let look = || Ok((!socket.exists()).then_some(()));
-        let _ = wait_for(&pipes, None, look);
+        let _ = wait_until_gone(&socket, None);
         std::process::exit(0);
     });
     for stream in listener.incoming() {
@@ -77,12 +57,17 @@ pub fn run(folders: &Folders) -> io::Result<ExitCode> {
 }
 
 impl FakeDaemon {
-    /// The daemon's state, without the servers that have died.
+    /// The daemon's state, without a server that has died.
     pub fn state(&self) -> MutexGuard<'_, DaemonState> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_there = |server: &mut RunningServer| matches!(server.child.try_wait(), Ok(None));
-        state.servers.retain_mut(is_there);
+        let has_died = |server: &mut Child| !matches!(server.try_wait(), Ok(None));
+        state.server.take_if(has_died);
         state
+    }
+
+    /// The server's process.
+    pub fn server(&self) -> Option<u32> {
+        self.state().server.as_ref().map(Child::id)
     }
 
     fn serve(&self, mut stream: UnixStream) -> io::Result<()> {
@@ -104,59 +89,32 @@ impl FakeDaemon {
         if state.quits {
             return Ok("refused\n".to_owned());
         }
-        let server = match state.servers.first() {
-            Some(server) => server.pid,
-            None => start_server(&mut state)?,
+        if state.server.is_none() {
+            state.server = front::start_again(SERVER, Stdio::piped())?;
+        }
+        let Some(server) = &state.server else {
+            return Err(io::Error::other("the server did not start"));
         };
-        Ok(format!("server {server} {}\n", devices()?.join(",")))
+        let (_, devices) = devices()?;
+        let devices: Vec<&str> = devices.iter().map(FakeUnit::uuid).collect();
+        Ok(format!("server {} {}\n", server.id(), devices.join(",")))
     }
 
-    /// Ends a server at once; its clients lose it.
-    pub fn end_server(&self, state: &mut DaemonState, pid: u32) {
-        state.servers.retain_mut(|server| {
-            if server.pid == pid {
-                // One that has died already is ended.
-                let _ = server.child.kill();
-                let _ = server.child.wait();
-                let _ = fs_err::remove_file(server_socket(&self.folders.pipes, pid));
-            }
-            server.pid != pid
-        });
+    /// Ends the server at once; its clients lose it.
+    pub fn end_server(&self) {
+        if let Some(mut server) = self.state().server.take() {
+            // One that has died already is ended.
+            let _ = server.kill();
+            let _ = server.wait();
+            let _ = fs_err::remove_file(server_socket(&self.pipes, server.id()));
+        }
     }
 }
 
-/// Starts a server, and returns when it listens.
-pub fn start_server(state: &mut DaemonState) -> io::Result<u32> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .arg(SERVER)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let mut line = String::new();
-    if let Some(output) = child.stdout.take() {
-        BufReader::new(output).read_line(&mut line)?;
-    }
-    if line.trim_end() != front::daemon_is_ready() {
-        return Err(io::Error::other("the server did not start"));
-    }
-    let pid = child.id();
-    state.servers.push(RunningServer {
-        pid,
-        threads: state.threads,
-        _lifeline: child.stdin.take(),
-        child,
-    });
-    Ok(pid)
-}
-
-/// The UUIDs of the devices that the daemon was started for.
-pub fn devices() -> io::Result<Vec<String>> {
+/// The machine, and its devices that the daemon was started for.
+pub fn devices() -> io::Result<(FakeState, Vec<FakeUnit>)> {
     let state =
         FakeState::from_env().ok_or_else(|| io::Error::other("there is no state folder"))?;
     let devices = visible_devices(state.read_devices()?, |name| std::env::var(name).ok());
-    Ok(devices
-        .iter()
-        .map(|device| device.uuid().to_owned())
-        .collect())
+    Ok((state, devices))
 }

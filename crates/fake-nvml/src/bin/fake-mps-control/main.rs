@@ -22,42 +22,27 @@ mod daemon;
 mod front;
 mod server;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 
-use packhorse_fake_nvml::mps::{LOG_VARIABLE, PIPE_VARIABLE};
+use packhorse_fake_nvml::mps::PIPE_VARIABLE;
 
 /// The option with which the daemon starts the program as a server.
 const SERVER: &str = "--as-server";
 
-/// Where the sockets and logs are.
-#[derive(Clone, Debug)]
-struct Folders {
-    pipes: PathBuf,
-    logs: PathBuf,
-}
-
 fn main() -> ExitCode {
-    let folder = |name| std::env::var_os(name).map(PathBuf::from);
-    let (Some(pipes), Some(logs)) = (
-        folder(PIPE_VARIABLE),
-        folder(LOG_VARIABLE).or_else(|| folder(PIPE_VARIABLE)),
-    ) else {
+    let Some(pipes) = std::env::var_os(PIPE_VARIABLE) else {
         // The real one has defaults, which all of a machine's tests would share.
         eprintln!("{PIPE_VARIABLE} is not set");
         return ExitCode::FAILURE;
     };
-    let folders = Folders { pipes, logs };
+    let pipes = Path::new(&pipes);
     let mut arguments = std::env::args().skip(1);
     let result = match arguments.next().as_deref() {
-        None => front::talk(&folders),
-        Some("-d") => front::start(&folders),
-        Some("-f") => daemon::run(&folders),
-        Some("-v") => {
-            println!("fake-mps-control 580.95.05");
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(SERVER) => server::run(&folders),
+        None => front::talk(pipes),
+        Some("-d") => front::start(pipes),
+        Some("-f") => daemon::run(pipes),
+        Some(SERVER) => server::run(pipes),
         Some(other) => {
             eprintln!("Unknown option {other}");
             Ok(ExitCode::FAILURE)

@@ -2,14 +2,15 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use packhorse_fake_nvml::mps::server_socket;
-use packhorse_fake_nvml::{FakeProcess, FakeState, visible_devices, wait_for};
+use packhorse_fake_nvml::{FakeProcess, wait_until_exists};
 
 use crate::daemon::devices;
-use crate::{Folders, front};
+use crate::front;
 
 /// What a server holds of each of its devices for itself, in bytes.
 const CONTEXT: u64 = 30 << 20;
@@ -22,24 +23,30 @@ struct Clients {
 }
 
 struct Server {
-    folders: Folders,
+    pipes: PathBuf,
     clients: Mutex<Clients>,
 }
 
 /// Serves until the daemon ends, or the state folder says so.
-pub fn run(folders: &Folders) -> io::Result<ExitCode> {
-    take_context()?;
-    let listener = UnixListener::bind(server_socket(&folders.pipes, std::process::id()))?;
-    println!("{}", front::daemon_is_ready());
+pub fn run(pipes: &Path) -> io::Result<ExitCode> {
+    let (state, devices) = devices()?;
+    for unit in &devices {
+        let process = FakeProcess::real(std::process::id(), CONTEXT);
+        let taken = state.take(&unit.device, unit.uuid(), &process)?;
+        taken.map_err(|_| io::Error::other("out of memory"))?;
+    }
+    let listener = UnixListener::bind(server_socket(pipes, std::process::id()))?;
+    println!("{}", front::READY);
     std::thread::spawn(|| {
         let _ = io::stdin().read(&mut [0]);
         std::process::exit(0);
     });
-    for uuid in devices()? {
-        std::thread::spawn(move || die_when_told(&uuid));
+    for unit in &devices {
+        let file = state.mps_file(unit.uuid());
+        std::thread::spawn(move || die_when_told(&file));
     }
     let server = Arc::new(Server {
-        folders: folders.clone(),
+        pipes: pipes.to_owned(),
         clients: Mutex::default(),
     });
     for stream in listener.incoming() {
@@ -49,31 +56,11 @@ pub fn run(folders: &Folders) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn take_context() -> io::Result<()> {
-    let state =
-        FakeState::from_env().ok_or_else(|| io::Error::other("there is no state folder"))?;
-    for visible in visible_devices(state.read_devices()?, |name| std::env::var(name).ok()) {
-        let process = FakeProcess::real(std::process::id(), CONTEXT);
-        if state
-            .take(&visible.device, visible.uuid(), &process)?
-            .is_err()
-        {
-            return Err(io::Error::other("out of memory"));
-        }
-    }
-    Ok(())
-}
-
 /// The fault of a server that takes its clients with it.
-fn die_when_told(uuid: &str) -> io::Result<()> {
-    let Some(state) = FakeState::from_env() else {
-        return Ok(());
-    };
-    let file = state.mps_file(uuid);
-    let look = || Ok(file.exists().then_some(()));
-    if wait_for(&state.mps_folder(), None, look)?.is_some() {
+fn die_when_told(file: &Path) -> io::Result<()> {
+    if wait_until_exists(file, None)? {
         // It is for one server, not for the next one as well.
-        fs_err::remove_file(&file)?;
+        fs_err::remove_file(file)?;
         std::process::exit(1);
     }
     Ok(())
@@ -105,18 +92,11 @@ impl Server {
                 }
             }
             ["terminate", pid] => {
-                let clients = self.clients();
-                let found = clients
-                    .there
-                    .iter()
-                    .find(|(there, _)| there.to_string() == pid);
-                match found {
-                    Some((_, client)) => {
-                        let mut client: &UnixStream = client;
-                        writeln!(client, "terminated")?;
-                        writeln!(stream, "done")?;
-                    }
-                    None => writeln!(stream, "unknown")?,
+                let mut clients = self.clients();
+                let mut there = clients.there.iter_mut();
+                if let Some((_, client)) = there.find(|(there, _)| there.to_string() == pid) {
+                    writeln!(client, "terminated")?;
+                    writeln!(stream, "done")?;
                 }
             }
             ["retire"] => {
@@ -131,7 +111,7 @@ impl Server {
     fn end_if_done(&self) {
         let clients = self.clients();
         if clients.retires && clients.there.is_empty() {
-            let socket = server_socket(&self.folders.pipes, std::process::id());
+            let socket = server_socket(&self.pipes, std::process::id());
             let _ = fs_err::remove_file(socket);
             std::process::exit(0);
         }
