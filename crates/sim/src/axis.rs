@@ -3,74 +3,45 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::plan::DurationGuess;
+
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Convenient distances between ticks, in seconds.
-const STEPS: [u64; 24] = [
-    1,
-    2,
-    5,
-    10,
-    15,
-    30,
-    MINUTE,
-    2 * MINUTE,
-    5 * MINUTE,
-    10 * MINUTE,
-    15 * MINUTE,
-    30 * MINUTE,
-    HOUR,
-    2 * HOUR,
-    3 * HOUR,
-    6 * HOUR,
-    12 * HOUR,
-    DAY,
-    2 * DAY,
-    7 * DAY,
-    14 * DAY,
-    30 * DAY,
-    90 * DAY,
-    360 * DAY,
+/// Convenient distances between ticks: how many of a unit.
+const STEPS: [(u64, &[u64]); 4] = [
+    (1, &[1, 2, 5, 10, 15, 30]),
+    (MINUTE, &[1, 2, 5, 10, 15, 30]),
+    (HOUR, &[1, 2, 3, 6, 12]),
+    (DAY, &[1, 2, 7, 14, 30, 90, 360]),
 ];
 
 /// The columns that a tick and its label need.
 const ROOM: usize = 9;
-
-/// What the labels count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AxisUnit {
-    Time,
-    /// A second stands for a round.
-    Rounds,
-}
 
 /// `columns` columns for the time from 0 to `end`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeAxis {
     pub(crate) end: Duration,
     pub(crate) columns: usize,
-    pub(crate) unit: AxisUnit,
+    /// What the labels count: if it is rounds, a second stands for one.
+    pub(crate) guess: DurationGuess,
 }
 
 /// A time in one or two units, such as `1h30m`.
 pub(crate) fn short(time: Duration) -> String {
     let seconds = time.as_secs();
-    let two = |large: u64, of: &str, small: u64, unit: u64, under: &str| {
-        let rest = small / unit;
-        if rest == 0 {
-            format!("{large}{of}")
-        } else {
-            format!("{large}{of}{rest}{under}")
+    let units = [
+        (DAY, "d", HOUR, "h"),
+        (HOUR, "h", MINUTE, "m"),
+        (MINUTE, "m", 1, "s"),
+    ];
+    if let Some((large, of, small, under)) = units.into_iter().find(|unit| seconds >= unit.0) {
+        match seconds % large / small {
+            0 => format!("{}{of}", seconds / large),
+            rest => format!("{}{of}{rest}{under}", seconds / large),
         }
-    };
-    if seconds >= DAY {
-        two(seconds / DAY, "d", seconds % DAY, HOUR, "h")
-    } else if seconds >= HOUR {
-        two(seconds / HOUR, "h", seconds % HOUR, MINUTE, "m")
-    } else if seconds >= MINUTE {
-        two(seconds / MINUTE, "m", seconds % MINUTE, 1, "s")
     } else if seconds >= 10 || time.subsec_millis() == 0 {
         format!("{seconds}s")
     } else {
@@ -95,8 +66,11 @@ impl TimeAxis {
     pub(crate) fn labels(&self) -> String {
         let most = (self.columns / ROOM).max(1) as u64;
         let end = self.end.as_secs();
-        let enough = |&step: &u64| end / step < most;
-        let step = STEPS.into_iter().find(enough).unwrap_or(360 * DAY);
+        let steps = STEPS.into_iter();
+        let mut steps =
+            steps.flat_map(|(unit, counts)| counts.iter().map(move |count| count * unit));
+        let enough = |step: &u64| end / step < most;
+        let step = steps.find(enough).unwrap_or(360 * DAY);
         let mut line = String::new();
         let mut used = 0;
         for tick in 0..most {
@@ -105,10 +79,10 @@ impl TimeAxis {
             if time > self.end || column >= self.columns {
                 break;
             }
-            let label = match self.unit {
+            let label = match self.guess {
                 _ if tick == 0 => "0".to_owned(),
-                AxisUnit::Time => short(time),
-                AxisUnit::Rounds => time.as_secs().to_string(),
+                DurationGuess::Rounds => time.as_secs().to_string(),
+                _ => short(time),
             };
             let _ = write!(line, "{:gap$}{label}", "", gap = column - used);
             used = column + label.len();
@@ -125,7 +99,7 @@ mod tests {
         TimeAxis {
             end: Duration::from_secs(seconds),
             columns,
-            unit: AxisUnit::Time,
+            guess: DurationGuess::AllKnown,
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use packhorse_model::{DeviceId, TaskId};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::axis::{AxisUnit, TimeAxis, short};
+use crate::axis::{TimeAxis, short};
 use crate::plan::{DurationGuess, Plan, PlanBar};
 
 /// If a device needs more rows than this, the chart shows how busy devices are.
@@ -83,7 +83,12 @@ fn cut(text: &str, width: usize) -> String {
         used <= width
     });
     // A name may contain anything.
-    fitting.filter(|char| !char.is_control()).collect()
+    let mut fitting: String = fitting.filter(|char| !char.is_control()).collect();
+    // A character may be wider together with the next one, as emoji are.
+    while fitting.width() > width {
+        fitting.pop();
+    }
+    fitting
 }
 
 /// Distributes `bars`, which are in the order of start, over as few rows as possible.
@@ -159,14 +164,6 @@ impl Gantt<'_> {
         levels[place.max(usize::from(part > 0))]
     }
 
-    fn unit(&self) -> AxisUnit {
-        if self.plan.guess == DurationGuess::Rounds {
-            AxisUnit::Rounds
-        } else {
-            AxisUnit::Time
-        }
-    }
-
     /// What the reader has to know about the chart.
     fn remarks(&self, most: Option<usize>) -> Vec<String> {
         let plan = self.plan;
@@ -194,24 +191,21 @@ impl Gantt<'_> {
                  long, which makes a round"
             )),
         }
-        let names = |tasks: &mut dyn Iterator<Item = TaskId>| {
-            let names: Vec<String> = tasks.map(|task| (self.names.task)(task)).collect();
+        let refused = plan.refused.iter().map(|&(task, _)| task).collect();
+        for (what, tasks) in [
+            ("would be refused", refused),
+            (
+                "would wait for others to leave the GPUs",
+                plan.waiting.clone(),
+            ),
+        ] {
+            let names: Vec<String> = tasks.into_iter().map(self.names.task).collect();
             let shown = names[..names.len().min(5)].join(", ");
             match names.len() {
-                0..=5 => shown,
-                more => format!("{shown} and {} more", more - 5),
+                0 => {}
+                1..=5 => remarks.push(format!("{what}: {shown}")),
+                more => remarks.push(format!("{what}: {shown} and {} more", more - 5)),
             }
-        };
-        if !plan.refused.is_empty() {
-            let tasks = &mut plan.refused.iter().map(|&(task, _)| task);
-            remarks.push(format!("would be refused: {}", names(tasks)));
-        }
-        if !plan.waiting.is_empty() {
-            let tasks = &mut plan.waiting.iter().copied();
-            remarks.push(format!(
-                "would wait for others to leave the GPUs: {}",
-                names(tasks)
-            ));
         }
         remarks.push(match (plan.expected_end(), plan.length().as_secs()) {
             _ if plan.bars.is_empty() => "nothing would run".to_owned(),
@@ -239,7 +233,7 @@ impl fmt::Display for Gantt<'_> {
         let axis = TimeAxis {
             end: self.plan.length().max(Duration::from_nanos(1)),
             columns: self.width.saturating_sub(margin).max(LEAST_CHART),
-            unit: self.unit(),
+            guess: self.plan.guess,
         };
         let is_narrow = |bar: &&PlanBar| axis.column(bar.end) - axis.column(bar.start) < LEAST_BAR;
         let tables: Vec<_> = places.iter().map(|(_, bars)| rows(bars)).collect();

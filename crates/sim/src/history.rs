@@ -23,6 +23,13 @@ pub struct SimulatedAttempt {
     pub outcome: Option<(Outcome, EndCause)>,
 }
 
+impl SimulatedAttempt {
+    /// Whether it has not ended yet.
+    pub(crate) const fn is_running(&self) -> bool {
+        self.outcome.is_none()
+    }
+}
+
 /// What happened in a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {

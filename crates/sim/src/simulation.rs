@@ -2,8 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use packhorse_core::{
-    Effect, EndCause, Now, Outside, Pool, PoolError, SchedulerEvent, SchedulerSettings,
-    SchedulerState, step,
+    Effect, EndCause, Now, Pool, PoolError, SchedulerEvent, SchedulerSettings, SchedulerState, step,
 };
 use packhorse_model::{Bytes, DeviceId, Outcome, Placement, TaskId};
 use rustc_hash::FxHashMap;
@@ -27,8 +26,6 @@ pub struct Simulation {
     now: Duration,
     queue: EventQueue,
     behaviours: FxHashMap<TaskId, TaskBehaviour>,
-    /// The running attempts by task, as indices into `history.attempts`.
-    running: FxHashMap<TaskId, usize>,
     devices: BTreeMap<DeviceId, SimulatedDevice>,
     history: History,
     effects: Vec<Effect>,
@@ -69,7 +66,6 @@ impl Simulation {
             now: Duration::ZERO,
             queue: EventQueue::default(),
             behaviours: FxHashMap::default(),
-            running: FxHashMap::default(),
             devices: devices.collect(),
             history: History::default(),
             effects: Vec::new(),
@@ -95,15 +91,13 @@ impl Simulation {
             // An event for a time in the past happens now.
             self.now = self.now.max(at);
             match event {
-                SimulationEvent::End { task, start } => self.on_end(task, start),
-                SimulationEvent::Memory {
-                    task,
-                    start,
-                    memory,
-                } => self.on_memory(task, start, memory),
+                SimulationEvent::End { attempt } => self.on_end(attempt),
+                SimulationEvent::Memory { attempt, memory } => self.on_memory(attempt, memory),
                 SimulationEvent::Scheduler(event) => {
-                    if let SchedulerEvent::Outside { device, held } = &*event {
-                        self.on_outside(*device, *held);
+                    if let SchedulerEvent::Outside { device, held } = &*event
+                        && let Some(device) = self.devices.get_mut(device)
+                    {
+                        device.outside = held.memory;
                     }
                     self.step(*event);
                 }
@@ -111,12 +105,6 @@ impl Simulation {
         }
         self.history.waiting = self.state.unfinished();
         self.history
-    }
-
-    fn on_outside(&mut self, device: DeviceId, held: Outside) {
-        if let Some(device) = self.devices.get_mut(&device) {
-            device.outside = held.memory;
-        }
     }
 
     fn step(&mut self, event: SchedulerEvent) {
@@ -148,7 +136,7 @@ impl Simulation {
         placement: Placement,
         time_limit: Option<Duration>,
     ) {
-        let start = self.history.attempts.len();
+        let number = self.history.attempts.len();
         self.history.attempts.push(SimulatedAttempt {
             task,
             attempt,
@@ -158,58 +146,55 @@ impl Simulation {
             peak: Bytes(0),
             outcome: None,
         });
-        self.running.insert(task, start);
         let behaviour = self.behaviours.get(&task);
         let lasts = behaviour.map_or(Duration::ZERO, |behaviour| behaviour.lasts);
         let lasts = time_limit.map_or(lasts, |limit| limit.min(lasts));
         for step in behaviour.iter().flat_map(|behaviour| &behaviour.memory) {
             if step.after < lasts {
-                let memory = step.memory;
                 let event = SimulationEvent::Memory {
-                    task,
-                    start,
-                    memory,
+                    attempt: number,
+                    memory: step.memory,
                 };
                 let at = self.now.saturating_add(step.after);
                 self.queue.push(at, event);
             }
         }
         let end = self.now.saturating_add(lasts);
-        self.queue.push(end, SimulationEvent::End { task, start });
+        self.queue
+            .push(end, SimulationEvent::End { attempt: number });
     }
 
     /// An attempt that is told to end does so at once.
     fn stop(&mut self, task: TaskId) {
-        if let Some(&start) = self.running.get(&task) {
-            let event = self.end(task, start, Outcome::Interrupted, EndCause::Own);
+        let mut attempts = self.history.attempts.iter();
+        let running = attempts.rposition(|attempt| attempt.task == task && attempt.is_running());
+        if let Some(attempt) = running {
+            let event = self.end(attempt, Outcome::Interrupted, EndCause::Own);
             self.schedule(self.now, event);
         }
     }
 
-    fn on_end(&mut self, task: TaskId, start: usize) {
-        if self.running.get(&task) != Some(&start) {
+    fn on_end(&mut self, number: usize) {
+        let record = &self.history.attempts[number];
+        if !record.is_running() {
             return;
         }
-        let outcome = match self.behaviours.get(&task) {
-            Some(behaviour)
-                if self.now.saturating_sub(self.history.attempts[start].start)
-                    < behaviour.lasts =>
-            {
-                Outcome::TimedOut
-            }
+        let ran = self.now.saturating_sub(record.start);
+        let outcome = match self.behaviours.get(&record.task) {
+            Some(behaviour) if ran < behaviour.lasts => Outcome::TimedOut,
             Some(behaviour) => behaviour.outcome,
             None => Outcome::Succeeded,
         };
-        let event = self.end(task, start, outcome, EndCause::Own);
+        let event = self.end(number, outcome, EndCause::Own);
         self.step(event);
     }
 
-    fn on_memory(&mut self, task: TaskId, start: usize, memory: Bytes) {
-        if self.running.get(&task) != Some(&start) {
+    fn on_memory(&mut self, number: usize, memory: Bytes) {
+        let record = &mut self.history.attempts[number];
+        if !record.is_running() {
             return;
         }
-        let record = &mut self.history.attempts[start];
-        let attempt = record.attempt;
+        let (task, attempt) = (record.task, record.attempt);
         let granted = record.placement.devices.clone();
         let fits = granted.iter().all(|granted| {
             let device = self.devices.get(&granted.device);
@@ -222,7 +207,7 @@ impl Simulation {
             } else {
                 EndCause::Collateral
             };
-            let event = self.end(task, start, OUT_OF_MEMORY, cause);
+            let event = self.end(number, OUT_OF_MEMORY, cause);
             self.step(event);
             return;
         }
@@ -241,24 +226,17 @@ impl Simulation {
     }
 
     /// Takes the attempt off its devices. Returns the event that tells the scheduler.
-    fn end(
-        &mut self,
-        task: TaskId,
-        start: usize,
-        outcome: Outcome,
-        cause: EndCause,
-    ) -> SchedulerEvent {
-        self.running.remove(&task);
-        let record = &mut self.history.attempts[start];
+    fn end(&mut self, number: usize, outcome: Outcome, cause: EndCause) -> SchedulerEvent {
+        let record = &mut self.history.attempts[number];
         record.end = self.now;
         record.outcome = Some((outcome, cause));
         for granted in &record.placement.devices {
             if let Some(device) = self.devices.get_mut(&granted.device) {
-                device.held.remove(&task);
+                device.held.remove(&record.task);
             }
         }
         SchedulerEvent::Ended {
-            task,
+            task: record.task,
             attempt: record.attempt,
             outcome,
             cause,

@@ -157,3 +157,10 @@ fn no_line_is_wider_than_asked_for() {
         }
     }
 }
+
+#[test]
+fn a_name_is_cut_by_what_it_takes_on_the_screen() {
+    assert_eq!(cut("❤\u{fe0f} of it", 2), "❤\u{fe0f}");
+    assert_eq!(cut("❤\u{fe0f} of it", 1), "❤");
+    assert_eq!(cut("名前", 3), "名");
+}

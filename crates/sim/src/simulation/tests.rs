@@ -1,4 +1,4 @@
-use packhorse_core::{DeviceSpec, NodeSpec};
+use packhorse_core::{DeviceSpec, NodeSpec, Outside};
 use packhorse_model::{GpuRequest, MemoryRequest, Milli, NodeId, Request, RunId};
 use proptest::prelude::*;
 
