@@ -1,4 +1,3 @@
-use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,31 +7,23 @@ use rustix::io::Errno;
 
 use crate::LeaseError;
 
-/// Where leases are by default: in memory, gone after a reboot.
-const DEFAULT: &str = "/dev/shm/packhorse";
+/// The folder that all runs on this machine use, unless they are told otherwise: in memory,
+/// gone after a reboot.
+pub const DEFAULT_FOLDER: &str = "/dev/shm/packhorse";
 
 /// Everybody may add files; nobody may remove those of others.
 const SHARED: Mode = Mode::from_raw_mode(0o1777);
 const STICKY: u32 = 0o1000;
 const OTHERS_WRITE: u32 = 0o022;
 
-/// The folder of leases: the one that `$PACKHORSE_LEASES` names, else the one that all runs on
-/// this machine use.
-pub fn folder() -> PathBuf {
-    choose(std::env::var_os("PACKHORSE_LEASES"))
-}
-
-fn choose(variable: Option<OsString>) -> PathBuf {
-    let set = variable.filter(|value| !value.is_empty());
-    set.map_or_else(|| DEFAULT.into(), PathBuf::from)
-}
-
 /// The folder of leases, open.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseFolder {
-    path: PathBuf,
-    fd: Arc<OwnedFd>,
-    identity: (u64, u64),
+    pub(crate) path: PathBuf,
+    /// Shared with those who may need it longer than the folder.
+    pub(crate) fd: Arc<OwnedFd>,
+    /// Its device and inode numbers.
+    pub(crate) identity: (u64, u64),
 }
 
 impl LeaseFolder {
@@ -78,20 +69,6 @@ impl LeaseFolder {
         }))
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The descriptor, for those who may need it longer than the folder.
-    pub(crate) fn fd(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.fd)
-    }
-
-    /// Its device and inode numbers.
-    pub(crate) const fn identity(&self) -> (u64, u64) {
-        self.identity
-    }
-
     /// Whether its path still leads to this folder.
     pub(crate) fn is_in_place(&self) -> bool {
         let found = statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
@@ -121,13 +98,6 @@ mod tests {
 
     fn set_mode(path: &Path, mode: u32) {
         fs_err::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
-    }
-
-    #[test]
-    fn the_variable_names_the_folder_unless_it_is_empty() {
-        assert_eq!(choose(Some("/l".into())), Path::new("/l"));
-        assert_eq!(choose(Some("".into())), Path::new(DEFAULT));
-        assert_eq!(choose(None), Path::new(DEFAULT));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! inotify instance, and a run that is alone on a machine should not have to wait for that
 //! at its end.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -34,15 +35,8 @@ pub(crate) struct FolderWatch {
     epoll: OwnedFd,
     /// An eventfd to make the descriptor readable.
     wake_up: OwnedFd,
-    listener: Option<FolderListener>,
-}
-
-/// Watches for files that appear and disappear.
-#[derive(Debug)]
-struct FolderListener {
-    inotify: OwnedFd,
-    /// The watch descriptor of the folder.
-    folder: Option<i32>,
+    /// Watches for files that appear and disappear.
+    inotify: Option<OwnedFd>,
 }
 
 /// What has happened since the last time.
@@ -65,59 +59,42 @@ impl WatchEvents {
 }
 
 impl FolderWatch {
-    pub(crate) fn new() -> Result<Self, LeaseError> {
-        let made = || {
-            let wake_up = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            let token = epoll::EventData::new_u64(WAKE_UP);
-            epoll::add(&epoll, &wake_up, token, epoll::EventFlags::IN)?;
-            Ok((epoll, wake_up))
-        };
-        let (epoll, wake_up) = made().map_err(|errno: Errno| std::io::Error::from(errno))?;
+    pub(crate) fn new() -> io::Result<Self> {
+        let wake_up = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let token = epoll::EventData::new_u64(WAKE_UP);
+        epoll::add(&epoll, &wake_up, token, epoll::EventFlags::IN)?;
         Ok(Self {
             epoll,
             wake_up,
-            listener: None,
+            inotify: None,
         })
     }
 
     /// Whether files are watched.
     pub(crate) const fn is_listening(&self) -> bool {
-        self.listener.is_some()
+        self.inotify.is_some()
     }
 
     /// Watches the files of this folder from now on, and of no other.
     pub(crate) fn listen(&mut self, folder: &LeaseFolder) -> Result<(), LeaseError> {
-        let mut listener = match self.listener.take() {
-            Some(listener) => listener,
-            None => self.new_listener()?,
-        };
-        if let Some(old) = listener.folder.take() {
-            // Fails if the folder has been removed.
-            let _ = inotify::remove_watch(&listener.inotify, old);
+        if let Some(old) = self.inotify.take() {
+            self.remove(old);
         }
-        let number = inotify::add_watch(&listener.inotify, folder.path(), EVENTS)
-            .map_err(|errno| LeaseError::system(errno, "watch folder", folder.path()))?;
-        listener.folder = Some(number);
-        self.listener = Some(listener);
-        Ok(())
-    }
-
-    fn new_listener(&self) -> std::io::Result<FolderListener> {
         let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
             .map_err(|errno| match errno {
-                Errno::MFILE => std::io::Error::other(
+                Errno::MFILE => io::Error::other(
                     "your processes watch too many folders\n\
                      hint: raise the limit fs.inotify.max_user_instances",
                 ),
                 errno => errno.into(),
             })?;
+        inotify::add_watch(&inotify, &folder.path, EVENTS)
+            .map_err(|errno| LeaseError::system(errno, "watch folder", &folder.path))?;
         let token = epoll::EventData::new_u64(FOLDER);
-        epoll::add(&self.epoll, &inotify, token, epoll::EventFlags::IN)?;
-        Ok(FolderListener {
-            inotify,
-            folder: None,
-        })
+        epoll::add(&self.epoll, &inotify, token, epoll::EventFlags::IN).map_err(io::Error::from)?;
+        self.inotify = Some(inotify);
+        Ok(())
     }
 
     /// Watches for the end of a process.
@@ -128,8 +105,8 @@ impl FolderWatch {
 
     /// Must be called before the descriptor is closed: a child that has just been forked may
     /// have it too, and then closing it is not enough.
-    pub(crate) fn remove(&self, process: impl AsFd) {
-        let _ = epoll::delete(&self.epoll, process);
+    pub(crate) fn remove(&self, descriptor: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, descriptor);
     }
 
     /// Makes the descriptor readable.
@@ -159,11 +136,11 @@ impl FolderWatch {
     }
 
     fn read_folder(&self, happened: &mut WatchEvents) {
-        let Some(listener) = &self.listener else {
+        let Some(inotify) = &self.inotify else {
             return;
         };
         let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut events = inotify::Reader::new(&listener.inotify, &mut buffer);
+        let mut events = inotify::Reader::new(inotify, &mut buffer);
         while let Ok(event) = events.next() {
             if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
                 happened.overflowed = true;

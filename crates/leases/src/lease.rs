@@ -29,13 +29,14 @@ pub struct LeaseOwner {
 }
 
 /// What a process holds of one device.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeasedDevice {
     /// Its UUID, or its id as it was typed if no driver knows it.
     pub device: Box<str>,
     /// The memory promised to attempts.
     pub memory: Bytes,
     /// The share given to attempts.
+    #[serde(with = "Thousandths")]
     pub share: Milli,
     /// How many attempts run on it.
     pub attempts: u32,
@@ -68,19 +69,15 @@ struct LeaseJson<'a> {
     boot: &'a str,
     namespace: u64,
     user: String,
-    run: Option<u32>,
+    run: Option<RunId>,
     command: String,
-    devices: Vec<DeviceJson>,
+    devices: Vec<LeasedDevice>,
 }
 
+/// A share in a lease's file, which is a whole number there.
 #[derive(Serialize, Deserialize)]
-struct DeviceJson {
-    device: Box<str>,
-    memory: u64,
-    share: u32,
-    attempts: u32,
-    whole: bool,
-}
+#[serde(remote = "Milli")]
+struct Thousandths(u32);
 
 /// The bytes of a lease's file.
 pub(crate) fn write(
@@ -88,21 +85,14 @@ pub(crate) fn write(
     owner: &LeaseOwner,
     held: &[LeasedDevice],
 ) -> Result<Vec<u8>, LeaseError> {
-    let entry = |held: &LeasedDevice| DeviceJson {
-        device: held.device.clone(),
-        memory: held.memory.0,
-        share: held.share.0,
-        attempts: held.attempts,
-        whole: held.whole,
-    };
     let content = LeaseJson {
         version: VERSION,
         boot: &system.boot,
         namespace: system.namespace,
         user: printable(&owner.user),
-        run: owner.run.map(|run| run.0),
+        run: owner.run,
         command: printable(&owner.command),
-        devices: held.iter().map(entry).collect(),
+        devices: held.to_vec(),
     };
     let bytes = serde_json::to_vec(&content).map_err(std::io::Error::from)?;
     if bytes.len() > LONGEST {
@@ -162,20 +152,13 @@ fn parse(bytes: &[u8], name: LeaseName, system: &SystemId) -> LeaseFile {
     if content.namespace != system.namespace {
         return LeaseFile::Nothing;
     }
-    let held = |entry: DeviceJson| LeasedDevice {
-        device: entry.device,
-        memory: Bytes(entry.memory),
-        share: Milli(entry.share),
-        attempts: entry.attempts,
-        whole: entry.whole,
-    };
     LeaseFile::Lease(Lease {
         pid: name.pid,
         uid: name.uid,
         user: printable(&content.user),
-        run: content.run.map(RunId),
+        run: content.run,
         command: printable(&content.command),
-        held: content.devices.into_iter().map(held).collect(),
+        held: content.devices,
     })
 }
 
@@ -243,6 +226,16 @@ mod tests {
         ];
         let bytes = write(&system(), &owner(), &all).unwrap();
         assert_eq!(parse(&bytes, NAME, &system()), LeaseFile::Lease(lease(all)));
+    }
+
+    #[test]
+    fn amounts_in_a_file_are_whole_numbers() {
+        let bytes = write(&system(), &owner(), &[held("GPU-1", 7)]).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let devices =
+            r#""devices":[{"device":"GPU-1","memory":7,"share":500,"attempts":2,"whole":false}]"#;
+        assert!(text.contains(devices), "{text}");
+        assert!(text.contains(r#""run":12"#), "{text}");
     }
 
     #[test]

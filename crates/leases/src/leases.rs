@@ -1,5 +1,6 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, openat, renameat, statat, unlinkat};
@@ -27,7 +28,7 @@ pub struct Leases {
     system: SystemId,
     owner: LeaseOwner,
     folder: LeaseFolder,
-    lock: FolderLock,
+    lock: Arc<FolderLock>,
     others: OtherLeases,
     /// What is in our file; `None` if there is none.
     published: Option<Vec<u8>>,
@@ -52,7 +53,7 @@ impl Leases {
             others: OtherLeases::new(me, system.clone(), &folder)?,
             system,
             owner,
-            lock: FolderLock::new(folder.fd()),
+            lock: FolderLock::new(&folder),
             folder,
             published: None,
             warned: false,
@@ -91,9 +92,9 @@ impl Leases {
         if self.folder.is_in_place() {
             return Ok(false);
         }
-        let folder = LeaseFolder::open_or_create(self.folder.path())?;
+        let folder = LeaseFolder::open_or_create(&self.folder.path)?;
         self.others.follow(&folder)?;
-        self.lock = FolderLock::new(folder.fd());
+        self.lock = FolderLock::new(&folder);
         self.folder = folder;
         self.write(self.published.as_deref())?;
         Ok(true)
@@ -122,7 +123,7 @@ impl Leases {
         // The event of our own file is read here, so that it wakes nobody. If there were other
         // events too, they must.
         if self.update()? {
-            self.others.watch().wake_up();
+            self.others.watch.wake_up();
         }
         Ok(())
     }
@@ -134,7 +135,7 @@ impl Leases {
             None => self.remove_file(),
         };
         written.map_err(|errno| {
-            let path = self.folder.path().join(self.me.to_string());
+            let path = self.folder.path.join(self.me.to_string());
             LeaseError::system(errno, "write lease", &path)
         })
     }
@@ -183,7 +184,7 @@ impl LeasesGuard<'_> {
 
     /// A number that grows whenever [`others`](Self::others) changes.
     pub const fn revision(&self) -> u64 {
-        self.leases.others.revision()
+        self.leases.others.revision
     }
 
     /// Tells others everything that this process holds from now on. Writes nothing if that has
@@ -196,12 +197,12 @@ impl LeasesGuard<'_> {
     /// was well in between.
     pub fn warning(&mut self) -> Option<LeaseError> {
         let leases = &mut *self.leases;
-        let path = leases.folder.path().to_owned();
+        let path = leases.folder.path.clone();
         let warning = match self.taken {
             LockResult::Acquired => None,
             LockResult::Busy => Some(LeaseError::Locked {
                 path,
-                holder: holder(leases.folder.identity()),
+                holder: holder(leases.folder.identity),
             }),
             LockResult::Unavailable(errno) => Some(LeaseError::NoLock {
                 path,
@@ -231,7 +232,7 @@ impl Drop for Leases {
 
 impl AsFd for Leases {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.others.watch().as_fd()
+        self.others.watch.as_fd()
     }
 }
 

@@ -45,6 +45,6 @@ mod other_leases;
 mod process;
 
 pub use error::LeaseError;
-pub use folder::folder;
+pub use folder::DEFAULT_FOLDER;
 pub use lease::{Lease, LeaseOwner, LeasedDevice};
 pub use leases::{Leases, LeasesGuard, read_leases};

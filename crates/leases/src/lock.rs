@@ -18,14 +18,11 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock, major, minor};
 use rustix::io::Errno;
 
+use crate::folder::LeaseFolder;
+
 /// The lock on a folder, for one process.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
-    shared: Arc<LockShared>,
-}
-
-#[derive(Debug)]
-struct LockShared {
     folder: Arc<OwnedFd>,
     state: Mutex<LockState>,
     changed: Condvar,
@@ -54,29 +51,27 @@ pub(crate) enum LockResult {
 }
 
 impl FolderLock {
-    pub(crate) fn new(folder: Arc<OwnedFd>) -> Self {
-        Self {
-            shared: Arc::new(LockShared {
-                folder,
-                state: Mutex::new(LockState::Free),
-                changed: Condvar::new(),
-            }),
-        }
+    /// Shared with the thread that waits.
+    pub(crate) fn new(folder: &LeaseFolder) -> Arc<Self> {
+        Arc::new(Self {
+            folder: Arc::clone(&folder.fd),
+            state: Mutex::new(LockState::Free),
+            changed: Condvar::new(),
+        })
     }
 
     /// Gets the lock, waiting at most this long.
-    pub(crate) fn take(&self, patience: Duration) -> LockResult {
-        let shared = &self.shared;
-        let mut state = shared.state();
+    pub(crate) fn take(self: &Arc<Self>, patience: Duration) -> LockResult {
+        let mut state = self.state();
         if *state == LockState::Busy {
             return LockResult::Busy;
         }
-        match shared.flock(FlockOperation::NonBlockingLockExclusive) {
+        match self.flock(FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return LockResult::Acquired,
             Err(Errno::WOULDBLOCK) => {}
             Err(errno) => return LockResult::Unavailable(errno),
         }
-        let theirs = Arc::clone(shared);
+        let theirs = Arc::clone(self);
         let thread = std::thread::Builder::new()
             .name("leases-lock".to_owned())
             .stack_size(128 << 10)
@@ -85,30 +80,24 @@ impl FolderLock {
             return LockResult::Busy;
         }
         *state = LockState::Waiting;
-        let waited = shared
+        let waited = self
             .changed
             .wait_timeout_while(state, patience, |state| *state == LockState::Waiting);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let taken = match *state {
-            LockState::Done(Ok(())) => LockResult::Acquired,
-            LockState::Done(Err(errno)) => LockResult::Unavailable(errno),
-            _ => LockResult::Busy,
+        let LockState::Done(result) = *state else {
+            *state = LockState::Busy;
+            return LockResult::Busy;
         };
-        *state = match taken {
-            LockResult::Busy => LockState::Busy,
-            _ => LockState::Free,
-        };
-        taken
+        *state = LockState::Free;
+        result.map_or_else(LockResult::Unavailable, |()| LockResult::Acquired)
     }
 
     /// Releases the lock.
     pub(crate) fn release(&self) {
         // Cannot fail: the descriptor is open, and unlocking does not wait.
-        let _ = self.shared.flock(FlockOperation::Unlock);
+        let _ = self.flock(FlockOperation::Unlock);
     }
-}
 
-impl LockShared {
     /// What the thread does.
     fn wait(&self) {
         let result = self.flock(FlockOperation::LockExclusive);
@@ -156,15 +145,14 @@ fn holder_in(locks: &str, place: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::LeaseFolder;
 
     const LONG: Duration = Duration::from_mins(1);
     const SHORT: Duration = Duration::from_millis(20);
 
     /// Two locks that have opened the folder separately, as processes do.
-    fn two() -> (tempfile::TempDir, FolderLock, FolderLock) {
+    fn two() -> (tempfile::TempDir, Arc<FolderLock>, Arc<FolderLock>) {
         let dir = tempfile::tempdir().unwrap();
-        let lock = || FolderLock::new(LeaseFolder::open(dir.path()).unwrap().unwrap().fd());
+        let lock = || FolderLock::new(&LeaseFolder::open(dir.path()).unwrap().unwrap());
         let (one, other) = (lock(), lock());
         (dir, one, other)
     }
@@ -172,7 +160,7 @@ mod tests {
     #[test]
     fn a_lock_is_waited_for_while_somebody_decides() {
         let (_dir, one, other) = two();
-        let decide = |lock: &FolderLock| {
+        let decide = |lock: &Arc<FolderLock>| {
             for _ in 0..200 {
                 assert_eq!(lock.take(LONG), LockResult::Acquired);
                 // Lets the other one find it taken.
@@ -201,7 +189,7 @@ mod tests {
         one.release();
         // The thread that was too late releases it by itself.
         let kept = |state: &mut LockState| *state == LockState::Busy;
-        let free = other.shared.changed.wait_while(other.shared.state(), kept);
+        let free = other.changed.wait_while(other.state(), kept);
         drop(free.unwrap());
         assert_eq!(one.take(LONG), LockResult::Acquired);
         one.release();
@@ -212,10 +200,10 @@ mod tests {
     fn the_kernel_tells_who_has_it() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LeaseFolder::open(dir.path()).unwrap().unwrap();
-        let lock = FolderLock::new(folder.fd());
-        assert_eq!(holder(folder.identity()), None);
+        let lock = FolderLock::new(&folder);
+        assert_eq!(holder(folder.identity), None);
         assert_eq!(lock.take(LONG), LockResult::Acquired);
-        assert_eq!(holder(folder.identity()), Some(std::process::id()));
+        assert_eq!(holder(folder.identity), Some(std::process::id()));
     }
 
     #[test]

@@ -22,9 +22,10 @@ const ROUNDS: usize = 8;
 pub(crate) struct OtherLeases {
     me: LeaseName,
     system: SystemId,
-    watch: FolderWatch,
+    pub(crate) watch: FolderWatch,
     known: BTreeMap<LeaseName, KnownLease>,
-    revision: u64,
+    /// Grows whenever a lease changes.
+    pub(crate) revision: u64,
 }
 
 #[derive(Debug)]
@@ -80,15 +81,6 @@ impl OtherLeases {
 
     pub(crate) fn leases(&self) -> impl Iterator<Item = &Lease> {
         self.known.values().map(|known| &known.lease)
-    }
-
-    /// Grows whenever a lease changes.
-    pub(crate) const fn revision(&self) -> u64 {
-        self.revision
-    }
-
-    pub(crate) const fn watch(&self) -> &FolderWatch {
-        &self.watch
     }
 
     /// Updates what is known.
@@ -204,7 +196,7 @@ pub(crate) fn living(folder: &LeaseFolder, system: &SystemId) -> Result<Vec<Leas
 /// The names in the folder whose files belong to the user in the name, at most as many of each
 /// user as count.
 fn names(folder: &LeaseFolder) -> Result<Vec<LeaseName>, LeaseError> {
-    let failed = |errno| LeaseError::system(errno, "list folder", folder.path());
+    let failed = |errno| LeaseError::system(errno, "list folder", &folder.path);
     let mut found = Vec::new();
     let mut of_a_user = HashMap::<u32, usize>::new();
     for file in Dir::read_from(folder).map_err(failed)? {

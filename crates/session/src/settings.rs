@@ -210,7 +210,7 @@ impl Settings {
     /// Where runs tell each other what they hold.
     pub fn lease_folder(&self) -> PathBuf {
         let set = self.layer.lease_folder.clone();
-        set.unwrap_or_else(packhorse_leases::folder)
+        set.unwrap_or_else(|| packhorse_leases::DEFAULT_FOLDER.into())
     }
 
     /// The person's own signs of running out of GPU memory.
