@@ -11,6 +11,7 @@ mod reader;
 
 use std::path::PathBuf;
 
+use crate::driver::Detail;
 use crate::process::ProcessLookup;
 use crate::{Device, GpuConfig};
 use card::Card;
@@ -35,29 +36,25 @@ impl Amd {
         has_cards.then_some(amd)
     }
 
-    /// Every device with all its readings.
-    pub(crate) fn devices(&self) -> Vec<Device> {
+    /// Every device.
+    pub(crate) fn devices(&self, detail: Detail) -> Vec<Device> {
         let kfd = Kfd::read(&self.sysfs);
         let mut lookup = ProcessLookup::new(&self.proc);
         let mut devices = Vec::new();
         for (index, card) in (0..).zip(self.cards(&kfd)) {
             let mut device = card.device(index);
-            card.read_readings(&mut device);
-            device.processes = kfd.processes(card.address()).map(|held| {
-                held.into_iter()
-                    .map(|(pid, memory)| lookup.process(pid, Some(memory)))
-                    .collect()
-            });
+            if detail == Detail::Everything {
+                card.read_readings(&mut device);
+                device.processes = kfd.processes(card.address()).map(|held| {
+                    let found = held.into_iter();
+                    found
+                        .map(|held| lookup.process(held.pid, held.memory))
+                        .collect()
+                });
+            }
             devices.push(device);
         }
         devices
-    }
-
-    /// Every device, without the readings that change.
-    pub(crate) fn identities(&self) -> Vec<Device> {
-        let cards = self.cards(&Kfd::read(&self.sysfs));
-        let numbered = (0..).zip(cards);
-        numbered.map(|(index, card)| card.device(index)).collect()
     }
 
     /// The cards in ROCm's order, which is that of their PCI addresses. If kfd

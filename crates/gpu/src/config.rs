@@ -3,26 +3,10 @@ use std::time::Duration;
 
 use crate::mps;
 
-/// The environment variable that names the NVML library to load instead of the
-/// one that the system's loader finds; `none` means to load none.
-pub const NVML_LIBRARY_VARIABLE: &str = "PACKHORSE_NVML_LIBRARY";
-
-/// The environment variable that names the folder to read as `/sys`.
-pub const SYSFS_VARIABLE: &str = "PACKHORSE_SYSFS";
-
-/// The environment variable that names the program `nvidia-cuda-mps-control`
-/// instead of the one on the `PATH`.
-pub const MPS_CONTROL_VARIABLE: &str = "PACKHORSE_MPS_CONTROL";
-
-/// The environment variable that says how long to wait for a driver that does not
-/// answer. [`GpuConfig::from_env`] does not read it: parsing a duration, and saying
-/// what is wrong with it, is up to the program.
-pub const DRIVER_PATIENCE_VARIABLE: &str = "PACKHORSE_DRIVER_PATIENCE";
-
 /// Where to look for GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuConfig {
-    /// The NVML library. `None`: the system's, if it has one.
+    /// The NVML library; `none` means to load none. `None`: the system's, if it has one.
     pub nvml_library: Option<PathBuf>,
     /// What to read as `/sys`.
     pub sysfs: PathBuf,
@@ -55,24 +39,14 @@ impl Default for GpuConfig {
 }
 
 impl GpuConfig {
-    /// The defaults, unless [`NVML_LIBRARY_VARIABLE`], [`SYSFS_VARIABLE`],
-    /// [`MPS_CONTROL_VARIABLE`] or MPS's own [`mps::PIPE_VARIABLE`] say otherwise.
-    /// A variable that is set to nothing counts as unset.
+    /// The defaults, unless MPS's own [`mps::PIPE_VARIABLE`] says otherwise. A variable that
+    /// is set to nothing counts as unset. What Packhorse's own settings say is laid over it.
     pub fn from_env() -> Self {
-        let path = |name| {
-            std::env::var_os(name)
-                .filter(|value| !value.is_empty())
-                .map(PathBuf::from)
-        };
         let defaults = Self::default();
+        let pipes = std::env::var_os(mps::PIPE_VARIABLE).filter(|value| !value.is_empty());
         Self {
-            nvml_library: path(NVML_LIBRARY_VARIABLE),
-            sysfs: path(SYSFS_VARIABLE).unwrap_or(defaults.sysfs),
-            proc: defaults.proc,
-            driver_patience: defaults.driver_patience,
-            mps_control: path(MPS_CONTROL_VARIABLE).unwrap_or(defaults.mps_control),
-            mps_pipes: path(mps::PIPE_VARIABLE).unwrap_or(defaults.mps_pipes),
-            mps_patience: defaults.mps_patience,
+            mps_pipes: pipes.map_or(defaults.mps_pipes, PathBuf::from),
+            ..defaults
         }
     }
 }

@@ -13,6 +13,15 @@ pub enum Driver {
     None,
 }
 
+/// How much to read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// What identifies the devices.
+    Identity,
+    /// All readings.
+    Everything,
+}
+
 /// The devices to choose from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inventory {
@@ -59,8 +68,8 @@ impl Driver {
     /// Every device with all its readings.
     pub fn devices(&self) -> Result<Vec<Device>, GpuError> {
         match self {
-            Self::Nvidia(nvidia) => Ok(nvidia.devices()?),
-            Self::Amd(amd) => Ok(amd.devices()),
+            Self::Nvidia(nvidia) => Ok(nvidia.devices(Detail::Everything)?),
+            Self::Amd(amd) => Ok(amd.devices(Detail::Everything)),
             Self::Broken(broken) => Err(broken.clone().into()),
             Self::None => Ok(Vec::new()),
         }
@@ -70,11 +79,10 @@ impl Driver {
     /// is what takes a driver long.
     pub fn inventory(&self) -> Inventory {
         match self {
-            Self::Nvidia(nvidia) => match nvidia.identities() {
-                Ok(devices) => Inventory::Devices(devices),
-                Err(broken) => Inventory::Broken(broken),
-            },
-            Self::Amd(amd) => Inventory::Devices(amd.identities()),
+            Self::Nvidia(nvidia) => nvidia
+                .devices(Detail::Identity)
+                .map_or_else(Inventory::Broken, Inventory::Devices),
+            Self::Amd(amd) => Inventory::Devices(amd.devices(Detail::Identity)),
             Self::Broken(broken) => Inventory::Broken(broken.clone()),
             Self::None => Inventory::NoDriver,
         }

@@ -43,10 +43,7 @@ mod timeout;
 mod xid;
 
 pub use amd::Amd;
-pub use config::{
-    DRIVER_PATIENCE_VARIABLE, GpuConfig, MPS_CONTROL_VARIABLE, NVML_LIBRARY_VARIABLE,
-    SYSFS_VARIABLE,
-};
+pub use config::GpuConfig;
 pub use device::{
     Celsius, Device, DeviceMemory, GpuProcess, Health, MigInstance, Milliwatts, Percent, Vendor,
 };

@@ -5,22 +5,20 @@ mod device;
 mod member;
 mod xids;
 
-use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
+use crate::driver::Detail;
 use crate::{BrokenDriver, Device, GpuConfig, GpuError};
 use broken::broken;
-use device::{Detail, DeviceReader};
+use device::DeviceReader;
 pub(crate) use member::MemberReader;
 pub(crate) use xids::watch_xids;
 
 /// The name under which the driver installs NVML.
 const LIBRARY: &str = "libnvidia-ml.so.1";
-/// The same as a C string.
-const LIBRARY_C: &CStr = c"libnvidia-ml.so.1";
 
 /// Whether there is an NVML library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,58 +50,45 @@ impl Nvidia {
                 NvmlLibrary::Present
             };
         }
-        // SAFETY: the name ends in a zero, and NVML does nothing on load but wait for
-        // `nvmlInit`. It is left open, since it is used next.
-        let library = unsafe { libc::dlopen(LIBRARY_C.as_ptr(), libc::RTLD_LAZY) };
-        if !library.is_null() {
-            return NvmlLibrary::Present;
-        }
-        // SAFETY: the text belongs to this thread, and is read before the next call.
-        let reason = unsafe { libc::dlerror() };
-        if reason.is_null() {
-            return NvmlLibrary::Unusable;
-        }
-        // SAFETY: it is not null, so it is a text that ends in a zero.
-        let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy();
-        if is_absent(LIBRARY, &reason) {
-            NvmlLibrary::Absent
-        } else {
-            NvmlLibrary::Unusable
+        // SAFETY: NVML does nothing on load but wait for `nvmlInit`.
+        match unsafe { libloading::Library::new(LIBRARY) } {
+            Ok(library) => {
+                // It is left open, since it is used next.
+                std::mem::forget(library);
+                NvmlLibrary::Present
+            }
+            Err(error) if is_absent(LIBRARY, &error_text(&error)) => NvmlLibrary::Absent,
+            Err(_) => NvmlLibrary::Unusable,
         }
     }
 
     /// Loads and initialises NVML. `None`: this machine does not have it.
     pub(crate) fn load(config: &GpuConfig) -> Result<Option<Self>, GpuError> {
-        let library = config.nvml_library.as_deref();
-        if library == Some(Path::new("none")) {
+        let named = config.nvml_library.as_deref();
+        if named == Some(Path::new("none")) {
             return Ok(None);
         }
-        let path = library.unwrap_or(Path::new(LIBRARY));
-        match Nvml::builder().lib_path(path.as_os_str()).init() {
-            Ok(nvml) => Ok(Some(Self {
-                nvml: Box::new(nvml),
-                sysfs: config.sysfs.clone(),
-                proc: config.proc.clone(),
-            })),
-            Err(NvmlError::LibloadingError(error)) => {
-                let reason = error_text(&error);
-                match library {
-                    Some(path) => Err(GpuError::Library {
-                        path: path.to_owned(),
-                        reason,
-                    }),
-                    None if is_absent(LIBRARY, &reason) => Ok(None),
-                    None => Err(BrokenDriver { reason, hint: None }.into()),
-                }
+        let path = named.unwrap_or(Path::new(LIBRARY));
+        let reason = match Nvml::builder().lib_path(path.as_os_str()).init() {
+            Ok(nvml) => {
+                return Ok(Some(Self {
+                    nvml: Box::new(nvml),
+                    sysfs: config.sysfs.clone(),
+                    proc: config.proc.clone(),
+                }));
             }
+            Err(NvmlError::LibloadingError(error)) => error_text(&error),
             // A library without `nvmlInit` is not NVML at all.
-            Err(NvmlError::FailedToLoadSymbol(reason)) if library.is_some() => {
-                Err(GpuError::Library {
-                    path: path.to_owned(),
-                    reason,
-                })
-            }
-            Err(error) => Err(broken(&error).into()),
+            Err(NvmlError::FailedToLoadSymbol(reason)) if named.is_some() => reason,
+            Err(error) => return Err(broken(&error).into()),
+        };
+        match named {
+            Some(path) => Err(GpuError::Library {
+                path: path.to_owned(),
+                reason,
+            }),
+            None if is_absent(LIBRARY, &reason) => Ok(None),
+            None => Err(BrokenDriver { reason, hint: None }.into()),
         }
     }
 
@@ -113,17 +98,8 @@ impl Nvidia {
         !matches!(self.nvml.device_count(), Ok(0))
     }
 
-    /// Every device with all its readings.
-    pub(crate) fn devices(&self) -> Result<Vec<Device>, BrokenDriver> {
-        self.read(Detail::Everything)
-    }
-
-    /// Every device, without the readings that change.
-    pub(crate) fn identities(&self) -> Result<Vec<Device>, BrokenDriver> {
-        self.read(Detail::Identity)
-    }
-
-    fn read(&self, detail: Detail) -> Result<Vec<Device>, BrokenDriver> {
+    /// Every device.
+    pub(crate) fn devices(&self, detail: Detail) -> Result<Vec<Device>, BrokenDriver> {
         let count = self.nvml.device_count().map_err(|error| broken(&error))?;
         let mut reader = DeviceReader::new(&self.nvml, &self.sysfs, &self.proc, detail);
         Ok((0..count).map(|index| reader.device(index)).collect())
@@ -132,13 +108,7 @@ impl Nvidia {
 
 /// What the loader said, which is the innermost source of the error.
 fn error_text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = cause.to_string();
-        source = cause.source();
-    }
-    text
+    error.source().map_or_else(|| error.to_string(), error_text)
 }
 
 /// Whether the loader did not find the library at all, as opposed to finding it

@@ -3,15 +3,15 @@
 //! ```text
 //!  the run's loop            SamplerQueue             one thread per unit
 //!  ──────────────            ────────────             ───────────────────
-//!  request() ──────────────▶ requested ─────────────▶ reads its devices
+//!  request_all() ──────────▶ requested ─────────────▶ reads its devices
 //!  epoll ◀── eventfd ◀────── reports ◀─────────────── DeviceSample
 //!  fetch() ◀──────────────── reports ◀─────────────── Xid: one thread for all
 //! ```
 //!
 //! A driver may be slow, or never return: then only the thread that called it
 //! waits. Each unit has a thread of its own, so that a GPU that hangs does not
-//! hide the others; [`Sampler::unanswered_since`] tells which one hangs. Xids are
-//! events of the driver: the thread that waits for them sleeps until there is one.
+//! hide the others. Xids are events of the driver: the thread that waits for them
+//! sleeps until there is one.
 //!
 //! Dropping the [`Sampler`] waits for no thread, as one that hangs in the driver
 //! might never end. The others end by themselves.
@@ -22,9 +22,8 @@ mod sample;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
-use crate::{Amd, Driver, Nvidia, Unit, UnitMember, amd, nvidia, thread};
+use crate::{Driver, Unit, UnitMember, amd, nvidia, thread};
 pub(crate) use queue::SamplerQueue;
 pub use sample::{DeviceReading, DeviceSample, ProcessMemory, SamplerReport};
 
@@ -45,10 +44,24 @@ impl Sampler {
         let sampler = Self {
             queue: Arc::clone(&queue),
         };
-        match driver {
-            Driver::Nvidia(driver) => start_nvidia(&Arc::new(driver), units, &queue)?,
-            Driver::Amd(driver) => start_amd(&Arc::new(driver), units, &queue)?,
-            Driver::Broken(_) | Driver::None => {}
+        let driver = Arc::new(driver);
+        let mut devices = Vec::new();
+        for (number, unit) in units.iter().enumerate() {
+            let Some(members) = known_members(unit) else {
+                continue;
+            };
+            devices.extend(members.iter().map(|(index, _)| (*index, number)));
+            let (driver, queue) = (Arc::clone(&driver), Arc::clone(&queue));
+            thread::spawn_without_signals(&format!("sample-{}", unit.label), move || {
+                serve(&driver, &members, &queue, number);
+            })?;
+        }
+        if matches!(*driver, Driver::Nvidia(_)) && !devices.is_empty() {
+            thread::spawn_without_signals("sample-xid", move || {
+                if let Driver::Nvidia(driver) = &*driver {
+                    nvidia::watch_xids(driver, devices, &queue);
+                }
+            })?;
         }
         Ok(sampler)
     }
@@ -56,23 +69,12 @@ impl Sampler {
     /// Requests a sample of every unit. A unit that is being sampled is sampled
     /// once more afterwards, however many requests came meanwhile.
     pub fn request_all(&self) {
-        self.queue.request_all(Instant::now());
-    }
-
-    /// Requests a sample of one unit.
-    pub fn request(&self, unit: usize) {
-        self.queue.request(unit, Instant::now());
+        self.queue.request_all();
     }
 
     /// The reports since the last call. Never waits.
     pub fn fetch(&self) -> Vec<SamplerReport> {
         self.queue.fetch()
-    }
-
-    /// When the oldest request was made that the unit has not answered. `None`:
-    /// all are answered, or nobody can sample the unit.
-    pub fn unanswered_since(&self, unit: usize) -> Option<Instant> {
-        self.queue.unanswered_since(unit)
     }
 }
 
@@ -96,46 +98,23 @@ fn known_members(unit: &Unit) -> Option<Vec<(u32, UnitMember)>> {
         .collect()
 }
 
-fn start_nvidia(driver: &Arc<Nvidia>, units: &[Unit], queue: &Arc<SamplerQueue>) -> io::Result<()> {
-    let mut devices = Vec::new();
-    for (number, unit) in units.iter().enumerate() {
-        let Some(members) = known_members(unit) else {
-            continue;
-        };
-        devices.extend(members.iter().map(|(index, _)| (*index, number)));
-        let (driver, queue) = (Arc::clone(driver), Arc::clone(queue));
-        queue.open(number);
-        thread::spawn_without_signals(&format!("sample-{}", unit.label), move || {
-            let mut readers: Vec<nvidia::MemberReader> = members
-                .iter()
-                .map(|(index, member)| nvidia::MemberReader::new(&driver, *index, member))
+/// What the thread of a unit does.
+fn serve(driver: &Driver, members: &[(u32, UnitMember)], queue: &SamplerQueue, number: usize) {
+    match driver {
+        Driver::Nvidia(driver) => {
+            let readers = members.iter();
+            let mut readers: Vec<_> = readers
+                .map(|(index, member)| nvidia::MemberReader::new(driver, *index, member))
                 .collect();
             queue.serve(number, || {
                 readers.iter_mut().map(nvidia::MemberReader::read).collect()
             });
-        })?;
-    }
-    if !devices.is_empty() {
-        let (driver, queue) = (Arc::clone(driver), Arc::clone(queue));
-        thread::spawn_without_signals("sample-xid", move || {
-            nvidia::watch_xids(&driver, devices, &queue);
-        })?;
-    }
-    Ok(())
-}
-
-fn start_amd(driver: &Arc<Amd>, units: &[Unit], queue: &Arc<SamplerQueue>) -> io::Result<()> {
-    for (number, unit) in units.iter().enumerate() {
-        let Some(members) = known_members(unit) else {
-            continue;
-        };
-        let (driver, queue) = (Arc::clone(driver), Arc::clone(queue));
-        queue.open(number);
-        thread::spawn_without_signals(&format!("sample-{}", unit.label), move || {
-            let indices = members.into_iter().map(|(index, _)| index).collect();
-            let reader = amd::CardsReader::new(&driver, indices);
+        }
+        Driver::Amd(driver) => {
+            let indices = members.iter().map(|(index, _)| *index);
+            let reader = amd::CardsReader::new(driver, indices);
             queue.serve(number, || reader.read());
-        })?;
+        }
+        Driver::Broken(_) | Driver::None => {}
     }
-    Ok(())
 }

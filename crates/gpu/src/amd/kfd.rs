@@ -8,6 +8,7 @@ use fs_err as fs;
 use packhorse_model::Bytes;
 
 use super::card::{Address, text};
+use crate::ProcessMemory;
 
 /// What the compute driver knows.
 pub(super) struct Kfd {
@@ -42,19 +43,20 @@ impl Kfd {
 
     /// The processes on the device at this address, by id, with the memory they
     /// hold. `None`: the kernel does not tell.
-    pub(super) fn processes(&self, address: Address) -> Option<Vec<(u32, Bytes)>> {
+    pub(super) fn processes(&self, address: Address) -> Option<Vec<ProcessMemory>> {
         let file = format!("vram_{}", self.ids.get(&address)?);
         let entries = fs::read_dir(self.folder.join("proc")).ok()?;
-        let mut held: Vec<(u32, Bytes)> = entries
+        let mut held: Vec<ProcessMemory> = entries
             .flatten()
             .filter_map(|entry| {
                 let pid = entry.file_name().to_str()?.parse().ok()?;
                 let bytes = text(&entry.path().join(&file))?.parse().ok()?;
                 // Every ROCm process has a file for every device.
-                (bytes > 0).then_some((pid, Bytes(bytes)))
+                let memory = Some(Bytes(bytes));
+                (bytes > 0).then_some(ProcessMemory { pid, memory })
             })
             .collect();
-        held.sort_unstable();
+        held.sort_unstable_by_key(|held| held.pid);
         Some(held)
     }
 }

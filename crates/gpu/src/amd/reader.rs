@@ -3,7 +3,7 @@
 use super::Amd;
 use super::card::Card;
 use super::kfd::Kfd;
-use crate::{DeviceReading, ProcessMemory};
+use crate::DeviceReading;
 
 /// Samples some cards. The processes that hold memory are those that compute;
 /// finding those that draw would take a look at every descriptor of every process.
@@ -15,10 +15,10 @@ pub(crate) struct CardsReader {
 
 impl CardsReader {
     /// The cards with these indices.
-    pub(crate) fn new(driver: &Amd, indices: Vec<u32>) -> Self {
+    pub(crate) fn new(driver: &Amd, indices: impl Iterator<Item = u32>) -> Self {
         let kfd = Kfd::read(&driver.sysfs);
         let mut all: Vec<Option<Card>> = driver.cards(&kfd).into_iter().map(Some).collect();
-        let cards = indices.into_iter().map(|index| {
+        let cards = indices.map(|index| {
             let index = usize::try_from(index).ok()?;
             all.get_mut(index)?.take()
         });
@@ -40,18 +40,9 @@ impl CardsReader {
     }
 
     fn read_card(&self, card: &Card) -> DeviceReading {
-        let held = self.kfd.processes(card.address());
-        let processes = held.map(|held| {
-            held.into_iter()
-                .map(|(pid, memory)| ProcessMemory {
-                    pid,
-                    memory: Some(memory),
-                })
-                .collect()
-        });
         DeviceReading {
             memory: card.memory(),
-            processes,
+            processes: self.kfd.processes(card.address()),
             utilisation: card.utilisation(),
             health: card.health(),
         }

@@ -27,6 +27,11 @@ pub(super) fn broken(error: &NvmlError) -> BrokenDriver {
     }
 }
 
+/// Why a device cannot even be found.
+pub(super) fn not_found(error: &NvmlError) -> String {
+    lost(error).map_or_else(|| error.to_string(), str::to_owned)
+}
+
 /// Why one device does not work, if this error means that it does not.
 pub(super) fn lost(error: &NvmlError) -> Option<&'static str> {
     match error {

@@ -11,11 +11,12 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper_sys::bindings::nvmlMemory_t;
 use packhorse_model::{Bytes, CoreId};
 
-use super::broken::lost;
+use super::broken::{lost, not_found};
+use crate::driver::Detail;
 use crate::process::ProcessLookup;
 use crate::{
-    Celsius, Device, DeviceMemory, GpuProcess, Health, MigInstance, Milliwatts, Percent, Vendor,
-    cores,
+    Celsius, Device, DeviceMemory, GpuProcess, Health, MigInstance, Milliwatts, Percent,
+    ProcessMemory, Vendor, cores,
 };
 
 pub(super) type NvmlDevice<'nvml> = nvml_wrapper::Device<'nvml>;
@@ -25,15 +26,6 @@ const LIST_TRIES: u32 = 8;
 
 /// The length of a core set in words: enough for 4096 cores.
 const CORE_WORDS: usize = 64;
-
-/// How much to read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Detail {
-    /// What identifies the devices.
-    Identity,
-    /// All readings.
-    Everything,
-}
 
 /// Reads all devices once.
 pub(super) struct DeviceReader<'a> {
@@ -55,15 +47,12 @@ impl HealthTracker {
         if self.health != Health::Ok {
             return None;
         }
-        match read() {
-            Ok(value) => Some(value),
-            Err(error) => {
-                if let Some(reason) = lost(&error) {
-                    self.health = Health::Lost(reason.to_owned());
-                }
-                None
+        let lost_by = |error: &NvmlError| {
+            if let Some(reason) = lost(error) {
+                self.health = Health::Lost(reason.to_owned());
             }
-        }
+        };
+        read().inspect_err(lost_by).ok()
     }
 }
 
@@ -83,8 +72,7 @@ impl<'a> DeviceReader<'a> {
         let handle = match self.nvml.device_by_index(index) {
             Ok(handle) => handle,
             Err(error) => {
-                let reason = lost(&error).map_or_else(|| error.to_string(), str::to_owned);
-                device.health = Health::Lost(reason);
+                device.health = Health::Lost(not_found(&error));
                 return device;
             }
         };
@@ -166,21 +154,14 @@ impl<'a> DeviceReader<'a> {
         tracker: &mut HealthTracker,
         handle: &NvmlDevice,
     ) -> Option<Vec<GpuProcess>> {
-        let held = holders(tracker, handle)?;
-        let lookup = &mut self.lookup;
-        Some(
-            held.into_iter()
-                .map(|(pid, memory)| lookup.process(pid, memory))
-                .collect(),
-        )
+        let held = holders(tracker, handle)?.into_iter();
+        let found = held.map(|held| self.lookup.process(held.pid, held.memory));
+        Some(found.collect())
     }
 
     fn cores_by_address(&self, bus_id: &str) -> Option<Vec<CoreId>> {
-        let file = self
-            .sysfs
-            .join("bus/pci/devices")
-            .join(bus_id)
-            .join("local_cpulist");
+        let device = self.sysfs.join("bus/pci/devices").join(bus_id);
+        let file = device.join("local_cpulist");
         cores::parse_list(&fs_err::read_to_string(file).ok()?)
     }
 }
@@ -190,19 +171,17 @@ impl<'a> DeviceReader<'a> {
 pub(super) fn holders(
     tracker: &mut HealthTracker,
     handle: &NvmlDevice,
-) -> Option<BTreeMap<u32, Option<Bytes>>> {
-    let compute = tracker.read(|| {
-        whole_list(
-            || handle.running_compute_processes(),
-            || handle.running_compute_processes_v2(),
-        )
-    });
-    let graphics = tracker.read(|| {
-        whole_list(
-            || handle.running_graphics_processes(),
-            || handle.running_graphics_processes_v2(),
-        )
-    });
+) -> Option<Vec<ProcessMemory>> {
+    let compute = || {
+        let newer = handle.running_compute_processes();
+        or_older(newer, || handle.running_compute_processes_v2())
+    };
+    let graphics = || {
+        let newer = handle.running_graphics_processes();
+        or_older(newer, || handle.running_graphics_processes_v2())
+    };
+    let compute = tracker.read(|| retried(compute));
+    let graphics = tracker.read(|| retried(graphics));
     // Clients of an MPS server have a list of their own.
     let served = tracker.read(|| retried(|| handle.mps_running_compute_processes()));
     // The other lists may be missing; without the compute list nothing is known.
@@ -217,16 +196,18 @@ pub(super) fn holders(
         let known = held.entry(process.pid).or_default();
         *known = (*known).max(memory);
     }
-    Some(held)
+    let held = held.into_iter();
+    let held = held.map(|(pid, memory)| ProcessMemory { pid, memory });
+    Some(held.collect())
 }
 
-/// The list in its newer form if the driver has that, else in the older one.
-fn whole_list(
-    newer: impl Fn() -> Result<Vec<ProcessInfo>, NvmlError>,
-    older: impl Fn() -> Result<Vec<ProcessInfo>, NvmlError>,
-) -> Result<Vec<ProcessInfo>, NvmlError> {
-    match retried(newer) {
-        Err(error) if is_too_new(&error) => retried(older),
+/// The answer to the newer form of a call if the driver has that, else to the older one.
+fn or_older<T>(
+    newer: Result<T, NvmlError>,
+    older: impl FnOnce() -> Result<T, NvmlError>,
+) -> Result<T, NvmlError> {
+    match newer {
+        Err(error) if is_too_new(&error) => older(),
         other => other,
     }
 }
@@ -248,16 +229,13 @@ fn retried(
 /// The memory, by the second version of the call if the driver has it: only that
 /// tells reserved memory apart.
 pub(super) fn memory(nvml: &Nvml, device: &NvmlDevice) -> Result<DeviceMemory, NvmlError> {
-    match device.memory_info() {
-        Ok(info) => Ok(DeviceMemory {
-            total: Bytes(info.total),
-            used: Bytes(info.used),
-            free: Bytes(info.free),
-            reserved: Bytes(info.reserved),
-        }),
-        Err(error) if is_too_new(&error) => memory_v1(nvml, device),
-        Err(error) => Err(error),
-    }
+    let newer = device.memory_info().map(|info| DeviceMemory {
+        total: Bytes(info.total),
+        used: Bytes(info.used),
+        free: Bytes(info.free),
+        reserved: Bytes(info.reserved),
+    });
+    or_older(newer, || memory_v1(nvml, device))
 }
 
 fn memory_v1(nvml: &Nvml, device: &NvmlDevice) -> Result<DeviceMemory, NvmlError> {

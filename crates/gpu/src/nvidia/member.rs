@@ -3,9 +3,9 @@
 use nvml_wrapper::error::NvmlError;
 
 use super::Nvidia;
-use super::broken::lost;
+use super::broken::not_found;
 use super::device::{HealthTracker, NvmlDevice, holders, memory, percent};
-use crate::{DeviceReading, Health, ProcessMemory, UnitMember};
+use crate::{DeviceReading, Health, UnitMember};
 
 /// Samples one device or MIG instance.
 pub(crate) struct MemberReader<'nvml> {
@@ -31,25 +31,16 @@ impl<'nvml> MemberReader<'nvml> {
 
     /// Its state now.
     pub(crate) fn read(&mut self) -> DeviceReading {
-        if self.handle.is_none() {
-            match self.find() {
-                Ok(handle) => self.handle = Some(handle),
-                Err(error) => {
-                    let reason = lost(&error).map_or_else(|| error.to_string(), str::to_owned);
-                    return DeviceReading::lost(reason);
-                }
-            }
-        }
-        let Some(handle) = &self.handle else {
-            return DeviceReading::lost("it cannot be found".to_owned());
+        let handle = match &self.handle {
+            Some(handle) => handle,
+            None => match self.find() {
+                Ok(handle) => self.handle.insert(handle),
+                Err(error) => return DeviceReading::lost(not_found(&error)),
+            },
         };
         let mut tracker = HealthTracker { health: Health::Ok };
         let memory = tracker.read(|| memory(&self.driver.nvml, handle));
-        let processes = holders(&mut tracker, handle).map(|held| {
-            held.into_iter()
-                .map(|(pid, memory)| ProcessMemory { pid, memory })
-                .collect()
-        });
+        let processes = holders(&mut tracker, handle);
         let utilisation = tracker
             .read(|| handle.utilization_rates())
             .map(|rates| percent(rates.gpu));

@@ -1,7 +1,5 @@
 //! Xids, which the driver reports as events.
 
-use std::time::Instant;
-
 use nvml_wrapper::EventSet;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enums::event::XidError;
@@ -9,8 +7,8 @@ use nvml_wrapper::error::NvmlError;
 
 use super::Nvidia;
 use super::device::NvmlDevice;
-use crate::Xid;
 use crate::sampler::SamplerQueue;
+use crate::{SamplerReport, Xid};
 
 /// How long to wait for an event, in milliseconds: an hour. The driver has no
 /// infinite wait, and longer times might overflow its counter.
@@ -43,26 +41,19 @@ pub(crate) fn watch_xids(driver: &Nvidia, devices: Vec<(u32, usize)>, queue: &Sa
         }
     }
     while let Some(set) = register(driver, &mut watched) {
-        if let WaitEnd::Closed = report(&set, &watched, queue) {
+        report(&set, &watched, queue);
+        if queue.is_closed() {
             return;
         }
         // A device is gone. A sample will show it; here it is left out, because
         // waiting for it would fail again and again.
-        queue.request_all(Instant::now());
+        queue.request_all();
         let before = watched.len();
         watched.retain(|device| device.handle.memory_info().is_ok());
         if watched.len() == before {
             return;
         }
     }
-}
-
-/// Why waiting ended.
-enum WaitEnd {
-    /// The queue was closed.
-    Closed,
-    /// Waiting failed.
-    Failed,
 }
 
 /// An event set of all devices that have Xids. `None`: none has. The wrapper does
@@ -90,27 +81,26 @@ fn register<'nvml>(
     None
 }
 
-fn report(set: &EventSet, watched: &[WatchedDevice], queue: &SamplerQueue) -> WaitEnd {
+/// Reports until the queue is closed or waiting fails.
+fn report(set: &EventSet, watched: &[WatchedDevice], queue: &SamplerQueue) {
     loop {
         let event = set.wait(LONGEST_WAIT);
         if queue.is_closed() {
-            return WaitEnd::Closed;
+            return;
         }
         let event = match event {
             Ok(event) => event,
             Err(NvmlError::Timeout) => continue,
-            Err(_) => return WaitEnd::Failed,
+            Err(_) => return,
         };
-        let Some(error) = event.event_data else {
-            continue;
-        };
-        let xid = match error {
-            XidError::Value(code) => Xid(code),
-            XidError::Unknown => Xid::UNKNOWN,
+        let xid = match event.event_data {
+            Some(XidError::Value(code)) => Xid(code),
+            Some(XidError::Unknown) => Xid::UNKNOWN,
+            None => continue,
         };
         for device in watched.iter().filter(|d| is_same(&d.handle, &event.device)) {
             for &unit in &device.units {
-                queue.report_xid(unit, xid);
+                queue.report(SamplerReport::Xid { unit, xid });
             }
         }
     }

@@ -1,4 +1,4 @@
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use packhorse_model::Bytes;
 
@@ -19,15 +19,13 @@ pub enum SamplerReport {
     },
 }
 
-/// The state of a unit's devices, read from `at` until `took` later.
+/// The state of a unit's devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSample {
     /// The unit's place in the list that the sampler was started with.
     pub unit: usize,
     /// When reading began: the sample includes what happened before.
     pub at: Instant,
-    /// How long reading took.
-    pub took: Duration,
     /// One for each member of the unit, in order.
     pub members: Vec<DeviceReading>,
 }

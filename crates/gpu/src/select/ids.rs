@@ -35,28 +35,25 @@ impl<'a> FoundDevice<'a> {
 /// Looks an id up as CUDA does: a number is an index, a UUID may be abbreviated as
 /// long as it is unambiguous, and a MIG instance's UUID is written in full.
 pub(super) fn find<'a>(devices: &'a [Device], id: &str) -> Result<FoundDevice<'a>, SelectError> {
-    let found = if let Ok(index) = id.parse::<u32>() {
-        let device = devices.iter().find(|device| device.index == index);
-        device.map(whole)
+    let mut instance = None;
+    let device = if let Ok(index) = id.parse::<u32>() {
+        devices.iter().find(|device| device.index == index)
     } else if id.starts_with("MIG-") {
-        devices.iter().find_map(|device| {
-            let instance = device.instances().iter().find(|part| part.uuid == id)?;
-            Some(FoundDevice {
-                device,
-                instance: Some(instance),
-            })
+        devices.iter().find(|device| {
+            instance = device.instances().iter().find(|part| part.uuid == id);
+            instance.is_some()
         })
     } else if id.starts_with("GPU-") {
-        by_uuid(devices, id)?.map(whole)
+        by_uuid(devices, id)?
     } else {
         None
     };
-    let found = found.ok_or_else(|| SelectError::Unknown {
+    let device = device.ok_or_else(|| SelectError::Unknown {
         id: id.to_owned(),
         known: names(devices),
     })?;
-    match &found.device.health {
-        Health::Ok => Ok(found),
+    match &device.health {
+        Health::Ok => Ok(FoundDevice { device, instance }),
         Health::Lost(reason) => Err(SelectError::Lost {
             id: id.to_owned(),
             reason: reason.clone(),
@@ -64,41 +61,28 @@ pub(super) fn find<'a>(devices: &'a [Device], id: &str) -> Result<FoundDevice<'a
     }
 }
 
-fn whole(device: &Device) -> FoundDevice<'_> {
-    FoundDevice {
-        device,
-        instance: None,
-    }
-}
-
 fn by_uuid<'a>(devices: &'a [Device], id: &str) -> Result<Option<&'a Device>, SelectError> {
-    let uuid = |device: &'a Device| device.uuid.as_deref();
-    let begins = |device: &&Device| device.uuid.as_ref().is_some_and(|u| u.starts_with(id));
-    if let Some(exact) = devices.iter().find(|device| uuid(device) == Some(id)) {
-        return Ok(Some(exact));
-    }
-    let matches: Vec<&Device> = devices.iter().filter(begins).collect();
-    if matches.len() > 1 {
-        return Err(SelectError::Ambiguous {
+    let uuids = devices.iter().filter_map(|d| Some((d.uuid.as_deref()?, d)));
+    let matches: Vec<_> = uuids.filter(|(uuid, _)| uuid.starts_with(id)).collect();
+    let exact = matches.iter().find(|(uuid, _)| *uuid == id);
+    match (exact, &matches[..]) {
+        (Some((_, device)), _) | (None, [(_, device)]) => Ok(Some(device)),
+        (None, []) => Ok(None),
+        (None, _) => Err(SelectError::Ambiguous {
             id: id.to_owned(),
-            matches: matches
-                .into_iter()
-                .filter_map(uuid)
-                .map(str::to_owned)
-                .collect(),
-        });
+            matches: matches.iter().map(|(uuid, _)| (*uuid).to_owned()).collect(),
+        }),
     }
-    Ok(matches.first().copied())
 }
 
 /// All ids that could have been written instead.
 fn names(devices: &[Device]) -> Vec<String> {
     let mut names = Vec::new();
     for device in devices {
-        match &device.uuid {
-            Some(uuid) => names.push(format!("{} ({uuid})", device.index)),
-            None => names.push(device.index.to_string()),
-        }
+        names.push(match &device.uuid {
+            Some(uuid) => format!("{} ({uuid})", device.index),
+            None => device.index.to_string(),
+        });
         names.extend(device.instances().iter().map(|part| part.uuid.clone()));
     }
     names

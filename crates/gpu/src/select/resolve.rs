@@ -20,22 +20,20 @@ pub fn resolve(
     inventory: &Inventory,
     visible: Option<VisibleDevices<'_>>,
 ) -> Result<Vec<Unit>, SelectError> {
-    let groups = match selection {
-        Selection::Groups(groups) => groups
-            .iter()
-            .map(|group| group.iter().map(|id| ChosenId::plain(id)).collect())
-            .collect(),
-        Selection::All => match visible {
-            Some(visible) => return listed(visible, inventory),
-            None => everything(inventory)?,
-        },
-        Selection::None => {
-            return Err(SelectError::Nothing {
-                reason: "--gpus none".to_owned(),
-            });
+    match selection {
+        Selection::Groups(groups) => {
+            let plain = |group: &Vec<String>| group.iter().map(|id| ChosenId::plain(id)).collect();
+            let groups: Vec<Vec<ChosenId>> = groups.iter().map(plain).collect();
+            units(&groups, inventory)
         }
-    };
-    units(&groups, inventory)
+        Selection::All => match visible {
+            Some(visible) => listed(visible, inventory),
+            None => units(&everything(inventory)?, inventory),
+        },
+        Selection::None => Err(SelectError::Nothing {
+            reason: "--gpus none".to_owned(),
+        }),
+    }
 }
 
 /// An id, and how it is written in a program's environment.
@@ -55,16 +53,12 @@ impl ChosenId {
 
 /// What `all` means: each device as a unit of its own.
 fn everything(inventory: &Inventory) -> Result<Vec<Vec<ChosenId>>, SelectError> {
-    let chosen = match inventory {
-        Inventory::Devices(devices) => healthy(devices)?,
-        Inventory::Broken(broken) => {
-            return Err(SelectError::NoGpus {
-                broken: Some(broken.clone()),
-            });
-        }
-        Inventory::NoDriver => return Err(SelectError::NoGpus { broken: None }),
+    let broken = match inventory {
+        Inventory::Devices(devices) => return healthy(devices),
+        Inventory::Broken(broken) => Some(broken.clone()),
+        Inventory::NoDriver => None,
     };
-    Ok(chosen.into_iter().map(|one| vec![one]).collect())
+    Err(SelectError::NoGpus { broken })
 }
 
 /// The units that the environment's list means: its ids up to the first that is not
@@ -95,19 +89,15 @@ fn listed(visible: VisibleDevices<'_>, inventory: &Inventory) -> Result<Vec<Unit
 }
 
 /// Every device that works; of one in MIG mode, its instances.
-fn healthy(devices: &[Device]) -> Result<Vec<ChosenId>, SelectError> {
+fn healthy(devices: &[Device]) -> Result<Vec<Vec<ChosenId>>, SelectError> {
     // CUDA does not count lost devices, so the numbers after one shift; and it
     // counts a device in MIG mode as its first instance.
     let numbers_hold = devices.iter().all(|d| d.is_healthy() && d.mig.is_none());
     let mut chosen = Vec::new();
     for device in devices.iter().filter(|device| device.is_healthy()) {
         if device.mig.is_some() {
-            chosen.extend(
-                device
-                    .instances()
-                    .iter()
-                    .map(|part| ChosenId::plain(&part.uuid)),
-            );
+            let parts = device.instances().iter();
+            chosen.extend(parts.map(|part| vec![ChosenId::plain(&part.uuid)]));
             continue;
         }
         let id = device.index.to_string();
@@ -115,7 +105,7 @@ fn healthy(devices: &[Device]) -> Result<Vec<ChosenId>, SelectError> {
             Some(uuid) if !numbers_hold => uuid.clone(),
             _ => id.clone(),
         };
-        chosen.push(ChosenId { id, visible });
+        chosen.push(vec![ChosenId { id, visible }]);
     }
     if chosen.is_empty() {
         let reason = match devices.len() {
@@ -128,67 +118,49 @@ fn healthy(devices: &[Device]) -> Result<Vec<ChosenId>, SelectError> {
     Ok(chosen)
 }
 
+/// Looks the ids up, if there is a driver to ask; in any case none may be named twice.
 fn units(groups: &[Vec<ChosenId>], inventory: &Inventory) -> Result<Vec<Unit>, SelectError> {
-    match inventory {
-        Inventory::Devices(devices) => with_driver(groups, devices),
-        Inventory::Broken(_) | Inventory::NoDriver => without_driver(groups),
-    }
-}
-
-fn with_driver(groups: &[Vec<ChosenId>], devices: &[Device]) -> Result<Vec<Unit>, SelectError> {
-    let mut seen: Vec<(&str, FoundDevice)> = Vec::new();
+    let devices = match inventory {
+        Inventory::Devices(devices) => Some(devices),
+        Inventory::Broken(_) | Inventory::NoDriver => None,
+    };
+    let mut seen: Vec<(&str, Option<FoundDevice>)> = Vec::new();
     let mut units = Vec::new();
     for group in groups {
-        let mut unit = unit(group);
-        for (chosen, member) in group.iter().zip(&mut unit.members) {
-            let found = find(devices, &chosen.id)?;
-            if let Some((first, _)) = seen.iter().find(|(_, other)| other.overlaps(&found)) {
-                return Err(twice(first, &chosen.id));
+        let ids: Vec<&str> = group.iter().map(|chosen| chosen.id.as_str()).collect();
+        let visible: Vec<&str> = group.iter().map(|id| id.visible.as_str()).collect();
+        let mut unit = Unit {
+            label: ids.join("+"),
+            visible: visible.join(","),
+            vendor: None,
+            near_cores: Vec::new(),
+            members: Vec::new(),
+        };
+        for id in ids {
+            let found = devices.map(|devices| find(devices, id)).transpose()?;
+            let same = seen.iter().find(|(other, known)| match (known, &found) {
+                (Some(known), Some(found)) => known.overlaps(found),
+                _ => same_without_driver(other, id),
+            });
+            if let Some((first, _)) = same {
+                return Err(SelectError::Twice {
+                    first: (*first).to_owned(),
+                    second: id.to_owned(),
+                });
             }
-            seen.push((&chosen.id, found));
-            member.index = Some(found.device.index);
-            member.uuid = found.uuid().map(str::to_owned);
-            unit.vendor = Some(found.device.vendor);
-            unit.near_cores.extend(&found.device.near_cores);
+            seen.push((id, found));
+            unit.members.push(UnitMember {
+                id: id.to_owned(),
+                index: found.map(|found| found.device.index),
+                uuid: found.and_then(|found| found.uuid().map(str::to_owned)),
+            });
+            if let Some(found) = found {
+                unit.vendor = Some(found.device.vendor);
+                unit.near_cores.extend(&found.device.near_cores);
+            }
         }
         unit.near_cores = cores::in_order(unit.near_cores);
         units.push(unit);
     }
     Ok(units)
-}
-
-fn without_driver(groups: &[Vec<ChosenId>]) -> Result<Vec<Unit>, SelectError> {
-    let mut seen: Vec<&str> = Vec::new();
-    for chosen in groups.iter().flatten() {
-        if let Some(first) = seen.iter().find(|id| same_without_driver(id, &chosen.id)) {
-            return Err(twice(first, &chosen.id));
-        }
-        seen.push(&chosen.id);
-    }
-    Ok(groups.iter().map(|group| unit(group)).collect())
-}
-
-/// A group as it was written, with nothing known about its devices.
-fn unit(group: &[ChosenId]) -> Unit {
-    let ids: Vec<&str> = group.iter().map(|chosen| chosen.id.as_str()).collect();
-    let visible: Vec<&str> = group.iter().map(|id| id.visible.as_str()).collect();
-    let members = ids.iter().map(|id| UnitMember {
-        id: (*id).to_owned(),
-        index: None,
-        uuid: None,
-    });
-    Unit {
-        label: ids.join("+"),
-        visible: visible.join(","),
-        vendor: None,
-        near_cores: Vec::new(),
-        members: members.collect(),
-    }
-}
-
-fn twice(first: &str, second: &str) -> SelectError {
-    SelectError::Twice {
-        first: first.to_owned(),
-        second: second.to_owned(),
-    }
 }
