@@ -45,7 +45,7 @@ impl Amd {
             let mut device = card.device(index);
             if detail == Detail::Everything {
                 card.read_readings(&mut device);
-                device.processes = kfd.processes(card.address()).map(|held| {
+                device.processes = kfd.processes(card.address).map(|held| {
                     let found = held.into_iter();
                     found
                         .map(|held| lookup.process(held.pid, held.memory))
@@ -63,9 +63,9 @@ impl Amd {
     fn cards(&self, kfd: &Kfd) -> Vec<Card> {
         let mut cards = card::find(&self.sysfs);
         if kfd.has_devices() {
-            cards.retain(|card| kfd.knows(card.address()));
+            cards.retain(|card| kfd.knows(card.address));
         }
-        cards.sort_by_key(Card::address);
+        cards.sort_by_key(|card| card.address);
         cards
     }
 }

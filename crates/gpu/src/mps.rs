@@ -45,7 +45,7 @@ pub use daemon::{Daemon, Ownership};
 pub use error::MpsError;
 pub use release::release_clients;
 pub use shared::{DaemonFolder, DaemonLock, SharedDaemon};
-pub use status::{DaemonStatus, MpsServer, ServerState};
+pub use status::{DaemonStatus, MpsServer};
 
 /// The variable by which CUDA finds the daemon.
 pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";

@@ -2,9 +2,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::bail;
-use packhorse_gpu::mps::{
-    Daemon, DaemonFolder, DaemonStatus, Ownership, ServerState, SharedDaemon,
-};
+use packhorse_gpu::mps::{Daemon, DaemonFolder, DaemonStatus, Ownership, SharedDaemon};
 use packhorse_gpu::{Device, Driver, GpuConfig, GpuError, Vendor};
 use packhorse_model::Exit;
 use packhorse_session::ask_driver;
@@ -183,7 +181,7 @@ fn status(config: &GpuConfig, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exi
             .iter()
             .map(|server| {
                 let clients = wording::count(server.clients.len() as u64, "client");
-                format!("{} {}, {clients}", server.pid, word(&server.state))
+                format!("{} {}, {clients}", server.pid, server.state)
             })
             .collect();
         shown.add_row([
@@ -213,10 +211,6 @@ fn owner(daemon: &Daemon) -> &'static str {
     }
 }
 
-fn word(state: &ServerState) -> String {
-    format!("{state:?}").to_lowercase()
-}
-
 fn as_value((gpu, daemon, status): &(String, Daemon, DaemonStatus)) -> Value {
     json!({
         "gpu": gpu,
@@ -226,7 +220,7 @@ fn as_value((gpu, daemon, status): &(String, Daemon, DaemonStatus)) -> Value {
         "thread_percentage": status.threads.map(|threads| threads.0),
         "servers": status.servers.iter().map(|server| json!({
             "pid": server.pid,
-            "state": word(&server.state),
+            "state": server.state,
             "clients": server.clients,
         })).collect::<Vec<_>>(),
     })

@@ -18,7 +18,7 @@ pub(super) type Address = (u32, u32, u32, u32);
 pub(super) struct Card {
     folder: PathBuf,
     bus_id: String,
-    address: Address,
+    pub(super) address: Address,
 }
 
 /// All AMD cards, in no particular order.
@@ -53,11 +53,6 @@ impl Card {
             bus_id,
             address,
         })
-    }
-
-    /// Its PCI address.
-    pub(super) fn address(&self) -> Address {
-        self.address
     }
 
     /// The device without the readings that change, except memory and health.

@@ -69,12 +69,9 @@ fn gpu(node: &Path) -> Option<(Address, u64)> {
     }
     let properties = text(&node.join("properties"))?;
     let property = |name: &str| -> Option<u32> {
-        let mut words = properties.lines().map(|line| line.split_once(' '));
-        words
-            .find_map(|pair| pair.filter(|(key, _)| *key == name))?
-            .1
-            .parse()
-            .ok()
+        let lines = properties.lines();
+        let mut values = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        values.next()?.parse().ok()
     };
     // Bus, device and function, packed as in PCI.
     let location = property("location_id")?;

@@ -42,7 +42,7 @@ impl CardsReader {
     fn read_card(&self, card: &Card) -> DeviceReading {
         DeviceReading {
             memory: card.memory(),
-            processes: self.kfd.processes(card.address()),
+            processes: self.kfd.processes(card.address),
             utilisation: card.utilisation(),
             health: card.health(),
         }

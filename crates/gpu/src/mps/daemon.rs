@@ -9,9 +9,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::command::{self, CommandError, CommandOutput};
 use super::status::{percent, pids, server_state};
-use super::{
-    DaemonStatus, MpsError, MpsServer, PIPE_VARIABLE, SERVICE, SERVICE_VARIABLE, ServerState,
-};
+use super::{DaemonStatus, MpsError, MpsServer, PIPE_VARIABLE, SERVICE, SERVICE_VARIABLE};
 use crate::GpuConfig;
 
 /// The name of the folder of a daemon's logs.
@@ -61,10 +59,6 @@ impl Daemon {
 
     /// The daemon that somebody else runs where CUDA looks for one, if one answers.
     pub fn theirs(config: &GpuConfig) -> Option<Self> {
-        // Without the folder there is no daemon: no need to ask.
-        if !config.mps_pipes.exists() {
-            return None;
-        }
         let daemon = Self {
             program: config.mps_control.clone(),
             pipes: config.mps_pipes.clone(),
@@ -72,7 +66,7 @@ impl Daemon {
             ownership: Ownership::Theirs,
             patience: config.mps_patience,
         };
-        daemon.servers().is_ok().then_some(daemon)
+        daemon.is_running().unwrap_or(false).then_some(daemon)
     }
 
     /// Starts a daemon of ours for one GPU, with its pipes and logs in this folder.
@@ -130,7 +124,7 @@ impl Daemon {
         for pid in self.servers()? {
             servers.push(MpsServer {
                 pid,
-                state: self.server_state(pid)?,
+                state: server_state(&self.say(&format!("get_server_status {pid}"))?),
                 clients: self.clients(pid)?,
             });
         }
@@ -150,11 +144,6 @@ impl Daemon {
     /// The processes of a server's clients.
     pub fn clients(&self, server: u32) -> Result<Vec<u32>, MpsError> {
         self.list(&format!("get_client_list {server}"))
-    }
-
-    fn server_state(&self, server: u32) -> Result<ServerState, MpsError> {
-        let answer = self.say(&format!("get_server_status {server}"))?;
-        Ok(server_state(&answer))
     }
 
     /// Takes a client off the GPU, so that killing it afterwards does no harm to the
@@ -263,25 +252,22 @@ impl Daemon {
             all.push(("CUDA_MPS_LOG_DIRECTORY", logs.as_os_str()));
         }
         all.extend(variables);
-        let program = || self.program.clone();
-        match command::run(&self.program, arguments, &all, input, limit) {
-            Ok(output) => Ok(output),
-            Err(CommandError::TimedOut) => Err(MpsError::TimedOut {
+        let program = self.program.clone();
+        let output = command::run(&program, arguments, &all, input, limit);
+        output.map_err(|error| match error {
+            CommandError::TimedOut => MpsError::TimedOut {
                 command: match arguments {
                     [] => input.trim_end().to_owned(),
                     words => words.join(" "),
                 },
                 after: limit,
                 logs: self.logs.clone().unwrap_or("/var/log/nvidia-mps".into()),
-            }),
-            Err(CommandError::Start(error)) if error.kind() == io::ErrorKind::NotFound => {
-                Err(MpsError::NotInstalled { program: program() })
+            },
+            CommandError::Start(error) if error.kind() == io::ErrorKind::NotFound => {
+                MpsError::NotInstalled { program }
             }
-            Err(CommandError::Start(source)) => Err(MpsError::Start {
-                program: program(),
-                source,
-            }),
-        }
+            CommandError::Start(source) => MpsError::Start { program, source },
+        })
     }
 }
 

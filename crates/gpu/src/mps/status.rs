@@ -18,24 +18,11 @@ pub struct DaemonStatus {
 pub struct MpsServer {
     /// Its process, which itself holds some memory of the GPU.
     pub pid: u32,
-    /// Its state.
-    pub state: ServerState,
+    /// Its state in small letters, such as `active`. `fault`: a client has made it fail, it
+    /// waits for its clients to end, and takes no new ones.
+    pub state: String,
     /// Its clients' processes.
     pub clients: Vec<u32>,
-}
-
-/// The state of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServerState {
-    /// It is starting.
-    Initializing,
-    /// It works.
-    Active,
-    /// A client has made it fail: it waits for its clients to end, and takes no new
-    /// ones.
-    Fault,
-    /// Something else, as the daemon says it.
-    Other(String),
 }
 
 /// Parses a list of processes, one per line. `None`: it is something else.
@@ -45,22 +32,11 @@ pub(super) fn pids(answer: &str) -> Option<Vec<u32>> {
 }
 
 /// Parses `ACTIVE`.
-pub(super) fn server_state(answer: &str) -> ServerState {
-    let words = answer.trim();
-    let says = |word: &str| {
-        words
-            .split_whitespace()
-            .any(|w| w.eq_ignore_ascii_case(word))
-    };
-    if says("FAULT") {
-        ServerState::Fault
-    } else if says("ACTIVE") {
-        ServerState::Active
-    } else if says("INITIALIZING") {
-        ServerState::Initializing
-    } else {
-        ServerState::Other(words.to_owned())
-    }
+pub(super) fn server_state(answer: &str) -> String {
+    let answer = answer.trim().to_ascii_lowercase();
+    let says = |state: &&str| answer.split_whitespace().any(|word| word == *state);
+    let known = ["fault", "active", "initializing"].into_iter().find(says);
+    known.map_or(answer.clone(), str::to_owned)
 }
 
 /// Parses `100.0`.
@@ -84,11 +60,10 @@ mod tests {
 
     #[test]
     fn a_server_with_a_fault_is_told_apart() {
-        assert_eq!(server_state("ACTIVE\n"), ServerState::Active);
-        assert_eq!(server_state("Server status: FAULT\n"), ServerState::Fault);
-        assert_eq!(server_state("INITIALIZING"), ServerState::Initializing);
-        let other = ServerState::Other("INACTIVE".to_owned());
-        assert_eq!(server_state("INACTIVE\n"), other);
+        assert_eq!(server_state("ACTIVE\n"), "active");
+        assert_eq!(server_state("Server status: FAULT\n"), "fault");
+        assert_eq!(server_state("INITIALIZING"), "initializing");
+        assert_eq!(server_state("INACTIVE\n"), "inactive");
     }
 
     #[test]
