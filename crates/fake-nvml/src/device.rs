@@ -26,14 +26,8 @@ pub struct FakeDevice {
     pub power: Option<u32>,
     /// Milliwatts.
     pub power_limit: Option<u32>,
-    /// The serial number; consumer cards have none.
-    pub serial: Option<String>,
     /// `00000000:01:00.0`.
     pub pci_bus_id: String,
-    /// The number in `/dev/nvidiaN`.
-    pub minor: u32,
-    /// Major and minor.
-    pub compute_capability: (i32, i32),
     /// CUDA's order `FASTEST_FIRST` starts with the highest.
     pub speed: u32,
     /// The kernel's numbers of the cores near to it.
@@ -142,10 +136,7 @@ impl FakeDevice {
             temperature: Some(40),
             power: Some(60_000),
             power_limit: Some(300_000),
-            serial: Some(format!("16{index:010}")),
             pci_bus_id: format!("00000000:{:02X}:00.0", index + 1),
-            minor: index,
-            compute_capability: (8, 0),
             speed: 0,
             near_cores: Vec::new(),
             mig: Mig::Unsupported,
@@ -172,7 +163,11 @@ impl FakeDevice {
 
     /// Domain, bus and device of its PCI address.
     pub(crate) fn pci_address(&self) -> Option<(u32, u32, u32)> {
-        pci_address(&self.pci_bus_id)
+        let (rest, _function) = self.pci_bus_id.split_once('.')?;
+        let mut parts = rest
+            .split(':')
+            .map(|part| u32::from_str_radix(part, 16).ok());
+        Some((parts.next()??, parts.next()??, parts.next()??))
     }
 }
 
@@ -188,14 +183,4 @@ impl FakeMig {
             compute_instance: 0,
         }
     }
-}
-
-/// Reads `00000000:01:00.0`, `0000:01:00.0` and `01:00.0`.
-pub(crate) fn pci_address(text: &str) -> Option<(u32, u32, u32)> {
-    let (rest, _function) = text.split_once('.').unwrap_or((text, "0"));
-    let mut parts = rest.rsplit(':').map(|part| u32::from_str_radix(part, 16));
-    let device = parts.next()?.ok()?;
-    let bus = parts.next()?.ok()?;
-    let domain = parts.next().unwrap_or(Ok(0)).ok()?;
-    Some((domain, bus, device))
 }

@@ -2,8 +2,8 @@
 //!
 //! Two things in one package:
 //!
-//! - a **shared library** with as much of NVML's C interface as Packhorse and
-//!   `nvidia-ml-py` use. What it reports is read anew at each call from the folder named by
+//! - a **shared library** with as much of NVML's C interface as Packhorse needs,
+//!   true enough for NVIDIA's own Python module. What it reports is read anew at each call from the folder named by
 //!   the environment variable [`STATE_VARIABLE`], so a test can change the
 //!   machine while a program looks at it;
 //! - a **kit** for tests to furnish that folder: [`FakeState`], [`FakeDevice`],

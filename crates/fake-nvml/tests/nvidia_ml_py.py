@@ -30,14 +30,10 @@ def device(handle):
         "uuid": attempt(nvmlDeviceGetUUID, handle),
         "name": attempt(nvmlDeviceGetName, handle),
         "index": attempt(nvmlDeviceGetIndex, handle),
-        "minor": attempt(nvmlDeviceGetMinorNumber, handle),
-        "serial": attempt(nvmlDeviceGetSerial, handle),
-        "capability": attempt(nvmlDeviceGetCudaComputeCapability, handle),
         "v1": v1 if isinstance(v1, str) else [v1.total, v1.free, v1.used],
         "v2": v2 if isinstance(v2, str) else [v2.total, v2.reserved, v2.free, v2.used],
         "utilisation": rates if isinstance(rates, str) else rates.gpu,
         "temperature": attempt(nvmlDeviceGetTemperature, handle, NVML_TEMPERATURE_GPU),
-        "temperature_v": attempt(nvmlDeviceGetTemperatureV, handle, NVML_TEMPERATURE_GPU),
         "power": attempt(nvmlDeviceGetPowerUsage, handle),
         "limit": attempt(nvmlDeviceGetPowerManagementLimit, handle),
         "pci": pci if isinstance(pci, str) else [pci.busId, pci.domain, pci.bus, pci.device],
@@ -45,18 +41,6 @@ def device(handle):
         "compute_v2": processes(nvmlDeviceGetComputeRunningProcesses_v2, handle),
         "graphics": processes(nvmlDeviceGetGraphicsRunningProcesses_v3, handle),
         "mig": attempt(nvmlDeviceGetMigMode, handle),
-        "is_mig": nvmlDeviceIsMigDeviceHandle(handle).value,
-    }
-
-
-def instance(handle):
-    attributes = nvmlDeviceGetAttributes(handle)
-    return device(handle) | {
-        "gpu_instance": nvmlDeviceGetGpuInstanceId(handle),
-        "compute_instance": nvmlDeviceGetComputeInstanceId(handle),
-        "slices": attributes.gpuInstanceSliceCount,
-        "mebibytes": attributes.memorySizeMB,
-        "parent": nvmlDeviceGetUUID(nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)),
     }
 
 
@@ -84,7 +68,6 @@ def main():
         "nvml": nvmlSystemGetNVMLVersion(),
         "cuda": nvmlSystemGetCudaDriverVersion(),
         "lost": nvmlErrorString(NVML_ERROR_GPU_IS_LOST),
-        "own_name": nvmlSystemGetProcessName(os.getpid()),
         "devices": [],
         "instances": [],
     }
@@ -97,12 +80,11 @@ def main():
         for slot in range(nvmlDeviceGetMaxMigDeviceCount(handle)):
             part = attempt(nvmlDeviceGetMigDeviceHandleByIndex, handle, slot)
             if not isinstance(part, str):
-                answer["instances"].append(instance(part))
+                answer["instances"].append(device(part))
     for uuid in sys.argv[1:]:
         answer.setdefault("by_uuid", []).append(
             nvmlDeviceGetIndex(nvmlDeviceGetHandleByUUID(uuid))
         )
-    answer["by_pci"] = nvmlDeviceGetIndex(nvmlDeviceGetHandleByPciBusId("0000:02:00.0"))
     answer["near_cores"] = list(
         nvmlDeviceGetCpuAffinity(nvmlDeviceGetHandleByIndex(0), 2)
     )

@@ -54,7 +54,6 @@ fn nvidia_ml_py_reads_a_whole_machine() {
     let divided = FakeDevice {
         mig: Mig::Enabled(vec![FakeMig::new(1, 0), FakeMig::new(1, 2)]),
         power: None,
-        serial: None,
         ..FakeDevice::new(1)
     };
     let mut lost = FakeDevice::new(2);
@@ -79,10 +78,7 @@ fn nvidia_ml_py_reads_a_whole_machine() {
     assert_eq!(answer["nvml"], "13.580.95.05");
     assert_eq!(answer["cuda"], 13_000);
     assert_eq!(answer["lost"], "GPU is lost");
-    let own_name = answer["own_name"].as_str().unwrap();
-    assert!(own_name.contains("python"), "{own_name}");
     assert_eq!(answer["by_uuid"], json!([0, 2]));
-    assert_eq!(answer["by_pci"], 1);
     assert_eq!(answer["near_cores"], json!([3, 1]));
     assert_eq!(answer["event"], json!(["error 10", 1, 8, 79, u32::MAX]));
     assert_eq!(answer["after_shutdown"], "error 1");
@@ -92,24 +88,22 @@ fn nvidia_ml_py_reads_a_whole_machine() {
     assert_eq!(
         answer["devices"][0],
         json!({
-            "uuid": whole.uuid, "name": whole.name, "index": 0, "minor": 0,
-            "serial": whole.serial, "capability": [8, 0],
+            "uuid": whole.uuid, "name": whole.name, "index": 0,
             "v1": [total, total - reserved - used, used + reserved],
             "v2": [total, reserved, total - reserved - used, used],
-            "utilisation": 30, "temperature": 40, "temperature_v": 40,
+            "utilisation": 30, "temperature": 40,
             "power": 60_000, "limit": 300_000,
             "pci": ["00000000:01:00.0", 0, 1, 0],
             "compute": [[77, 3_u64 << 30, u32::MAX]],
             "compute_v2": [[77, 3_u64 << 30, u32::MAX]],
             "graphics": [[78, 1 << 20, u32::MAX]],
-            "mig": "error 3", "is_mig": 0,
+            "mig": "error 3",
         })
     );
     let parent = &answer["devices"][1];
     assert_eq!(parent["mig"], json!([1, 1]));
     assert_eq!(parent["utilisation"], "error 3");
     assert_eq!(parent["power"], "error 3");
-    assert_eq!(parent["serial"], "error 3");
     assert_eq!(parent["compute"], json!([[79, 1 << 30, 9]]));
     assert_eq!(answer["devices"][2], "error 15");
 
@@ -119,11 +113,6 @@ fn nvidia_ml_py_reads_a_whole_machine() {
     assert_eq!(instances[1]["uuid"], second.uuid.as_str());
     assert_eq!(instances[1]["name"], "NVIDIA Fake 24GB MIG 1g.5gb");
     assert_eq!(instances[1]["index"], 2);
-    assert_eq!(instances[1]["is_mig"], 1);
-    assert_eq!(instances[1]["parent"], divided.uuid.as_str());
-    assert_eq!(instances[1]["gpu_instance"], 9);
-    assert_eq!(instances[1]["slices"], 1);
-    assert_eq!(instances[1]["mebibytes"], 5 << 10);
     assert_eq!(
         instances[1]["v2"],
         json!([5_u64 << 30, 0, 4_u64 << 30, 1 << 30])

@@ -1,11 +1,10 @@
 //! Which devices there are, and who they are.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_char;
 
 use super::nvml;
 use super::pointers::Pointer;
 use super::target::{NvmlHandle, handle_to};
-use crate::device::pci_address;
 use crate::{Code, FakeDevice};
 
 /// `nvmlPciInfo_t`.
@@ -43,13 +42,6 @@ nvml!(nvmlDeviceGetHandleByUUID: fn(uuid: Pointer<c_char>, handle: Pointer<NvmlH
     Err(Code::NotFound)
 });
 
-nvml!(nvmlDeviceGetHandleByPciBusId | nvmlDeviceGetHandleByPciBusId_v2:
-fn(bus_id: Pointer<c_char>, handle: Pointer<NvmlHandle>) |call| {
-    let wanted = pci_address(bus_id.text()?).ok_or(Code::InvalidArgument)?;
-    let found = call.state.read_devices()?.into_iter().find(|d| d.pci_address() == Some(wanted));
-    handle.put(handle_to(&found.ok_or(Code::NotFound)?, None)?)
-});
-
 nvml!(nvmlDeviceGetName: fn(handle: NvmlHandle, name: Pointer<c_char>, length: u32) |call| {
     let target = call.identify(handle)?;
     match &target.instance {
@@ -62,26 +54,9 @@ nvml!(nvmlDeviceGetUUID: fn(handle: NvmlHandle, uuid: Pointer<c_char>, length: u
     uuid.put_text(call.identify(handle)?.uuid(), length)
 });
 
-nvml!(nvmlDeviceGetSerial: fn(handle: NvmlHandle, serial: Pointer<c_char>, length: u32) |call| {
-    let target = call.identify(handle)?;
-    let text = target.whole()?.serial.as_ref().ok_or(Code::NotSupported)?;
-    serial.put_text(text, length)
-});
-
 nvml!(nvmlDeviceGetIndex: fn(handle: NvmlHandle, index: Pointer<u32>) |call| {
     let target = call.identify(handle)?;
     index.put(target.instance.map_or(target.device.index, |part| part.slot))
-});
-
-nvml!(nvmlDeviceGetMinorNumber: fn(handle: NvmlHandle, minor: Pointer<u32>) |call| {
-    minor.put(call.identify(handle)?.whole()?.minor)
-});
-
-nvml!(nvmlDeviceGetCudaComputeCapability:
-fn(handle: NvmlHandle, major: Pointer<c_int>, minor: Pointer<c_int>) |call| {
-    let capability = call.identify(handle)?.device.compute_capability;
-    major.put(capability.0)?;
-    minor.put(capability.1)
 });
 
 nvml!(nvmlDeviceGetPciInfo_v2 | nvmlDeviceGetPciInfo_v3:

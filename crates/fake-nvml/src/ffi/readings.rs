@@ -1,7 +1,5 @@
 //! What changes from moment to moment.
 
-use std::ffi::c_int;
-
 use super::call::Call;
 use super::nvml;
 use super::pointers::Pointer;
@@ -34,14 +32,8 @@ pub struct Utilization {
     memory: u32,
 }
 
-/// `nvmlTemperature_t`, version 1.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct TemperatureV1 {
-    version: u32,
-    sensor: u32,
-    temperature: c_int,
-}
+/// The size of the structure and its version, by which NVML tells versions apart.
+const MEMORY_V2: u32 = 40 + (2 << 24);
 
 /// The only sensor that NVML has: the chip itself.
 const CHIP: u32 = 0;
@@ -57,7 +49,7 @@ nvml!(nvmlDeviceGetMemoryInfo: fn(handle: NvmlHandle, info: Pointer<Memory>) |ca
 });
 
 nvml!(nvmlDeviceGetMemoryInfo_v2: fn(handle: NvmlHandle, info: Pointer<MemoryV2>) |call| {
-    if info.get()?.version != version::<MemoryV2>(2) {
+    if info.get()?.version != MEMORY_V2 {
         return Err(Code::ArgumentVersionMismatch);
     }
     info.put(memory(call, &call.read(handle)?)?)
@@ -76,20 +68,6 @@ nvml!(nvmlDeviceGetTemperature: fn(handle: NvmlHandle, sensor: u32, temperature:
     temperature.put(target.whole()?.temperature.ok_or(Code::NotSupported)?)
 });
 
-nvml!(nvmlDeviceGetTemperatureV: fn(handle: NvmlHandle, reading: Pointer<TemperatureV1>) |call| {
-    let asked = reading.get()?;
-    if asked.version != version::<TemperatureV1>(1) {
-        return Err(Code::ArgumentVersionMismatch);
-    }
-    let target = call.read(handle)?;
-    if asked.sensor != CHIP {
-        return Err(Code::InvalidArgument);
-    }
-    let degrees = target.whole()?.temperature.ok_or(Code::NotSupported)?;
-    let temperature = degrees.cast_signed();
-    reading.put(TemperatureV1 { temperature, ..asked })
-});
-
 nvml!(nvmlDeviceGetPowerUsage: fn(handle: NvmlHandle, milliwatts: Pointer<u32>) |call| {
     milliwatts.put(call.read(handle)?.whole()?.power.ok_or(Code::NotSupported)?)
 });
@@ -99,17 +77,12 @@ fn(handle: NvmlHandle, milliwatts: Pointer<u32>) |call| {
     milliwatts.put(call.read(handle)?.whole()?.power_limit.ok_or(Code::NotSupported)?)
 });
 
-/// NVML's way to tell versions of a structure apart.
-fn version<T>(number: usize) -> u32 {
-    u32::try_from(size_of::<T>() | (number << 24)).unwrap_or(0)
-}
-
 fn memory(call: &Call, unit: &FakeUnit) -> Result<MemoryV2, Code> {
     let used = call.state.used(&unit.device, unit.uuid())?;
     let (total, reserved) = unit.device.memory_of(unit.uuid());
     let used = used.min(total.saturating_sub(reserved));
     Ok(MemoryV2 {
-        version: version::<MemoryV2>(2),
+        version: MEMORY_V2,
         total,
         reserved,
         free: total.saturating_sub(reserved + used),

@@ -43,12 +43,3 @@ nvml!(nvmlSystemGetCudaDriverVersion | nvmlSystemGetCudaDriverVersion_v2:
 fn(version: Pointer<c_int>) |call| {
     version.put(call.driver.cuda_version)
 });
-
-nvml!(nvmlSystemGetProcessName: fn(pid: u32, name: Pointer<c_char>, length: u32) |_call| {
-    let path = fs_err::read_link(format!("/proc/{pid}/exe")).map_err(|_| Code::NotFound)?;
-    let path = path.to_string_lossy();
-    // The real one cuts the name to the buffer rather than failing.
-    let room = (length as usize).saturating_sub(1);
-    let cut = path.floor_char_boundary(room);
-    name.put_text(&path[..cut], length)
-});

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use super::call::{Call, be_slow};
-use crate::{Code, FakeDevice, FakeMig, FakeUnit, Lost};
+use crate::{Code, FakeDevice, FakeUnit, Lost};
 
 /// `nvmlDevice_t`: the index plus one in the low 16 bits, the MIG slot plus one
 /// in the next 16. Never null, never followed.
@@ -57,11 +57,6 @@ impl FakeUnit {
             None => Ok(&self.device),
             Some(_) => Err(Code::NotSupported),
         }
-    }
-
-    /// The instance, when it is one.
-    pub(super) fn part(&self) -> Result<&FakeMig, Code> {
-        self.instance.as_ref().ok_or(Code::InvalidArgument)
     }
 }
 
