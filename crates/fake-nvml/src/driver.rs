@@ -16,8 +16,6 @@ pub struct FakeDriver {
     pub cuda_version: i32,
     /// What initialising the library fails with.
     pub init: Option<Code>,
-    /// How long every call takes, in milliseconds.
-    pub slow_ms: u64,
     /// Functions that fail, by the name of their C symbol.
     pub fail: BTreeMap<String, Code>,
 }
@@ -29,7 +27,6 @@ impl Default for FakeDriver {
             nvml_version: "13.580.95.05".to_owned(),
             cuda_version: 13_000,
             init: None,
-            slow_ms: 0,
             fail: BTreeMap::new(),
         }
     }

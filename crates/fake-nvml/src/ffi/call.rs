@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use super::events;
 use crate::{Code, FakeDriver, FakeState};
@@ -56,7 +55,6 @@ pub(super) fn shutdown() -> u32 {
 fn begin(function: &'static str) -> Result<Call, Code> {
     let state = FakeState::from_env().ok_or(Code::DriverNotLoaded)?;
     let driver = state.read_driver()?;
-    be_slow(driver.slow_ms);
     match driver.fail.get(function) {
         Some(code) => Err(*code),
         None => Ok(Call {
@@ -76,15 +74,4 @@ fn guarded(body: impl FnOnce() -> Result<(), Code>) -> u32 {
         Err(_panic) => Code::Unknown,
     };
     code as u32
-}
-
-/// The fault of a driver that takes its time.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the sleep is the very fault that is asked for"
-)]
-pub(super) fn be_slow(milliseconds: u64) {
-    if milliseconds > 0 {
-        std::thread::sleep(Duration::from_millis(milliseconds));
-    }
 }

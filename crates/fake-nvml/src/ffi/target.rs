@@ -1,8 +1,9 @@
 //! What a handle stands for.
 
 use std::ffi::c_void;
+use std::time::Duration;
 
-use super::call::{Call, be_slow};
+use super::call::Call;
 use crate::{Code, FakeDevice, FakeUnit, Lost};
 
 /// `nvmlDevice_t`: the index plus one in the low 16 bits, the MIG slot plus one
@@ -74,4 +75,15 @@ fn decode(handle: NvmlHandle) -> Option<(u32, Option<u32>)> {
     let number = u32::try_from(handle.addr()).ok()?;
     let index = (number & 0xffff).checked_sub(1)?;
     Some((index, (number >> 16).checked_sub(1)))
+}
+
+/// The fault of a driver that takes its time.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the sleep is the very fault that is asked for"
+)]
+fn be_slow(milliseconds: u64) {
+    if milliseconds > 0 {
+        std::thread::sleep(Duration::from_millis(milliseconds));
+    }
 }

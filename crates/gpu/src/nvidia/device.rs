@@ -124,28 +124,23 @@ impl<'a> DeviceReader<'a> {
             return None;
         }
         let slots = tracker.read(|| handle.mig_device_count()).unwrap_or(0);
-        let mut instances = Vec::new();
-        for slot in 0..slots {
-            // There may be empty slots before filled ones.
-            let Some(part) = tracker.read(|| handle.mig_device_by_index(slot)) else {
-                continue;
-            };
-            let Some(uuid) = tracker.read(|| part.uuid()) else {
-                continue;
-            };
+        // There may be empty slots before filled ones.
+        let instances = (0..slots).filter_map(|slot| {
+            let part = tracker.read(|| handle.mig_device_by_index(slot))?;
+            let uuid = tracker.read(|| part.uuid())?;
             let name = tracker.read(|| part.name());
             let processes = match self.detail {
                 Detail::Identity => None,
                 Detail::Everything => self.processes(tracker, &part),
             };
-            instances.push(MigInstance {
+            Some(MigInstance {
                 uuid,
                 profile: name.as_deref().and_then(profile),
                 memory: tracker.read(|| memory(self.nvml, &part)),
                 processes,
-            });
-        }
-        Some(instances)
+            })
+        });
+        Some(instances.collect())
     }
 
     /// The processes on a device, by id, each once.

@@ -6,7 +6,7 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 
 use super::Nvidia;
-use super::device::NvmlDevice;
+use super::device::{NvmlDevice, memory};
 use crate::sampler::SamplerQueue;
 use crate::{SamplerReport, Xid};
 
@@ -49,7 +49,7 @@ pub(crate) fn watch_xids(driver: &Nvidia, devices: Vec<(u32, usize)>, queue: &Sa
         // waiting for it would fail again and again.
         queue.request_all();
         let before = watched.len();
-        watched.retain(|device| device.handle.memory_info().is_ok());
+        watched.retain(|device| memory(&driver.nvml, &device.handle).is_ok());
         if watched.len() == before {
             return;
         }

@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use packhorse_fake_nvml::{Code, FakeDevice, FakeMig, FakeProcess, Lost, Mig, ProcessKind};
+use packhorse_fake_nvml::{
+    Code, FakeDevice, FakeDriver, FakeMig, FakeProcess, Lost, Mig, ProcessKind,
+};
 use packhorse_gpu::{
     DeviceReading, DeviceSample, Driver, Health, Percent, ProcessMemory, Sampler, SamplerReport,
     Xid,
@@ -313,8 +315,15 @@ fn devices_without_events_do_not_cost_the_others_theirs() {
 
 #[test]
 fn a_device_that_goes_while_events_are_waited_for_is_left_out() {
-    let machine = Machine::with(2);
-    let sampler = TestSampler::start(&machine, "all");
+    for driver in [FakeDriver::default(), FakeDriver::old()] {
+        let machine = Machine::with(2);
+        machine.state.driver(&driver);
+        leave_out_the_one_that_goes(&machine);
+    }
+}
+
+fn leave_out_the_one_that_goes(machine: &Machine) {
+    let sampler = TestSampler::start(machine, "all");
     // Once one has come, others are waited for.
     machine.state.xid(0, 31);
     assert_eq!(sampler.xid(), (0, Xid(31)));
