@@ -87,7 +87,7 @@ impl OtherLeases {
     pub(crate) fn refresh(&mut self, folder: &LeaseFolder) -> Result<LeaseChanges, LeaseError> {
         let before = self.revision;
         let mut changes = LeaseChanges::default();
-        for round in 1.. {
+        for round in 1..=ROUNDS {
             let mut events = self.watch.take_events();
             events.overflowed |= round == 1 && !self.watch.is_listening();
             if events.is_empty() {
@@ -95,8 +95,7 @@ impl OtherLeases {
             }
             // Somebody makes events faster than they can be read. Only what is in the folder
             // now matters.
-            let flood = round == ROUNDS;
-            events.overflowed |= flood;
+            events.overflowed |= round == ROUNDS;
             changes.others |= events.woken_up;
             changes.own |= events.overflowed || events.leases.contains(&self.me);
             for pid in events.ended {
@@ -108,9 +107,6 @@ impl OtherLeases {
                 for name in events.leases {
                     self.read_file(folder, name);
                 }
-            }
-            if flood {
-                break;
             }
         }
         changes.others |= self.revision != before;

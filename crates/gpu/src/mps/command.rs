@@ -39,6 +39,12 @@ pub(super) enum CommandError {
     TimedOut,
 }
 
+impl From<io::Error> for CommandError {
+    fn from(error: io::Error) -> Self {
+        Self::Start(error)
+    }
+}
+
 /// Runs a program with our environment, these variables and this input.
 pub(super) fn run(
     program: &Path,
@@ -47,9 +53,8 @@ pub(super) fn run(
     input: &str,
     limit: Duration,
 ) -> Result<CommandOutput, CommandError> {
-    let [stdin, stdout, stderr] = files(input).map_err(CommandError::Start)?;
-    let streams = [&stdin, &stdout, &stderr];
-    let pid = spawn(program, arguments, variables, streams).map_err(CommandError::Start)?;
+    let streams = files(input)?;
+    let pid = spawn(program, arguments, variables, &streams)?;
     let status = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(process) => {
             if !wait(&process, limit) {
@@ -64,8 +69,8 @@ pub(super) fn run(
         Err(Errno::SRCH) => None,
         Err(error) => return Err(CommandError::Start(error.into())),
     };
-    let mut output = text(&stdout).map_err(CommandError::Start)?;
-    output += &text(&stderr).map_err(CommandError::Start)?;
+    let [_, stdout, stderr] = streams;
+    let output = text(&stdout)? + &text(&stderr)?;
     Ok(CommandOutput { output, status })
 }
 
@@ -115,10 +120,9 @@ fn spawn(
     program: &Path,
     arguments: &[&str],
     variables: &[(&str, &OsStr)],
-    streams: [&File; 3],
+    streams: &[File; 3],
 ) -> io::Result<Pid> {
-    let program = CString::new(program.as_os_str().as_bytes())?;
-    let mut words = vec![program.clone()];
+    let mut words = vec![CString::new(program.as_os_str().as_bytes())?];
     for argument in arguments {
         words.push(CString::new(*argument)?);
     }
@@ -138,7 +142,7 @@ fn spawn(
     let code = unsafe {
         libc::posix_spawnp(
             &raw mut pid,
-            program.as_ptr(),
+            words[0],
             &raw const actions.0,
             &raw const attributes.0,
             words.as_ptr(),
