@@ -1,4 +1,3 @@
-use std::ffi::CStr;
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -32,48 +31,12 @@ pub enum Code {
     GpuIsLost = 15,
     /// The device must be reset first.
     ResetRequired = 16,
-    /// The kernel or a cgroup is in the way.
-    OperatingSystem = 17,
     /// Library and kernel module are of different versions.
     LibRmVersionMismatch = 18,
     /// A structure of a version that the driver does not know.
     ArgumentVersionMismatch = 25,
     /// Anything else.
     Unknown = 999,
-}
-
-impl Code {
-    const TEXTS: [(Self, &CStr); 16] = [
-        (Self::Success, c"Success"),
-        (Self::Uninitialized, c"Uninitialized"),
-        (Self::InvalidArgument, c"Invalid Argument"),
-        (Self::NotSupported, c"Not Supported"),
-        (Self::NoPermission, c"Insufficient Permissions"),
-        (Self::NotFound, c"Not Found"),
-        (Self::InsufficientSize, c"Insufficient Size"),
-        (Self::DriverNotLoaded, c"Driver Not Loaded"),
-        (Self::Timeout, c"Timeout"),
-        (Self::FunctionNotFound, c"Function Not Found"),
-        (Self::GpuIsLost, c"GPU is lost"),
-        (Self::ResetRequired, c"GPU requires reset"),
-        (
-            Self::OperatingSystem,
-            c"The operating system has blocked the request",
-        ),
-        (
-            Self::LibRmVersionMismatch,
-            c"Driver/library version mismatch",
-        ),
-        (Self::ArgumentVersionMismatch, c"Argument version mismatch"),
-        (Self::Unknown, c"Unknown Error"),
-    ];
-
-    /// What `nvmlErrorString` says of the code with this number; every number that is
-    /// none is unknown.
-    pub(crate) fn text(number: u32) -> &'static CStr {
-        let known = Self::TEXTS.iter().find(|(code, _)| *code as u32 == number);
-        known.map_or(c"Unknown Error", |(_, text)| text)
-    }
 }
 
 impl From<io::Error> for Code {

@@ -4,32 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::Code;
 
-/// The driver as a whole: its versions, and what is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What is wrong with the driver as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FakeDriver {
-    /// The kernel module's version.
-    pub driver_version: String,
-    /// The library's version.
-    pub nvml_version: String,
-    /// CUDA's version: 13000 is 13.0.
-    pub cuda_version: i32,
     /// What initialising the library fails with.
     pub init: Option<Code>,
     /// Functions that fail, by the name of their C symbol.
     pub fail: BTreeMap<String, Code>,
-}
-
-impl Default for FakeDriver {
-    fn default() -> Self {
-        Self {
-            driver_version: "580.95.05".to_owned(),
-            nvml_version: "13.580.95.05".to_owned(),
-            cuda_version: 13_000,
-            init: None,
-            fail: BTreeMap::new(),
-        }
-    }
 }
 
 impl FakeDriver {
@@ -41,14 +23,9 @@ impl FakeDriver {
             "nvmlDeviceGetComputeRunningProcesses_v3",
             "nvmlDeviceGetGraphicsRunningProcesses_v3",
         ];
+        let fail = missing.map(|name| (name.to_owned(), Code::FunctionNotFound));
         Self {
-            driver_version: "470.256.02".to_owned(),
-            nvml_version: "11.470.256.02".to_owned(),
-            cuda_version: 11_040,
-            fail: missing
-                .into_iter()
-                .map(|name| (name.to_owned(), Code::FunctionNotFound))
-                .collect(),
+            fail: fail.into(),
             ..Self::default()
         }
     }

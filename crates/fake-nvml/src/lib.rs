@@ -15,7 +15,7 @@
 //! server that `fake-cuda` attaches to.
 //!
 //! ```text
-//!  STATE/driver.json                 versions, faults of the whole driver
+//!  STATE/driver.json                 faults of the whole driver
 //!        devices/INDEX.json          one device, its MIG instances, its faults
 //!        processes/UUID/PID.json     memory held on a device or MIG instance
 //!        events/NUMBER.json          what happened, for those who wait for events

@@ -63,14 +63,7 @@ def main():
     init = attempt(nvmlInit)
     if init is not None:
         return {"init": init}
-    answer = {
-        "driver": nvmlSystemGetDriverVersion(),
-        "nvml": nvmlSystemGetNVMLVersion(),
-        "cuda": nvmlSystemGetCudaDriverVersion(),
-        "lost": nvmlErrorString(NVML_ERROR_GPU_IS_LOST),
-        "devices": [],
-        "instances": [],
-    }
+    answer = {"devices": [], "instances": []}
     for index in range(nvmlDeviceGetCount()):
         handle = attempt(nvmlDeviceGetHandleByIndex, index)
         if isinstance(handle, str):

@@ -74,10 +74,6 @@ fn nvidia_ml_py_reads_a_whole_machine() {
     let uuids = [whole.uuid.as_str(), second.uuid.as_str()];
     let answer = read(&python, &state, folder.path(), &uuids);
 
-    assert_eq!(answer["driver"], "580.95.05");
-    assert_eq!(answer["nvml"], "13.580.95.05");
-    assert_eq!(answer["cuda"], 13_000);
-    assert_eq!(answer["lost"], "GPU is lost");
     assert_eq!(answer["by_uuid"], json!([0, 2]));
     assert_eq!(answer["near_cores"], json!([3, 1]));
     assert_eq!(answer["event"], json!(["error 10", 1, 8, 79, u32::MAX]));
