@@ -3,7 +3,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fs_err as fs;
-use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -91,7 +90,7 @@ impl FakeState {
 
     /// Takes a process off a device or MIG instance.
     pub fn end_process(&self, uuid: &str, pid: u32) -> &Self {
-        self.forget(uuid, pid)
+        if_there(fs::remove_file(self.process_file(uuid, pid)))
             .expect("the test's folder is writable");
         self
     }
@@ -189,7 +188,7 @@ impl FakeState {
                 others += taker.memory;
             } else {
                 // Forgotten, so that the folder does not grow for ever.
-                self.forget(uuid, taker.pid)?;
+                self.end_process(uuid, taker.pid);
             }
         }
         let (total, reserved) = device.memory_of(uuid);
@@ -217,17 +216,9 @@ impl FakeState {
 
     /// Held while somebody takes memory, or counts.
     pub(crate) fn lock(&self) -> io::Result<fs::File> {
-        let lock = fs::OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.root.join("lock"))?;
-        flock(&lock, FlockOperation::LockExclusive)?;
+        let lock = fs::File::create(self.root.join("lock"))?;
+        lock.file().lock()?;
         Ok(lock)
-    }
-
-    fn forget(&self, uuid: &str, pid: u32) -> io::Result<()> {
-        if_there(fs::remove_file(self.process_file(uuid, pid))).map(|_| ())
     }
 
     fn device_file(&self, index: u32) -> PathBuf {

@@ -35,9 +35,12 @@ pub fn wait_for<T>(
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let mut waiting = [PollFd::new(&watch, PollFlags::IN)];
         match poll(&mut waiting, left.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => drain(&watch)?,
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut changes = inotify::Reader::new(&watch, &mut buffer);
+        while changes.next().is_ok() {}
     }
 }
 
@@ -63,16 +66,4 @@ fn wait_until(
     };
     let look = || Ok(is_so(file).then_some(()));
     Ok(wait_for(folder, deadline, look)?.is_some())
-}
-
-fn drain(watch: &rustix::fd::OwnedFd) -> io::Result<()> {
-    let mut buffer = [MaybeUninit::uninit(); 4096];
-    let mut news = inotify::Reader::new(watch, &mut buffer);
-    loop {
-        match news.next() {
-            Ok(_) => {}
-            Err(Errno::WOULDBLOCK) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
-    }
 }

@@ -101,7 +101,7 @@ impl Nvidia {
     /// Every device.
     pub(crate) fn devices(&self, detail: Detail) -> Result<Vec<Device>, BrokenDriver> {
         let count = self.nvml.device_count().map_err(|error| broken(&error))?;
-        let mut reader = DeviceReader::new(&self.nvml, &self.sysfs, &self.proc, detail);
+        let mut reader = DeviceReader::new(self, detail);
         Ok((0..count).map(|index| reader.device(index)).collect())
     }
 }

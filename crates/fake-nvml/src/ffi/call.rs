@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::events;
-use crate::{Code, FakeDriver, FakeState};
+use crate::{Code, FakeState};
 
 /// How often the library was initialised and not yet shut down.
 static USERS: AtomicUsize = AtomicUsize::new(0);
@@ -15,8 +15,6 @@ pub(super) struct Call {
     pub(super) function: &'static str,
     /// The machine.
     pub(super) state: FakeState,
-    /// Its driver.
-    pub(super) driver: FakeDriver,
 }
 
 /// Runs the body of an NVML function.
@@ -33,7 +31,7 @@ pub(super) fn call(function: &'static str, body: impl FnOnce(&Call) -> Result<()
 pub(super) fn init(function: &'static str) -> u32 {
     guarded(|| {
         let call = begin(function)?;
-        if let Some(code) = call.driver.init {
+        if let Some(code) = call.state.read_driver()?.init {
             return Err(code);
         }
         events::forget_past(&call.state)?;
@@ -54,14 +52,9 @@ pub(super) fn shutdown() -> u32 {
 
 fn begin(function: &'static str) -> Result<Call, Code> {
     let state = FakeState::from_env().ok_or(Code::DriverNotLoaded)?;
-    let driver = state.read_driver()?;
-    match driver.fail.get(function) {
+    match state.read_driver()?.fail.get(function) {
         Some(code) => Err(*code),
-        None => Ok(Call {
-            function,
-            state,
-            driver,
-        }),
+        None => Ok(Call { function, state }),
     }
 }
 

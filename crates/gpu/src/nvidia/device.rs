@@ -1,9 +1,7 @@
 //! Reads devices one by one.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
@@ -11,6 +9,7 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper_sys::bindings::nvmlMemory_t;
 use packhorse_model::{Bytes, CoreId};
 
+use super::Nvidia;
 use super::broken::{lost, not_found};
 use crate::driver::Detail;
 use crate::process::ProcessLookup;
@@ -29,8 +28,7 @@ const CORE_WORDS: usize = 64;
 
 /// Reads all devices once.
 pub(super) struct DeviceReader<'a> {
-    nvml: &'a Nvml,
-    sysfs: &'a Path,
+    driver: &'a Nvidia,
     lookup: ProcessLookup<'a>,
     detail: Detail,
 }
@@ -57,11 +55,10 @@ impl HealthTracker {
 }
 
 impl<'a> DeviceReader<'a> {
-    pub(super) fn new(nvml: &'a Nvml, sysfs: &'a Path, proc: &'a Path, detail: Detail) -> Self {
+    pub(super) fn new(driver: &'a Nvidia, detail: Detail) -> Self {
         Self {
-            nvml,
-            sysfs,
-            lookup: ProcessLookup::new(proc),
+            driver,
+            lookup: ProcessLookup::new(&driver.proc),
             detail,
         }
     }
@@ -69,7 +66,7 @@ impl<'a> DeviceReader<'a> {
     /// The device with this index, whatever state it is in.
     pub(super) fn device(&mut self, index: u32) -> Device {
         let mut device = Device::unknown(index, Vendor::Nvidia);
-        let handle = match self.nvml.device_by_index(index) {
+        let handle = match self.driver.nvml.device_by_index(index) {
             Ok(handle) => handle,
             Err(error) => {
                 device.health = Health::Lost(not_found(&error));
@@ -83,7 +80,7 @@ impl<'a> DeviceReader<'a> {
             .read(|| handle.pci_info())
             .map(|pci| bus_id(&pci.bus_id));
         // Every device has this reading: without it, there is no device.
-        device.memory = tracker.read(|| memory(self.nvml, &handle));
+        device.memory = tracker.read(|| memory(self.driver, &handle));
         device.near_cores = tracker
             .read(|| handle.cpu_affinity(CORE_WORDS))
             .map(|words| cores::from_words(&words))
@@ -136,7 +133,7 @@ impl<'a> DeviceReader<'a> {
             Some(MigInstance {
                 uuid,
                 profile: name.as_deref().and_then(profile),
-                memory: tracker.read(|| memory(self.nvml, &part)),
+                memory: tracker.read(|| memory(self.driver, &part)),
                 processes,
             })
         });
@@ -155,7 +152,7 @@ impl<'a> DeviceReader<'a> {
     }
 
     fn cores_by_address(&self, bus_id: &str) -> Option<Vec<CoreId>> {
-        let device = self.sysfs.join("bus/pci/devices").join(bus_id);
+        let device = self.driver.sysfs.join("bus/pci/devices").join(bus_id);
         let file = device.join("local_cpulist");
         cores::parse_list(&fs_err::read_to_string(file).ok()?)
     }
@@ -223,18 +220,18 @@ fn retried(
 
 /// The memory, by the second version of the call if the driver has it: only that
 /// tells reserved memory apart.
-pub(super) fn memory(nvml: &Nvml, device: &NvmlDevice) -> Result<DeviceMemory, NvmlError> {
+pub(super) fn memory(driver: &Nvidia, device: &NvmlDevice) -> Result<DeviceMemory, NvmlError> {
     let newer = device.memory_info().map(|info| DeviceMemory {
         total: Bytes(info.total),
         used: Bytes(info.used),
         free: Bytes(info.free),
         reserved: Bytes(info.reserved),
     });
-    or_older(newer, || memory_v1(nvml, device))
+    or_older(newer, || memory_v1(driver, device))
 }
 
-fn memory_v1(nvml: &Nvml, device: &NvmlDevice) -> Result<DeviceMemory, NvmlError> {
-    let call = nvml_sym(nvml.lib().nvmlDeviceGetMemoryInfo.as_ref())?;
+fn memory_v1(driver: &Nvidia, device: &NvmlDevice) -> Result<DeviceMemory, NvmlError> {
+    let call = nvml_sym(driver.nvml.lib().nvmlDeviceGetMemoryInfo.as_ref())?;
     let mut info = nvmlMemory_t {
         total: 0,
         free: 0,

@@ -39,7 +39,7 @@ impl<'nvml> MemberReader<'nvml> {
             },
         };
         let mut tracker = HealthTracker { health: Health::Ok };
-        let memory = tracker.read(|| memory(&self.driver.nvml, handle));
+        let memory = tracker.read(|| memory(self.driver, handle));
         let processes = holders(&mut tracker, handle);
         let utilisation = tracker
             .read(|| handle.utilization_rates())

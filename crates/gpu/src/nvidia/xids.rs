@@ -49,7 +49,7 @@ pub(crate) fn watch_xids(driver: &Nvidia, devices: Vec<(u32, usize)>, queue: &Sa
         // waiting for it would fail again and again.
         queue.request_all();
         let before = watched.len();
-        watched.retain(|device| memory(&driver.nvml, &device.handle).is_ok());
+        watched.retain(|device| memory(driver, &device.handle).is_ok());
         if watched.len() == before {
             return;
         }
