@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::event_queue::{EventQueue, SimulationEvent};
 use crate::history::{History, SimulatedAttempt};
-use crate::task::{SimulatedTask, TaskBehaviour};
+use crate::task::{MemoryStep, SimulatedTask, TaskBehaviour};
 
 /// The outcome of a process that cannot get memory.
 const OUT_OF_MEMORY: Outcome = Outcome::Failed { code: 1 };
@@ -132,14 +132,14 @@ impl Simulation {
     fn start(
         &mut self,
         task: TaskId,
-        attempt: u32,
+        number: u32,
         placement: Placement,
         time_limit: Option<Duration>,
     ) {
-        let number = self.history.attempts.len();
+        let attempt = self.history.attempts.len();
         self.history.attempts.push(SimulatedAttempt {
             task,
-            attempt,
+            attempt: number,
             placement,
             start: self.now,
             end: self.now,
@@ -149,19 +149,14 @@ impl Simulation {
         let behaviour = self.behaviours.get(&task);
         let lasts = behaviour.map_or(Duration::ZERO, |behaviour| behaviour.lasts);
         let lasts = time_limit.map_or(lasts, |limit| limit.min(lasts));
-        for step in behaviour.iter().flat_map(|behaviour| &behaviour.memory) {
-            if step.after < lasts {
-                let event = SimulationEvent::Memory {
-                    attempt: number,
-                    memory: step.memory,
-                };
-                let at = self.now.saturating_add(step.after);
-                self.queue.push(at, event);
-            }
+        let steps = behaviour.iter().flat_map(|behaviour| &behaviour.memory);
+        for &MemoryStep { after, memory } in steps.filter(|step| step.after < lasts) {
+            let at = self.now.saturating_add(after);
+            let event = SimulationEvent::Memory { attempt, memory };
+            self.queue.push(at, event);
         }
         let end = self.now.saturating_add(lasts);
-        self.queue
-            .push(end, SimulationEvent::End { attempt: number });
+        self.queue.push(end, SimulationEvent::End { attempt });
     }
 
     /// An attempt that is told to end does so at once.
@@ -174,8 +169,8 @@ impl Simulation {
         }
     }
 
-    fn on_end(&mut self, number: usize) {
-        let record = &self.history.attempts[number];
+    fn on_end(&mut self, attempt: usize) {
+        let record = &self.history.attempts[attempt];
         if !record.is_running() {
             return;
         }
@@ -185,16 +180,16 @@ impl Simulation {
             Some(behaviour) => behaviour.outcome,
             None => Outcome::Succeeded,
         };
-        let event = self.end(number, outcome, EndCause::Own);
+        let event = self.end(attempt, outcome, EndCause::Own);
         self.step(event);
     }
 
-    fn on_memory(&mut self, number: usize, memory: Bytes) {
-        let record = &mut self.history.attempts[number];
+    fn on_memory(&mut self, attempt: usize, memory: Bytes) {
+        let record = &mut self.history.attempts[attempt];
         if !record.is_running() {
             return;
         }
-        let (task, attempt) = (record.task, record.attempt);
+        let (task, number) = (record.task, record.attempt);
         let granted = record.placement.devices.clone();
         let fits = granted.iter().all(|granted| {
             let device = self.devices.get(&granted.device);
@@ -207,7 +202,7 @@ impl Simulation {
             } else {
                 EndCause::Collateral
             };
-            let event = self.end(number, OUT_OF_MEMORY, cause);
+            let event = self.end(attempt, OUT_OF_MEMORY, cause);
             self.step(event);
             return;
         }
@@ -218,7 +213,7 @@ impl Simulation {
             }
             self.step(SchedulerEvent::Observed {
                 task,
-                attempt,
+                attempt: number,
                 device: granted.device,
                 memory,
             });
@@ -226,8 +221,8 @@ impl Simulation {
     }
 
     /// Takes the attempt off its devices. Returns the event that tells the scheduler.
-    fn end(&mut self, number: usize, outcome: Outcome, cause: EndCause) -> SchedulerEvent {
-        let record = &mut self.history.attempts[number];
+    fn end(&mut self, attempt: usize, outcome: Outcome, cause: EndCause) -> SchedulerEvent {
+        let record = &mut self.history.attempts[attempt];
         record.end = self.now;
         record.outcome = Some((outcome, cause));
         for granted in &record.placement.devices {

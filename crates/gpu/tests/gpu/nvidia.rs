@@ -207,3 +207,12 @@ fn a_change_is_seen_by_a_driver_that_is_already_loaded() {
     assert_eq!(driver.devices().unwrap()[0].utilisation, Some(Percent(80)));
     assert!(matches!(driver, Driver::Nvidia(_)));
 }
+
+#[test]
+fn a_device_that_could_be_divided_but_is_not_is_whole() {
+    let machine = Machine::new(&[FakeDevice {
+        mig: Mig::Disabled,
+        ..FakeDevice::new(0)
+    }]);
+    assert_eq!(machine.devices()[0].mig, None);
+}
