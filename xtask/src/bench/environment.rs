@@ -141,24 +141,26 @@ impl BenchEnvironment {
     /// Runs a command of [`Self::command`] to its end, and fails if the command does.
     pub fn run(&self, command: &mut Command) -> Result<FinishedProcess> {
         let run = run(command)?;
+        self.check(command, &run)?;
+        Ok(run)
+    }
+
+    /// Fails if the command did.
+    pub fn check(&self, command: &Command, run: &FinishedProcess) -> Result<()> {
         if !run.status.success() {
             let name = show(command);
             bail!("{name}: {}{}", run.status, self.last_stderr_lines());
         }
-        Ok(run)
+        Ok(())
     }
 
     /// The last lines that the last command wrote to stderr.
     pub fn last_stderr_lines(&self) -> String {
         let text = fs_err::read(self.stderr()).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        let text = text.trim_end();
-        let cut = text.rmatch_indices('\n').nth(4).map_or(0, |(at, _)| at + 1);
-        text[cut..].lines().fold(String::new(), |mut words, line| {
-            words.push_str("\n  ");
-            words.push_str(line);
-            words
-        })
+        let lines: Vec<&str> = text.trim_end().lines().collect();
+        let last = &lines[lines.len().saturating_sub(5)..];
+        last.iter().flat_map(|line| ["\n  ", line]).collect()
     }
 
     fn stderr(&self) -> PathBuf {
@@ -166,7 +168,8 @@ impl BenchEnvironment {
     }
 }
 
-fn build(what: &[&str]) -> Result<()> {
+/// Makes a release build.
+pub fn build(what: &[&str]) -> Result<()> {
     let mut command = cargo();
     command.args(["build", "--release"]).args(what);
     let name = show(&command);

@@ -4,10 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use super::load::{SyntheticLoad, SyntheticTask};
-
-/// In how many steps a task's memory grows.
-const STEPS: u32 = 4;
+use super::load::{STEPS, SyntheticLoad, SyntheticTask};
 
 /// The peak of an earlier trial run on less data, in per cent of the least that a task of
 /// the kind needs.

@@ -8,8 +8,16 @@ use packhorse_sim::{SimulatedTask, TaskBehaviour, plain_submission};
 
 const MIB: u64 = 1 << 20;
 
+const GPUS: u32 = 8;
+const CAPACITY: Bytes = Bytes(24 << 30);
+/// How many kinds of tasks.
+pub const KINDS: u32 = 20;
+/// How long a task takes on average.
+const MEAN: Duration = Duration::from_secs(1);
+const SEED: u64 = 1;
+
 /// In how many steps a task's memory grows.
-const STEPS: u32 = 4;
+pub const STEPS: u32 = 4;
 
 /// Requested amounts are multiples of this, as learned ones are.
 const STEP: u64 = 64 * MIB;
@@ -19,7 +27,6 @@ const STEP: u64 = 64 * MIB;
 ///
 /// Tasks of one kind are similar: their peaks are within 4 % of the kind's own, which is
 /// between a 24th and half of a GPU; small ones are more common.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntheticLoad {
     /// How many GPUs there are.
     pub gpus: u32,
@@ -30,10 +37,10 @@ pub struct SyntheticLoad {
 }
 
 /// One task of a load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct SyntheticTask {
     /// Which kind of task it is.
-    pub kind: u32,
+    pub kind: usize,
     /// The most memory that it will hold.
     pub peak: Bytes,
     /// How long it will run.
@@ -48,31 +55,26 @@ impl SyntheticTask {
 }
 
 impl SyntheticLoad {
-    /// `tasks` tasks of `kinds` kinds that take `mean` on average, between half of that and
-    /// one and a half times. The same `seed` gives the same load.
-    pub fn new(
-        (gpus, capacity): (u32, Bytes),
-        (tasks, kinds): (usize, u32),
-        mean: Duration,
-        seed: u64,
-    ) -> Self {
-        let mut random = Rng::with_seed(seed);
-        let all = f64::from(u32::try_from(capacity.0 / MIB).unwrap_or(u32::MAX));
+    /// `tasks` tasks, each of which takes between half of the mean and one and a half times
+    /// of it. They are the same every time.
+    pub fn new(tasks: usize) -> Self {
+        let mut random = Rng::with_seed(SEED);
+        let all = f64::from(u32::try_from(CAPACITY.0 / MIB).unwrap_or(u32::MAX));
         // From 1/24 to 12/24, evenly by ratio.
-        let own = (0..kinds.max(1)).map(|_| all / 24.0 * 12_f64.powf(random.f64()));
+        let own = (0..KINDS).map(|_| all / 24.0 * 12_f64.powf(random.f64()));
         let own: Vec<f64> = own.collect();
         let tasks = (0..tasks).map(|_| {
             let kind = random.usize(..own.len());
             let peak = own[kind] * (0.96 + 0.08 * random.f64());
             SyntheticTask {
-                kind: u32::try_from(kind).unwrap_or(0),
+                kind,
                 peak: mebibytes(peak),
-                lasts: mean.mul_f64(0.5 + random.f64()),
+                lasts: MEAN.mul_f64(0.5 + random.f64()),
             }
         });
         Self {
-            gpus,
-            capacity,
+            gpus: GPUS,
+            capacity: CAPACITY,
             tasks: tasks.collect(),
         }
     }
@@ -141,15 +143,10 @@ mod tests {
 
     use super::*;
 
-    fn load(tasks: usize) -> SyntheticLoad {
-        let second = Duration::from_secs(1);
-        SyntheticLoad::new((8, Bytes(24 << 30)), (tasks, 20), second * 10, 7)
-    }
-
     #[test]
     fn peaks_are_at_most_half_a_gpu_and_similar_within_a_kind() {
-        let load = load(2000);
-        for kind in 0..20 {
+        let load = SyntheticLoad::new(2000);
+        for kind in 0..KINDS as usize {
             let tasks = load.tasks.iter().filter(|task| task.kind == kind);
             let peaks: Vec<u64> = tasks.map(|task| task.peak.0 / MIB).collect();
             let (least, most) = (*peaks.iter().min().unwrap(), *peaks.iter().max().unwrap());
@@ -160,7 +157,7 @@ mod tests {
 
     #[test]
     fn with_known_peaks_no_task_dies_and_no_gpu_is_idle() {
-        let load = load(2000);
+        let load = SyntheticLoad::new(2000);
         let mut simulation = Simulation::new(&load.pool(), SchedulerSettings::default()).unwrap();
         for task in load.simulated_tasks() {
             simulation.submit(Duration::ZERO, task);
@@ -179,7 +176,7 @@ mod tests {
 
     #[test]
     fn bound_is_the_longest_task_when_there_is_room_for_all() {
-        let load = load(3);
+        let load = SyntheticLoad::new(3);
         let longest = load.tasks.iter().map(|task| task.lasts).max();
         assert_eq!(Some(load.lower_bound()), longest);
     }

@@ -15,23 +15,12 @@ use packhorse_sim::plain_submission;
 use super::trace::Trace;
 
 /// The result of a replay.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Replay {
     /// How many tasks arrived.
-    pub tasks: usize,
-    /// How many of them could not be placed.
-    pub failed: usize,
-    /// What was allocated at each mark.
-    pub marks: Vec<ReplayMark>,
-}
-
-/// How much was allocated when a certain amount had been requested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplayMark {
-    /// Requested, in per cent of all GPUs.
-    pub asked: u32,
-    /// Allocated, in thousandths of a GPU.
-    pub given: u64,
+    pub tasks: u32,
+    /// What was allocated at each mark, in thousandths of a GPU.
+    pub given: Vec<u64>,
 }
 
 fn size(request: &Request) -> u64 {
@@ -56,11 +45,7 @@ pub fn replay(
     let mut order: Vec<usize> = (0..trace.tasks.len()).collect();
     random.shuffle(&mut order);
     let mut order = order.into_iter();
-    let mut replay = Replay {
-        tasks: 0,
-        failed: 0,
-        marks: Vec::new(),
-    };
+    let mut replay = Replay::default();
     let (mut asked, mut given, mut marks) = (0, 0, marks.iter().copied().peekable());
     let mut effects = Vec::new();
     // Tasks that request no GPU would never reach a mark.
@@ -69,7 +54,7 @@ pub fn replay(
     }
     while let Some(&mark) = marks.peek() {
         if asked * 100 >= trace.capacity() * u64::from(mark) {
-            replay.marks.push(ReplayMark { asked: mark, given });
+            replay.given.push(given);
             marks.next();
             continue;
         }
@@ -79,30 +64,20 @@ pub fn replay(
         let request = &trace.tasks[task];
         replay.tasks += 1;
         asked += size(request);
-        let number = u32::try_from(replay.tasks).unwrap_or(u32::MAX);
-        let submission = plain_submission(number, request.clone());
+        let now = Now(Duration::from_secs(replay.tasks.into()));
+        let submission = plain_submission(replay.tasks, request.clone());
         let id = submission.id;
-        let event = SchedulerEvent::Submit(submission);
-        step(&mut state, event, now(replay.tasks), &mut effects);
+        let submit = SchedulerEvent::Submit(submission);
+        step(&mut state, submit, now, &mut effects);
         let started = |effect: &Effect| matches!(effect, Effect::Start { .. });
         if effects.iter().any(started) {
             given += size(request);
         } else {
-            replay.failed += 1;
-            step(
-                &mut state,
-                SchedulerEvent::Cancel(id),
-                now(replay.tasks),
-                &mut effects,
-            );
+            step(&mut state, SchedulerEvent::Cancel(id), now, &mut effects);
         }
         effects.clear();
     }
     Ok(replay)
-}
-
-fn now(number: usize) -> Now {
-    Now(Duration::from_secs(number as u64))
 }
 
 #[cfg(test)]
@@ -121,11 +96,9 @@ mod tests {
     #[test]
     fn marks_are_reached_by_drawing_again() {
         let replay = replay(&trace(), SchedulerSettings::default(), 1, &[50, 300]).unwrap();
-        let asked: Vec<u32> = replay.marks.iter().map(|mark| mark.asked).collect();
-        assert_eq!(asked, [50, 300]);
         assert!(replay.tasks > 3);
-        assert!(replay.failed > 0, "three times of all cannot fit");
-        assert_eq!(replay.marks[1].given, 2000, "and all of it is in use");
+        assert_eq!(replay.given.len(), 2);
+        assert_eq!(replay.given[1], 2000, "three times of all cannot fit");
     }
 
     #[test]
@@ -145,9 +118,7 @@ mod tests {
                 ..SchedulerSettings::default()
             };
             let replays = (0..20).map(|seed| replay(&trace(), settings, seed, &[100]));
-            replays
-                .map(|replay| replay.unwrap().marks[0].given)
-                .collect()
+            replays.map(|replay| replay.unwrap().given[0]).collect()
         };
         assert_eq!(given(Policy::Pack), [2000; 20]);
         assert!(given(Policy::Spread).contains(&1000));
@@ -159,7 +130,7 @@ mod tests {
         let trace = Trace::parse("head\na,9000,99,2,M\n", tasks).unwrap();
         for seed in 0..10 {
             let replay = replay(&trace, SchedulerSettings::default(), seed, &[1000]).unwrap();
-            assert_eq!(replay.marks[0].given, 2000, "seed {seed}");
+            assert_eq!(replay.given[0], 2000, "seed {seed}");
         }
     }
 
@@ -167,6 +138,6 @@ mod tests {
     fn tasks_without_gpus_alone_reach_no_mark() {
         let trace = Trace::parse("head\na,9,9,1,M\n", "head\n1,1,1,0,0\n").unwrap();
         let replay = replay(&trace, SchedulerSettings::default(), 1, &[100]).unwrap();
-        assert_eq!(replay.marks, []);
+        assert!(replay.given.is_empty());
     }
 }

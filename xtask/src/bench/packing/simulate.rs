@@ -18,9 +18,6 @@ use super::original;
 use super::replay::replay;
 use super::trace::Trace;
 
-/// Eight GPUs, and the memory of each.
-const MACHINE: (u32, Bytes) = (8, Bytes(24 << 30));
-
 /// The marks of a replay, in per cent of all GPUs.
 const MARKS: [u32; 2] = [100, 130];
 
@@ -36,41 +33,25 @@ pub enum SimulateArgs {
     Placements,
     /// Run a synthetic load on 8 GPUs: a lower bound, the scheduler if it knew every peak,
     /// and the original's algorithm
-    Load {
-        tasks: usize,
-        kinds: u32,
-        mean_ms: u64,
-        seed: u64,
-    },
+    Load { tasks: usize },
 }
 
 pub fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
-    match *args {
+    match args {
         SimulateArgs::Replay {
-            ref nodes,
-            ref tasks,
-            seeds,
-        } => replay_trace(nodes, tasks, seeds)?,
-        SimulateArgs::Placements => time_placements()?,
-        SimulateArgs::Load {
+            nodes,
             tasks,
-            kinds,
-            mean_ms,
-            seed,
-        } => {
-            let mean = Duration::from_millis(mean_ms);
-            run_load(&SyntheticLoad::new(MACHINE, (tasks, kinds), mean, seed))?;
-        }
+            seeds,
+        } => replay_trace(nodes, tasks, *seeds)?,
+        SimulateArgs::Placements => time_placements()?,
+        SimulateArgs::Load { tasks } => run_load(&SyntheticLoad::new(*tasks))?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn replay_trace(nodes: &Path, tasks: &Path, seeds: u32) -> Result<()> {
-    let (nodes, tasks) = (
-        fs_err::read_to_string(nodes)?,
-        fs_err::read_to_string(tasks)?,
-    );
-    let trace = Trace::parse(&nodes, &tasks)?;
+    let [nodes, tasks] = [nodes, tasks].map(fs_err::read_to_string);
+    let trace = Trace::parse(&nodes?, &tasks?)?;
     for (name, policy) in [("pack", Policy::Pack), ("spread", Policy::Spread)] {
         let settings = SchedulerSettings {
             policy,
@@ -81,12 +62,12 @@ fn replay_trace(nodes: &Path, tasks: &Path, seeds: u32) -> Result<()> {
         let start = Instant::now();
         for seed in 1..=seeds {
             let replay = replay(&trace, settings, seed.into(), &MARKS)?;
-            for (sum, mark) in given.iter_mut().zip(&replay.marks) {
-                *sum += mark.given;
+            for (sum, mark) in given.iter_mut().zip(&replay.given) {
+                *sum += mark;
             }
             submitted += replay.tasks;
         }
-        let took = start.elapsed().as_nanos() / (submitted as u128).max(1);
+        let took = start.elapsed().as_nanos() / u128::from(submitted.max(1));
         println!("{name}_placement_ns={took}");
         for (mark, given) in MARKS.iter().zip(given) {
             let hundredths = given * 10_000 / (trace.capacity() * u64::from(seeds)).max(1);
@@ -99,8 +80,8 @@ fn replay_trace(nodes: &Path, tasks: &Path, seeds: u32) -> Result<()> {
 /// Tasks of twenty kinds come and go, so that the machine is about full.
 fn time_placements() -> Result<()> {
     const TASKS: u32 = 200_000;
-    let machine = SyntheticLoad::new(MACHINE, (0, 0), Duration::ZERO, 0);
-    let mut state = SchedulerState::new(&machine.pool(), SchedulerSettings::default())?;
+    let pool = SyntheticLoad::new(0).pool();
+    let mut state = SchedulerState::new(&pool, SchedulerSettings::default())?;
     let mut effects = Vec::new();
     let mut running: VecDeque<TaskId> = VecDeque::new();
     let (mut spent, mut placed) = (Duration::ZERO, 0);
@@ -115,13 +96,9 @@ fn time_placements() -> Result<()> {
         let submission = plain_submission(number, request);
         let id = submission.id;
         let now = Now(Duration::from_secs(number.into()));
+        let submit = SchedulerEvent::Submit(submission);
         let start = Instant::now();
-        step(
-            &mut state,
-            SchedulerEvent::Submit(submission),
-            now,
-            &mut effects,
-        );
+        step(&mut state, submit, now, &mut effects);
         let took = start.elapsed();
         let started = |effect: &Effect| matches!(effect, Effect::Start { .. });
         if effects.drain(..).any(|effect| started(&effect)) {

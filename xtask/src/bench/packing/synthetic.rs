@@ -1,31 +1,23 @@
 //! Ten thousand tasks with random peaks on 8 GPUs: the real binary and NVML calls, a fake
 //! driver and fake CUDA programs.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use packhorse_fake_nvml::{FakeDevice, FakeState, STATE_VARIABLE};
-use packhorse_model::Bytes;
 use serde_json::Value;
 
 use super::lines;
-use super::load::SyntheticLoad;
-use crate::bench::environment::BenchEnvironment;
-use crate::bench::figures::Figures;
+use super::load::{KINDS, SyntheticLoad};
+use crate::bench::environment::{BenchEnvironment, build};
 use crate::bench::process;
 use crate::bench::report::{MarkdownTable, Target};
-use crate::folders::{cargo, target};
-use crate::setup::show;
+use crate::folders::target;
 
 /// How many thousand tasks.
 const THOUSANDS: usize = 10;
-const KINDS: u32 = 20;
-const GPUS: u32 = 8;
-const CAPACITY: Bytes = Bytes(24 << 30);
-const MEAN: Duration = Duration::from_secs(1);
-const SEED: u64 = 1;
 
 /// How long it may take, as a multiple of the lower bound.
 const MOST: f64 = 1.15;
@@ -48,8 +40,8 @@ struct EndCounts {
 
 pub fn measure(bench: &BenchEnvironment) -> Result<(MarkdownTable, Vec<Target>)> {
     let tasks = bench.rounds(THOUSANDS) * 1000;
-    let load = SyntheticLoad::new((GPUS, CAPACITY), (tasks, KINDS), MEAN, SEED);
-    let simulated = simulate(bench, tasks)?;
+    let load = SyntheticLoad::new(tasks);
+    let simulated = bench.simulate(["load", &tasks.to_string()])?;
     let (wall, ends) = run(bench, &load)?;
 
     let bound = simulated.get("bound_s")?;
@@ -64,18 +56,13 @@ pub fn measure(bench: &BenchEnvironment) -> Result<(MarkdownTable, Vec<Target>)>
     };
     row("lower bound: memory × time", bound);
     row("packhorse run --vram auto", ours);
-    row(
-        "its scheduler, had it known each peak (simulated)",
-        simulated.get("known_s")?,
-    );
-    row(
-        "the original, one on each GPU (simulated)",
-        simulated.get("original_each_s")?,
-    );
-    row(
-        "the original, which uses one GPU (simulated)",
-        simulated.get("original_one_s")?,
-    );
+    for (program, figure) in [
+        ("its scheduler, had it known each peak", "known_s"),
+        ("the original, one on each GPU", "original_each_s"),
+        ("the original, which uses one GPU", "original_one_s"),
+    ] {
+        row(&format!("{program} (simulated)"), simulated.get(figure)?);
+    }
     let targets = vec![
         Target::new(
             format!("{tasks} tasks within {MOST} of the lower bound"),
@@ -101,39 +88,11 @@ pub fn measure(bench: &BenchEnvironment) -> Result<(MarkdownTable, Vec<Target>)>
     Ok((table, targets))
 }
 
-fn simulate(bench: &BenchEnvironment, tasks: usize) -> Result<Figures> {
-    let (tasks, kinds) = (tasks.to_string(), KINDS.to_string());
-    let (mean, seed) = (MEAN.as_millis().to_string(), SEED.to_string());
-    bench.simulate(["load", &tasks, &kinds, &mean, &seed])
-}
-
-/// The fake driver and program, freshly built.
-struct FakePrograms {
-    library: PathBuf,
-    program: PathBuf,
-}
-
-impl FakePrograms {
-    fn build() -> Result<Self> {
-        let mut command = cargo();
-        command.args(["build", "--release", "--quiet"]);
-        command.args(["--package", "packhorse-fake-nvml"]);
-        let name = show(&command);
-        let status = command.status().with_context(|| name.clone())?;
-        if !status.success() {
-            bail!("{name}: {status}");
-        }
-        let release = target()?.join("release");
-        Ok(Self {
-            library: release.join("libpackhorse_fake_nvml.so"),
-            program: release.join("fake-cuda"),
-        })
-    }
-}
-
 /// Runs one task of each kind, from which too small a peak is learned, then the load.
 fn run(bench: &BenchEnvironment, load: &SyntheticLoad) -> Result<(Duration, EndCounts)> {
-    let fake = FakePrograms::build()?;
+    build(&["--package", "packhorse-fake-nvml"])?;
+    let release = target()?.join("release");
+    let program = release.join("fake-cuda");
     let folder = bench.folder()?;
     let driver = FakeState::new(folder.path().join("driver"));
     for index in 0..load.gpus {
@@ -148,28 +107,26 @@ fn run(bench: &BenchEnvironment, load: &SyntheticLoad) -> Result<(Duration, EndC
         fs_err::write(&path, input)?;
         let mut command = bench.packhorse(&home)?;
         command
-            .env("PACKHORSE_NVML_LIBRARY", &fake.library)
+            .env(
+                "PACKHORSE_NVML_LIBRARY",
+                release.join("libpackhorse_fake_nvml.so"),
+            )
             .env("PACKHORSE_SYSFS", folder.path().join("sys"))
             .env(STATE_VARIABLE, driver.path())
             .args(["run", "--vram", "auto", "--json"])
-            .stdin(Stdio::from(fs_err::File::open(&path)?.into_file()));
+            .stdin(fs_err::File::open(&path)?.into_file());
         Ok(command)
     };
-    let guesses = lines::wrong_guesses(load, &fake.program);
-    bench.run(&mut packhorse(&guesses)?)?;
+    bench.run(&mut packhorse(&lines::wrong_guesses(load, &program))?)?;
 
     let events = folder.path().join("events");
-    let mut command = packhorse(&lines::all(load, &fake.program))?;
+    let mut command = packhorse(&lines::all(load, &program))?;
     command.stdout(fs_err::File::create(&events)?.into_file());
     let run = process::run(&mut command)?;
     let ends = read(&events, load)?;
-    if !run.status.success() && ends.failed == 0 {
-        bail!(
-            "{}: {}{}",
-            show(&command),
-            run.status,
-            bench.last_stderr_lines()
-        );
+    // It fails if a task does, which is counted.
+    if ends.failed == 0 {
+        bench.check(&command, &run)?;
     }
     Ok((run.wall, ends))
 }
@@ -177,12 +134,12 @@ fn run(bench: &BenchEnvironment, load: &SyntheticLoad) -> Result<(Duration, EndC
 fn read(events: &Path, load: &SyntheticLoad) -> Result<EndCounts> {
     let text = fs_err::read_to_string(events)?;
     let events = text.lines().map(serde_json::from_str::<Value>);
-    count(events.collect::<Result<Vec<_>, _>>()?.iter(), load)
+    count(&events.collect::<Result<Vec<_>, _>>()?, load)
 }
 
-fn count<'a>(events: impl Iterator<Item = &'a Value>, load: &SyntheticLoad) -> Result<EndCounts> {
+fn count(events: &[Value], load: &SyntheticLoad) -> Result<EndCounts> {
     let mut ends = EndCounts::default();
-    let mut known = vec![0_u32; KINDS as usize];
+    let mut known = [0_u32; KINDS as usize];
     for event in events {
         let name = event["event"].as_str().unwrap_or("");
         if name != "retrying" && name != "finished" {
@@ -213,8 +170,7 @@ fn kind(event: &Value, load: &SyntheticLoad) -> Result<usize> {
     let number = id.rsplit('.').next().and_then(|text| text.parse().ok());
     let place = number.and_then(|number: usize| number.checked_sub(1));
     let task = place.and_then(|place| load.tasks.get(place));
-    let task = task.with_context(|| format!("no such task: {event}"))?;
-    Ok(task.kind as usize)
+    Ok(task.with_context(|| format!("no such task: {event}"))?.kind)
 }
 
 #[cfg(test)]
@@ -225,7 +181,10 @@ mod tests {
 
     #[test]
     fn ends_are_told_apart() {
-        let load = SyntheticLoad::new((GPUS, CAPACITY), (100, 1), MEAN, SEED);
+        let mut load = SyntheticLoad::new(100);
+        for task in &mut load.tasks {
+            task.kind = 0;
+        }
         let retry = |note: &str| json!({"event": "retrying", "task": "1.1", "note": note});
         let done = json!({"event": "finished", "task": "1.2", "outcome": "succeeded"});
         let lost = json!({"event": "finished", "task": "1.3", "outcome": "failed"});
@@ -244,8 +203,8 @@ mod tests {
             though_known: 1,
             collateral: 1,
         };
-        assert_eq!(count(events.iter(), &load).unwrap(), wanted);
+        assert_eq!(count(&events, &load).unwrap(), wanted);
         let stranger = json!({"event": "finished", "task": "1.101", "outcome": "succeeded"});
-        assert!(count([&stranger].into_iter(), &load).is_err());
+        assert!(count(&[stranger], &load).is_err());
     }
 }
