@@ -83,11 +83,10 @@ pub fn nextest() -> Result<(), MissingTool> {
     }
     let mut command = cargo();
     command.args(["install", "cargo-nextest", "--locked"]);
-    if in_ci() {
-        install(&mut command, "cargo-nextest")
-    } else {
-        Err(MissingTool::new("cargo-nextest", show(&command)))
+    if !in_ci() {
+        return Err(MissingTool::new("cargo-nextest", show(&command)));
     }
+    install(&mut command, "cargo-nextest")
 }
 
 /// A Python virtual environment with the requirements in it.
@@ -174,17 +173,13 @@ fn apt(package: &str) -> Result<(), MissingTool> {
 
 fn install(command: &mut Command, what: &str) -> Result<(), MissingTool> {
     println!("installing {what}: {}", show(command));
-    match command.stdin(Stdio::null()).status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => {
-            let hint = format!("this failed ({status}): {}", show(command));
-            Err(MissingTool::new(what, hint))
-        }
-        Err(error) => {
-            let hint = format!("this could not start ({error}): {}", show(command));
-            Err(MissingTool::new(what, hint))
-        }
-    }
+    let problem = match command.stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) => format!("this failed ({status})"),
+        Err(error) => format!("this could not start ({error})"),
+    };
+    let hint = format!("{problem}: {}", show(command));
+    Err(MissingTool::new(what, hint))
 }
 
 fn succeeds(command: &mut Command) -> bool {

@@ -3,15 +3,13 @@
 
 use anyhow::{Context, Result};
 
+use super::process::field;
+
 /// One sentence: cores, memory, kernel.
 pub fn describe() -> Result<String> {
     let cores = std::thread::available_parallelism()?;
     let meminfo = fs_err::read_to_string("/proc/meminfo")?;
-    let kilobytes = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok())
-        .context("/proc/meminfo has no MemTotal")?;
+    let kilobytes = field(&meminfo, "MemTotal").context("/proc/meminfo has no MemTotal")?;
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();
     // Only the version: the rest of a release is often a site's own name.

@@ -25,9 +25,7 @@ pub struct FinishedProcess {
 /// Runs a command to its end.
 pub fn run(command: &mut Command) -> Result<FinishedProcess> {
     let start = Instant::now();
-    let child = command.spawn();
-    let child = child.with_context(|| command.get_program().display().to_string())?;
-    let pid = child.id().cast_signed();
+    let pid = spawn(command)?.id().cast_signed();
     let mut status = 0;
     // SAFETY: all zeros is a valid `rusage`.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
@@ -45,6 +43,11 @@ pub fn run(command: &mut Command) -> Result<FinishedProcess> {
     })
 }
 
+fn spawn(command: &mut Command) -> Result<Child> {
+    let child = command.spawn();
+    child.with_context(|| command.get_program().display().to_string())
+}
+
 fn time_of(time: libc::timeval) -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let micros = u64::try_from(time.tv_usec).unwrap_or(0);
@@ -56,10 +59,7 @@ pub struct RunningProcess(Child);
 
 impl RunningProcess {
     pub fn start(command: &mut Command) -> Result<Self> {
-        let child = command.spawn();
-        Ok(Self(child.with_context(|| {
-            command.get_program().display().to_string()
-        })?))
+        spawn(command).map(Self)
     }
 
     pub fn child(&mut self) -> &mut Child {
@@ -71,7 +71,7 @@ impl RunningProcess {
     }
 
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        kill_process(self.pid(), signal).context("cannot send a signal")
+        kill_process(Pid::from_child(&self.0), signal).context("cannot send a signal")
     }
 
     /// Its peak resident memory so far, in bytes.
@@ -105,10 +105,6 @@ impl RunningProcess {
             bench.last_stderr_lines()
         )
     }
-
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.0)
-    }
 }
 
 impl Drop for RunningProcess {
@@ -133,7 +129,7 @@ fn peak_of(process: &str) -> Result<u64> {
 }
 
 /// The number after `NAME:` in a file of `/proc`.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let value = line?.strip_prefix(':')?.split_whitespace().next()?;
     value.parse().ok()

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::Result;
+use tempfile::TempDir;
 
 use super::environment::BenchEnvironment;
 use super::interleave::{Contestant, interleave};
@@ -67,22 +67,16 @@ fn measure_load(
     targets: &mut Vec<Target>,
 ) -> Result<()> {
     let input = SpawnInput::write(bench, load.tasks)?;
-    let (sides, contestants): (Vec<Side>, Vec<Contestant<FinishedProcess>>) =
+    let (sides, contestants): (Vec<_>, Vec<_>) =
         contestants(bench, load, &input).into_iter().unzip();
     let runs = interleave(&contestants)?;
 
-    let rates: Vec<Vec<f64>> = runs
-        .iter()
-        .map(|runs| {
-            let seconds = runs.iter().map(|run| run.wall.as_secs_f64());
-            #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
-            seconds.map(|time| load.tasks as f64 / time).collect()
-        })
-        .collect();
-    let ratios: Vec<f64> = rates
-        .iter()
-        .map(|rate| median_ratio(rate, &rates[0]))
-        .collect();
+    #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
+    let rate = |run: &FinishedProcess| load.tasks as f64 / run.wall.as_secs_f64();
+    let rates = runs.iter().map(|runs| runs.iter().map(rate).collect());
+    let rates: Vec<Vec<f64>> = rates.collect();
+    let ratios = rates.iter().map(|rate| median_ratio(rate, &rates[0]));
+    let ratios: Vec<f64> = ratios.collect();
     for (index, contestant) in contestants.iter().enumerate() {
         let peak = runs[index].iter().map(|run| run.peak).max();
         table.row([
@@ -133,11 +127,12 @@ fn contestants<'a>(
     });
     let mut all = vec![(Side::Limit, limit)];
 
-    let mut ours = vec![["--slots".to_owned(), slots.clone()]];
+    let mut ours = vec![["--slots", &slots]];
     if load.slots == 2 {
-        ours.push(["--gpus".to_owned(), "0,1".to_owned()]);
+        ours.push(["--gpus", "0,1"]);
     }
     for option in ours {
+        let option = option.map(str::to_owned);
         let name = format!("packhorse {}", option[0]);
         let run = move || {
             let home = bench.folder()?;
@@ -148,69 +143,42 @@ fn contestants<'a>(
         all.push((Side::Ours, Contestant::new(name, load.rounds, run)));
     }
 
-    let mut peer = |name: &'static str, rounds: usize, prepare: Prepare<'a>| {
-        if let Some(program) = bench.peer(name).filter(|_| rounds > 0) {
-            let run = move || bench.run(prepare(&mut bench.command(&program)?)?);
-            all.push((Side::Peer, Contestant::new(name, rounds, run)));
-        }
+    let mut peer = |name, rounds, arguments: String, stdin: Option<&'a Path>| {
+        let Some(program) = bench.peer(name).filter(|_| rounds > 0) else {
+            return;
+        };
+        let run = move || {
+            let mut command = bench.command(&program)?;
+            command.args(arguments.split(' '));
+            command.current_dir(&input.folder);
+            if let Some(path) = stdin {
+                command.stdin(fs_err::File::open(path)?.into_file());
+            }
+            bench.run(&mut command)
+        };
+        all.push((Side::Peer, Contestant::new(name, rounds, run)));
     };
-    let rounds = load.rounds;
-    let few = if load.tasks > 2_000 {
-        0
-    } else {
-        rounds.min(ROUNDS_OF_THE_SLOW)
+    let few = match load.tasks {
+        ..=2_000 => load.rounds.min(ROUNDS_OF_THE_SLOW),
+        _ => 0,
     };
-    let jobs = slots.clone();
-    peer(
-        "make",
-        rounds,
-        Box::new(move |command| {
-            command.args(["-s", "-j", &jobs, "-f"]);
-            Ok(command.arg(&input.makefile))
-        }),
-    );
-    let jobs = slots.clone();
-    peer(
-        "xargs",
-        rounds,
-        Box::new(move |command| {
-            command.args(["-P", &jobs, "-n", "1", "/bin/true"]);
-            Ok(command.stdin(open(&input.numbers)?))
-        }),
-    );
-    peer(
-        "parallel",
-        few,
-        Box::new(move |command| {
-            command.args(["--will-cite", "-j", &slots]);
-            Ok(command.stdin(open(&input.commands)?))
-        }),
-    );
-    peer(
-        "simple_gpu_scheduler",
-        few,
-        Box::new(move |command| {
-            command.arg("--gpus");
-            command.args((0..load.slots).map(|gpu| gpu.to_string()));
-            Ok(command.stdin(open(&input.commands)?))
-        }),
-    );
+    let gpus = (0..load.slots).map(|gpu| format!(" {gpu}"));
+    let gpus = format!("--gpus{}", gpus.collect::<String>());
+    let (commands, numbers) = (Some(&*input.commands), Some(&*input.numbers));
+    // It finds the Makefile in its folder.
+    peer("make", load.rounds, format!("-s -j {slots}"), None);
+    let each = format!("-P {slots} -n 1 /bin/true");
+    peer("xargs", load.rounds, each, numbers);
+    peer("parallel", few, format!("--will-cite -j {slots}"), commands);
+    peer("simple_gpu_scheduler", few, gpus, commands);
     all
-}
-
-/// Gives a similar program its arguments and its input.
-type Prepare<'a> = Box<dyn for<'c> Fn(&'c mut Command) -> Result<&'c mut Command> + 'a>;
-
-fn open(path: &Path) -> Result<std::fs::File> {
-    Ok(fs_err::File::open(path)?.into_file())
 }
 
 /// The same tasks in the form that suits each contestant.
 struct SpawnInput {
-    _folder: tempfile::TempDir,
+    folder: TempDir,
     commands: PathBuf,
     numbers: PathBuf,
-    makefile: PathBuf,
 }
 
 impl SpawnInput {
@@ -219,8 +187,7 @@ impl SpawnInput {
         let input = Self {
             commands: folder.path().join("commands"),
             numbers: folder.path().join("numbers"),
-            makefile: folder.path().join("Makefile"),
-            _folder: folder,
+            folder,
         };
         let mut numbers = String::new();
         let mut goals = String::new();
@@ -231,7 +198,7 @@ impl SpawnInput {
         fs_err::write(&input.commands, "/bin/true\n".repeat(tasks))?;
         fs_err::write(&input.numbers, numbers)?;
         fs_err::write(
-            &input.makefile,
+            input.folder.path().join("Makefile"),
             format!("T :={goals}\n.PHONY: all $(T)\nall: $(T)\n$(T): ; @/bin/true\n"),
         )?;
         Ok(input)
