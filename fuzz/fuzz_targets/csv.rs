@@ -1,4 +1,4 @@
 //! A CSV file.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| packhorse_intake::fuzz::csv(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| packhorse_fuzz::csv(data));

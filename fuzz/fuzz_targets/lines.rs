@@ -1,4 +1,4 @@
 //! Commands from a stream of bytes.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| packhorse_intake::fuzz::lines(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| packhorse_fuzz::lines(data));

@@ -1,4 +1,4 @@
 //! A template for probes.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| packhorse_intake::fuzz::probe(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| packhorse_fuzz::probe(data));

@@ -1,4 +1,4 @@
 //! A template in the first line, its parameters in the others.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| packhorse_intake::fuzz::sweep(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| packhorse_fuzz::sweep(data));

@@ -1,4 +1,4 @@
 //! Tasks as JSON objects, one per line.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| packhorse_intake::fuzz::task_lines(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| packhorse_fuzz::task_lines(data));

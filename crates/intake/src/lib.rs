@@ -22,8 +22,6 @@
 pub mod csv;
 mod entry;
 mod excerpt;
-#[doc(hidden)]
-pub mod fuzz;
 mod input_error;
 pub mod lines;
 mod names;

@@ -2,9 +2,11 @@
 //! interesting pieces, then damaged. The seed is fixed, so that a failure here
 //! is a failure everywhere.
 
-use packhorse_intake::fuzz;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
+
+#[path = "../../../fuzz/src/lib.rs"]
+mod fuzz;
 
 const PIECES: &[&str] = &[
     "python train.py --lr {lr}",

@@ -1,19 +1,19 @@
 //! What the fuzzer calls, with any bytes. Each also checks what must hold of
-//! every input, so that a crash is not the only thing it can find.
+//! every input, so that a crash is not the only thing it can find. The tests of
+//! `packhorse-intake` call the same.
 
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 
+use packhorse_intake::csv::{self, Header};
+use packhorse_intake::lines::{LineError, Lines, Separator};
+use packhorse_intake::probe::ProbeTemplate;
+use packhorse_intake::signature::signature;
+use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepOrder, Template};
+use packhorse_intake::task_lines::{TaskLineError, TaskLines};
+use packhorse_intake::{Colour, Entry};
 use packhorse_model::Command;
-
-use crate::csv::{self, Header};
-use crate::lines::{LineError, Lines, Separator};
-use crate::probe::ProbeTemplate;
-use crate::signature::signature;
-use crate::sweep::{Parameter, Sweep, SweepError, SweepOrder, Template};
-use crate::task_lines::{TaskLineError, TaskLines};
-use crate::{Colour, Entry};
 
 /// Lines give the same result however the bytes were cut.
 pub fn lines(data: &[u8]) {
