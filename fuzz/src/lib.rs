@@ -10,7 +10,7 @@ use packhorse_intake::csv::{self, Header};
 use packhorse_intake::lines::{LineError, Lines, Separator};
 use packhorse_intake::probe::ProbeTemplate;
 use packhorse_intake::signature::signature;
-use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepOrder, Template};
+use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepParts, Template};
 use packhorse_intake::task_lines::{TaskLineError, TaskLines};
 use packhorse_intake::{Colour, Entry};
 use packhorse_model::Command;
@@ -90,9 +90,8 @@ fn read_tasks<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Result<Entr
 /// a sweep is refused with a message, or its parts agree.
 pub fn sweep(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let seed = data.len() as u64;
-    for order in [SweepOrder::Grid, SweepOrder::Shuffled { seed }] {
-        match built(&text, order) {
+    for seed in [None, Some(data.len() as u64)] {
+        match built(&text, seed) {
             Ok(sweep) => check(&sweep),
             Err(SweepError::Template(error)) => {
                 let message = error.render("template", Colour::On);
@@ -103,24 +102,26 @@ pub fn sweep(data: &[u8]) {
     }
 }
 
-fn built(text: &str, order: SweepOrder) -> Result<Sweep, SweepError> {
+fn built(text: &str, seed: Option<u64>) -> Result<Sweep, SweepError> {
     let mut lines = text.split('\n');
-    let template = Template::parse(lines.next().unwrap_or_default())?;
-    let mut builder = Sweep::builder(template)
-        .order(order)
-        .limit(50)
-        .allow_unused();
+    let mut parts = SweepParts {
+        template: Template::parse(lines.next().unwrap_or_default())?,
+        seed,
+        limit: Some(50),
+        unused_is_fine: true,
+        ..SweepParts::default()
+    };
     for line in lines {
         let mut words = line.split(' ');
         let name = words.next().unwrap_or_default();
-        let values: Vec<&str> = words.collect();
         if name == "--zip" {
-            builder = builder.zip(values);
+            parts.zips.push(words.map(str::to_owned).collect());
         } else {
-            builder = builder.parameter(Parameter::parse(name, &values)?);
+            let values: Vec<&str> = words.collect();
+            parts.parameters.push(Parameter::parse(name, &values)?);
         }
     }
-    builder.build()
+    Sweep::new(parts)
 }
 
 fn check(sweep: &Sweep) {

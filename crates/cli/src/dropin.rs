@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use packhorse_intake::lines::Separator;
-use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepOrder, Template, TemplateError};
+use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepParts, Template, TemplateError};
 use packhorse_model::{Exit, OutputMode, SourceSpec, TaskSpec};
 use packhorse_session::{ReadTasks, TaskLanguage, open_inputs};
 
@@ -107,7 +107,6 @@ pub fn hypersearch(words: Vec<OsString>) -> anyhow::Result<Exit> {
         Err(error) => return Ok(crate::usage(&error)),
     };
     let template = Template::parse(&args.command_pattern).map_err(|error| shown(&error))?;
-    let mut sweep = Sweep::builder(template).allow_unused();
     // A parameter that is given again takes the first one's place.
     let mut given: Vec<(String, Vec<String>)> = Vec::new();
     for (name, values) in parameters(&occurrences(&matches, "parameter")) {
@@ -116,19 +115,20 @@ pub fn hypersearch(words: Vec<OsString>) -> anyhow::Result<Exit> {
             None => given.push((name, values)),
         }
     }
-    for (name, values) in given {
-        sweep = sweep.parameter(Parameter::literal(&name, &values)?);
-    }
-    sweep = sweep.order(match args.sampling_mode {
-        Mode::Grid => SweepOrder::Grid,
-        Mode::ShuffledGrid => SweepOrder::Shuffled {
-            seed: args.seed.map_or_else(random_seed, i64::cast_unsigned),
+    let parameters = given.iter();
+    let parameters = parameters.map(|(name, values)| Parameter::literal(name, values));
+    let sweep = Sweep::new(SweepParts {
+        template,
+        parameters: parameters.collect::<Result<_, _>>()?,
+        seed: match args.sampling_mode {
+            Mode::Grid => None,
+            Mode::ShuffledGrid => Some(args.seed.map_or_else(random_seed, i64::cast_unsigned)),
         },
+        limit: args.n_samples,
+        unused_is_fine: true,
+        ..SweepParts::default()
     });
-    if let Some(limit) = args.n_samples {
-        sweep = sweep.limit(limit);
-    }
-    let sweep = sweep.build().map_err(|error| match error {
+    let sweep = sweep.map_err(|error| match error {
         SweepError::Template(error) => shown(&error),
         other => other.into(),
     })?;

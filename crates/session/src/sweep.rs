@@ -1,7 +1,7 @@
 //! A sweep as a source of tasks.
 
 use packhorse_intake::Colour;
-use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepOrder, Template, TemplateError};
+use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepParts, Template, TemplateError};
 use packhorse_model::{Command, SweepSpec, TaskSpec};
 
 use crate::SessionError;
@@ -11,22 +11,17 @@ use crate::source::{Generator, TaskSource};
 pub fn build_sweep(spec: &SweepSpec, colour: Colour) -> Result<Sweep, SessionError> {
     let shown = |error: &TemplateError| SessionError::Rendered(error.render("template", colour));
     let template = Template::parse(&spec.template).map_err(|error| shown(&error))?;
-    let mut sweep = Sweep::builder(template);
-    for (name, values) in &spec.parameters {
-        let parameter = Parameter::parse(name, values)?;
-        sweep = sweep.parameter(parameter);
-    }
-    for names in &spec.zips {
-        sweep = sweep.zip(names.iter().map(String::as_str));
-    }
-    sweep = sweep.order(match spec.seed {
-        Some(seed) => SweepOrder::Shuffled { seed },
-        None => SweepOrder::Grid,
+    let parameters = spec.parameters.iter();
+    let parameters = parameters.map(|(name, values)| Parameter::parse(name, values));
+    let sweep = Sweep::new(SweepParts {
+        template,
+        parameters: parameters.collect::<Result<_, _>>()?,
+        zips: spec.zips.clone(),
+        seed: spec.seed,
+        limit: spec.limit,
+        unused_is_fine: false,
     });
-    if let Some(limit) = spec.limit {
-        sweep = sweep.limit(limit);
-    }
-    sweep.build().map_err(|error| match error {
+    sweep.map_err(|error| match error {
         SweepError::Template(error) => shown(&error),
         other => other.into(),
     })

@@ -32,9 +32,7 @@ pub(super) fn axes(
                 });
             };
             if zip_of[member].replace(zip).is_some() {
-                return Err(SweepError::ZippedTwice {
-                    name: quoted(name.as_bytes()),
-                });
+                return Err(SweepError::ZippedTwice(quoted(name.as_bytes())));
             }
         }
     }
@@ -55,13 +53,10 @@ pub(super) fn axes(
         });
     }
     for axis in &axes {
-        let lengths = axis.members.iter().map(|&member| &parameters[member]);
-        if lengths.clone().any(|parameter| parameter.len() != axis.len) {
-            return Err(SweepError::UnequalZip {
-                lengths: lengths
-                    .map(|parameter| (quoted(parameter.name().as_bytes()), parameter.len()))
-                    .collect(),
-            });
+        let members = axis.members.iter().map(|&member| &parameters[member]);
+        if members.clone().any(|member| member.len() != axis.len) {
+            let lengths = members.map(|member| (member.quoted_name(), member.len()));
+            return Err(SweepError::UnequalZip(lengths.collect()));
         }
     }
     Ok(axes)

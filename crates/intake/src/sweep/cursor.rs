@@ -79,9 +79,4 @@ impl Iterator for SweepCommands<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         self.advance().map(<[u8]>::to_vec)
     }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::try_from(self.sweep.len() - self.next).ok();
-        (left.unwrap_or(usize::MAX), left)
-    }
 }

@@ -19,22 +19,16 @@ pub enum SweepError {
     },
     /// Two parameters have the same name.
     #[error(
-        "parameter `{name}` is given twice\n\
+        "parameter `{0}` is given twice\n\
          hint: give all its values at once, or choose another name"
     )]
-    Twice {
-        /// The name.
-        name: String,
-    },
+    Twice(String),
     /// A parameter that the template does not use.
     #[error(
-        "parameter `{name}` is not used: there is no `{{{name}}}` in the template\n\
+        "parameter `{0}` is not used: there is no `{{{0}}}` in the template\n\
          hint: put it into the template, or leave the parameter out"
     )]
-    Unused {
-        /// The parameter.
-        name: String,
-    },
+    Unused(String),
     /// Parameters that should advance together do not exist.
     #[error(
         "there is no parameter `{name}` to zip\nhint: {}",
@@ -50,24 +44,19 @@ pub enum SweepError {
         nearest: Option<String>,
     },
     /// One parameter cannot advance with two others independently.
-    #[error("parameter `{name}` is zipped twice\nhint: name all that advance together in one zip")]
-    ZippedTwice {
-        /// The parameter.
-        name: String,
-    },
+    #[error("parameter `{0}` is zipped twice\nhint: name all that advance together in one zip")]
+    ZippedTwice(String),
     /// A zip of one, or of none.
     #[error("a zip needs at least two parameters\nhint: name them together: lr,bs")]
     ZipOfOne,
-    /// Parameters that should advance together have unequal numbers of values.
+    /// Parameters that should advance together, each with its number of values, which are
+    /// not equal.
     #[error(
         "zipped parameters must have the same number of values: {}\n\
          hint: add the missing values, or leave them unzipped to combine each with each",
-        lengths.iter().map(|(name, len)| format!("`{name}` has {len}")).collect::<Vec<_>>().join(", ")
+        .0.iter().map(|(name, len)| format!("`{name}` has {len}")).collect::<Vec<_>>().join(", ")
     )]
-    UnequalZip {
-        /// Each parameter with how many it has.
-        lengths: Vec<(String, u128)>,
-    },
+    UnequalZip(Vec<(String, u128)>),
     /// More combinations than can be counted.
     #[error("there are more than 10^38 combinations\nhint: give fewer values, or zip some")]
     TooMany,
@@ -85,7 +74,7 @@ pub enum SweepError {
     },
 }
 
-/// What is wrong with a parameter.
+/// What is wrong with a parameter; most of it with one of its values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParameterProblem {
@@ -104,62 +93,35 @@ pub enum ParameterProblem {
         end: &'static str,
     },
     /// Three dots, or a number that begins with its point.
-    #[error("the range `{value}` has more than two dots\nhint: write 1..5, and 0.5 rather than .5")]
-    Dots {
-        /// The value.
-        value: String,
-    },
+    #[error("the range `{0}` has more than two dots\nhint: write 1..5, and 0.5 rather than .5")]
+    Dots(String),
     /// The step is not where, or what, it should be.
-    #[error("the step of the range `{value}` is not a number\nhint: write it like 1..9:2")]
-    Step {
-        /// The value.
-        value: String,
-    },
+    #[error("the step of the range `{0}` is not a number\nhint: write it like 1..9:2")]
+    Step(String),
     /// A range of decimals does not say how they follow each other.
-    #[error("the range `{value}` needs a step\nhint: write it like {value}:0.1")]
-    NoStep {
-        /// The value.
-        value: String,
-    },
+    #[error("the range `{0}` needs a step\nhint: write it like {0}:0.1")]
+    NoStep(String),
     /// It would never arrive.
-    #[error("the step of the range `{value}` is zero\nhint: leave it out, or write it like 1..9:2")]
-    ZeroStep {
-        /// The value.
-        value: String,
-    },
+    #[error("the step of the range `{0}` is zero\nhint: leave it out, or write it like 1..9:2")]
+    ZeroStep(String),
     /// It leads away from the other end.
-    #[error("the step of the range `{value}` leads away from its end\nhint: leave out its sign")]
-    WrongWay {
-        /// The value.
-        value: String,
-    },
+    #[error("the step of the range `{0}` leads away from its end\nhint: leave out its sign")]
+    WrongWay(String),
     /// Numbers that cannot be computed exactly.
-    #[error("the range `{value}` has too many digits\nhint: at most 30 digits in all")]
-    Digits {
-        /// The value.
-        value: String,
-    },
+    #[error("the range `{0}` has too many digits\nhint: at most 30 digits in all")]
+    Digits(String),
     /// How many values there should be is missing, or no number of at least 2.
     #[error(
-        "`{value}` needs a number of values, at least 2, as both ends are among them\n\
+        "`{0}` needs a number of values, at least 2, as both ends are among them\n\
          hint: write it like log:1e-4..1e-1:4"
     )]
-    LogCount {
-        /// The value.
-        value: String,
-    },
+    LogCount(String),
     /// There is no logarithm of the ends.
-    #[error("`{value}` needs ends above zero\nhint: write it like log:1e-4..1e-1:4")]
-    LogEnds {
-        /// The value.
-        value: String,
-    },
+    #[error("`{0}` needs ends above zero\nhint: write it like log:1e-4..1e-1:4")]
+    LogEnds(String),
     /// So close together that they would be the same number.
-    #[error("`{value}` has so many values that they could not be told apart\nhint: ask for fewer")]
-    LogCrowded {
-        /// The value.
-        value: String,
-    },
+    #[error("`{0}` has so many values that they could not be told apart\nhint: ask for fewer")]
+    LogCrowded(String),
 }
 
 /// A place in the template that cannot be filled in.
@@ -183,22 +145,13 @@ pub enum TemplateProblem {
     Positional,
     /// `{x:.3f}`.
     #[error("a placeholder cannot have a format")]
-    Format {
-        /// The placeholder's name.
-        name: String,
-    },
+    Format(String),
     /// `{x!r}`.
     #[error("a placeholder cannot have a conversion")]
-    Conversion {
-        /// The placeholder's name.
-        name: String,
-    },
+    Conversion(String),
     /// `{x.y}` or `{x[0]}`.
     #[error("a value is text, and has neither attributes nor items")]
-    Attribute {
-        /// The placeholder's name.
-        name: String,
-    },
+    Attribute(String),
     /// A placeholder that nothing fills.
     #[error("there is no parameter `{name}`")]
     Unknown {
@@ -219,10 +172,10 @@ impl InputProblem for TemplateProblem {
             Self::Positional => {
                 "write {NAME} and give -p NAME VALUE …, or {{ and }} for literal braces".to_owned()
             }
-            Self::Format { name } | Self::Conversion { name } => {
+            Self::Format(name) | Self::Conversion(name) => {
                 format!("write {{{name}}}: values are put in as they are given")
             }
-            Self::Attribute { name } => format!(
+            Self::Attribute(name) => format!(
                 "write {{{name}}}, or {{{{ and }}}} for literal braces; names have no `.` or `[`"
             ),
             Self::Unknown {
@@ -245,9 +198,9 @@ impl InputProblem for TemplateProblem {
             Self::Single => "a single brace",
             Self::Unclosed | Self::Nested => "opened here",
             Self::Positional => "no name",
-            Self::Format { .. } => "a format",
-            Self::Conversion { .. } => "a conversion",
-            Self::Attribute { .. } => "part of a value",
+            Self::Format(_) => "a format",
+            Self::Conversion(_) => "a conversion",
+            Self::Attribute(_) => "part of a value",
             Self::Unknown { .. } => "no values for it",
         }
     }

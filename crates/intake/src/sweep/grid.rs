@@ -8,25 +8,11 @@ use super::parameter::Parameter;
 use super::permutation::Permutation;
 use super::pieces::TemplatePiece;
 use super::template::Template;
-use crate::excerpt::quoted;
 use crate::lines::Separator;
 use crate::nearest::nearest;
 
 /// How much is written at a time.
 const BLOCK: usize = 64 << 10;
-
-/// In which order the combinations come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SweepOrder {
-    /// The last parameter changes fastest.
-    #[default]
-    Grid,
-    /// Any, but the same for the same seed, on every machine.
-    Shuffled {
-        /// What decides the order.
-        seed: u64,
-    },
-}
 
 /// A template with all the combinations of its parameters.
 #[derive(Clone, Debug)]
@@ -47,126 +33,80 @@ pub(super) enum Part {
     Value { parameter: usize, axis: usize },
 }
 
-/// A sweep that is being put together.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct SweepBuilder {
-    template: Template,
-    parameters: Vec<Parameter>,
-    zips: Vec<Vec<String>>,
-    order: SweepOrder,
-    limit: Option<u64>,
-    unused_is_fine: bool,
-}
-
-impl SweepBuilder {
-    /// Adds a parameter. It changes faster than those added before.
-    pub fn parameter(mut self, parameter: Parameter) -> Self {
-        self.parameters.push(parameter);
-        self
-    }
-
-    /// Adds several.
-    pub fn parameters(mut self, parameters: impl IntoIterator<Item = Parameter>) -> Self {
-        self.parameters.extend(parameters);
-        self
-    }
-
-    /// Lets the parameters of these names advance together instead of being
-    /// combined each with each.
-    pub fn zip<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
-        self.zips.push(names.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// In which order the combinations come.
-    pub fn order(mut self, order: SweepOrder) -> Self {
-        self.order = order;
-        self
-    }
-
-    /// Takes only the first `limit`: of a shuffled order, that is a sample without
+/// What a sweep is made of.
+#[derive(Clone, Debug, Default)]
+pub struct SweepParts {
+    /// The command, with places for values.
+    pub template: Template,
+    /// The parameters. Each changes faster than those before it.
+    pub parameters: Vec<Parameter>,
+    /// Names of parameters that advance together instead of being combined each with
+    /// each.
+    pub zips: Vec<Vec<String>>,
+    /// Shuffles the combinations: the same seed gives the same order on every machine.
+    /// Without one, the last parameter changes fastest.
+    pub seed: Option<u64>,
+    /// Takes only the first so many: of a shuffled order, that is a sample without
     /// replacement.
-    pub fn limit(mut self, limit: u64) -> Self {
-        self.limit = Some(limit);
-        self
-    }
-
+    pub limit: Option<u64>,
     /// Accepts parameters that the template does not show. They multiply the
     /// combinations all the same.
-    pub fn allow_unused(mut self) -> Self {
-        self.unused_is_fine = true;
-        self
-    }
+    pub unused_is_fine: bool,
+}
 
+impl Sweep {
     /// Checks everything, and computes nothing yet.
-    pub fn build(self) -> Result<Sweep, SweepError> {
+    pub fn new(of: SweepParts) -> Result<Self, SweepError> {
         let mut index_of = HashMap::new();
-        for (index, parameter) in self.parameters.iter().enumerate() {
+        for (index, parameter) in of.parameters.iter().enumerate() {
             if index_of.insert(parameter.name(), index).is_some() {
-                return Err(SweepError::Twice {
-                    name: quoted(parameter.name().as_bytes()),
-                });
+                return Err(SweepError::Twice(parameter.quoted_name()));
             }
         }
-        let axes = axes(&self.parameters, &self.zips)?;
-        let mut axis_of = vec![0; self.parameters.len()];
-        for (axis, members) in axes.iter().map(|axis| &axis.members).enumerate() {
-            for &member in members {
-                axis_of[member] = axis;
-            }
-        }
-
-        let mut parts = Vec::with_capacity(self.template.pieces.len());
-        for piece in &self.template.pieces {
+        let axes = axes(&of.parameters, &of.zips)?;
+        let mut parts = Vec::with_capacity(of.template.pieces.len());
+        for piece in &of.template.pieces {
             parts.push(match piece {
                 TemplatePiece::Literal(text) => Part::Literal(text.clone()),
                 TemplatePiece::Placeholder { name, place } => {
                     let Some(&parameter) = index_of.get(name.as_str()) else {
-                        let nearest = nearest(name, self.parameters.iter().map(Parameter::name));
-                        let error = self.template.unknown(name, place.clone(), nearest);
-                        return Err(error.into());
+                        let nearest = nearest(name, of.parameters.iter().map(Parameter::name));
+                        return Err(of.template.unknown(name, place.clone(), nearest).into());
                     };
+                    let axis = |axis: &SweepAxis| axis.members.contains(&parameter);
                     Part::Value {
                         parameter,
-                        axis: axis_of[parameter],
+                        axis: axes.iter().position(axis).unwrap_or(0),
                     }
                 }
             });
         }
-        if !self.unused_is_fine {
-            check_all_used(&parts, &self.parameters)?;
+        let is_shown = |index: usize| {
+            let shows =
+                |part: &Part| matches!(part, Part::Value { parameter, .. } if *parameter == index);
+            parts.iter().any(shows)
+        };
+        let unused = (0..of.parameters.len()).find(|&index| !is_shown(index));
+        if let Some(unused) = unused.filter(|_| !of.unused_is_fine) {
+            return Err(SweepError::Unused(of.parameters[unused].quoted_name()));
         }
 
         let total = axes
             .iter()
             .try_fold(1_u128, |total, axis| total.checked_mul(axis.len))
             .ok_or(SweepError::TooMany)?;
-        Ok(Sweep {
-            first_part: first_parts(&parts, axes.len()),
+        let first_part = |wanted: usize| {
+            let shows = |part: &Part| matches!(part, Part::Value { axis, .. } if *axis == wanted);
+            parts.iter().position(shows).unwrap_or(parts.len())
+        };
+        Ok(Self {
+            first_part: (0..axes.len()).map(first_part).collect(),
             parts,
             axes,
-            permutation: match self.order {
-                SweepOrder::Grid => None,
-                SweepOrder::Shuffled { seed } => Some(Permutation::new(total, seed)),
-            },
-            len: self.limit.map_or(total, |limit| total.min(limit.into())),
-            parameters: self.parameters,
+            permutation: of.seed.map(|seed| Permutation::new(total, seed)),
+            len: of.limit.map_or(total, |limit| total.min(limit.into())),
+            parameters: of.parameters,
         })
-    }
-}
-
-impl Sweep {
-    /// Begins with a template and no parameters.
-    pub fn builder(template: Template) -> SweepBuilder {
-        SweepBuilder {
-            template,
-            parameters: Vec::new(),
-            zips: Vec::new(),
-            order: SweepOrder::default(),
-            limit: None,
-            unused_is_fine: false,
-        }
     }
 
     /// How many commands there are.
@@ -181,21 +121,16 @@ impl Sweep {
 
     /// The command at `index` of the order.
     pub fn command(&self, index: u128) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        self.command_into(index, &mut out).then_some(out)
-    }
-
-    /// Appends the command at `index` of the order, if there is one.
-    pub fn command_into(&self, index: u128, out: &mut Vec<u8>) -> bool {
         if index >= self.len {
-            return false;
+            return None;
         }
         let mut digits = vec![0; self.axes.len()];
         self.for_each_digit(index, |axis, digit| digits[axis] = digit);
+        let mut command = Vec::new();
         for part in &self.parts {
-            self.push_part(part, &digits, out);
+            self.push_part(part, &digits, &mut command);
         }
-        true
+        Some(command)
     }
 
     /// The parameters' values in the command at `index` of the order, by name.
@@ -226,18 +161,13 @@ impl Sweep {
         let place = self.parts.iter().find_map(|part| match part {
             Part::Literal(text) if text.as_bytes().contains(&byte) => Some("the template".into()),
             Part::Value { parameter, .. } if self.parameters[*parameter].contains(byte) => {
-                let name = quoted(self.parameters[*parameter].name().as_bytes());
+                let name = self.parameters[*parameter].quoted_name();
                 Some(format!("a value of parameter `{name}`"))
             }
             _ => None,
         });
-        match place {
-            None => Ok(()),
-            Some(place) => Err(SweepError::Separator {
-                place,
-                null: separator == Separator::Null,
-            }),
-        }
+        let null = separator == Separator::Null;
+        place.map_or(Ok(()), |place| Err(SweepError::Separator { place, null }))
     }
 
     /// Writes every command with the separator after it.
@@ -282,30 +212,5 @@ impl Sweep {
                 self.parameters[*parameter].push_value(digits[*axis], out);
             }
         }
-    }
-}
-
-fn first_parts(parts: &[Part], axes: usize) -> Vec<usize> {
-    let mut first = vec![parts.len(); axes];
-    for (index, part) in parts.iter().enumerate().rev() {
-        if let Part::Value { axis, .. } = part {
-            first[*axis] = index;
-        }
-    }
-    first
-}
-
-fn check_all_used(parts: &[Part], parameters: &[Parameter]) -> Result<(), SweepError> {
-    let mut used = vec![false; parameters.len()];
-    for part in parts {
-        if let Part::Value { parameter, .. } = part {
-            used[*parameter] = true;
-        }
-    }
-    match used.iter().position(|used| !used) {
-        None => Ok(()),
-        Some(unused) => Err(SweepError::Unused {
-            name: quoted(parameters[unused].name().as_bytes()),
-        }),
     }
 }

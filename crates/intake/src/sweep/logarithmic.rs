@@ -28,17 +28,17 @@ impl Logarithmic {
         let quote = || quoted(value.as_bytes());
         let len = dotted.extra.and_then(|count| count.parse::<u64>().ok());
         let Some(len) = len.filter(|&len| len >= 2) else {
-            return Err(ParameterProblem::LogCount { value: quote() });
+            return Err(ParameterProblem::LogCount(quote()));
         };
         let end = |text: &str| {
             let number = text.parse::<f64>().ok();
             number
                 .filter(|number| number.is_finite() && *number > 0.0)
-                .ok_or_else(|| ParameterProblem::LogEnds { value: quote() })
+                .ok_or_else(|| ParameterProblem::LogEnds(quote()))
         };
         let (first, last) = (end(dotted.first)?, end(dotted.last)?);
         let digits = digits_to_tell_apart(first, last, len)
-            .ok_or_else(|| ParameterProblem::LogCrowded { value: quote() })?;
+            .ok_or_else(|| ParameterProblem::LogCrowded(quote()))?;
         let mut all = Self {
             first,
             last,

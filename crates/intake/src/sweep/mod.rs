@@ -1,14 +1,16 @@
 //! A template and the values of its parameters → one command per combination.
 //!
 //! ```
-//! use packhorse_intake::sweep::{SweepOrder, Parameter, Sweep, Template};
+//! use packhorse_intake::sweep::{Parameter, Sweep, SweepParts, Template};
 //!
-//! let template = Template::parse("train --lr {lr} --bs {bs}")?;
-//! let sweep = Sweep::builder(template)
-//!     .parameter(Parameter::parse("lr", &["log:0.001..0.1:3"])?)
-//!     .parameter(Parameter::parse("bs", &["32", "64"])?)
-//!     .order(SweepOrder::Grid)
-//!     .build()?;
+//! let sweep = Sweep::new(SweepParts {
+//!     template: Template::parse("train --lr {lr} --bs {bs}")?,
+//!     parameters: vec![
+//!         Parameter::parse("lr", &["log:0.001..0.1:3"])?,
+//!         Parameter::parse("bs", &["32", "64"])?,
+//!     ],
+//!     ..SweepParts::default()
+//! })?;
 //! assert_eq!(sweep.len(), 6);
 //! assert_eq!(sweep.command(5).as_deref(), Some(b"train --lr 0.1 --bs 64".as_slice()));
 //! # Ok::<(), packhorse_intake::sweep::SweepError>(())
@@ -35,6 +37,6 @@ mod tests;
 
 pub use cursor::SweepCommands;
 pub use error::{ParameterProblem, SweepError, SweepWriteError, TemplateError, TemplateProblem};
-pub use grid::{Sweep, SweepBuilder, SweepOrder};
+pub use grid::{Sweep, SweepParts};
 pub use parameter::Parameter;
 pub use template::Template;

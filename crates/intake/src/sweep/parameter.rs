@@ -66,17 +66,17 @@ impl Parameter {
         &self.name
     }
 
+    /// Its name as messages quote it.
+    pub(super) fn quoted_name(&self) -> String {
+        quoted(self.name.as_bytes())
+    }
+
     /// How many values it has.
-    pub fn len(&self) -> u128 {
+    pub(super) fn len(&self) -> u128 {
         match &self.values {
             Values::Texts(texts) => texts.len() as u128,
             Values::Mixed(segments) => segments.last().map_or(0, |&(end, _)| end),
         }
-    }
-
-    /// Whether it has no values, which none has.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Appends the value at `index`, which must be less than [`Self::len`]; if

@@ -87,9 +87,9 @@ fn placeholder(
     let owned = quoted(name.as_bytes());
     let problem = match rest.bytes().next() {
         None => return Ok((name, end + 1)),
-        Some(b':') => TemplateProblem::Format { name: owned },
-        Some(b'!') => TemplateProblem::Conversion { name: owned },
-        Some(_) => TemplateProblem::Attribute { name: owned },
+        Some(b':') => TemplateProblem::Format(owned),
+        Some(b'!') => TemplateProblem::Conversion(owned),
+        Some(_) => TemplateProblem::Attribute(owned),
     };
     Err((special, problem))
 }

@@ -35,7 +35,7 @@ impl<'a> Dotted<'a> {
             None => (rest, None),
         };
         match (is_number(first), is_number(last)) {
-            (true, true) if last.starts_with('.') => Err(ParameterProblem::Dots { value: value() }),
+            (true, true) if last.starts_with('.') => Err(ParameterProblem::Dots(value())),
             (true, true) => Ok(Some(Self { first, last, extra })),
             (true, false) if last.is_empty() => Err(ParameterProblem::OpenRange {
                 value: value(),
@@ -49,7 +49,7 @@ impl<'a> Dotted<'a> {
             }
             // The shell writes its step like this: {1..9..2}.
             (true, false) if last.split_once("..").is_some_and(|(l, _)| is_number(l)) => {
-                Err(ParameterProblem::Step { value: value() })
+                Err(ParameterProblem::Step(value()))
             }
             _ => Ok(None),
         }
@@ -59,8 +59,8 @@ impl<'a> Dotted<'a> {
 impl Steps {
     pub fn new(dotted: &Dotted<'_>, value: &str) -> Result<Self, ParameterProblem> {
         let quote = || quoted(value.as_bytes());
-        let digits = |_: TooManyDigits| ParameterProblem::Digits { value: quote() };
-        let no_step = || ParameterProblem::Step { value: quote() };
+        let digits = |_: TooManyDigits| ParameterProblem::Digits(quote());
+        let no_step = || ParameterProblem::Step(quote());
         let number = |text| match Decimal::parse(text) {
             Some(number) => number.map_err(digits),
             None => Err(no_step()),
@@ -69,7 +69,7 @@ impl Steps {
         let last = number(dotted.last)?;
         let given = dotted.extra.map(number).transpose()?;
         if given.is_none() && first.scale.max(last.scale) > 0 {
-            return Err(ParameterProblem::NoStep { value: quote() });
+            return Err(ParameterProblem::NoStep(quote()));
         }
         let step = given.unwrap_or(Decimal {
             mantissa: 1,
@@ -86,10 +86,10 @@ impl Steps {
             .checked_sub(first)
             .ok_or_else(|| digits(TooManyDigits))?;
         if step == 0 {
-            return Err(ParameterProblem::ZeroStep { value: quote() });
+            return Err(ParameterProblem::ZeroStep(quote()));
         }
         if step < 0 && distance > 0 {
-            return Err(ParameterProblem::WrongWay { value: quote() });
+            return Err(ParameterProblem::WrongWay(quote()));
         }
         let len = distance.unsigned_abs() / step.unsigned_abs() + 1;
         Ok(Self {

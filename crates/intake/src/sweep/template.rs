@@ -9,7 +9,7 @@ use crate::excerpt::quoted;
 ///
 /// As there, a name is any text; unlike there, a value is put in as it was
 /// given, so formats, conversions and attributes are refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Template {
     source: String,
     pub(super) pieces: Vec<TemplatePiece>,
@@ -23,20 +23,6 @@ impl Template {
         Ok(Self {
             source: source.to_owned(),
             pieces,
-        })
-    }
-
-    /// The template as it was written.
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
-    /// The names of its placeholders, in the order of the text; one that is
-    /// used twice comes twice.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.pieces.iter().filter_map(|piece| match piece {
-            TemplatePiece::Literal(_) => None,
-            TemplatePiece::Placeholder { name, .. } => Some(name.as_str()),
         })
     }
 

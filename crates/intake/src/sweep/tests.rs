@@ -6,16 +6,41 @@ use proptest::prelude::*;
 use super::*;
 use crate::lines::Separator;
 
-fn sweep(template: &str, parameters: &[(&str, &[&str])]) -> SweepBuilder {
-    let mut builder = Sweep::builder(Template::parse(template).unwrap());
-    for (name, values) in parameters {
-        builder = builder.parameter(Parameter::parse(name, values).unwrap());
+fn sweep(template: &str, parameters: &[(&str, &[&str])]) -> SweepParts {
+    let parameters = parameters
+        .iter()
+        .map(|(name, values)| Parameter::parse(name, values).unwrap());
+    SweepParts {
+        template: Template::parse(template).unwrap(),
+        parameters: parameters.collect(),
+        ..SweepParts::default()
     }
-    builder
 }
 
-fn commands(builder: SweepBuilder) -> Vec<String> {
-    let sweep = builder.build().unwrap();
+fn zipped(names: &[&str], sweep: SweepParts) -> SweepParts {
+    let zips = vec![names.iter().map(|&name| name.to_owned()).collect()];
+    SweepParts { zips, ..sweep }
+}
+
+fn shuffled(seed: u64, sweep: SweepParts) -> SweepParts {
+    let seed = Some(seed);
+    SweepParts { seed, ..sweep }
+}
+
+fn limited(limit: u64, sweep: SweepParts) -> SweepParts {
+    let limit = Some(limit);
+    SweepParts { limit, ..sweep }
+}
+
+fn with_unused(sweep: SweepParts) -> SweepParts {
+    SweepParts {
+        unused_is_fine: true,
+        ..sweep
+    }
+}
+
+fn commands(sweep: SweepParts) -> Vec<String> {
+    let sweep = Sweep::new(sweep).unwrap();
     let all: Vec<String> = sweep
         .commands()
         .map(|command| String::from_utf8(command).unwrap())
@@ -24,8 +49,8 @@ fn commands(builder: SweepBuilder) -> Vec<String> {
     all
 }
 
-fn error(builder: SweepBuilder) -> String {
-    let message = builder.build().unwrap_err().to_string();
+fn error(sweep: SweepParts) -> String {
+    let message = Sweep::new(sweep).unwrap_err().to_string();
     assert!(message.contains("\nhint: "), "{message}");
     message
 }
@@ -48,7 +73,7 @@ fn in_a_grid_the_last_parameter_changes_fastest() {
         .into_iter()
         .map(fill)
         .collect();
-        let sweep = sweep(template, &TWO_BY_THREE).allow_unused();
+        let sweep = with_unused(sweep(template, &TWO_BY_THREE));
         assert_eq!(commands(sweep), wanted, "{template}");
     }
 }
@@ -62,11 +87,11 @@ fn a_template_without_placeholders_is_one_command() {
 fn zipped_parameters_advance_together_at_the_place_of_the_first() {
     let three: [(&str, &[&str]); 3] = [("a", &["1", "2"]), ("b", &["x", "y"]), ("c", &["3", "4"])];
     assert_eq!(
-        commands(sweep("{a}{b}{c}", &three).zip(["c", "a"])),
+        commands(zipped(&["c", "a"], sweep("{a}{b}{c}", &three))),
         ["1x3", "1y3", "2x4", "2y4"]
     );
     assert_eq!(
-        commands(sweep("{a}{b}{c}", &three).zip(["b", "c"])),
+        commands(zipped(&["b", "c"], sweep("{a}{b}{c}", &three))),
         ["1x3", "1y4", "2x3", "2y4"]
     );
 }
@@ -74,11 +99,8 @@ fn zipped_parameters_advance_together_at_the_place_of_the_first() {
 #[test]
 fn the_values_of_a_command_are_those_it_was_made_of() {
     let three: [(&str, &[&str]); 3] = [("a", &["1", "2"]), ("b", &["7..9"]), ("c", &["3", "4"])];
-    let sweep = sweep("{a} {b} {c}", &three)
-        .zip(["a", "c"])
-        .order(SweepOrder::Shuffled { seed: 5 })
-        .build()
-        .unwrap();
+    let sweep = zipped(&["a", "c"], sweep("{a} {b} {c}", &three));
+    let sweep = Sweep::new(shuffled(5, sweep)).unwrap();
     for index in 0..sweep.len() {
         let values = sweep.values(index);
         let names: Vec<&str> = values.iter().map(|value| value.0).collect();
@@ -91,7 +113,7 @@ fn the_values_of_a_command_are_those_it_was_made_of() {
 
 #[test]
 fn an_impossible_zip_is_refused() {
-    let zip = |names: &[&str]| sweep("{a}{b}", &TWO_BY_THREE).zip(names.iter().copied());
+    let zip = |names: &[&str]| zipped(names, sweep("{a}{b}", &TWO_BY_THREE));
     let message = error(zip(&["a", "b"]));
     assert!(message.contains("`a` has 2, `b` has 3"), "{message}");
     assert!(error(zip(&["a", "A"])).contains("did you mean `a`?"));
@@ -103,41 +125,33 @@ fn an_impossible_zip_is_refused() {
 fn a_parameter_must_be_used_once_named_and_once_given() {
     let unused = sweep("{a}", &TWO_BY_THREE);
     assert!(error(unused.clone()).contains("there is no `{b}` in the template"));
-    assert_eq!(commands(unused.allow_unused()).len(), 6);
+    assert_eq!(commands(with_unused(unused)).len(), 6);
     let twice = sweep("{a}", &[("a", &["1"]), ("a", &["2"])]);
     assert!(error(twice).contains("given twice"));
 }
 
 #[test]
 fn more_combinations_than_can_be_counted_are_refused() {
-    let names = ["a", "b", "c", "d", "e"];
-    let mut builder = sweep("{a}{b}{c}{d}{e}", &[]);
-    for name in names {
-        builder = builder.parameter(Parameter::parse(name, &["1..100000000"]).unwrap());
-    }
-    assert!(error(builder).contains("10^38"));
+    let many = ["a", "b", "c", "d", "e"].map(|name| (name, ["1..100000000"].as_slice()));
+    assert!(error(sweep("{a}{b}{c}{d}{e}", &many)).contains("10^38"));
 }
 
 #[test]
 fn a_few_samples_of_a_trillion_come_at_once_and_differ() {
     let axis: &[&str] = &["1..10000"];
     let grid = [("a", axis), ("b", axis), ("c", axis)];
-    let sample = sweep("{a} {b} {c}", &grid)
-        .order(SweepOrder::Shuffled { seed: 3 })
-        .limit(10);
+    let sample = limited(10, shuffled(3, sweep("{a} {b} {c}", &grid)));
     let first = commands(sample.clone());
     assert_eq!(first.iter().collect::<HashSet<_>>().len(), 10);
     assert_eq!(commands(sample.clone()), first, "the same seed again");
-    assert_ne!(
-        commands(sample.order(SweepOrder::Shuffled { seed: 4 })),
-        first
-    );
+    assert_ne!(commands(shuffled(4, sample)), first);
 }
 
 #[test]
 fn a_sample_larger_than_the_grid_is_the_grid() {
-    assert_eq!(commands(sweep("{a}{b}", &TWO_BY_THREE).limit(100)).len(), 6);
-    let nothing = sweep("{a}{b}", &TWO_BY_THREE).limit(0).build().unwrap();
+    let grid = sweep("{a}{b}", &TWO_BY_THREE);
+    assert_eq!(commands(limited(100, grid.clone())).len(), 6);
+    let nothing = Sweep::new(limited(0, grid)).unwrap();
     assert!(nothing.is_empty() && nothing.command(0).is_none());
 }
 
@@ -148,7 +162,7 @@ fn a_value_that_would_cut_a_command_in_two_is_refused_only_with_that_separator()
         ("{a}", "x\0y", Separator::Null, Separator::Newline),
         ("{a}\n.", "x", Separator::Newline, Separator::Null),
     ] {
-        let sweep = sweep(template, &[("a", &["1..2", value])]).build().unwrap();
+        let sweep = Sweep::new(sweep(template, &[("a", &["1..2", value])])).unwrap();
         let refused = sweep.write_to(&mut io::sink(), wrong).unwrap_err();
         assert!(matches!(refused, SweepWriteError::Sweep(_)), "{refused}");
         assert!(refused.to_string().contains("\nhint: "));
@@ -167,7 +181,7 @@ fn a_writer_that_fails_is_reported() {
             Ok(())
         }
     }
-    let sweep = sweep("{a}{b}", &TWO_BY_THREE).build().unwrap();
+    let sweep = Sweep::new(sweep("{a}{b}", &TWO_BY_THREE)).unwrap();
     let refused = sweep.write_to(&mut Full, Separator::Newline);
     assert!(matches!(refused, Err(SweepWriteError::Io(_))));
 }
@@ -191,9 +205,7 @@ fn writing_hands_over_blocks_and_not_lines() {
             Ok(())
         }
     }
-    let sweep = sweep("echo {n}", &[("n", &["100000..199999"])])
-        .build()
-        .unwrap();
+    let sweep = Sweep::new(sweep("echo {n}", &[("n", &["100000..199999"])])).unwrap();
     let mut blocks = Blocks::default();
     sweep.write_to(&mut blocks, Separator::Null).unwrap();
     assert_eq!(blocks.bytes, 12 * 100_000);
@@ -205,25 +217,26 @@ proptest! {
     /// written text agree, whatever is zipped.
     #[test]
     fn every_combination_comes_exactly_once(
-        lens in prop::collection::vec(1_usize..5, 1..5), zipped: bool, seed: u64
+        lens in prop::collection::vec(1_usize..5, 1..5), zip: bool, seed: u64
     ) {
         let names = ["a", "b", "c", "d", "e"];
         let mut shown: Vec<String> = names[..lens.len()].iter().map(|n| format!("{{{n}}}.")).collect();
         shown.reverse();
         let template = shown.concat();
-        let mut builder = sweep(&template, &[]);
+        let mut parts = sweep(&template, &[]);
         for (name, len) in names.iter().zip(&lens) {
-            builder = builder.parameter(Parameter::parse(name, &[format!("1..{len}")]).unwrap());
+            let parameter = Parameter::parse(name, &[format!("1..{len}")]);
+            parts.parameters.push(parameter.unwrap());
         }
         let mut wanted: u128 = lens.iter().map(|&len| len as u128).product();
-        if zipped && lens.len() > 1 && lens[0] == lens[lens.len() - 1] {
-            builder = builder.zip([names[0], names[lens.len() - 1]]);
+        if zip && lens.len() > 1 && lens[0] == lens[lens.len() - 1] {
+            parts = zipped(&[names[0], names[lens.len() - 1]], parts);
             wanted /= lens[0] as u128;
         }
-        let mut grid = commands(builder.clone());
+        let mut grid = commands(parts.clone());
         prop_assert_eq!(grid.len() as u128, wanted);
 
-        let shuffled = builder.order(SweepOrder::Shuffled { seed }).build().unwrap();
+        let shuffled = Sweep::new(shuffled(seed, parts)).unwrap();
         let mut written = Vec::new();
         shuffled.write_to(&mut written, Separator::Newline).unwrap();
         let written = String::from_utf8(written).unwrap();

@@ -1,5 +1,5 @@
 use crate::Colour;
-use crate::sweep::{Parameter, Sweep, SweepError, Template, TemplateProblem};
+use crate::sweep::{Parameter, Sweep, SweepError, SweepParts, Template, TemplateProblem};
 
 /// What the template gives with these parameters.
 fn filled(template: &str) -> Result<String, SweepError> {
@@ -14,11 +14,14 @@ fn filled(template: &str) -> Result<String, SweepError> {
         ("é", "e"),
         ("-1", "m"),
     ];
-    let mut builder = Sweep::builder(Template::parse(template)?).allow_unused();
-    for (name, value) in values {
-        builder = builder.parameter(Parameter::literal(name, &[value])?);
-    }
-    let command = builder.build()?.command(0).unwrap();
+    let parameters = values.map(|(name, value)| Parameter::literal(name, &[value]));
+    let sweep = Sweep::new(SweepParts {
+        template: Template::parse(template)?,
+        parameters: parameters.into_iter().collect::<Result<_, _>>()?,
+        unused_is_fine: true,
+        ..SweepParts::default()
+    })?;
+    let command = sweep.command(0).unwrap();
     Ok(String::from_utf8(command).unwrap())
 }
 
