@@ -1,12 +1,11 @@
 //! Words as a shell would make them, without doing anything that it would do
 //! with them: no variables, no patterns, no substitutions.
 
-/// The words of a text, quotes taken off. `Err` is where the quote stands that
-/// is never closed.
+/// The words of a text, quotes taken off; none if a quote is never closed.
 ///
 /// Nothing but quotes, backslashes and blanks means anything: there are no
 /// operators and no comments.
-pub(crate) fn words(text: &[u8]) -> Result<Vec<Vec<u8>>, usize> {
+pub(crate) fn words(text: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let mut scanner = Scanner { text, at: 0 };
     let mut word: Option<Vec<u8>> = None;
@@ -15,14 +14,11 @@ pub(crate) fn words(text: &[u8]) -> Result<Vec<Vec<u8>>, usize> {
             scanner.at += 1;
             found.extend(word.take());
         } else {
-            let unclosed = scanner.at;
-            scanner
-                .piece(word.get_or_insert_default())
-                .map_err(|Unclosed| unclosed)?;
+            scanner.piece(word.get_or_insert_default()).ok()?;
         }
     }
     found.extend(word);
-    Ok(found)
+    Some(found)
 }
 
 /// The simple commands of a line, each as its words: what stands between `&&`,
@@ -46,12 +42,10 @@ pub(crate) fn commands(line: &[u8]) -> Vec<Vec<Vec<u8>>> {
             _ => {
                 let start = scanner.at;
                 let word = scanner.shell_word();
+                let raw = &scanner.text[start..scanner.at];
                 // The 2 of `2>&1`.
-                let is_descriptor = scanner.text[start..scanner.at]
-                    .iter()
-                    .all(u8::is_ascii_digit)
-                    && matches!(scanner.peek(), Some(b'<' | b'>'));
-                if !is_descriptor {
+                let is_redirected = matches!(scanner.peek(), Some(b'<' | b'>'));
+                if !(is_redirected && raw.iter().all(u8::is_ascii_digit)) {
                     command.push(word);
                 }
             }
@@ -179,7 +173,7 @@ impl Scanner<'_> {
 mod tests {
     use super::*;
 
-    fn split(text: &str) -> Result<Vec<String>, usize> {
+    fn split(text: &str) -> Option<Vec<String>> {
         let text_of = |word| String::from_utf8(word).unwrap();
         words(text.as_bytes()).map(|words| words.into_iter().map(text_of).collect())
     }
@@ -209,8 +203,8 @@ mod tests {
 
     #[test]
     fn an_unclosed_quote_is_found() {
-        assert_eq!(split("a 'b c"), Err(2));
-        assert_eq!(split("a b\"c\\\""), Err(3));
+        assert_eq!(split("a 'b c"), None);
+        assert_eq!(split("a b\"c\\\""), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use packhorse_intake::csv::{self, CsvSettings, Header, Row, places};
+use packhorse_intake::csv::{self, CsvSettings, Header, Row, turns};
 use packhorse_intake::{InputProblem as _, Severity};
 use packhorse_model::{
     ByteString, ConsumedRows, Exit, ProbeSpec, SourceSpec, TaskSpec, VramRequest,
@@ -149,10 +149,6 @@ fn tasks(rows: &[Row], num: NonZeroU32, first: Option<u64>) -> anyhow::Result<Ve
     if first.checked_add(u64::from(count)).is_none() {
         bail!("ids from {first} on would be too large for {count} rows");
     }
-    let places = places(rows, num);
-    let made = rows
-        .iter()
-        .zip(places)
-        .map(|(row, place)| row.task(first + u64::from(place.number)));
-    Ok(made.collect())
+    let made = rows.iter().zip(turns(rows, num));
+    Ok(made.map(|(row, turn)| row.task(first + turn)).collect())
 }

@@ -1,15 +1,17 @@
 //! The cells of one row, and what is wrong with them.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 
 use packhorse_model::ParseQuantityError;
 
 use super::columns::{Column, Columns};
 use super::error::{CsvError, CsvProblem};
+use super::path_cache::PathCache;
 use super::records::{CsvRecord, Field};
 use super::source::Source;
 use crate::excerpt::quoted;
+use crate::names::Names;
 
 /// A row being read.
 pub(super) struct Cells<'a> {
@@ -17,6 +19,10 @@ pub(super) struct Cells<'a> {
     pub columns: &'a Columns,
     pub source: &'a Source<'a>,
     pub mistakes: &'a mut Vec<CsvError>,
+    /// What the rows before and this one name.
+    pub files: &'a mut PathCache,
+    /// What the rows before are called.
+    pub names: &'a mut Names,
 }
 
 impl<'a> Cells<'a> {
@@ -36,61 +42,55 @@ impl<'a> Cells<'a> {
         self.mistakes.push(mistake);
     }
 
-    /// What a cell says that may be empty.
-    pub fn optional(&mut self, column: Column) -> Option<&'a [u8]> {
-        let text = self.field(column)?.text.as_slice();
-        if text.contains(&0) {
-            self.wrong(
-                column,
-                CsvProblem::Nul {
-                    column: column.name(),
-                },
-            );
-            return None;
-        }
-        (!text.is_empty()).then_some(text)
-    }
-
-    /// What a cell says that may not.
-    pub fn needed(&mut self, column: Column) -> Option<&'a [u8]> {
-        if self.field(column).is_none_or(|field| field.text.is_empty()) {
-            self.wrong(
-                column,
-                CsvProblem::Empty {
-                    column: column.name(),
-                },
-            );
-            return None;
-        }
-        self.optional(column)
+    /// What a cell says. None is said if it is empty, which is noted where it must not be.
+    pub fn text(&mut self, column: Column) -> Option<&'a [u8]> {
+        let text = self.field(column).map_or(b"".as_slice(), |f| &f.text);
+        let problem = if text.contains(&0) {
+            CsvProblem::Nul(column.name())
+        } else if text.is_empty() && column.is_needed() {
+            CsvProblem::Empty(column.name())
+        } else {
+            return Some(text).filter(|text| !text.is_empty());
+        };
+        self.wrong(column, problem);
+        None
     }
 
     /// A whole number in a cell.
-    pub fn number(&mut self, column: Column, text: &[u8], min: i64, max: i64) -> Option<i64> {
-        let number = whole(text).filter(|number| (min..=max).contains(number));
+    pub fn number<T: TryFrom<i64>>(
+        &mut self,
+        column: Column,
+        range: RangeInclusive<i64>,
+    ) -> Option<T> {
+        let text = self.text(column)?;
+        let number = whole(text).filter(|number| range.contains(number));
+        let number = number.and_then(|number| T::try_from(number).ok());
         if number.is_none() {
             let problem = CsvProblem::Number {
                 column: column.name(),
                 value: quoted(text),
-                min,
-                max,
+                min: *range.start(),
+                max: *range.end(),
             };
             self.wrong(column, problem);
         }
         number
     }
 
-    /// An amount in a cell that may be empty.
+    /// An amount in a cell.
     pub fn quantity<T: FromStr<Err = ParseQuantityError>>(&mut self, column: Column) -> Option<T> {
-        let text = self.optional(column)?;
+        let text = self.text(column)?;
         match String::from_utf8_lossy(text).parse() {
             Ok(value) => Some(value),
             Err(reason) => {
-                let problem = CsvProblem::Quantity {
-                    column: column.name(),
-                    reason,
-                };
-                self.wrong(column, problem);
+                let name = column.name();
+                self.wrong(
+                    column,
+                    CsvProblem::Quantity {
+                        column: name,
+                        reason,
+                    },
+                );
                 None
             }
         }

@@ -1,6 +1,6 @@
 //! Which column is which.
 
-use super::error::CsvProblem;
+use super::error::{CsvError, CsvProblem};
 use super::records::CsvRecord;
 use super::source::Source;
 use crate::excerpt::quoted;
@@ -22,41 +22,37 @@ pub(super) enum Column {
 }
 
 impl Column {
-    pub const ALL: [Self; 10] = [
-        Self::Directory,
-        Self::Executable,
-        Self::Filename,
-        Self::Epochs,
-        Self::Priority,
-        Self::Memory,
-        Self::Gpus,
-        Self::Timeout,
-        Self::Retries,
-        Self::Name,
+    /// Each with its name.
+    const ALL: [(Self, &'static str); 10] = [
+        (Self::Directory, "Directory"),
+        (Self::Executable, "Executable"),
+        (Self::Filename, "Filename"),
+        (Self::Epochs, "Epochs"),
+        (Self::Priority, "Priority"),
+        (Self::Memory, "Memory"),
+        (Self::Gpus, "GPUs"),
+        (Self::Timeout, "Timeout"),
+        (Self::Retries, "Retries"),
+        (Self::Name, "Name"),
     ];
 
     /// How many there must be; the others may be missing.
-    pub const NEEDED: usize = 5;
+    const NEEDED: usize = 5;
 
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Directory => "Directory",
-            Self::Executable => "Executable",
-            Self::Filename => "Filename",
-            Self::Epochs => "Epochs",
-            Self::Priority => "Priority",
-            Self::Memory => "Memory",
-            Self::Gpus => "GPUs",
-            Self::Timeout => "Timeout",
-            Self::Retries => "Retries",
-            Self::Name => "Name",
-        }
+        Self::ALL[self as usize].1
+    }
+
+    /// Whether every row must say something in it.
+    pub const fn is_needed(self) -> bool {
+        (self as usize) < Self::NEEDED
     }
 
     /// The column that is called so.
     fn called(text: &[u8]) -> Option<Self> {
-        let is_called = |column: &Self| column.name().as_bytes().eq_ignore_ascii_case(text);
-        Self::ALL.into_iter().find(is_called)
+        let mut all = Self::ALL.into_iter();
+        let found = all.find(|(_, name)| name.as_bytes().eq_ignore_ascii_case(text));
+        found.map(|(column, _)| column)
     }
 }
 
@@ -78,11 +74,7 @@ impl Columns {
     }
 
     /// As the header names them. What is wrong with it goes to `mistakes`.
-    pub fn named(
-        header: &CsvRecord,
-        source: &Source<'_>,
-        mistakes: &mut Vec<super::CsvError>,
-    ) -> Self {
+    pub fn named(header: &CsvRecord, source: &Source<'_>, mistakes: &mut Vec<CsvError>) -> Self {
         let mut columns = Self {
             at: [None; Column::ALL.len()],
             width: header.fields.len(),
@@ -98,21 +90,17 @@ impl Columns {
             };
             let place = &mut columns.at[column as usize];
             if place.is_some() {
-                let column = column.name();
-                let problem = CsvProblem::ColumnTwice { column };
+                let problem = CsvProblem::ColumnTwice(column.name());
                 mistakes.push(source.mistake(field.place.clone(), problem));
             } else {
                 *place = Some(index);
             }
         }
 
-        let is_missing = |column: &Column| columns.at[*column as usize].is_none();
-        let missing = Column::ALL.into_iter().filter(is_missing);
-        let missing: Vec<&str> = missing.map(Column::name).collect();
-        let needed = Column::ALL[..Column::NEEDED].iter().copied();
-        let needed: Vec<&str> = needed.filter(is_missing).map(Column::name).collect();
-        let typed =
-            |field: &super::records::Field| String::from_utf8_lossy(&field.text).into_owned();
+        let missing = Column::ALL.into_iter();
+        let missing = missing.filter(|(column, _)| columns.place(*column).is_none());
+        let needed = missing.clone().filter(|(column, _)| column.is_needed());
+        let needed: Vec<&str> = needed.map(|(_, name)| name).collect();
         if !needed.is_empty() {
             let whole = &header.fields[0].text;
             let problem = CsvProblem::Missing {
@@ -127,9 +115,10 @@ impl Columns {
         // A header with none of the names is no header: its cells are no names.
         if columns.at.iter().any(Option::is_some) {
             for field in unknown {
+                let typed = String::from_utf8_lossy(&field.text);
                 let problem = CsvProblem::UnknownColumn {
                     name: quoted(&field.text),
-                    nearest: nearest(&typed(field), missing.iter().copied()),
+                    nearest: nearest(&typed, missing.clone().map(|(_, name)| name)),
                 };
                 mistakes.push(source.mistake(field.place.clone(), problem));
             }

@@ -1,7 +1,7 @@
 //! Taking rows out of the file that are done.
 
 use std::collections::HashMap;
-use std::fs::TryLockError;
+use std::fs::{Metadata, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ fn attempt(
         let path = path.to_owned();
         return Err(ConsumeError::Busy { path });
     }
-    let version = Version::of(&file.metadata()?);
+    let version = version_of(&file.metadata()?);
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let (kept, removed) = without(&bytes, header, wanted);
@@ -125,7 +125,7 @@ fn replace(path: &Path, file: &File, bytes: &[u8], version: &Version) -> io::Res
     let _ = fchown(new.as_file(), user, group).or_else(|_| fchown(new.as_file(), None, group));
     new.as_file().set_permissions(metadata.permissions())?;
     new.as_file().sync_all()?;
-    if Version::of(&fs_err::metadata(path)?) != *version {
+    if version_of(&fs_err::metadata(path)?) != *version {
         return Ok(false);
     }
     new.persist(path).map_err(|error| error.error)?;
@@ -133,24 +133,13 @@ fn replace(path: &Path, file: &File, bytes: &[u8], version: &Version) -> io::Res
     Ok(true)
 }
 
-/// Differs when the file was replaced or written to.
-#[derive(Debug, PartialEq, Eq)]
-struct Version {
-    device: u64,
-    inode: u64,
-    length: u64,
-    modified: (i64, i64),
-}
+/// Device, inode, length and time of the last change.
+type Version = (u64, u64, u64, (i64, i64));
 
-impl Version {
-    fn of(metadata: &std::fs::Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            length: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-        }
-    }
+/// Differs when the file was replaced or written to.
+fn version_of(of: &Metadata) -> Version {
+    let modified = (of.mtime(), of.mtime_nsec());
+    (of.dev(), of.ino(), of.len(), modified)
 }
 
 #[cfg(test)]
@@ -163,12 +152,12 @@ mod tests {
         let path = folder.path().join("tasks.csv");
         fs_err::write(&path, "h\na\n").unwrap();
         let file = File::open(&path).unwrap();
-        let version = Version::of(&file.metadata().unwrap());
+        let version = version_of(&file.metadata().unwrap());
         fs_err::write(&path, "h\na\nb\n").unwrap();
         assert!(!replace(&path, &file, b"h\n", &version).unwrap());
         assert_eq!(fs_err::read(&path).unwrap(), b"h\na\nb\n");
 
-        let version = Version::of(&file.metadata().unwrap());
+        let version = version_of(&file.metadata().unwrap());
         let saved = folder.path().join("saved");
         fs_err::write(&saved, "h\nc\n").unwrap();
         fs_err::rename(saved, &path).unwrap();

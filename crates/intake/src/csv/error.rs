@@ -12,12 +12,9 @@ pub enum CsvProblem {
     /// It is UTF-16, as spreadsheets call Unicode.
     #[error("this file is not UTF-8")]
     Encoding,
-    /// It has fewer rows than the header's number.
-    #[error("there is no row {row} to be the header")]
-    NoHeader {
-        /// The row, counted from 0.
-        row: u32,
-    },
+    /// It has no row of this number, counted from 0, to be the header.
+    #[error("there is no row {0} to be the header")]
+    NoHeader(u32),
     /// The header does not name every column that is needed.
     #[error(
         "the header does not name {}",
@@ -32,11 +29,8 @@ pub enum CsvProblem {
         separator: Option<char>,
     },
     /// Two columns have the same name.
-    #[error("there are two columns `{column}`")]
-    ColumnTwice {
-        /// The column.
-        column: &'static str,
-    },
+    #[error("there are two columns `{0}`")]
+    ColumnTwice(&'static str),
     /// A column that means nothing here.
     #[error("the column `{name}` is not understood, and is ignored")]
     UnknownColumn {
@@ -57,17 +51,11 @@ pub enum CsvProblem {
         columns: usize,
     },
     /// No program can be given a NUL byte.
-    #[error("`{column}` contains a NUL byte")]
-    Nul {
-        /// The column.
-        column: &'static str,
-    },
+    #[error("`{0}` contains a NUL byte")]
+    Nul(&'static str),
     /// A cell that must not be empty.
-    #[error("`{column}` is empty")]
-    Empty {
-        /// The column.
-        column: &'static str,
-    },
+    #[error("`{0}` is empty")]
+    Empty(&'static str),
     /// A value that is no number, or too small or too large.
     #[error("`{column}`: `{value}` is not a whole number from {min} to {max}")]
     Number {
@@ -92,50 +80,30 @@ pub enum CsvProblem {
     #[error(transparent)]
     Value(#[from] SpecProblem),
     /// A quote within a cell that is never closed.
-    #[error("`{column}` has a quote that is never closed")]
-    Quote {
-        /// The column.
-        column: &'static str,
-    },
+    #[error("`{0}` has a quote that is never closed")]
+    Quote(&'static str),
     /// The folder is not there.
-    #[error("there is no folder `{path}`")]
-    NoFolder {
-        /// Where it was looked for.
-        path: String,
-    },
+    #[error("there is no folder `{0}`")]
+    NoFolder(String),
     /// There is something else.
-    #[error("`{path}` is not a folder")]
-    NotFolder {
-        /// Where it is.
-        path: String,
-    },
+    #[error("`{0}` is not a folder")]
+    NotFolder(String),
     /// The program is not there.
-    #[error("there is no program `{program}`")]
-    NoProgram {
-        /// The program, or where it was looked for.
-        program: String,
-    },
+    #[error("there is no program `{0}`")]
+    NoProgram(String),
     /// It is there, and cannot be run.
-    #[error("`{path}` cannot be executed")]
-    NotExecutable {
-        /// Where it is.
-        path: String,
-    },
+    #[error("`{0}` cannot be executed")]
+    NotExecutable(String),
     /// The script is not there.
-    #[error("there is no file `{path}`")]
-    NoFile {
-        /// Where it was looked for.
-        path: String,
-    },
+    #[error("there is no file `{0}`")]
+    NoFile(String),
 }
 
 impl InputProblem for CsvProblem {
     fn hint(&self) -> String {
         let hint = match self {
             Self::Encoding => "save it as CSV in UTF-8",
-            Self::NoHeader { .. } => {
-                "rows are counted from 0; write --header None if there is none"
-            }
+            Self::NoHeader(_) => "rows are counted from 0; write --header None if there is none",
             Self::Missing {
                 separator: Some(_), ..
             } => "separate the columns by commas",
@@ -148,7 +116,7 @@ impl InputProblem for CsvProblem {
             Self::Missing { .. } => {
                 "every file needs Directory, Executable, Filename, Epochs and Priority"
             }
-            Self::ColumnTwice { .. } => "rename or remove one of them",
+            Self::ColumnTwice(_) => "rename or remove one of them",
             Self::UnknownColumn {
                 nearest: Some(nearest),
                 ..
@@ -160,16 +128,12 @@ impl InputProblem for CsvProblem {
             Self::TooMany { .. } => {
                 "put a field with a comma in it into quotes, with no blank before them"
             }
-            Self::Nul { .. } => "remove it",
-            Self::Empty {
-                column: "Directory",
-            } => "write the folder to run it in; . is the one you are in",
-            Self::Empty {
-                column: "Executable",
-            } => "write a program such as python, or -1 for the usual one",
-            Self::Empty { column: "Filename" } => "write the script to run",
-            Self::Empty { column: "Epochs" } => "write how many epochs to train",
-            Self::Empty { .. } => "write a whole number; lower ones run first",
+            Self::Nul(_) => "remove it",
+            Self::Empty("Directory") => "write the folder to run it in; . is the one you are in",
+            Self::Empty("Executable") => "write a program such as python, or -1 for the usual one",
+            Self::Empty("Filename") => "write the script to run",
+            Self::Empty("Epochs") => "write how many epochs to train",
+            Self::Empty(_) => "write a whole number; lower ones run first",
             Self::Number { column, value, .. } if value.eq_ignore_ascii_case(column) => {
                 "this is the header: leave out --header None, or say which row it is"
             }
@@ -182,17 +146,17 @@ impl InputProblem for CsvProblem {
             } => "write it like 2h30m, or leave it empty",
             Self::Quantity { .. } => "write it like 0.5 or 2, or leave it empty",
             Self::Value(problem) => return problem.hint(),
-            Self::Quote { .. } => "close it, or put a backslash before it",
-            Self::NoFolder { path } if path.contains('~') => "write the whole path instead of ~",
-            Self::NoFolder { .. } | Self::NotFolder { .. } => {
+            Self::Quote(_) => "close it, or put a backslash before it",
+            Self::NoFolder(path) if path.contains('~') => "write the whole path instead of ~",
+            Self::NoFolder(_) | Self::NotFolder(_) => {
                 "a relative path starts from the folder you are in"
             }
-            Self::NoProgram { program } if program.contains('/') => {
+            Self::NoProgram(program) if program.contains('/') => {
                 "a relative path starts from the row's Directory"
             }
-            Self::NoProgram { .. } => "write its path, or a name that is on the PATH",
-            Self::NotExecutable { .. } => "is it the script? the Executable is what runs it",
-            Self::NoFile { .. } => "a relative path starts from the row's Directory",
+            Self::NoProgram(_) => "write its path, or a name that is on the PATH",
+            Self::NotExecutable(_) => "is it the script? the Executable is what runs it",
+            Self::NoFile(_) => "a relative path starts from the row's Directory",
         };
         hint.to_owned()
     }
@@ -200,22 +164,22 @@ impl InputProblem for CsvProblem {
     fn label(&self) -> &'static str {
         match self {
             Self::Encoding => "here",
-            Self::NoHeader { .. } => "the file ends",
+            Self::NoHeader(_) => "the file ends",
             Self::Missing {
                 is_header: false, ..
             } => "is this the header?",
             Self::Missing { .. } => "the header",
-            Self::ColumnTwice { .. } => "the second",
+            Self::ColumnTwice(_) => "the second",
             Self::UnknownColumn { .. } => "ignored",
-            Self::Unclosed | Self::Quote { .. } => "opened here",
+            Self::Unclosed | Self::Quote(_) => "opened here",
             Self::TooMany { .. } => "no column for this",
-            Self::Nul { .. } => "a NUL byte",
-            Self::Empty { .. } => "nothing here",
+            Self::Nul(_) => "a NUL byte",
+            Self::Empty(_) => "nothing here",
             Self::Number { .. } | Self::Quantity { .. } => "this value",
             Self::Value(problem) => problem.label(),
-            Self::NoFolder { .. } | Self::NoProgram { .. } | Self::NoFile { .. } => "not found",
-            Self::NotFolder { .. } => "not a folder",
-            Self::NotExecutable { .. } => "not executable",
+            Self::NoFolder(_) | Self::NoProgram(_) | Self::NoFile(_) => "not found",
+            Self::NotFolder(_) => "not a folder",
+            Self::NotExecutable(_) => "not executable",
         }
     }
 

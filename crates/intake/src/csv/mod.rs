@@ -36,7 +36,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use batch::{BatchPlace, places};
+pub use batch::turns;
 pub use consume::{ConsumeError, consume};
 pub use error::{CsvError, CsvProblem};
 pub use header::{Header, ParseHeaderError};

@@ -7,7 +7,7 @@ use super::error::{CsvError, CsvProblem};
 use super::header::Header;
 use super::path_cache::PathCache;
 use super::records::{CsvRecord, CsvRecords};
-use super::row::{Earlier, Row, row};
+use super::row::{Row, row};
 use super::source::Source;
 use crate::names::Names;
 use crate::{InputProblem as _, Severity};
@@ -55,7 +55,7 @@ pub fn read(bytes: &[u8], settings: &CsvSettings<'_>) -> Result<CsvTable, Vec<Cs
         Header::Row(number) => {
             let Some(header) = header(&mut records, number) else {
                 let end = bytes.len()..bytes.len();
-                let problem = CsvProblem::NoHeader { row: number };
+                let problem = CsvProblem::NoHeader(number);
                 return Err(vec![source.mistake(end, problem)]);
             };
             if note_unclosed(&header, &source, &mut mistakes) {
@@ -64,17 +64,11 @@ pub fn read(bytes: &[u8], settings: &CsvSettings<'_>) -> Result<CsvTable, Vec<Cs
             Columns::named(&header, &source, &mut mistakes)
         }
     };
-    // With columns that are not known, every row would be wrong again.
-    if mistakes.iter().any(is_error) {
-        mistakes.sort_by_key(|mistake| (mistake.line(), mistake.column()));
-        return Err(mistakes);
-    }
-
-    let mut earlier = Earlier {
-        files: PathCache::new(settings.path),
-        names: Names::default(),
-    };
     let mut rows = Vec::new();
+    let (mut files, mut names) = (PathCache::new(settings.path), Names::default());
+    // With columns that are not known, every row would be wrong again.
+    let are_known = !mistakes.iter().any(is_error);
+    let records = records.take_while(|_| are_known);
     for record in records.filter(|record| !record.is_blank()) {
         if note_unclosed(&record, &source, &mut mistakes) || mistakes.len() >= MOST_MISTAKES {
             break;
@@ -84,8 +78,10 @@ pub fn read(bytes: &[u8], settings: &CsvSettings<'_>) -> Result<CsvTable, Vec<Cs
             columns: &columns,
             source: &source,
             mistakes: &mut mistakes,
+            files: &mut files,
+            names: &mut names,
         };
-        rows.extend(row(cells, settings, &mut earlier));
+        rows.extend(row(cells, settings));
     }
     if mistakes.iter().any(is_error) {
         mistakes.sort_by_key(|mistake| (mistake.line(), mistake.column()));

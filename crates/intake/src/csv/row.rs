@@ -8,10 +8,9 @@ use packhorse_model::{Command, Priority, TaskSpec};
 use super::cell::Cells;
 use super::columns::Column;
 use super::error::CsvProblem;
-use super::path_cache::{PathCache, PathKind};
+use super::path_cache::PathKind;
 use super::read::CsvSettings;
 use crate::excerpt::quoted;
-use crate::names::Names;
 use crate::shell;
 
 /// One task of the file.
@@ -50,41 +49,23 @@ impl Row {
     }
 }
 
-/// What is known from the rows before.
-pub(super) struct Earlier {
-    pub files: PathCache,
-    pub names: Names,
-}
-
 /// Reads a row. If something is wrong with it, that is noted, and there is none.
-pub(super) fn row(
-    mut cells: Cells<'_>,
-    settings: &CsvSettings<'_>,
-    earlier: &mut Earlier,
-) -> Option<Row> {
+pub(super) fn row(mut cells: Cells<'_>, settings: &CsvSettings<'_>) -> Option<Row> {
     let mistakes = cells.mistakes.len();
     cells.check_width();
-    let directory = directory(&mut cells, settings.base, &mut earlier.files);
-    let place = directory.as_deref();
-    let program = program(&mut cells, settings.python, place, &mut earlier.files);
-    let script = script(&mut cells, place, &mut earlier.files);
-    let epochs = cells
-        .needed(Column::Epochs)
-        .and_then(|text| cells.number(Column::Epochs, text, 1, u32::MAX.into()));
-    let priority = cells
-        .needed(Column::Priority)
-        .and_then(|text| cells.number(Column::Priority, text, i32::MIN.into(), i32::MAX.into()));
-    let retries = cells
-        .optional(Column::Retries)
-        .and_then(|text| cells.number(Column::Retries, text, 0, u32::MAX.into()));
+    let folder = folder(&mut cells, settings.base);
+    let program = program(&mut cells, settings.python, folder.as_deref());
+    let script = script(&mut cells, folder.as_deref());
+    let epochs = cells.number(Column::Epochs, 1..=u32::MAX.into());
+    let priorities = i32::MIN.into()..=i32::MAX.into();
     let spec = TaskSpec {
-        folder: directory,
-        priority: priority.and_then(|n| i32::try_from(n).ok()).map(Priority),
+        folder,
+        priority: cells.number(Column::Priority, priorities).map(Priority),
         vram: cells.quantity(Column::Memory),
         gpus: cells.quantity(Column::Gpus),
         timeout: cells.quantity(Column::Timeout),
-        retries: retries.and_then(|number| u32::try_from(number).ok()),
-        name: name(&mut cells, &mut earlier.names),
+        retries: cells.number(Column::Retries, 0..=u32::MAX.into()),
+        name: name(&mut cells),
         ..TaskSpec::default()
     };
     if cells.mistakes.len() > mistakes {
@@ -96,77 +77,61 @@ pub(super) fn row(
         line: cells.source.line(cells.record.place.start),
         record: cells.record.place.clone(),
         words,
-        epochs: u32::try_from(epochs?).ok()?,
+        epochs: epochs?,
         spec,
     })
 }
 
-fn directory(cells: &mut Cells<'_>, base: &Path, files: &mut PathCache) -> Option<PathBuf> {
-    let text = cells.needed(Column::Directory)?;
+fn folder(cells: &mut Cells<'_>, base: &Path) -> Option<PathBuf> {
+    let text = cells.text(Column::Directory)?;
     let folder = base.join(OsStr::from_bytes(text));
-    let path = || quoted(text);
-    let problem = match files.look(&folder) {
+    let problem = match cells.files.look(&folder) {
         PathKind::Folder | PathKind::Unknown => return Some(folder),
-        PathKind::Nothing => CsvProblem::NoFolder { path: path() },
-        PathKind::File { .. } => CsvProblem::NotFolder { path: path() },
+        PathKind::Nothing => CsvProblem::NoFolder(quoted(text)),
+        PathKind::File { .. } => CsvProblem::NotFolder(quoted(text)),
     };
     cells.wrong(Column::Directory, problem);
     None
 }
 
 /// The words of the executable. Without a folder it is only split.
-fn program(
-    cells: &mut Cells<'_>,
-    python: &OsStr,
-    folder: Option<&Path>,
-    files: &mut PathCache,
-) -> Option<Vec<Vec<u8>>> {
-    let text = cells.needed(Column::Executable)?;
+fn program(cells: &mut Cells<'_>, python: &OsStr, folder: Option<&Path>) -> Option<Vec<Vec<u8>>> {
+    let text = cells.text(Column::Executable)?;
     if text == b"-1" {
         return Some(vec![python.as_bytes().to_vec()]);
     }
-    let words = split(cells, Column::Executable, text, folder, files)?;
+    let words = split(cells, Column::Executable, text, folder)?;
     let (Some(first), Some(folder)) = (words.first(), folder) else {
         return Some(words);
     };
     let name = Path::new(OsStr::from_bytes(first));
     let found = if first.contains(&b'/') {
-        files.look(&folder.join(name))
+        cells.files.look(&folder.join(name))
     } else {
-        files.search(name)
+        cells.files.search(name)
     };
     let problem = match found {
         PathKind::Unknown
         | PathKind::File {
             is_executable: true,
         } => return Some(words),
-        PathKind::Nothing => CsvProblem::NoProgram {
-            program: quoted(first),
-        },
-        PathKind::Folder | PathKind::File { .. } => CsvProblem::NotExecutable {
-            path: quoted(first),
-        },
+        PathKind::Nothing => CsvProblem::NoProgram(quoted(first)),
+        PathKind::Folder | PathKind::File { .. } => CsvProblem::NotExecutable(quoted(first)),
     };
     cells.wrong(Column::Executable, problem);
     None
 }
 
-fn script(
-    cells: &mut Cells<'_>,
-    folder: Option<&Path>,
-    files: &mut PathCache,
-) -> Option<Vec<Vec<u8>>> {
-    let text = cells.needed(Column::Filename)?;
-    let words = split(cells, Column::Filename, text, folder, files)?;
+fn script(cells: &mut Cells<'_>, folder: Option<&Path>) -> Option<Vec<Vec<u8>>> {
+    let text = cells.text(Column::Filename)?;
+    let words = split(cells, Column::Filename, text, folder)?;
     let (Some(first), Some(folder)) = (words.first(), folder) else {
         return Some(words);
     };
+    let path = folder.join(OsStr::from_bytes(first));
     // `-m package.module`: only Python knows where that is.
-    if !first.starts_with(b"-")
-        && files.look(&folder.join(OsStr::from_bytes(first))) == PathKind::Nothing
-    {
-        let path = quoted(first);
-        cells.wrong(Column::Filename, CsvProblem::NoFile { path });
+    if !first.starts_with(b"-") && cells.files.look(&path) == PathKind::Nothing {
+        cells.wrong(Column::Filename, CsvProblem::NoFile(quoted(first)));
         return None;
     }
     Some(words)
@@ -179,32 +144,25 @@ fn split(
     column: Column,
     text: &[u8],
     folder: Option<&Path>,
-    files: &mut PathCache,
 ) -> Option<Vec<Vec<u8>>> {
-    let is_file = |folder: &Path| {
-        let found = files.look(&folder.join(OsStr::from_bytes(text)));
-        matches!(found, PathKind::File { .. })
-    };
-    if folder.is_some_and(is_file) {
+    let whole = folder.map(|folder| folder.join(OsStr::from_bytes(text)));
+    let whole = whole.map(|path| cells.files.look(&path));
+    if let Some(PathKind::File { .. }) = whole {
         return Some(vec![text.to_vec()]);
     }
-    let words = shell::words(text).ok();
+    let words = shell::words(text);
     if words.is_none() {
-        let problem = CsvProblem::Quote {
-            column: column.name(),
-        };
-        cells.wrong(column, problem);
+        cells.wrong(column, CsvProblem::Quote(column.name()));
     }
     words
 }
 
-fn name(cells: &mut Cells<'_>, names: &mut Names) -> Option<String> {
-    let name = String::from_utf8_lossy(cells.optional(Column::Name)?);
-    if let Err(problem) = names.check_new(&name) {
+fn name(cells: &mut Cells<'_>) -> Option<String> {
+    let name = String::from_utf8_lossy(cells.text(Column::Name)?).into_owned();
+    if let Err(problem) = cells.names.check_new(&name) {
         cells.wrong(Column::Name, problem.into());
         return None;
     }
-    let name = name.into_owned();
-    names.insert(Some(&name));
+    cells.names.insert(Some(&name));
     Some(name)
 }

@@ -441,9 +441,6 @@ fn a_batch_is_sorted_by_priority_and_comes_before_the_next() {
         .map(|priority| format!("code1,-1,train.py,1,{priority}\n"))
         .concat();
     let rows = Place::new().read(Header::None, rows).unwrap().rows;
-    let places = places(&rows, NonZeroU32::new(3).unwrap());
-    let batches: Vec<u32> = places.iter().map(|place| place.batch).collect();
-    let numbers: Vec<u32> = places.iter().map(|place| place.number).collect();
-    assert_eq!(batches, [0, 0, 0, 1, 1, 1, 2]);
-    assert_eq!(numbers, [1, 0, 2, 5, 3, 4, 6]);
+    let turns = turns(&rows, NonZeroU32::new(3).unwrap());
+    assert_eq!(turns, [1, 0, 2, 5, 3, 4, 6]);
 }
