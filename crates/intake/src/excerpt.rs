@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
+use crate::InputProblem;
+
 /// How much is quoted on either side of the place, in bytes. A line may be
 /// megabytes long.
 const CONTEXT: usize = 56;
@@ -45,16 +47,6 @@ pub(crate) struct Excerpt {
     column: u64,
 }
 
-/// What is said about an excerpt.
-pub(crate) struct ErrorReport<'a> {
-    pub severity: Severity,
-    pub title: &'a str,
-    pub label: &'a str,
-    pub hint: &'a str,
-    pub source_name: &'a str,
-    pub line: u64,
-}
-
 impl Excerpt {
     /// Quotes `line` with a mark under the bytes `marked`.
     pub fn new(line: &[u8], marked: Range<usize>) -> Self {
@@ -87,11 +79,18 @@ impl Excerpt {
         self.column
     }
 
-    /// The whole message, as people are used to it from compilers.
-    pub fn render(&self, report: &ErrorReport<'_>, colour: Colour) -> String {
-        let line = usize::try_from(report.line).unwrap_or(usize::MAX);
-        let source_name = printable(report.source_name);
-        let level = match report.severity {
+    /// The whole message about line number `line` of `source_name`, as people are used to
+    /// it from compilers.
+    pub fn render(
+        &self,
+        problem: &impl InputProblem,
+        source_name: &str,
+        line: u64,
+        colour: Colour,
+    ) -> String {
+        let line = usize::try_from(line).unwrap_or(usize::MAX);
+        let source_name = printable(source_name);
+        let level = match problem.severity() {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
         };
@@ -99,12 +98,12 @@ impl Excerpt {
         let snippet = Snippet::source(self.text.as_str())
             .line_start(line)
             .path(source_name.as_ref())
-            .annotation(mark.label(report.label));
+            .annotation(mark.label(problem.label()));
         let hint = Level::HELP.with_name("hint");
         let group = level
-            .primary_title(printable(report.title))
+            .primary_title(printable(&problem.to_string()).into_owned())
             .element(snippet)
-            .element(hint.message(printable(report.hint)));
+            .element(hint.message(printable(&problem.hint()).into_owned()));
         let renderer = match colour {
             Colour::Off => Renderer::plain(),
             Colour::On => Renderer::styled(),
@@ -185,14 +184,23 @@ fn show(c: char) -> char {
 mod tests {
     use super::*;
 
-    const REPORT: ErrorReport<'static> = ErrorReport {
-        severity: Severity::Error,
-        title: "this is wrong",
-        label: "here",
-        hint: "do it right",
-        source_name: "jobs.txt",
-        line: 7,
-    };
+    #[derive(Debug, thiserror::Error)]
+    #[error("this is wrong")]
+    struct Wrong;
+
+    impl InputProblem for Wrong {
+        fn hint(&self) -> String {
+            "do it right".to_owned()
+        }
+
+        fn label(&self) -> &'static str {
+            "here"
+        }
+    }
+
+    fn render(excerpt: &Excerpt, colour: Colour) -> String {
+        excerpt.render(&Wrong, "jobs.txt", 7, colour)
+    }
 
     #[test]
     fn the_message_quotes_the_line_and_marks_the_place() {
@@ -205,14 +213,14 @@ error: this is wrong
   |     ^^^ here
   |
   = hint: do it right";
-        assert_eq!(excerpt.render(&REPORT, Colour::Off), wanted);
+        assert_eq!(render(&excerpt, Colour::Off), wanted);
     }
 
     #[test]
     fn colour_comes_only_when_asked_for() {
         let excerpt = Excerpt::new(b"one\x1b[31m two", 9..12);
-        assert!(!excerpt.render(&REPORT, Colour::Off).contains('\x1b'));
-        assert!(excerpt.render(&REPORT, Colour::On).contains('\x1b'));
+        assert!(!render(&excerpt, Colour::Off).contains('\x1b'));
+        assert!(render(&excerpt, Colour::On).contains('\x1b'));
     }
 
     #[test]
@@ -223,7 +231,7 @@ error: this is wrong
         line.extend(std::iter::repeat_n(b'x', 1 << 20));
         let excerpt = Excerpt::new(&line, at..at + 3);
         assert_eq!(excerpt.column(), (1 << 20) + 1);
-        let message = excerpt.render(&REPORT, Colour::Off);
+        let message = render(&excerpt, Colour::Off);
         assert!(message.contains("jobs.txt:7:1048577"), "{message}");
         assert!(message.contains("äBADx"), "{message}");
         assert!(message.len() < 1000, "{message}");
@@ -231,17 +239,14 @@ error: this is wrong
 
     #[test]
     fn a_source_name_cannot_move_the_cursor() {
-        let report = ErrorReport {
-            source_name: "a\n\x1b[2Jb",
-            ..REPORT
-        };
-        let message = Excerpt::new(b"x", 0..1).render(&report, Colour::Off);
+        let excerpt = Excerpt::new(b"x", 0..1);
+        let message = excerpt.render(&Wrong, "a\n\x1b[2Jb", 7, Colour::Off);
         assert!(message.contains("a␊␛[2Jb:7:1"), "{message}");
     }
 
     #[test]
     fn a_place_past_the_end_is_marked_at_the_end() {
-        let message = Excerpt::new(b"ab", 5..9).render(&REPORT, Colour::Off);
+        let message = render(&Excerpt::new(b"ab", 5..9), Colour::Off);
         assert!(message.contains("jobs.txt:7:3"), "{message}");
     }
 }

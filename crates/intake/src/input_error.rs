@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::excerpt::{Colour, ErrorReport, Excerpt, Severity};
+use crate::excerpt::{Colour, Excerpt, Severity};
 
 /// What can be wrong with one kind of input. Its `Display` says what it is.
 pub trait InputProblem: fmt::Display {
@@ -68,15 +68,9 @@ impl<P: InputProblem> InputError<P> {
     /// The whole message: what is wrong, the line of `source_name` with a mark
     /// under the place, and what to do.
     pub fn render(&self, source_name: &str, colour: Colour) -> String {
-        let report = ErrorReport {
-            severity: self.0.problem.severity(),
-            title: &self.0.problem.to_string(),
-            label: self.0.problem.label(),
-            hint: &self.hint(),
-            source_name,
-            line: self.0.line,
-        };
-        self.0.excerpt.render(&report, colour)
+        let inner = &self.0;
+        let (problem, line) = (&inner.problem, inner.line);
+        inner.excerpt.render(problem, source_name, line, colour)
     }
 }
 

@@ -1,6 +1,9 @@
 //! A line is several commands: which of them matter, and where they run.
 
+use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
+
+use packhorse_model::Command;
 
 use super::program::{base_name, skip_openers, variable};
 use crate::shell;
@@ -27,26 +30,18 @@ pub(super) struct ParsedLine {
 }
 
 impl ParsedLine {
-    pub fn of_line(line: &[u8], folder: &Path) -> Self {
-        Self::of(shell::commands(line), folder)
-    }
-
-    pub fn of_words(words: &[Vec<u8>], folder: &Path) -> Self {
-        Self::of(vec![words.to_vec()], folder)
-    }
-
-    fn of(commands: Vec<Vec<Vec<u8>>>, folder: &Path) -> Self {
+    pub fn of(command: &Command, folder: &Path) -> Self {
+        let commands = match command {
+            Command::Line(line) => commands_of(line),
+            Command::Words(words) => vec![texts(words)],
+        };
         let mut work = Self {
             folder: normal(folder),
             commands: Vec::new(),
         };
-        let texts: Vec<Vec<String>> = commands
-            .into_iter()
-            .map(|words| words.iter().map(|word| text(word)).collect())
-            .collect();
-        work.add(texts.clone(), 0);
+        work.add(commands.clone(), 0);
         if work.commands.is_empty() {
-            work.commands = texts;
+            work.commands = commands;
         }
         work
     }
@@ -78,10 +73,8 @@ impl ParsedLine {
                 .filter(|word| variable(word).is_some())
                 .cloned()
                 .collect();
-            let inner = shell::commands(line.as_bytes()).into_iter().map(|inner| {
-                let inner = inner.iter().map(|word| text(word));
-                set.iter().cloned().chain(inner).collect()
-            });
+            let inner = commands_of(line.as_bytes()).into_iter();
+            let inner = inner.map(|inner| set.iter().cloned().chain(inner).collect());
             self.add(inner.collect(), depth + 1);
         }
     }
@@ -118,8 +111,14 @@ fn normal(path: &Path) -> PathBuf {
     found
 }
 
-fn text(word: &[u8]) -> String {
-    String::from_utf8_lossy(word).into_owned()
+fn commands_of(line: &[u8]) -> Vec<Vec<String>> {
+    let commands = shell::commands(line);
+    commands.iter().map(|words| texts(words)).collect()
+}
+
+fn texts(words: &[Vec<u8>]) -> Vec<String> {
+    let words = words.iter().map(|word| String::from_utf8_lossy(word));
+    words.map(Cow::into_owned).collect()
 }
 
 #[cfg(test)]

@@ -19,10 +19,7 @@ const KEPT: usize = LONGEST - 16 - '…'.len_utf8();
 /// It is readable, at most 200 bytes long, and the same for ever: peaks are
 /// remembered by it.
 pub fn signature(command: &Command, folder: &Path) -> String {
-    let work = match command {
-        Command::Line(line) => ParsedLine::of_line(line, folder),
-        Command::Words(words) => ParsedLine::of_words(words, folder),
-    };
+    let work = ParsedLine::of(command, folder);
     let shapes: Vec<String> = work.commands.iter().map(|words| shape(words)).collect();
     let mut full = shapes.join("; ");
     if let Some(name) = work.folder.file_name() {

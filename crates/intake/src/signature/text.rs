@@ -48,15 +48,12 @@ const ID_GOES_ON: usize = 4;
 /// Whether the word is a number, or several with punctuation between them:
 /// `5`, `-1e-3`, `0.9,0.999`, `256x256`, `2h30m`, `2024-05-01`.
 pub(super) fn is_number(word: &str) -> bool {
-    let mut found = false;
-    let all = atoms(word).all(|atom| {
-        found |= matches!(atom, Atom::Text(_));
-        match atom {
-            Atom::Text(text) => is_numeric(text),
-            Atom::Mark(_) => true,
-        }
+    let texts = atoms(word).filter_map(|atom| match atom {
+        Atom::Text(text) => Some(text),
+        Atom::Mark(_) => None,
     });
-    all && found
+    let mut texts = texts.peekable();
+    texts.peek().is_some() && texts.all(is_numeric)
 }
 
 /// Whether the word is a whole number or several: `32`, `64,128`, `224x224`.

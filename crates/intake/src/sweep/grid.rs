@@ -73,10 +73,10 @@ impl Sweep {
                         let nearest = nearest(name, of.parameters.iter().map(Parameter::name));
                         return Err(of.template.unknown(name, place.clone(), nearest).into());
                     };
-                    let axis = |axis: &SweepAxis| axis.members.contains(&parameter);
+                    let has_it = |axis: &SweepAxis| axis.members.contains(&parameter);
                     Part::Value {
                         parameter,
-                        axis: axes.iter().position(axis).unwrap_or(0),
+                        axis: axes.iter().position(has_it).unwrap_or(0),
                     }
                 }
             });

@@ -34,25 +34,21 @@ impl<'a> Dotted<'a> {
             Some((last, extra)) => (last, Some(extra)),
             None => (rest, None),
         };
-        match (is_number(first), is_number(last)) {
-            (true, true) if last.starts_with('.') => Err(ParameterProblem::Dots(value())),
-            (true, true) => Ok(Some(Self { first, last, extra })),
-            (true, false) if last.is_empty() => Err(ParameterProblem::OpenRange {
-                value: value(),
-                end: "end",
-            }),
-            (false, true) if first.is_empty() && !last.starts_with('.') => {
-                Err(ParameterProblem::OpenRange {
-                    value: value(),
-                    end: "beginning",
-                })
-            }
+        let open = |end| ParameterProblem::OpenRange {
+            value: value(),
+            end,
+        };
+        Err(match (is_number(first), is_number(last)) {
+            (true, true) if last.starts_with('.') => ParameterProblem::Dots(value()),
+            (true, true) => return Ok(Some(Self { first, last, extra })),
+            (true, false) if last.is_empty() => open("end"),
+            (false, true) if first.is_empty() && !last.starts_with('.') => open("beginning"),
             // The shell writes its step like this: {1..9..2}.
             (true, false) if last.split_once("..").is_some_and(|(l, _)| is_number(l)) => {
-                Err(ParameterProblem::Step(value()))
+                ParameterProblem::Step(value())
             }
-            _ => Ok(None),
-        }
+            _ => return Ok(None),
+        })
     }
 }
 
@@ -91,15 +87,10 @@ impl Steps {
         if step < 0 && distance > 0 {
             return Err(ParameterProblem::WrongWay(quote()));
         }
-        let len = distance.unsigned_abs() / step.unsigned_abs() + 1;
         Ok(Self {
             first,
-            step: if distance < 0 {
-                -step.abs()
-            } else {
-                step.abs()
-            },
-            len,
+            step: step.abs() * if distance < 0 { -1 } else { 1 },
+            len: distance.unsigned_abs() / step.unsigned_abs() + 1,
             scale,
             width,
         })
