@@ -21,7 +21,7 @@ pub(super) struct TooManyDigits;
 
 /// The parts of a number, if the text is one.
 struct Parts<'a> {
-    negative: bool,
+    sign: &'a str,
     whole: &'a str,
     fraction: &'a str,
     exponent: &'a str,
@@ -63,63 +63,48 @@ impl Decimal {
 
 impl<'a> Parts<'a> {
     fn of(text: &'a str) -> Option<Self> {
-        let all_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-        let (negative, unsigned) = match text.strip_prefix('-') {
-            Some(rest) => (true, rest),
-            None => (false, text.strip_prefix('+').unwrap_or(text)),
-        };
-        let (number, exponent) = match unsigned.split_once(['e', 'E']) {
-            Some((number, exponent)) => (number, Some(exponent)),
-            None => (unsigned, None),
-        };
+        let (sign, unsigned) = text.split_at(usize::from(text.starts_with(['-', '+'])));
+        let (number, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
         let (whole, fraction) = match number.split_once('.') {
             Some((_, "")) => return None,
             Some(parts) => parts,
             None => (number, ""),
         };
-        if (whole.is_empty() && fraction.is_empty()) || !all_digits(whole) || !all_digits(fraction)
-        {
-            return None;
-        }
-        if let Some(exponent) = exponent {
-            let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-            if digits.is_empty() || !all_digits(digits) {
-                return None;
-            }
-        }
-        Some(Self {
-            negative,
+        let magnitude = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        let are_digits =
+            |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+        let is_number = are_digits(&[whole, fraction].concat()) && are_digits(magnitude);
+        is_number.then_some(Self {
+            sign,
             whole,
             fraction,
-            exponent: exponent.unwrap_or("0"),
+            exponent,
         })
     }
 
     fn decimal(&self) -> Option<Decimal> {
-        let is_padded = self.whole.len() > 1 && self.whole.starts_with('0');
-        let digits = self.whole.len() + self.fraction.len();
-        let exponent: i32 = self.exponent.parse().ok()?;
-        if digits > MOST_DIGITS || exponent.unsigned_abs() as usize > MOST_DIGITS {
+        let Self {
+            sign,
+            whole,
+            fraction,
+            exponent,
+        } = self;
+        let exponent: i32 = exponent.parse().ok()?;
+        let most = whole.len() + fraction.len();
+        if most.max(exponent.unsigned_abs() as usize) > MOST_DIGITS {
             return None;
         }
-        let mut mantissa: i128 = 0;
-        for digit in self.whole.bytes().chain(self.fraction.bytes()) {
-            mantissa = mantissa * 10 + i128::from(digit - b'0');
-        }
-        if self.negative {
-            mantissa = -mantissa;
-        }
-        let scale = i32::try_from(self.fraction.len()).ok()? - exponent;
+        let mut mantissa: i128 = format!("{sign}{whole}{fraction}").parse().ok()?;
+        let scale = i32::try_from(fraction.len()).ok()? - exponent;
         if scale < 0 {
             mantissa = mantissa.checked_mul(10_i128.checked_pow(scale.unsigned_abs())?)?;
         }
+        let is_padded = whole.len() > 1 && whole.starts_with('0');
+        let width = if is_padded { whole.len() } else { 0 };
         Some(Decimal {
             mantissa,
             scale: scale.max(0).unsigned_abs(),
-            width: u32::try_from(self.whole.len())
-                .ok()
-                .filter(|_| is_padded)
-                .unwrap_or(0),
+            width: u32::try_from(width).ok()?,
         })
     }
 }
