@@ -16,33 +16,27 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A closed gate, opened when dropped.
 pub struct TaskGate {
-    arrivals: Fifo,
-    closed: Fifo,
+    folder: PathBuf,
+    arrivals: File,
+    _gate: File,
 }
 
-struct Fifo {
-    path: PathBuf,
-    file: File,
-}
+const ARRIVALS: &str = "arrivals";
+const GATE: &str = "gate";
 
-impl Fifo {
-    fn make(path: PathBuf) -> Result<Self> {
-        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-        // Opening a fifo for reading and writing does not wait for the other end.
-        let file = fs_err::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)?
-            .into_file();
-        Ok(Self { path, file })
-    }
+fn make_fifo(path: &Path) -> Result<File> {
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    let mut options = fs_err::OpenOptions::new();
+    // Opening a fifo for reading and writing does not wait for the other end.
+    Ok(options.read(true).write(true).open(path)?.into_file())
 }
 
 impl TaskGate {
     pub fn close(folder: &Path) -> Result<Self> {
         Ok(Self {
-            arrivals: Fifo::make(folder.join("arrivals"))?,
-            closed: Fifo::make(folder.join("gate"))?,
+            folder: folder.to_owned(),
+            arrivals: make_fifo(&folder.join(ARRIVALS))?,
+            _gate: make_fifo(&folder.join(GATE))?,
         })
     }
 
@@ -50,21 +44,21 @@ impl TaskGate {
     pub fn line(&self) -> String {
         // The shell opens both fifos before it writes. `cat` reads only the end of the file,
         // when we close our end.
-        let (gate, arrivals) = (self.closed.path.display(), self.arrivals.path.display());
-        format!("{{ echo; cat; }} <'{gate}' >'{arrivals}'")
+        let folder = self.folder.display();
+        format!("{{ echo; cat; }} <'{folder}/{GATE}' >'{folder}/{ARRIVALS}'")
     }
 
     /// Waits until this many tasks have arrived.
     pub fn wait_for(&self, tasks: usize, bench: &BenchEnvironment) -> Result<()> {
         for arrived in 0..tasks {
-            let mut fds = [PollFd::new(&self.arrivals.file, PollFlags::IN)];
+            let mut fds = [PollFd::new(&self.arrivals, PollFlags::IN)];
             let patience = Timespec::try_from(PATIENCE)?;
             if poll(&mut fds, Some(&patience))? == 0 {
                 let words = bench.last_stderr_lines();
                 bail!("only {arrived} of {tasks} tasks started within {PATIENCE:?}{words}");
             }
             let mut byte = [0];
-            (&self.arrivals.file).read_exact(&mut byte)?;
+            (&self.arrivals).read_exact(&mut byte)?;
         }
         Ok(())
     }
