@@ -235,6 +235,8 @@ error: this is wrong
         assert!(message.contains("jobs.txt:7:1048577"), "{message}");
         assert!(message.contains("äBADx"), "{message}");
         assert!(message.len() < 1000, "{message}");
+        let coloured = render(&excerpt, Colour::On);
+        assert!(coloured.contains("jobs.txt:7:1048577"), "{coloured}");
     }
 
     #[test]

@@ -83,14 +83,7 @@ impl<'a> Cells<'a> {
         match String::from_utf8_lossy(text).parse() {
             Ok(value) => Some(value),
             Err(reason) => {
-                let name = column.name();
-                self.wrong(
-                    column,
-                    CsvProblem::Quantity {
-                        column: name,
-                        reason,
-                    },
-                );
+                self.wrong(column, CsvProblem::Quantity(column.name(), reason));
                 None
             }
         }

@@ -68,14 +68,10 @@ pub enum CsvProblem {
         /// The largest that is accepted.
         max: i64,
     },
-    /// A value that is no amount, or no length of time.
-    #[error("`{column}`: {reason}")]
-    Quantity {
-        /// The column.
-        column: &'static str,
-        /// What the value should have been.
-        reason: ParseQuantityError,
-    },
+    /// A value that is no amount, or no length of time: its column, and what it should have
+    /// been.
+    #[error("`{0}`: {1}")]
+    Quantity(&'static str, ParseQuantityError),
     /// A value that no task can have.
     #[error(transparent)]
     Value(#[from] SpecProblem),
@@ -138,13 +134,9 @@ impl InputProblem for CsvProblem {
                 "this is the header: leave out --header None, or say which row it is"
             }
             Self::Number { .. } => "write it without a fraction or a unit",
-            Self::Quantity {
-                column: "Memory", ..
-            } => "write it like 9G, or auto; or leave it empty",
-            Self::Quantity {
-                column: "Timeout", ..
-            } => "write it like 2h30m, or leave it empty",
-            Self::Quantity { .. } => "write it like 0.5 or 2, or leave it empty",
+            Self::Quantity("Memory", _) => "write it like 9G, or auto; or leave it empty",
+            Self::Quantity("Timeout", _) => "write it like 2h30m, or leave it empty",
+            Self::Quantity(..) => "write it like 0.5 or 2, or leave it empty",
             Self::Value(problem) => return problem.hint(),
             Self::Quote(_) => "close it, or put a backslash before it",
             Self::NoFolder(path) if path.contains('~') => "write the whole path instead of ~",
@@ -175,7 +167,7 @@ impl InputProblem for CsvProblem {
             Self::TooMany { .. } => "no column for this",
             Self::Nul(_) => "a NUL byte",
             Self::Empty(_) => "nothing here",
-            Self::Number { .. } | Self::Quantity { .. } => "this value",
+            Self::Number { .. } | Self::Quantity(..) => "this value",
             Self::Value(problem) => problem.label(),
             Self::NoFolder(_) | Self::NoProgram(_) | Self::NoFile(_) => "not found",
             Self::NotFolder(_) => "not a folder",

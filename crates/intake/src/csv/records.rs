@@ -4,8 +4,11 @@ use std::ops::Range;
 
 use csv_core::{ReadFieldResult, Reader};
 
-/// What some programs put in front of UTF-8.
-pub(super) const MARK: &[u8] = b"\xef\xbb\xbf";
+/// How long the byte order mark is that some programs put in front of UTF-8.
+pub(super) fn mark_length(bytes: &[u8]) -> usize {
+    let unmarked = bytes.strip_prefix(b"\xef\xbb\xbf");
+    bytes.len() - unmarked.unwrap_or(bytes).len()
+}
 
 /// One row.
 #[derive(Debug)]
@@ -48,11 +51,7 @@ impl<'a> CsvRecords<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
-            at: if bytes.starts_with(MARK) {
-                MARK.len()
-            } else {
-                0
-            },
+            at: mark_length(bytes),
             reader: Reader::new(),
             buffer: vec![0; bytes.len()],
         }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::error::{CsvError, CsvProblem};
+use super::records::mark_length;
 
 pub(super) struct Source<'a> {
     bytes: &'a [u8],
@@ -34,11 +35,7 @@ impl<'a> Source<'a> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         // A byte order mark is not part of the first line.
-        let mark = if index == 0 && line.starts_with(super::records::MARK) {
-            super::records::MARK.len()
-        } else {
-            0
-        };
+        let mark = if index == 0 { mark_length(line) } else { 0 };
         let from = place.start.saturating_sub(start + mark);
         let until = place.end.saturating_sub(start + mark);
         CsvError::new(index as u64 + 1, &line[mark..], from..until, problem)
