@@ -39,7 +39,7 @@ fn generated() -> Result<Vec<(PathBuf, String)>> {
     let page = fs_err::read_to_string(&environment)?;
     let (read, for_tasks) = variables::tables();
     let page = fill(&page, &[&read, &for_tasks])
-        .with_context(|| format!("{} does not have two generated parts", environment.display()))?;
+        .with_context(|| format!("{} must have two generated parts", environment.display()))?;
     Ok(vec![
         (docs.join("schema/task.json"), pretty(&task_schema())?),
         (docs.join("schema/event.json"), pretty(&event_schema())?),
