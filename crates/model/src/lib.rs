@@ -14,6 +14,7 @@ mod command;
 mod event;
 mod exit;
 mod id;
+mod optional;
 mod outcome;
 mod peak;
 mod placement;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::optional::{Optional, OptionalFields, optional_fields};
 use crate::{ByteString, ParseQuantityError, TaskSpec, byte_string, parse_duration, written};
 
 /// One invocation's tasks together: what each needs that says nothing itself, what
@@ -28,87 +29,49 @@ pub struct RunSpec {
     pub batch: Option<NonZeroU32>,
 }
 
-/// What tasks may run on, and how that is shared. What is left out is the usual.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PoolSpec {
-    /// The GPUs, as they were named.
-    #[serde(
-        skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "written::list"
-    )]
-    pub gpus: Vec<String>,
-    /// These ids are handed out as they stand, without a look at the driver.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub as_written: bool,
-    /// No GPUs, and at most so many tasks at a time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub slots: Option<u32>,
-    /// At most so many tasks on one GPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_per_gpu: Option<u32>,
-    /// Which GPU a task gets when several would do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub place: Option<Placing>,
-    /// Processes whose GPU memory does not count: a name, `uid:1000` or a process id.
-    #[serde(
-        skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "written::list"
-    )]
-    pub ignore_process: Vec<String>,
-    /// Whether to coordinate with other runs on this machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub leases: Option<bool>,
-    /// Whether GPUs are shared through NVIDIA's Multi-Process Service.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mps: Option<bool>,
-    /// The part of a GPU's threads that a task may use under MPS, in per cent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub thread_percentage: Option<u8>,
-    /// How long a task waits to count one priority more urgent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ageing: Option<Ageing>,
+optional_fields! {
+    /// What tasks may run on, and how that is shared. What is left out is the usual.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct PoolSpec {
+        /// The GPUs, as they were named.
+        #[serde(deserialize_with = "written::list")]
+        pub gpus: Vec<String>,
+        /// These ids are handed out as they stand, without a look at the driver.
+        pub as_written: bool,
+        /// No GPUs, and at most so many tasks at a time.
+        pub slots: Option<u32>,
+        /// At most so many tasks on one GPU.
+        pub max_per_gpu: Option<u32>,
+        /// Which GPU a task gets when several would do.
+        pub place: Option<Placing>,
+        /// Processes whose GPU memory does not count: a name, `uid:1000` or a process id.
+        #[serde(deserialize_with = "written::list")]
+        pub ignore_process: Vec<String>,
+        /// Whether to coordinate with other runs on this machine.
+        pub leases: Option<bool>,
+        /// Whether GPUs are shared through NVIDIA's Multi-Process Service.
+        pub mps: Option<bool>,
+        /// The part of a GPU's threads that a task may use under MPS, in per cent.
+        pub thread_percentage: Option<u8>,
+        /// How long a task waits to count one priority more urgent.
+        pub ageing: Option<Ageing>,
+    }
 }
 
 impl PoolSpec {
     /// This with what it leaves out taken from `defaults`. GPUs and slots are two
     /// answers to one question: whoever gives one gets neither from there.
     #[must_use]
-    pub fn over(self, defaults: &Self) -> Self {
-        let Self {
-            gpus,
-            as_written,
-            slots,
-            max_per_gpu,
-            place,
-            ignore_process,
-            leases,
-            mps,
-            thread_percentage,
-            ageing,
-        } = self;
-        let elsewhere = !gpus.is_empty() || slots.is_some();
-        let other = defaults.clone();
-        Self {
-            gpus: if elsewhere { gpus } else { other.gpus },
-            as_written: if elsewhere {
-                as_written
-            } else {
-                other.as_written
-            },
-            slots: if elsewhere { slots } else { other.slots },
-            max_per_gpu: max_per_gpu.or(other.max_per_gpu),
-            place: place.or(other.place),
-            ignore_process: if ignore_process.is_empty() {
-                other.ignore_process
-            } else {
-                ignore_process
-            },
-            leases: leases.or(other.leases),
-            mps: mps.or(other.mps),
-            thread_percentage: thread_percentage.or(other.thread_percentage),
-            ageing: ageing.or(other.ageing),
+    pub fn over(mut self, defaults: &Self) -> Self {
+        let mut defaults = defaults.clone();
+        if self.gpus.is_empty() && self.slots.is_none() {
+            self.as_written = false;
+        } else {
+            (defaults.gpus, defaults.as_written, defaults.slots) = (Vec::new(), false, None);
         }
+        self.fill(&defaults);
+        self
     }
 }
 

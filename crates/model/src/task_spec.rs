@@ -5,104 +5,82 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::optional::{Optional, OptionalFields, optional_fields};
 use crate::{
     ByteString, Bytes, Command, GpuRequest, Milli, Priority, TimeLimit, VramRequest, byte_string,
     parse_duration, written,
 };
 
-/// One task: a command, and what it needs.
-///
-/// What a task leaves out is taken from the options of the run, then from the
-/// settings, then from the defaults.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(transform = written::with_aliases)
-)]
-pub struct TaskSpec {
-    /// What to run. A string is a line for the shell; a list is a program and its
-    /// arguments, run without a shell.
-    #[serde(skip_serializing_if = "Command::is_empty")]
-    pub command: Command,
-    /// A name for the task, which the `after` of later tasks may refer to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The names of earlier tasks that must succeed before this one starts. If one of
-    /// them fails, this one is skipped.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub after: Vec<String>,
-    /// Environment variables, in addition to those of the run.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, ByteString>,
-    /// The folder to run in. A relative path starts from the folder of the run.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        with = "byte_string::path::option"
+optional_fields! {
+    /// One task: a command, and what it needs.
+    ///
+    /// What a task leaves out is taken from the options of the run, then from the
+    /// settings, then from the defaults.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    #[cfg_attr(
+        feature = "schema",
+        derive(schemars::JsonSchema),
+        schemars(transform = written::with_aliases)
     )]
-    #[cfg_attr(feature = "schema", schemars(with = "Option<ByteString>"))]
-    pub folder: Option<PathBuf>,
-    /// The task's parameters. The task finds them as a JSON object in
-    /// `PACKHORSE_PARAMS`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub params: BTreeMap<String, Value>,
-    /// A folder for the task's results, created before the task starts. The task
-    /// finds its path in `PACKHORSE_RESULTS`.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        with = "byte_string::path::option"
-    )]
-    #[cfg_attr(feature = "schema", schemars(with = "Option<ByteString>"))]
-    pub results: Option<PathBuf>,
-    /// The file to write the task's output to, instead of one in the run's log
-    /// folder. Each further attempt has a file beside it: `train.log`,
-    /// `train.2.log`.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        with = "byte_string::path::option"
-    )]
-    #[cfg_attr(feature = "schema", schemars(with = "Option<ByteString>"))]
-    pub log: Option<PathBuf>,
-    /// How many GPUs, or what part of one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpus: Option<GpuRequest>,
-    /// How much memory of each of its GPUs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vram: Option<VramRequest>,
-    /// Only use GPUs whose name contains this. Separate several names by commas.
-    #[serde(skip_serializing_if = "Option::is_none", alias = "model")]
-    pub gpu_model: Option<String>,
-    /// The key under which the task's GPU memory is remembered, instead of the shape
-    /// of its command.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub signature: Option<String>,
-    /// How to measure the task before it runs, if nothing is known about its GPU
-    /// memory.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub probe: Option<ProbeSpec>,
-    /// How many cores the task gets for itself. It is pinned to them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cores: Option<u32>,
-    /// How many cores the task keeps busy. This is counted, but the task is not
-    /// pinned.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<Milli>,
-    /// How much main memory the task needs. This is counted, but not enforced.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ram: Option<Bytes>,
-    /// Tasks with lower numbers start first. The default is 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority: Option<Priority>,
-    /// How many more times to try the task if it fails.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub retries: Option<u32>,
-    /// How long one attempt may take.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<TimeLimit>,
-    /// How long an attempt has between SIGTERM and SIGKILL.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grace: Option<Grace>,
+    pub struct TaskSpec {
+        /// What to run. A string is a line for the shell; a list is a program and its
+        /// arguments, run without a shell.
+        pub command: Command,
+        /// A name for the task, which the `after` of later tasks may refer to.
+        pub name: Option<String>,
+        /// The names of earlier tasks that must succeed before this one starts. If one of
+        /// them fails, this one is skipped.
+        pub after: Vec<String>,
+        /// Environment variables, in addition to those of the run.
+        pub env: BTreeMap<String, ByteString>,
+        /// The folder to run in. A relative path starts from the folder of the run.
+        #[serde(with = "byte_string::path::option")]
+        #[cfg_attr(feature = "schema", schemars(with = "Option<ByteString>"))]
+        pub folder: Option<PathBuf>,
+        /// The task's parameters. The task finds them as a JSON object in
+        /// `PACKHORSE_PARAMS`.
+        pub params: BTreeMap<String, Value>,
+        /// A folder for the task's results, created before the task starts. The task
+        /// finds its path in `PACKHORSE_RESULTS`.
+        #[serde(with = "byte_string::path::option")]
+        #[cfg_attr(feature = "schema", schemars(with = "Option<ByteString>"))]
+        pub results: Option<PathBuf>,
+        /// The file to write the task's output to, instead of one in the run's log
+        /// folder. Each further attempt has a file beside it: `train.log`,
+        /// `train.2.log`.
+        #[serde(with = "byte_string::path::option")]
+        #[cfg_attr(feature = "schema", schemars(with = "Option<ByteString>"))]
+        pub log: Option<PathBuf>,
+        /// How many GPUs, or what part of one.
+        pub gpus: Option<GpuRequest>,
+        /// How much memory of each of its GPUs.
+        pub vram: Option<VramRequest>,
+        /// Only use GPUs whose name contains this. Separate several names by commas.
+        #[serde(alias = "model")]
+        pub gpu_model: Option<String>,
+        /// The key under which the task's GPU memory is remembered, instead of the shape
+        /// of its command.
+        pub signature: Option<String>,
+        /// How to measure the task before it runs, if nothing is known about its GPU
+        /// memory.
+        pub probe: Option<ProbeSpec>,
+        /// How many cores the task gets for itself. It is pinned to them.
+        pub cores: Option<u32>,
+        /// How many cores the task keeps busy. This is counted, but the task is not
+        /// pinned.
+        pub cpu: Option<Milli>,
+        /// How much main memory the task needs. This is counted, but not enforced.
+        pub ram: Option<Bytes>,
+        /// Tasks with lower numbers start first. The default is 0.
+        pub priority: Option<Priority>,
+        /// How many more times to try the task if it fails.
+        pub retries: Option<u32>,
+        /// How long one attempt may take.
+        pub timeout: Option<TimeLimit>,
+        /// How long an attempt has between SIGTERM and SIGKILL.
+        pub grace: Option<Grace>,
+    }
 }
 
 /// How to measure a task before it runs: a command with `{}` where the task's own
@@ -169,90 +147,15 @@ impl TaskSpec {
 
     /// Whether it has nothing but a command.
     pub fn is_plain(&self) -> bool {
-        let Self {
-            command: _,
-            name,
-            after,
-            env,
-            folder,
-            params,
-            results,
-            log,
-            gpus,
-            vram,
-            gpu_model,
-            signature,
-            probe,
-            cores,
-            cpu,
-            ram,
-            priority,
-            retries,
-            timeout,
-            grace,
-        } = self;
-        name.is_none()
-            && after.is_empty()
-            && env.is_empty()
-            && folder.is_none()
-            && params.is_empty()
-            && results.is_none()
-            && log.is_none()
-            && gpus.is_none()
-            && vram.is_none()
-            && gpu_model.is_none()
-            && signature.is_none()
-            && probe.is_none()
-            && cores.is_none()
-            && cpu.is_none()
-            && ram.is_none()
-            && priority.is_none()
-            && retries.is_none()
-            && timeout.is_none()
-            && grace.is_none()
+        self.fields_given() == usize::from(!self.command.is_empty())
     }
 
-    /// This task with what it leaves out taken from `defaults`. Variables of both
-    /// are there; its own win.
+    /// This task with what it leaves out taken from `defaults`. Variables and
+    /// parameters of both are there; its own win.
     #[must_use]
     pub fn over(mut self, defaults: &Self) -> Self {
-        let other = defaults.clone();
-        for (name, value) in other.env {
-            self.env.entry(name).or_insert(value);
-        }
-        for (name, value) in other.params {
-            self.params.entry(name).or_insert(value);
-        }
-        Self {
-            command: if self.command.is_empty() {
-                other.command
-            } else {
-                self.command
-            },
-            name: self.name.or(other.name),
-            after: if self.after.is_empty() {
-                other.after
-            } else {
-                self.after
-            },
-            env: self.env,
-            folder: self.folder.or(other.folder),
-            params: self.params,
-            results: self.results.or(other.results),
-            log: self.log.or(other.log),
-            gpus: self.gpus.or(other.gpus),
-            vram: self.vram.or(other.vram),
-            gpu_model: self.gpu_model.or(other.gpu_model),
-            signature: self.signature.or(other.signature),
-            probe: self.probe.or(other.probe),
-            cores: self.cores.or(other.cores),
-            cpu: self.cpu.or(other.cpu),
-            ram: self.ram.or(other.ram),
-            priority: self.priority.or(other.priority),
-            retries: self.retries.or(other.retries),
-            timeout: self.timeout.or(other.timeout),
-            grace: self.grace.or(other.grace),
-        }
+        self.fill(defaults);
+        self
     }
 }
 
