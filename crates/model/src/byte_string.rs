@@ -3,15 +3,22 @@
 //! In JSON it is a string. If it is not UTF-8, it is an object with its bytes
 //! escaped as Rust and Python escape them: `{"bytes": "caf\\xe9"}`.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Text that need not be UTF-8.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ByteString(pub Vec<u8>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "WrittenBytes")]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(!try_from, description = "Text, or bytes that are not UTF-8.")
+)]
+pub struct ByteString(#[cfg_attr(feature = "schema", schemars(with = "WrittenBytes"))] pub Vec<u8>);
 
 impl ByteString {
     /// The same as the system's functions take it.
@@ -33,15 +40,15 @@ impl From<OsString> for ByteString {
 }
 
 /// Text, or bytes that are not UTF-8.
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(
     untagged,
     expecting = "expected text, or an object such as {\"bytes\": \"caf\\\\xe9\"}"
 )]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-enum Written {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub(crate) enum WrittenBytes<'a> {
     /// Text.
-    Text(String),
+    Text(Cow<'a, str>),
     /// Bytes that are not UTF-8.
     Escaped {
         /// The bytes, with `\xNN` for those that are not printable ASCII.
@@ -49,28 +56,32 @@ enum Written {
     },
 }
 
-#[derive(Serialize)]
-struct EscapedBytes {
-    bytes: String,
-}
-
-/// Writes bytes in one of the two forms.
-pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => serializer.serialize_str(text),
-        Err(_) => EscapedBytes {
-            bytes: bytes.escape_ascii().to_string(),
+impl<'a> From<&'a [u8]> for WrittenBytes<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::Text(text.into()),
+            Err(_) => Self::Escaped {
+                bytes: bytes.escape_ascii().to_string(),
+            },
         }
-        .serialize(serializer),
     }
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-    match Written::deserialize(deserializer)? {
-        Written::Text(text) => Ok(text.into_bytes()),
-        Written::Escaped { bytes } => {
-            unescape(&bytes).ok_or_else(|| D::Error::custom("`bytes` has an escape that is none"))
-        }
+impl<'a> From<&'a Path> for WrittenBytes<'a> {
+    fn from(path: &'a Path) -> Self {
+        path.as_os_str().as_bytes().into()
+    }
+}
+
+impl TryFrom<WrittenBytes<'_>> for ByteString {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenBytes<'_>) -> Result<Self, Self::Error> {
+        let bytes = match written {
+            WrittenBytes::Text(text) => Some(text.into_owned().into_bytes()),
+            WrittenBytes::Escaped { bytes } => unescape(&bytes),
+        };
+        bytes.map(Self).ok_or("`bytes` has an escape that is none")
     }
 }
 
@@ -100,62 +111,41 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
 
 impl Serialize for ByteString {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serialize(&self.0, serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for ByteString {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserialize(deserializer).map(Self)
-    }
-}
-
-#[cfg(feature = "schema")]
-impl schemars::JsonSchema for ByteString {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "ByteString".into()
-    }
-
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        Written::json_schema(generator)
+        WrittenBytes::from(&*self.0).serialize(serializer)
     }
 }
 
 /// Paths of any bytes, for `#[serde(with = …)]`.
 pub(crate) mod path {
-    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     use std::path::{Path, PathBuf};
 
-    use serde::{Deserializer, Serializer};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{ByteString, WrittenBytes};
 
     pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-        super::serialize(path.as_os_str().as_bytes(), serializer)
+        WrittenBytes::from(path).serialize(serializer)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<PathBuf, D::Error> {
-        let bytes = super::deserialize(deserializer)?;
-        Ok(std::ffi::OsString::from_vec(bytes).into())
+        ByteString::deserialize(deserializer).map(|bytes| bytes.as_os_str().into())
     }
 
     /// The same where there may be none.
     pub(crate) mod option {
-        use std::path::{Path, PathBuf};
-
-        use serde::{Deserialize as _, Deserializer, Serializer};
-
-        use crate::ByteString;
+        use super::{ByteString, PathBuf, WrittenBytes};
+        use super::{Deserialize, Deserializer, Serialize, Serializer};
 
         #[expect(clippy::ref_option, reason = "serde passes the field as it is")]
         pub(crate) fn serialize<S: Serializer>(
-            path: &Option<impl AsRef<Path>>,
+            path: &Option<PathBuf>,
             serializer: S,
         ) -> Result<S::Ok, S::Error> {
-            match path {
-                Some(path) => super::serialize(path.as_ref(), serializer),
-                None => serializer.serialize_none(),
-            }
+            path.as_deref()
+                .map(WrittenBytes::from)
+                .serialize(serializer)
         }
 
         pub(crate) fn deserialize<'de, D: Deserializer<'de>>(

@@ -1,14 +1,15 @@
 use std::borrow::Cow;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{ByteString, byte_string};
+use crate::ByteString;
+use crate::byte_string::WrittenBytes;
 
 /// What to execute.
 ///
 /// In JSON a string is a line, and a list is words.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(from = "WrittenCommand")]
 pub enum Command {
     /// A line as a shell would read it. Bytes, because file names need not be
     /// UTF-8.
@@ -65,41 +66,39 @@ impl Default for Command {
     }
 }
 
-impl Serialize for Command {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Word<'a>(&'a [u8]);
-        impl Serialize for Word<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                byte_string::serialize(self.0, serializer)
-            }
-        }
-        match self {
-            Self::Line(line) => byte_string::serialize(line, serializer),
-            Self::Words(words) => serializer.collect_seq(words.iter().map(|word| Word(word))),
-        }
-    }
-}
-
 /// A command: a line for the shell, or a program and its arguments.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "a command is a string (a line) or a list (its words)"
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-enum Written {
+enum WrittenCommand {
     /// A line for the shell.
     Line(ByteString),
     /// A program and its arguments.
     Words(Vec<ByteString>),
 }
 
-impl<'de> Deserialize<'de> for Command {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = Written::deserialize(deserializer).map_err(|_| {
-            D::Error::custom("a command is a string (a line) or a list (its words)")
-        })?;
-        Ok(match written {
-            Written::Line(line) => Self::Line(line.0),
-            Written::Words(words) => Self::Words(words.into_iter().map(|word| word.0).collect()),
-        })
+impl From<WrittenCommand> for Command {
+    fn from(written: WrittenCommand) -> Self {
+        match written {
+            WrittenCommand::Line(line) => Self::Line(line.0),
+            WrittenCommand::Words(words) => {
+                Self::Words(words.into_iter().map(|word| word.0).collect())
+            }
+        }
+    }
+}
+
+impl Serialize for Command {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Line(line) => WrittenBytes::from(&**line).serialize(serializer),
+            Self::Words(words) => {
+                serializer.collect_seq(words.iter().map(|word| WrittenBytes::from(&**word)))
+            }
+        }
     }
 }
 
@@ -110,7 +109,7 @@ impl schemars::JsonSchema for Command {
     }
 
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        Written::json_schema(generator)
+        WrittenCommand::json_schema(generator)
     }
 }
 

@@ -54,10 +54,8 @@ pub enum EventKind {
         /// Which attempt, counted from 1; 0 is a probe.
         attempt: u32,
         /// The command: the task's own, or its probe.
-        #[cfg_attr(feature = "schema", schemars(with = "Command"))]
         command: Arc<Command>,
         /// Its GPUs, as in `run-started`; empty if it has none.
-        #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
         gpus: Arc<[String]>,
     },
     /// A task has written a line. Only with `--output lines`.
@@ -157,7 +155,6 @@ pub struct TaskResult {
     #[cfg_attr(feature = "schema", schemars(with = "crate::outcome::OutcomeParts"))]
     pub outcome: Outcome,
     /// Its command.
-    #[cfg_attr(feature = "schema", schemars(with = "Command"))]
     pub command: Arc<Command>,
     /// Why it could not be started, or what else there is to say.
     pub message: Option<String>,

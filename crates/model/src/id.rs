@@ -107,21 +107,6 @@ impl<'de> Deserialize<'de> for TaskId {
     }
 }
 
-#[cfg(feature = "schema")]
-impl schemars::JsonSchema for TaskId {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "TaskId".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "The number of a task: `12.3` is the third task of run 12.",
-            "type": "string",
-            "pattern": "^[0-9]+\\.[0-9]+$"
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

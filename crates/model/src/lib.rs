@@ -22,6 +22,8 @@ mod process;
 mod quantity;
 mod request;
 mod run_spec;
+#[cfg(feature = "schema")]
+mod schema;
 mod task_spec;
 mod time;
 mod written;

@@ -21,7 +21,7 @@ optional_fields! {
     #[cfg_attr(
         feature = "schema",
         derive(schemars::JsonSchema),
-        schemars(transform = written::with_aliases)
+        schemars(transform = crate::schema::with_aliases)
     )]
     pub struct TaskSpec {
         /// What to run. A string is a line for the shell; a list is a program and its
@@ -122,17 +122,6 @@ impl Serialize for Grace {
 impl<'de> Deserialize<'de> for Grace {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         written::parse(deserializer)
-    }
-}
-
-#[cfg(feature = "schema")]
-impl schemars::JsonSchema for Grace {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Grace".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        written::length_of_time()
     }
 }
 

@@ -46,17 +46,3 @@ impl<'de> Deserialize<'de> for Timestamp {
         Ok(Self((seconds * 1e6).round() as i64))
     }
 }
-
-#[cfg(feature = "schema")]
-impl schemars::JsonSchema for Timestamp {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Timestamp".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "Seconds since 1970, UTC.",
-            "type": "number"
-        })
-    }
-}
