@@ -44,42 +44,25 @@ impl FromStr for Milli {
     /// rather than becoming nothing.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || ParseQuantityError::new(text, "an amount of GPUs, such as 2, 0.5 or 1/3");
-        let milli = if let Some((over, under)) = text.split_once('/') {
+        if let Some((over, under)) = text.split_once('/') {
             let over: u32 = over.trim().parse().map_err(|_| wrong())?;
             let under: u32 = under.trim().parse().map_err(|_| wrong())?;
-            let milli = over
-                .checked_mul(1000)
-                .and_then(|m| m.checked_div(under))
-                .ok_or_else(wrong)?;
-            if over > 0 && milli == 0 {
-                return Err(wrong());
-            }
-            milli
-        } else {
-            let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-            let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
-            if !digits(whole) || !digits(part) || (whole.is_empty() && part.is_empty()) {
-                return Err(wrong());
-            }
-            let part = part.trim_end_matches('0');
-            if part.len() > 3 {
-                return Err(ParseQuantityError::new(
-                    text,
-                    "a whole number of thousandths of a GPU",
-                ));
-            }
-            let whole: u32 = if whole.is_empty() {
-                0
-            } else {
-                whole.parse().map_err(|_| wrong())?
-            };
-            let part: u32 = format!("{part:0<3}").parse().map_err(|_| wrong())?;
-            whole
-                .checked_mul(1000)
-                .and_then(|m| m.checked_add(part))
-                .ok_or_else(wrong)?
-        };
-        Ok(Self(milli))
+            let milli = over.checked_mul(1000).and_then(|m| m.checked_div(under));
+            let milli = milli.filter(|milli| over == 0 || *milli > 0);
+            return milli.map(Self).ok_or_else(wrong);
+        }
+        let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+        let mut digits = whole.bytes().chain(part.bytes()).peekable();
+        if digits.peek().is_none() || !digits.all(|digit| digit.is_ascii_digit()) {
+            return Err(wrong());
+        }
+        let part = part.trim_end_matches('0');
+        if part.len() > 3 {
+            let expected = "a whole number of thousandths of a GPU";
+            return Err(ParseQuantityError::new(text, expected));
+        }
+        let milli = format!("{whole}{part:0<3}").parse();
+        milli.map(Self).map_err(|_| wrong())
     }
 }
 
