@@ -58,10 +58,7 @@ impl Home {
         change: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let db = database::open(self)?;
-        let done = change(&db).map_err(|source| StoreError::Sqlite {
-            path: self.db(),
-            source,
-        })?;
+        let done = change(&db).map_err(|source| self.sqlite_error(source))?;
         database::close(db, self)?;
         Ok(done)
     }

@@ -103,6 +103,12 @@ impl Home {
         self.network
     }
 
+    /// What SQLite said, of the database here.
+    pub(crate) fn sqlite_error(&self, source: rusqlite::Error) -> StoreError {
+        let path = self.db();
+        StoreError::Sqlite { path, source }
+    }
+
     #[cfg(test)]
     pub(crate) fn pretending(self, network: Option<&'static str>) -> Self {
         Self { network, ..self }

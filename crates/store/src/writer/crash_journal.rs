@@ -91,16 +91,6 @@ pub(super) struct CrashJournal {
 }
 
 impl CrashJournal {
-    /// The run of a record that belongs into its crash journal.
-    pub(super) const fn run_of(record: &Record) -> Option<RunId> {
-        match record {
-            Record::Started(start) => Some(start.task.run),
-            Record::AttemptEnded(end) => Some(end.task.run),
-            Record::TaskFinished { task, .. } => Some(task.run),
-            _ => None,
-        }
-    }
-
     /// Makes the file. None on a network disk, where each entry might take a while.
     pub(super) fn create(home: &Home, run: RunId, uuid: Uuid) -> Result<Option<Self>, StoreError> {
         if home.network_filesystem().is_some() {

@@ -31,7 +31,7 @@ pub(super) struct Queue {
     finished: AtomicBool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct QueueContent {
     records: Vec<Record>,
     bytes: usize,
@@ -49,9 +49,10 @@ struct QueueContent {
 }
 
 /// What the writing thread is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ThreadState {
     /// Writing; it looks at the queue again by itself.
+    #[default]
     Writing,
     /// Letting records gather for a while.
     Pacing,
@@ -78,18 +79,7 @@ pub(super) enum QueueState {
 impl Queue {
     pub(super) fn new(event: OwnedFd) -> Self {
         Self {
-            state: Mutex::new(QueueContent {
-                records: Vec::new(),
-                bytes: 0,
-                taken: Unwritten::default(),
-                sent: 0,
-                thread: ThreadState::Writing,
-                stopping: false,
-                opened: None,
-                trouble: None,
-                begun: Vec::new(),
-                journals: BTreeMap::new(),
-            }),
+            state: Mutex::default(),
             work: Condvar::new(),
             opening: Condvar::new(),
             committed: AtomicU64::new(0),
@@ -110,8 +100,7 @@ impl Queue {
             Record::RunResumed { run, .. } => state.begun.push((*run, Uuid::nil())),
             other => {
                 begins = false;
-                let run = CrashJournal::run_of(other);
-                if let Some(journal) = run.and_then(|run| state.journals.get_mut(&run)) {
+                if let Some(journal) = other.run().and_then(|run| state.journals.get_mut(&run)) {
                     journal.add(place, other);
                 }
             }
@@ -170,18 +159,11 @@ impl Queue {
 
     /// Waits until it is known whether the database could be opened.
     pub(super) fn opened(&self) -> Result<(), String> {
-        let mut state = self.lock();
-        loop {
-            match &state.opened {
-                Some(known) => return known.clone(),
-                None => {
-                    state = self
-                        .opening
-                        .wait(state)
-                        .unwrap_or_else(PoisonError::into_inner);
-                }
-            }
-        }
+        let state = self
+            .opening
+            .wait_while(self.lock(), |state| state.opened.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        state.opened.clone().unwrap_or(Ok(()))
     }
 
     /// The thread tells how opening went.
@@ -206,7 +188,7 @@ impl Queue {
             let taken = (1 + batch.last - batch.records.len() as u64..).zip(&batch.records);
             let queued = (1 + state.sent - state.records.len() as u64..).zip(&state.records);
             for (place, record) in taken.chain(queued) {
-                if CrashJournal::run_of(record) == Some(run) {
+                if record.run() == Some(run) {
                     journal.add(place, record);
                 }
             }
@@ -225,11 +207,12 @@ impl Queue {
     /// there is none, and adds all there are to `batch`.
     pub(super) fn gather(&self, batch: &mut Batch, pace: Instant) -> QueueState {
         let mut state = self.pause(self.lock(), ThreadState::Pacing, pace);
-        while state.records.is_empty() && !state.stopping {
+        if state.records.is_empty() {
             state.thread = ThreadState::Idle;
+            let is_idle = |state: &mut QueueContent| state.records.is_empty() && !state.stopping;
             state = self
                 .work
-                .wait(state)
+                .wait_while(state, is_idle)
                 .unwrap_or_else(PoisonError::into_inner);
         }
         take(&mut state, batch)
@@ -279,19 +262,13 @@ impl Queue {
         end: Instant,
     ) -> MutexGuard<'a, QueueContent> {
         state.thread = waiting;
+        let left = end.saturating_duration_since(Instant::now());
         // A sender that finds too much queued changes it back.
-        while !state.stopping && state.thread == waiting {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state = self
-                .work
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
-        state
+        let pauses = |state: &mut QueueContent| !state.stopping && state.thread == waiting;
+        self.work
+            .wait_timeout_while(state, left, pauses)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
     }
 
     fn notify(&self) {

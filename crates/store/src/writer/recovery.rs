@@ -56,10 +56,7 @@ fn recover_one(home: &Home, run: RunId, path: &Path) -> Result<(), StoreError> {
     };
     if !contents.records.is_empty() {
         let db = database::open(home)?;
-        commit(&db, run, contents, path).map_err(|source| StoreError::Sqlite {
-            path: home.db(),
-            source,
-        })?;
+        commit(&db, run, contents, path).map_err(|refusal| refusal.of(home))?;
         database::close(db, home)?;
     }
     match fs_err::remove_file(path) {
@@ -68,7 +65,7 @@ fn recover_one(home: &Home, run: RunId, path: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn commit(db: &Connection, run: RunId, contents: Contents, path: &Path) -> rusqlite::Result<()> {
+fn commit(db: &Connection, run: RunId, contents: Contents, path: &Path) -> Result<(), Refusal> {
     db.execute_batch("BEGIN IMMEDIATE")?;
     // If it is gone by now, somebody was first, and the run may even go on already.
     if path.exists() && is_about(db, run, &contents)? {
@@ -85,13 +82,10 @@ fn commit(db: &Connection, run: RunId, contents: Contents, path: &Path) -> rusql
                 known.push(record);
             }
         }
-        match Statements::prepare(db)?.apply(&known) {
-            // There is no record of a new run among them.
-            Ok(()) | Err(Refusal::NumberTaken(_)) => {}
-            Err(Refusal::Sqlite(error)) => return Err(error),
-        }
+        Statements::prepare(db)?.apply(&known)?;
     }
-    db.execute_batch("COMMIT")
+    db.execute_batch("COMMIT")?;
+    Ok(())
 }
 
 /// Whether the run in the database is the one that the journal is about. Another may

@@ -2,13 +2,12 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 
 use packhorse_model::{Outcome, RunId, TaskId};
-use rusqlite::types::ToSql;
 use rusqlite::{Connection, Statement, params};
 
 use super::peaks::Peaks;
 use crate::columns::{self, code};
 use crate::schema::TALLY;
-use crate::{EndedAttempt, NewRun, NewTask, Record, StartedAttempt};
+use crate::{EndedAttempt, Home, NewRun, NewTask, Record, StartedAttempt, StoreError};
 
 /// Why a batch was not written.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +18,16 @@ pub(super) enum Refusal {
     NumberTaken(RunId),
 }
 
+impl Refusal {
+    /// The same with the database it is about.
+    pub(super) fn of(self, home: &Home) -> StoreError {
+        match self {
+            Self::Sqlite(source) => home.sqlite_error(source),
+            Self::NumberTaken(run) => StoreError::NumberTaken { run },
+        }
+    }
+}
+
 /// The statements that every task needs, prepared once.
 pub(super) struct Statements<'db> {
     db: &'db Connection,
@@ -26,8 +35,6 @@ pub(super) struct Statements<'db> {
     commit: Statement<'db>,
     task: Statement<'db>,
     attempt: Statement<'db>,
-    start: Statement<'db>,
-    ended: Statement<'db>,
     outcome: Statement<'db>,
 }
 
@@ -45,19 +52,13 @@ impl<'db> Statements<'db> {
                 "INSERT OR REPLACE INTO task (id, outcome, words, after, command, spec) \
                  VALUES (?1, 2, ?2, ?3, ?4, ?5)",
             )?,
+            // What is not known of a start stays as it is.
             attempt: db.prepare(
-                "INSERT OR REPLACE INTO attempt (task, attempt, started, device, ended, outcome, \
-                 detail, message, peak, note) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-            )?,
-            start: db.prepare(
-                "INSERT OR REPLACE INTO attempt (task, attempt, started, device) \
-                 VALUES (?1, ?2, ?3, ?4)",
-            )?,
-            ended: db.prepare(
-                "INSERT INTO attempt (task, attempt, ended, outcome, detail, message, peak, note) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO UPDATE SET ended = ?3, \
-                 outcome = ?4, detail = ?5, message = ?6, peak = ?7, note = ?8",
+                "INSERT INTO attempt (task, attempt, started, device, ended, outcome, detail, \
+                 message, peak, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
+                 ON CONFLICT DO UPDATE SET started = coalesce(?3, started), \
+                 device = iif(?3 IS NULL, device, ?4), ended = ?5, outcome = ?6, detail = ?7, \
+                 message = ?8, peak = ?9, note = ?10",
             )?,
             outcome: db.prepare("UPDATE task SET outcome = ?2, detail = ?3 WHERE id = ?1")?,
         })
@@ -92,7 +93,8 @@ impl<'db> Statements<'db> {
                     starts.insert((start.task, start.attempt), start);
                 }
                 Record::AttemptEnded(end) => {
-                    self.ended(starts.remove(&(end.task, end.attempt)), end)?;
+                    let key = (end.task, end.attempt);
+                    self.attempt(key, starts.remove(&key), Some(end))?;
                     if end.is_final {
                         self.outcome(end.task, end.outcome)?;
                     }
@@ -162,78 +164,49 @@ impl<'db> Statements<'db> {
 
     fn new_task(&mut self, task: &NewTask) -> Result<(), Refusal> {
         let (words, command) = columns::command_bytes(&task.command);
-        let row = &mut self.task;
-        row.raw_bind_parameter(1, columns::task_key(task.id))?;
-        row.raw_bind_parameter(2, words)?;
-        row.raw_bind_parameter(3, columns::after_bytes(&task.after))?;
-        row.raw_bind_parameter(4, &*command)?;
-        row.raw_bind_parameter(5, task.spec.as_deref())?;
-        row.raw_execute()?;
+        self.task.execute(params![
+            columns::task_key(task.id),
+            words,
+            columns::after_bytes(&task.after),
+            command,
+            task.spec,
+        ])?;
         Ok(())
     }
 
-    /// Writes an attempt's end: as a whole row if its start is in the same
-    /// batch, else into the row that the start has made.
-    fn ended(&mut self, start: Option<&StartedAttempt>, end: &EndedAttempt) -> Result<(), Refusal> {
-        let key = columns::task_key(end.task);
-        let code = columns::outcome_code(end.outcome);
-        let (detail, message) = (end.outcome.detail(), end.message.as_deref());
-        let (peak, note) = (end.peak.map(columns::bytes_column), end.note.as_deref());
-        let Some(start) = start else {
-            bind(
-                &mut self.ended,
-                &[
-                    &key,
-                    &end.attempt,
-                    &end.at.0,
-                    &code,
-                    &detail,
-                    &message,
-                    &peak,
-                    &note,
-                ],
-            )?;
-            return Ok(());
-        };
-        let row = &mut self.attempt;
-        let (started, device) = (start.at.0, start.device.as_deref());
-        bind(
-            row,
-            &[
-                &key,
-                &end.attempt,
-                &started,
-                &device,
-                &end.at.0,
-                &code,
-                &detail,
-                &message,
-                &peak,
-                &note,
-            ],
-        )?;
+    /// Writes the start of an attempt, its end, or both as one row.
+    fn attempt(
+        &mut self,
+        (task, attempt): (TaskId, u32),
+        start: Option<&StartedAttempt>,
+        end: Option<&EndedAttempt>,
+    ) -> Result<(), Refusal> {
+        self.attempt.execute(params![
+            columns::task_key(task),
+            attempt,
+            start.map(|start| start.at.0),
+            start.and_then(|start| start.device.as_deref()),
+            end.map(|end| end.at.0),
+            end.map(|end| columns::outcome_code(end.outcome)),
+            end.and_then(|end| end.outcome.detail()),
+            end.and_then(|end| end.message.as_deref()),
+            end.and_then(|end| end.peak).map(columns::bytes_column),
+            end.and_then(|end| end.note.as_deref()),
+        ])?;
         Ok(())
     }
 
     /// Writes the attempts that are still running.
     fn started(&mut self, starts: &mut Starts<'_>) -> Result<(), Refusal> {
-        for (_, start) in starts.drain() {
-            let key = columns::task_key(start.task);
-            let (row, device) = (&mut self.start, start.device.as_deref());
-            bind(row, &[&key, &start.attempt, &start.at.0, &device])?;
+        for (key, start) in starts.drain() {
+            self.attempt(key, Some(start), None)?;
         }
         Ok(())
     }
 
     fn outcome(&mut self, task: TaskId, outcome: Outcome) -> Result<(), Refusal> {
-        bind(
-            &mut self.outcome,
-            &[
-                &columns::task_key(task),
-                &columns::outcome_code(outcome),
-                &outcome.detail(),
-            ],
-        )?;
+        let (key, code) = (columns::task_key(task), columns::outcome_code(outcome));
+        self.outcome.execute(params![key, code, outcome.detail()])?;
         Ok(())
     }
 
@@ -242,7 +215,8 @@ impl<'db> Statements<'db> {
         self.db.execute(sql, [run.0])?;
         for number in tasks {
             let key = columns::task_key(TaskId::new(run, *number));
-            bind(&mut self.outcome, &[&key, &code::WAITING, &None::<i32>])?;
+            self.outcome
+                .execute(params![key, code::WAITING, None::<i32>])?;
         }
         Ok(())
     }
@@ -254,11 +228,4 @@ impl<'db> Statements<'db> {
         self.db.execute(&sql, params![first, last, run.0])?;
         Ok(())
     }
-}
-
-fn bind(statement: &mut Statement<'_>, values: &[&dyn ToSql]) -> rusqlite::Result<usize> {
-    for (place, value) in values.iter().enumerate() {
-        statement.raw_bind_parameter(place + 1, value)?;
-    }
-    statement.raw_execute()
 }

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 
 use super::database_file::DatabaseFile;
 use super::queue::{Batch, Queue, QueueState};
-use super::statements::{Refusal, Statements};
+use super::statements::Statements;
 use crate::{Home, Record, StoreError, database};
 
 /// The time from one commit to the next, while records keep coming. Nobody notices
@@ -86,12 +86,10 @@ impl Thread<'_> {
     /// Writes over one connection, until the queue is stopped or something
     /// fails.
     fn serve(&mut self, db: Connection) -> Result<Closed, StoreError> {
-        let failed = |source| StoreError::Sqlite {
-            path: self.home.db(),
-            source,
-        };
-        let file = DatabaseFile::of(self.home.db());
-        let mut statements = Statements::prepare(&db).map_err(failed)?;
+        let home = self.home;
+        let file = DatabaseFile::of(home.db());
+        let mut statements =
+            Statements::prepare(&db).map_err(|source| home.sqlite_error(source))?;
         let mut checked = Instant::now();
         let mut pace = checked;
         loop {
@@ -101,13 +99,10 @@ impl Thread<'_> {
             } else {
                 QueueState::Open
             };
-            self.queue.begin_journals(self.home, &self.batch);
+            self.queue.begin_journals(home, &self.batch);
             if !self.batch.records.is_empty() {
                 let done = statements.commit(&self.batch.records);
-                done.map_err(|refusal| match refusal {
-                    Refusal::Sqlite(source) => failed(source),
-                    Refusal::NumberTaken(run) => StoreError::NumberTaken { run },
-                })?;
+                done.map_err(|refusal| refusal.of(home))?;
                 self.queue.set_committed(&mut self.batch);
                 self.pause = FIRST_PAUSE;
             }
@@ -121,7 +116,7 @@ impl Thread<'_> {
             }
             if state == QueueState::Stopped {
                 drop(statements);
-                database::close(db, self.home)?;
+                database::close(db, home)?;
                 return Ok(Closed::Stopped);
             }
             pace = now + COMMIT_INTERVAL;
