@@ -7,7 +7,8 @@ use std::time::Duration;
 use packhorse_engine::{JournalEntry, ResumableTask, Verdict};
 use packhorse_model::{LearnedPeak, Outcome, RunId, TaskId};
 use packhorse_store::{
-    EndedAttempt, Home, NewPeak, NewTask, Reader, Record, StartedAttempt, StoredTask, Writer,
+    EndedAttempt, Home, NewPeak, NewTask, Reader, Record, StartedAttempt, StoredTask, TaskFilter,
+    Writer,
 };
 
 use crate::SessionError;
@@ -214,7 +215,9 @@ impl Journal for StoreJournal {
         after: u32,
         limit: u32,
     ) -> Result<Option<Vec<ResumableTask>>, SessionError> {
-        let mut page = self.reader()?.plain_unfinished(run, after, limit)?;
+        let mut page = self
+            .reader()?
+            .stored(run, TaskFilter::PlainUnfinished, after, limit)?;
         if page.is_empty() {
             if self.writer.unwritten().records > 0 {
                 return Ok(None);
@@ -222,7 +225,9 @@ impl Journal for StoreJournal {
             // Somebody removed the database, and the writer has put it back: our reader
             // still has the old one.
             self.reader = None;
-            page = self.reader()?.plain_unfinished(run, after, limit)?;
+            page = self
+                .reader()?
+                .stored(run, TaskFilter::PlainUnfinished, after, limit)?;
         }
         Ok(Some(page.into_iter().map(resumable).collect()))
     }
@@ -233,7 +238,9 @@ impl Journal for StoreJournal {
         after: u32,
         limit: u32,
     ) -> Result<Vec<ResumableTask>, SessionError> {
-        let page = self.reader()?.unfinished(run, after, limit)?;
+        let page = self
+            .reader()?
+            .stored(run, TaskFilter::Unfinished, after, limit)?;
         Ok(page.into_iter().map(resumable).collect())
     }
 

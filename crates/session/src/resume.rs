@@ -5,7 +5,7 @@ use packhorse_intake::lines::Separator;
 use packhorse_model::{
     GpuRequest, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskId, VramRequest,
 };
-use packhorse_store::{Home, Reader, RunLock, StoredRun};
+use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
 
 use crate::consume::{ConsumedFile, consuming};
 use crate::input_files::open_again;
@@ -231,7 +231,7 @@ fn failed(reader: &Reader, run: RunId) -> Result<Vec<u32>, SessionError> {
     let mut numbers = Vec::new();
     loop {
         let after = numbers.last().copied().unwrap_or(0);
-        let page = reader.failed(run, after, 1000)?;
+        let page = reader.stored(run, TaskFilter::Failed, after, 1000)?;
         if page.is_empty() {
             return Ok(numbers);
         }

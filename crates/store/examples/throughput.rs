@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use packhorse_model::{Command, Outcome, RunId, RunSpec, TaskId, TaskSpec, Timestamp};
 use packhorse_store::{
-    EndedAttempt, Home, NewRun, NewTask, Reader, Record, StartedAttempt, Writer, new_run_uuid,
+    EndedAttempt, Home, NewRun, NewTask, Reader, Record, StartedAttempt, TaskFilter, Writer,
+    new_run_uuid,
 };
 use rustix::time::{ClockId, TimerfdClockId, clock_gettime};
 
@@ -173,7 +174,10 @@ fn skipping(home: &Home) -> Outcomes<()> {
     );
     let (reader, before) = (Reader::open(home)?, cpu_time());
     let mut last = 0;
-    while let Some(task) = reader.plain_unfinished(run, last, 1000)?.last() {
+    while let Some(task) = reader
+        .stored(run, TaskFilter::PlainUnfinished, last, 1000)?
+        .last()
+    {
         last = task.id.number;
     }
     println!(
@@ -196,7 +200,7 @@ fn skipping(home: &Home) -> Outcomes<()> {
     println!("its end, with the count: {:.1?}", last.elapsed());
     let reader = Reader::open(home)?;
     let t0 = Instant::now();
-    let left = reader.unfinished(run, 0, 1000)?;
+    let left = reader.stored(run, TaskFilter::Unfinished, 0, 1000)?;
     println!(
         "unfinished behind a million: {} in {:.1?}",
         left.len(),

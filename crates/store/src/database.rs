@@ -2,7 +2,6 @@
 //! run may be waiting for it.
 
 use std::io::{ErrorKind, Read as _};
-use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -39,9 +38,8 @@ const VERSION_AT: std::ops::Range<usize> = 60..64;
 /// Whether the file is a database, and not a newer program's. Reading its header
 /// takes microseconds, where opening the database takes a millisecond.
 pub(crate) fn check_header(home: &Home) -> Result<(), StoreError> {
-    let path = home.db();
     let mut header = [0; 100];
-    let read = match fs_err::File::open(&path) {
+    let read = match fs_err::File::open(home.db()) {
         Ok(mut file) => file.read(&mut header)?,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error.into()),
@@ -51,23 +49,17 @@ pub(crate) fn check_header(home: &Home) -> Result<(), StoreError> {
         return Ok(());
     }
     if !header.starts_with(MAGIC) {
-        return Err(StoreError::NotADatabase { path });
+        return Err(StoreError::NotADatabase { path: home.db() });
     }
     let mut version = [0; 4];
     version.copy_from_slice(&header[VERSION_AT]);
-    known(i32::from_be_bytes(version), &path)
+    check_version(i32::from_be_bytes(version), home)
 }
 
 /// Opens the database to write, creating it or bringing it up to date.
 pub(crate) fn open(home: &Home) -> Result<Connection, StoreError> {
-    let path = home.db();
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-    let db = connect(&path, flags)?;
-    let failed = |source| StoreError::Sqlite {
-        path: path.clone(),
-        source,
-    };
-    let version = checked_version(&db, &path)?;
+    let failed = |source| home.sqlite_error(source);
+    let (db, version) = connect(home, OpenFlags::SQLITE_OPEN_CREATE)?;
     if version < VERSION {
         schema::migrate(&db).map_err(failed)?;
     }
@@ -96,23 +88,18 @@ pub(crate) fn close(db: Connection, home: &Home) -> Result<(), StoreError> {
     let short = fs_err::metadata(log).is_ok_and(|file| file.len() <= LONGEST_LOG_LEFT);
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, short)
         .and_then(|_| db.close().map_err(|(_, source)| source))
-        .map_err(|source| StoreError::Sqlite {
-            path: home.db(),
-            source,
-        })
+        .map_err(|source| home.sqlite_error(source))
 }
 
 /// Opens the database to read, if there is one.
 pub(crate) fn open_to_read(home: &Home) -> Result<Option<Connection>, StoreError> {
-    let path = home.db();
-    if !path.exists() {
+    if !home.db().exists() {
         return Ok(None);
     }
     // A read-only connection could not clean up after a writer that was
     // killed, and would read nothing at all then. This one may, and refuses
     // every statement that changes something.
-    let db = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    let version = checked_version(&db, &path)?;
+    let (db, version) = connect(home, OpenFlags::empty())?;
     if version == 0 {
         return Ok(None);
     }
@@ -121,38 +108,36 @@ pub(crate) fn open_to_read(home: &Home) -> Result<Option<Connection>, StoreError
     }
     db.execute_batch("PRAGMA query_only = ON")
         .and_then(|()| db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true))
-        .map_err(|source| StoreError::Sqlite { path, source })?;
+        .map_err(|source| home.sqlite_error(source))?;
     Ok(Some(db))
 }
 
-fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
-    let failed = |source| StoreError::Sqlite {
-        path: path.to_owned(),
-        source,
+/// A connection, and the version of the database.
+fn connect(home: &Home, flags: OpenFlags) -> Result<(Connection, i32), StoreError> {
+    let connect = || {
+        let flags = flags
+            | OpenFlags::SQLITE_OPEN_READ_WRITE
+            // One thread has the connection: SQLite need not lock it.
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_EXRESCODE;
+        let db = Connection::open_with_flags(home.db(), flags)?;
+        db.busy_timeout(BUSY_TIMEOUT)?;
+        let version = schema::version(&db)?;
+        Ok((db, version))
     };
-    // One thread has the connection: SQLite need not lock it.
-    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
-    let db = Connection::open_with_flags(path, flags).map_err(failed)?;
-    db.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
-    Ok(db)
+    let (db, version) =
+        connect().map_err(|source: rusqlite::Error| match source.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => StoreError::NotADatabase { path: home.db() },
+            _ => home.sqlite_error(source),
+        })?;
+    check_version(version, home)?;
+    Ok((db, version))
 }
 
-fn checked_version(db: &Connection, path: &Path) -> Result<i32, StoreError> {
-    let found = schema::version(db).map_err(|source| {
-        let path = path.to_owned();
-        match source.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase) => StoreError::NotADatabase { path },
-            _ => StoreError::Sqlite { path, source },
-        }
-    })?;
-    known(found, path)?;
-    Ok(found)
-}
-
-fn known(found: i32, path: &Path) -> Result<(), StoreError> {
+fn check_version(found: i32, home: &Home) -> Result<(), StoreError> {
     if found > VERSION {
         return Err(StoreError::Newer {
-            path: path.to_owned(),
+            path: home.db(),
             found,
             known: VERSION,
         });

@@ -2,8 +2,7 @@ use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
-use fs_err::File;
-use fs_err::OpenOptions;
+use fs_err::{File, OpenOptions};
 use packhorse_model::RunId;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -76,12 +75,7 @@ impl Home {
 
     /// Locks the run whose folder was just made by this process.
     pub(crate) fn lock_new_run(&self, run: RunId) -> Result<RunLock, StoreError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(self.run_dir(run).join("lock"))?;
+        let file = self.lock_file(run, true)?;
         // Waits at most for somebody who asks `is_running` of a new folder.
         flock(&file, FlockOperation::LockExclusive).map_err(std::io::Error::from)?;
         RunLock::new(run, file)
@@ -95,13 +89,10 @@ impl Home {
             .create(create)
             .truncate(false)
             .open(self.run_dir(run).join("lock"));
-        match file {
-            Ok(file) => Ok(file),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(StoreError::NoSuchRun { run })
-            }
-            Err(error) => Err(error.into()),
-        }
+        file.map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => StoreError::NoSuchRun { run },
+            _ => error.into(),
+        })
     }
 }
 
@@ -143,12 +134,9 @@ fn has_dead_owner(file: &File) -> bool {
 }
 
 fn try_lock(file: &File, operation: FlockOperation) -> Result<bool, StoreError> {
-    loop {
-        match flock(file, operation) {
-            Ok(()) => return Ok(true),
-            Err(Errno::WOULDBLOCK) => return Ok(false),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(std::io::Error::from(errno).into()),
-        }
+    match rustix::io::retry_on_intr(|| flock(file, operation)) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(std::io::Error::from(errno).into()),
     }
 }

@@ -13,26 +13,22 @@ pub(crate) fn network_filesystem(folder: impl AsFd) -> Option<&'static str> {
         reason = "the kernel's magic numbers have 32 bits"
     )]
     let magic = fstatfs(&folder).ok()?.f_type as u32;
-    match name(magic)? {
-        Kind::Network(name) => Some(name),
-        Kind::Fuse => {
-            let device = fstat(&folder).ok()?.st_dev;
-            let mounts = fs_err::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-            fuse_over_network(&mounts, major(device), minor(device)).then_some("FUSE")
-        }
+    let name = name(magic)?;
+    if name != FUSE {
+        return Some(name);
     }
+    let device = fstat(&folder).ok()?.st_dev;
+    let mounts = fs_err::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    fuse_over_network(&mounts, major(device), minor(device)).then_some(name)
 }
 
-/// What a magic number of `statfs(2)` tells us.
-#[derive(Debug, PartialEq, Eq)]
-enum Kind {
-    Network(&'static str),
-    /// Anything at all: the mount table knows more.
-    Fuse,
-}
+/// Anything at all: the mount table knows more.
+const FUSE: &str = "FUSE";
 
-const fn name(magic: u32) -> Option<Kind> {
-    Some(Kind::Network(match magic {
+/// The file system with this magic number of `statfs(2)`, if it is or may be on a
+/// network.
+const fn name(magic: u32) -> Option<&'static str> {
+    Some(match magic {
         0x6969 => "NFS",
         0x517b => "SMB",
         0xff53_4d42 | 0xfe53_4d42 => "CIFS",
@@ -45,9 +41,9 @@ const fn name(magic: u32) -> Option<Kind> {
         0xaad7_aaea => "PanFS",
         0x2003_0528 => "OrangeFS",
         0x7375_7245 => "Coda",
-        0x6573_5546 => return Some(Kind::Fuse),
+        0x6573_5546 => FUSE,
         _ => return None,
-    }))
+    })
 }
 
 /// Whether the FUSE mount of this device may be another machine's. Only those
@@ -71,9 +67,9 @@ mod tests {
 
     #[test]
     fn file_systems_of_clusters_are_known_and_those_of_disks_are_not_taken_for_one() {
-        assert_eq!(name(0x6969), Some(Kind::Network("NFS")));
-        assert_eq!(name(0x0bd0_0bd0), Some(Kind::Network("Lustre")));
-        assert_eq!(name(0x6573_5546), Some(Kind::Fuse));
+        assert_eq!(name(0x6969), Some("NFS"));
+        assert_eq!(name(0x0bd0_0bd0), Some("Lustre"));
+        assert_eq!(name(0x6573_5546), Some(FUSE));
         // ext4, xfs, btrfs, tmpfs, overlayfs
         for local in [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630] {
             assert_eq!(name(local), None, "{local:x}");

@@ -29,11 +29,10 @@ impl Home {
     pub fn new_run(&self) -> Result<(RunId, RunLock), StoreError> {
         let runs = self.runs_dir();
         let hint = runs.join("last");
-        let last = match fs_err::read_to_string(&hint).map(|text| text.trim().parse()) {
+        let mut number: u32 = match fs_err::read_to_string(&hint).map(|text| text.trim().parse()) {
             Ok(Ok(last)) => last,
             _ => self.highest_number()?,
         };
-        let mut number: u32 = last;
         loop {
             if number >= HIGHEST {
                 return Err(StoreError::NoNumberLeft);
@@ -60,16 +59,11 @@ impl Home {
     fn highest_number(&self) -> Result<u32, StoreError> {
         let runs = self.runs_dir();
         let mut highest = 0;
-        match fs_err::read_dir(&runs) {
-            Ok(entries) => {
-                for entry in entries {
-                    let name = entry?.file_name();
-                    let number = name.to_str().and_then(|name| name.parse().ok());
-                    highest = highest.max(number.unwrap_or(0));
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => fs_err::create_dir_all(&runs)?,
-            Err(error) => return Err(error.into()),
+        fs_err::create_dir_all(&runs)?;
+        for entry in fs_err::read_dir(&runs)? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.parse().ok());
+            highest = highest.max(number.unwrap_or(0));
         }
         let recorded = Reader::open(self)?.latest_run()?.map_or(0, |run| run.0);
         Ok(highest.max(recorded))

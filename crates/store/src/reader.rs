@@ -28,9 +28,11 @@ pub struct Reader {
 pub enum TaskFilter {
     /// All of them.
     All,
-    /// Those without a final outcome: waiting, running or interrupted.
+    /// Those that `resume` has to run: waiting, running or interrupted.
     Unfinished,
-    /// Those with a final outcome other than success.
+    /// Those of them that have nothing but a command.
+    PlainUnfinished,
+    /// Those that `retry` has to run: with a final outcome other than success.
     Failed,
     /// Those that succeeded.
     Succeeded,
@@ -41,9 +43,17 @@ impl TaskFilter {
     const fn codes(self) -> (i64, i64) {
         match self {
             Self::All => (code::WAITING, code::LAST),
-            Self::Unfinished => (code::WAITING, code::INTERRUPTED),
+            Self::Unfinished | Self::PlainUnfinished => (code::WAITING, code::INTERRUPTED),
             Self::Failed => (code::FAILED, code::LAST),
             Self::Succeeded => (code::SUCCEEDED, code::SUCCEEDED),
+        }
+    }
+
+    /// What else is asked of them.
+    const fn condition(self) -> &'static str {
+        match self {
+            Self::PlainUnfinished => "AND spec IS NULL AND after IS NULL",
+            _ => "",
         }
     }
 }
@@ -180,59 +190,11 @@ impl Reader {
         Ok(listed)
     }
 
-    /// The tasks that `resume` has to run, in order: those without a final
-    /// outcome. The number of the last one is the next call's `after`, so a
-    /// whole run is gone through once, however many calls that takes.
-    pub fn unfinished(
+    /// Tasks of a run in order, at most `limit` of those whose numbers are above
+    /// `after`. The number of the last one is the next call's `after`, so a whole
+    /// run is gone through once, however many calls that takes.
+    pub fn stored(
         &self,
-        run: RunId,
-        after: u32,
-        limit: u32,
-    ) -> Result<Vec<StoredTask>, StoreError> {
-        self.stored(run, TaskFilter::Unfinished, after, limit)
-    }
-
-    /// Those of [`Reader::unfinished`] that have nothing but a command.
-    pub fn plain_unfinished(
-        &self,
-        run: RunId,
-        after: u32,
-        limit: u32,
-    ) -> Result<Vec<StoredTask>, StoreError> {
-        let plain = "AND spec IS NULL AND after IS NULL";
-        self.stored_where(plain, run, TaskFilter::Unfinished, after, limit)
-    }
-
-    /// The tasks that `retry` has to run, in order: those with a final outcome
-    /// other than success.
-    pub fn failed(
-        &self,
-        run: RunId,
-        after: u32,
-        limit: u32,
-    ) -> Result<Vec<StoredTask>, StoreError> {
-        self.stored(run, TaskFilter::Failed, after, limit)
-    }
-
-    fn stored_one(&self, id: TaskId) -> Result<Option<StoredTask>, StoreError> {
-        let before = id.number.saturating_sub(1);
-        let found = self.stored(id.run, TaskFilter::All, before, 1)?;
-        Ok(found.into_iter().find(|task| task.id == id))
-    }
-
-    fn stored(
-        &self,
-        run: RunId,
-        filter: TaskFilter,
-        after: u32,
-        limit: u32,
-    ) -> Result<Vec<StoredTask>, StoreError> {
-        self.stored_where("", run, filter, after, limit)
-    }
-
-    fn stored_where(
-        &self,
-        condition: &str,
         run: RunId,
         filter: TaskFilter,
         after: u32,
@@ -241,16 +203,23 @@ impl Reader {
         // A scan along the key that looks at the first bytes of each row only:
         // a million finished tasks are skipped in less time than an index
         // would have cost while they ran.
-        let columns = TaskRow::COLUMNS;
         let sql = format!(
-            "SELECT {columns} FROM task \
-             WHERE id > ?1 AND id <= ?2 AND outcome BETWEEN ?3 AND ?4 {condition} \
-             ORDER BY id LIMIT ?5"
+            "SELECT {} FROM task \
+             WHERE id > ?1 AND id <= ?2 AND outcome BETWEEN ?3 AND ?4 {} \
+             ORDER BY id LIMIT ?5",
+            TaskRow::COLUMNS,
+            filter.condition(),
         );
         let (first, last) = filter.codes();
         let (from, to) = (task_key(TaskId::new(run, after)), task_keys(run).1);
         let rows = self.all(&sql, [from, to, first, last, limit.into()], TaskRow::read)?;
         rows.into_iter().map(TaskRow::into_task).collect()
+    }
+
+    fn stored_one(&self, id: TaskId) -> Result<Option<StoredTask>, StoreError> {
+        let before = id.number.saturating_sub(1);
+        let found = self.stored(id.run, TaskFilter::All, before, 1)?;
+        Ok(found.into_iter().find(|task| task.id == id))
     }
 
     /// What the run's row does not tell.
@@ -282,7 +251,7 @@ impl Reader {
             let rows = statement.query_map(values, read)?;
             rows.collect::<rusqlite::Result<Vec<T>>>()
         };
-        rows().map_err(|source| self.failed_to_read(source))
+        rows().map_err(|source| self.home.sqlite_error(source))
     }
 
     fn one<T>(
@@ -295,11 +264,6 @@ impl Reader {
             return Ok(None);
         };
         let row = || db.prepare_cached(sql)?.query_row(values, read).optional();
-        row().map_err(|source| self.failed_to_read(source))
-    }
-
-    fn failed_to_read(&self, source: rusqlite::Error) -> StoreError {
-        let path = self.home.db();
-        StoreError::Sqlite { path, source }
+        row().map_err(|source| self.home.sqlite_error(source))
     }
 }

@@ -23,7 +23,12 @@ fn without_a_database_there_is_nothing() {
     assert_eq!(reader.task(TaskId::new(first_run(), 1)).unwrap(), None);
     assert_eq!(reader.outcome(id(1)).unwrap(), None);
     assert_eq!(reader.run_spec(first_run()).unwrap(), None);
-    assert_eq!(reader.unfinished(first_run(), 0, 10).unwrap(), []);
+    assert_eq!(
+        reader
+            .stored(first_run(), TaskFilter::Unfinished, 0, 10)
+            .unwrap(),
+        []
+    );
     assert_eq!(reader.counts(first_run()).unwrap(), TaskCounts::default());
     assert!(!test.home.db().exists(), "asking must not create one");
 }
@@ -93,7 +98,9 @@ fn a_task_reads_back_with_every_option_and_every_byte() {
     ]));
     writer.finish().unwrap();
     let reader = Reader::open(&test.home).unwrap();
-    let read = reader.unfinished(lock.run(), 0, 10).unwrap();
+    let read = reader
+        .stored(lock.run(), TaskFilter::Unfinished, 0, 10)
+        .unwrap();
     assert_eq!(read.len(), 2);
     assert_eq!((&read[0].spec, read[0].after.len()), (&plain, 0));
     assert_eq!((read[1].id, &read[1].spec), (id(2), &full));
@@ -112,8 +119,16 @@ fn a_task_of_a_newer_program_is_named_in_the_error() {
                  UPDATE run SET settings = 'words'"#;
     db.execute_batch(sql).unwrap();
     let reader = Reader::open(&test.home).unwrap();
-    assert_eq!(reader.unfinished(lock.run(), 0, 1).unwrap().len(), 1);
-    let error = reader.unfinished(lock.run(), 0, 2).unwrap_err();
+    assert_eq!(
+        reader
+            .stored(lock.run(), TaskFilter::Unfinished, 0, 1)
+            .unwrap()
+            .len(),
+        1
+    );
+    let error = reader
+        .stored(lock.run(), TaskFilter::Unfinished, 0, 2)
+        .unwrap_err();
     assert!(matches!(error, StoreError::TaskSpec { .. }), "{error}");
     assert!(error.to_string().contains("task 1.2"), "{error}");
     let error = reader.run_spec(lock.run()).unwrap_err();
@@ -191,7 +206,9 @@ fn a_task_with_anything_but_a_command_is_not_a_plain_one() {
     ]));
     writer.finish().unwrap();
     let reader = Reader::open(&test.home).unwrap();
-    let plain = reader.plain_unfinished(lock.run(), 0, 99).unwrap();
+    let plain = reader
+        .stored(lock.run(), TaskFilter::PlainUnfinished, 0, 99)
+        .unwrap();
     let plain: Vec<_> = plain.iter().map(|task| task.id.number).collect();
     assert_eq!(plain, [3]);
 }
@@ -255,13 +272,17 @@ fn unfinished_is_what_has_no_final_outcome_page_by_page() {
     writer.finish().unwrap();
     let reader = Reader::open(&test.home).unwrap();
     let page = |after, limit| -> Vec<u32> {
-        let tasks = reader.unfinished(lock.run(), after, limit).unwrap();
+        let tasks = reader
+            .stored(lock.run(), TaskFilter::Unfinished, after, limit)
+            .unwrap();
         tasks.iter().map(|task| task.id.number).collect()
     };
     assert_eq!(page(0, 2), [3, 7]);
     assert_eq!(page(7, 2), [8, 10]);
     assert_eq!(page(10, 2), Vec::<u32>::new());
-    let seven = &reader.unfinished(lock.run(), 6, 1).unwrap()[0];
+    let seven = &reader
+        .stored(lock.run(), TaskFilter::Unfinished, 6, 1)
+        .unwrap()[0];
     assert_eq!(seven.attempts, 1, "the next attempt is the second");
 }
 
@@ -303,7 +324,7 @@ fn retried_tasks_wait_again_and_the_count_follows() {
     writer.finish().unwrap();
     let reader = Reader::open(&test.home).unwrap();
     let failed: Vec<u32> = reader
-        .failed(run, 0, 10)
+        .stored(run, TaskFilter::Failed, 0, 10)
         .unwrap()
         .iter()
         .map(|t| t.id.number)

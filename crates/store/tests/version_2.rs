@@ -116,7 +116,9 @@ fn plain_tasks_stay_plain_whatever_their_bytes() {
     assert_eq!(specs(3).collect::<Vec<_>>(), [words]);
     let odd = TaskSpec::new(Command::Line(b"echo caf\xe9 \\xff".to_vec()));
     assert_eq!(specs(4).next(), Some(odd));
-    let left = reader.plain_unfinished(RunId(7), 0, 99).unwrap();
+    let left = reader
+        .stored(RunId(7), TaskFilter::PlainUnfinished, 0, 99)
+        .unwrap();
     let left: Vec<_> = left.into_iter().map(|task| task.spec).collect();
     assert_eq!(left, ["cat held", "echo later", "true"].map(line));
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use packhorse_model::{Bytes, Command, GpuRequest, Milli, Outcome, RunId, TaskSpec, Timestamp};
-use packhorse_store::{EndedAttempt, Forget, Home, Reader, Record, Writer};
+use packhorse_store::{EndedAttempt, Forget, Home, Reader, Record, TaskFilter, Writer};
 use support::*;
 
 /// What the first version wrote: a run that was killed, with a task that
@@ -41,14 +41,18 @@ fn check(home: &Home) {
     assert_eq!(attempts.len(), 1);
     assert_eq!(attempts[0].message.as_deref(), Some("said"));
     assert_eq!((attempts[0].peak, &attempts[0].note), (None, &None));
-    let waiting = reader.unfinished(RunId(1), 0, 10).unwrap();
+    let waiting = reader
+        .stored(RunId(1), TaskFilter::Unfinished, 0, 10)
+        .unwrap();
     assert_eq!(waiting.len(), 2);
     let line = TaskSpec::new(Command::Line(b"true".to_vec()));
     assert_eq!(waiting[0].spec, line);
     let half = GpuRequest::Share(Milli(500));
     assert_eq!(waiting[1].spec.gpus, Some(half));
     assert!(reader.run_spec(RunId(1)).unwrap().is_some());
-    let plain = reader.plain_unfinished(RunId(1), 0, 10).unwrap();
+    let plain = reader
+        .stored(RunId(1), TaskFilter::PlainUnfinished, 0, 10)
+        .unwrap();
     assert_eq!(plain, waiting[..1]);
     assert_eq!(reader.signatures().unwrap(), []);
     assert_eq!(reader.drained().unwrap(), []);

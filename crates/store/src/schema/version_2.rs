@@ -28,10 +28,7 @@ pub(super) fn convert(db: &Connection) -> rusqlite::Result<()> {
 /// Converts the tasks that a process of version 2 has added to this run since the
 /// database became one of version 3. The process must be gone.
 pub(crate) fn convert_late_tasks(home: &Home, run: RunId) -> Result<(), StoreError> {
-    let failed = |source| StoreError::Sqlite {
-        path: home.db(),
-        source,
-    };
+    let failed = |source| home.sqlite_error(source);
     let is_late = |db: Connection| {
         let sql = "SELECT 1 FROM version_2_run WHERE id = ?1";
         db.prepare(sql)?.exists([run.0])
@@ -151,24 +148,19 @@ fn convert_settings(db: &Connection) -> rusqlite::Result<()> {
 /// The settings of a run.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-#[expect(clippy::struct_excessive_bools, reason = "each was an option")]
 struct OldRunSettings {
-    gpus: Vec<String>,
-    as_written: bool,
-    slots: Option<u32>,
-    max_per_gpu: Option<u32>,
+    /// What has the same name in both.
+    #[serde(flatten)]
+    pool: PoolSpec,
     spread: bool,
-    ignore_process: Vec<String>,
     no_leases: bool,
-    mps: Option<bool>,
-    thread_percentage: Option<u8>,
     ageing_ms: Option<u64>,
-    gpus_per_task: Option<String>,
-    vram: Option<String>,
+    gpus_per_task: Option<GpuRequest>,
+    vram: Option<VramRequest>,
     probe: Option<String>,
     signature: Option<String>,
     gpu_model: Option<String>,
-    ram: Option<u64>,
+    ram: Option<Bytes>,
     cpu: Option<u32>,
     cores: Option<u32>,
     retries: Option<u32>,
@@ -196,8 +188,6 @@ struct Consumed {
 
 fn run_spec(settings: &str) -> Option<RunSpec> {
     let settings: OldRunSettings = serde_json::from_str(settings).ok()?;
-    let gpus = settings.gpus_per_task.as_deref().map(str::parse);
-    let vram = settings.vram.as_deref().map(str::parse);
     let limit = |millis: u64| TimeLimit::After(Duration::from_millis(millis.max(1)));
     let mut probe = settings.probe.map(ProbeSpec::Template);
     let mut batch = None;
@@ -223,12 +213,12 @@ fn run_spec(settings: &str) -> Option<RunSpec> {
     };
     Some(RunSpec {
         defaults: TaskSpec {
-            gpus: gpus.transpose().ok()?,
-            vram: vram.transpose().ok()?,
+            gpus: settings.gpus_per_task,
+            vram: settings.vram,
             probe,
             signature: settings.signature,
             gpu_model: settings.gpu_model,
-            ram: settings.ram.map(Bytes),
+            ram: settings.ram,
             cpu: settings.cpu.map(Milli),
             cores: settings.cores,
             retries: settings.retries,
@@ -239,23 +229,17 @@ fn run_spec(settings: &str) -> Option<RunSpec> {
             ..TaskSpec::default()
         },
         pool: PoolSpec {
-            gpus: settings.gpus,
-            as_written: settings.as_written,
-            slots: settings.slots,
-            max_per_gpu: settings.max_per_gpu,
             place: Some(if settings.spread {
                 Placing::Spread
             } else {
                 Placing::Pack
             }),
-            ignore_process: settings.ignore_process,
             leases: settings.no_leases.then_some(false),
-            mps: settings.mps,
-            thread_percentage: settings.thread_percentage,
             ageing: settings.ageing_ms.map(|millis| match millis {
                 0 => Ageing::Off,
                 millis => Ageing::After(Duration::from_millis(millis)),
             }),
+            ..settings.pool
         },
         source,
         batch,
