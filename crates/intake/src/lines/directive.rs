@@ -1,7 +1,8 @@
 //! `#packhorse KEY=VALUE …`: what the next command needs.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use packhorse_model::{Milli, Priority, TaskSpec};
 
@@ -13,26 +14,13 @@ use crate::names::Names;
 use crate::nearest::nearest;
 use crate::spec_problem::{check_gpu_model, check_path, check_signature, check_variable};
 
-/// Every option there is.
-pub(super) const KEYS: [&str; 17] = [
-    "gpus",
-    "vram",
-    "model",
-    "cores",
-    "cpu",
-    "ram",
-    "priority",
-    "retries",
-    "timeout",
-    "grace",
-    "folder",
-    "env",
-    "results",
-    "log",
-    "signature",
-    "name",
-    "after",
-];
+/// Every option there is, as a hint lists them.
+pub(super) const KEYS: &str = "gpus, vram, model, cores, cpu, ram, priority, retries, timeout, \
+    grace, folder, env, results, log, signature, name, after";
+
+/// The whole numbers that options take.
+const COUNT: RangeInclusive<i64> = 0..=u32::MAX as i64;
+const RANK: RangeInclusive<i64> = i32::MIN as i64..=i32::MAX as i64;
 
 /// More than this many mistakes in one line are the same mistake again.
 const MOST_PROBLEMS: usize = 8;
@@ -148,7 +136,7 @@ impl Directives {
                 continue;
             };
             let value_start = place.start + key.len() + 1;
-            if let Some(&known) = KEYS.iter().find(|&&known| known == key) {
+            if let Some(known) = KEYS.split(", ").find(|known| *known == key) {
                 if let Err(problem) = set(&mut self.spec, known, value, names) {
                     let place = match problem {
                         LineProblem::Twice { .. } | LineProblem::VariableTwice { .. } => place,
@@ -159,7 +147,7 @@ impl Directives {
             } else {
                 let problem = LineProblem::UnknownKey {
                     key: quoted(key.as_bytes()),
-                    nearest: nearest(key, KEYS),
+                    nearest: nearest(key, KEYS.split(", ")),
                 };
                 problems.push((place.start..value_start - 1, problem));
             }
@@ -186,9 +174,12 @@ fn set(
         "timeout" => once(&mut spec.timeout, key, value.parse().map_err(quantity)),
         "grace" => once(&mut spec.grace, key, value.parse().map_err(quantity)),
         "cpu" => once(&mut spec.cpu, key, cpu(value)),
-        "cores" => once(&mut spec.cores, key, number(key, value)),
-        "retries" => once(&mut spec.retries, key, number(key, value)),
-        "priority" => once(&mut spec.priority, key, number(key, value).map(Priority)),
+        "cores" => once(&mut spec.cores, key, number(key, value, COUNT)),
+        "retries" => once(&mut spec.retries, key, number(key, value, COUNT)),
+        "priority" => {
+            let rank = number(key, value, RANK).map(Priority);
+            once(&mut spec.priority, key, rank)
+        }
         "folder" => once(&mut spec.folder, key, path(key, value)),
         "results" => once(&mut spec.results, key, path(key, value)),
         "log" => once(&mut spec.log, key, path(key, value)),
@@ -201,8 +192,8 @@ fn set(
         "env" => set_variable(spec, value),
         _ => {
             for earlier in value.split(',') {
-                spec.after
-                    .push(text(earlier, |name| names.check_known(name))?);
+                names.check_known(earlier)?;
+                spec.after.push(earlier.to_owned());
             }
             Ok(())
         }
@@ -237,28 +228,16 @@ fn set_variable(spec: &mut TaskSpec, value: &str) -> Result<(), LineProblem> {
     Ok(())
 }
 
-/// The whole numbers that options take.
-trait Whole: std::str::FromStr {
-    const MIN: i64;
-    const MAX: i64;
-}
-
-impl Whole for u32 {
-    const MIN: i64 = 0;
-    const MAX: i64 = u32::MAX as i64;
-}
-
-impl Whole for i32 {
-    const MIN: i64 = i32::MIN as i64;
-    const MAX: i64 = i32::MAX as i64;
-}
-
-fn number<T: Whole>(key: &'static str, value: &str) -> Result<T, LineProblem> {
+fn number<T: FromStr>(
+    key: &'static str,
+    value: &str,
+    range: RangeInclusive<i64>,
+) -> Result<T, LineProblem> {
     value.parse().map_err(|_| LineProblem::Number {
         key,
         value: quoted(value.as_bytes()),
-        min: T::MIN,
-        max: T::MAX,
+        min: *range.start(),
+        max: *range.end(),
     })
 }
 

@@ -112,7 +112,7 @@ impl InputProblem for LineProblem {
             Self::Value(problem) => return problem.hint(),
             Self::UnknownKey { nearest, .. } => {
                 return nearest.map_or_else(
-                    || format!("the options are {}", super::directive::KEYS.join(", ")),
+                    || format!("the options are {}", super::directive::KEYS),
                     |nearest| format!("did you mean `{nearest}`?"),
                 );
             }
