@@ -19,20 +19,15 @@ impl Timestamp {
         let micros = self.0.saturating_sub(earlier.0);
         Duration::from_micros(u64::try_from(micros).unwrap_or(0))
     }
-
-    /// In seconds.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "exact to the microsecond until the year 2255"
-    )]
-    pub fn seconds(self) -> f64 {
-        self.0 as f64 / 1e6
-    }
 }
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(self.seconds())
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "exact to the microsecond until the year 2255"
+        )]
+        serializer.serialize_f64(self.0 as f64 / 1e6)
     }
 }
 

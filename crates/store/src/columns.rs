@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
 use packhorse_model::{Bytes, Command, Outcome, PeakOrigin, RunId, TaskId};
+use serde::Serialize;
 
 /// Outcomes as numbers. All take one byte in a row, so that a waiting task's
 /// row is overwritten where it stands when the task ends (0 and 1 would take
@@ -160,6 +161,11 @@ pub(crate) const fn origin(code: i64) -> PeakOrigin {
         3 => PeakOrigin::OutOfMemory,
         _ => PeakOrigin::Run,
     }
+}
+
+/// A specification as JSON.
+pub(crate) fn json(spec: &impl Serialize) -> String {
+    serde_json::to_string(spec).expect("all keys in it are text")
 }
 
 /// Task numbers in four bytes each; nothing for none.

@@ -41,7 +41,6 @@ mod home;
 mod lock;
 mod network;
 mod numbers;
-mod peak;
 mod reader;
 mod record;
 mod run_uuid;
@@ -52,12 +51,11 @@ pub use edit::Forget;
 pub use error::StoreError;
 pub use home::Home;
 pub use lock::RunLock;
-pub use peak::NewPeak;
 pub use reader::{
     DrainedDevice, LearnedSignature, ListedTask, Reader, RunState, StoredAttempt, StoredRun,
     StoredTask, TaskCounts, TaskFilter,
 };
-pub use record::{EndedAttempt, NewRun, NewTask, Record, StartedAttempt};
+pub use record::{EndedAttempt, NewPeak, NewRun, NewTask, Record, StartedAttempt};
 pub use run_uuid::new_run_uuid;
 pub use uuid::Uuid;
 pub use writer::{Unwritten, Writer};

@@ -95,8 +95,7 @@ impl Reader {
     pub fn run_spec(&self, run: RunId) -> Result<Option<RunSpec>, StoreError> {
         let sql = "SELECT settings FROM run WHERE id = ?1";
         let json: Option<String> = self.one(sql, [run.0], |row| row.get(0))?;
-        let read = |json: String| json.parse();
-        json.map(read)
+        json.map(|json| serde_json::from_str(&json))
             .transpose()
             .map_err(|source| StoreError::RunSpec { run, source })
     }

@@ -2,10 +2,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use packhorse_model::{Bytes, Command, Outcome, RunId, RunSpec, TaskId, TaskSpec, Timestamp};
+use packhorse_model::{
+    Bytes, Command, LearnedPeak, Outcome, RunId, RunSpec, TaskId, TaskSpec, Timestamp,
+};
 use uuid::Uuid;
 
-use crate::NewPeak;
+use crate::columns;
 
 /// One fact to be written down. Each says which run or task it is about.
 ///
@@ -117,6 +119,21 @@ pub struct EndedAttempt {
     pub is_final: bool,
 }
 
+/// What an attempt taught about commands with its signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPeak {
+    /// The task.
+    pub task: TaskId,
+    /// Which attempt of it; 0 is a probe.
+    pub attempt: u32,
+    /// The signature of its command.
+    pub signature: Arc<str>,
+    /// The model of the GPU it ran on.
+    pub model: Arc<str>,
+    /// What was seen.
+    pub learned: LearnedPeak,
+}
+
 /// The facts a run begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRun {
@@ -152,11 +169,10 @@ impl NewTask {
     /// `after`: the numbers of the tasks that `spec.after` names.
     pub fn new(id: TaskId, mut spec: TaskSpec, after: Box<[u32]>) -> Self {
         let command = std::mem::take(&mut spec.command);
-        let json = || serde_json::to_string(&spec).expect("all keys in it are text");
         Self {
             id,
             command,
-            spec: (!spec.is_plain()).then(|| json().into()),
+            spec: (!spec.is_plain()).then(|| columns::json(&spec).into()),
             after,
         }
     }

@@ -15,7 +15,6 @@
 
 mod crash_journal;
 mod database_file;
-mod peaks;
 mod queue;
 mod recovery;
 mod statements;

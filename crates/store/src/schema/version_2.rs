@@ -75,9 +75,7 @@ fn convert_tasks(db: &Connection, (first, last): (i64, i64)) -> rusqlite::Result
                 spec.after.extend(name.flatten());
             }
             if !spec.is_plain() {
-                let json = serde_json::to_string(&spec)
-                    .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-                update.execute(params![key, json])?;
+                update.execute(params![key, columns::json(&spec)])?;
             }
         }
     }
@@ -139,7 +137,7 @@ fn convert_settings(db: &Connection) -> rusqlite::Result<()> {
         let settings: String = read.query_row([run], |row| row.get(0))?;
         // What cannot be read stays: whoever resumes the run is told.
         if let Some(spec) = run_spec(&settings) {
-            update.execute(params![run, spec.to_json()])?;
+            update.execute(params![run, columns::json(&spec)])?;
         }
     }
     Ok(())

@@ -1,13 +1,15 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 
 use packhorse_model::{Outcome, RunId, TaskId};
 use rusqlite::{Connection, Statement, params};
 
-use super::peaks::Peaks;
 use crate::columns::{self, code};
 use crate::schema::TALLY;
-use crate::{EndedAttempt, Home, NewRun, NewTask, Record, StartedAttempt, StoreError};
+use crate::{EndedAttempt, Home, NewPeak, NewRun, NewTask, Record, StartedAttempt, StoreError};
+
+/// How many peaks are kept for each signature and GPU model: the newest.
+const PEAKS_KEPT: u32 = 64;
 
 /// Why a batch was not written.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +78,8 @@ impl<'db> Statements<'db> {
     /// Writes all records, within a transaction that was begun.
     pub(super) fn apply(&mut self, records: &[Record]) -> Result<(), Refusal> {
         let mut starts = Starts::new();
-        let mut peaks = Peaks::new(self.db);
+        // What is too old is taken out once for all peaks of a batch.
+        let mut learned = HashSet::new();
         for record in records {
             match record {
                 Record::NewRun { run, facts } => self.new_run(*run, facts)?,
@@ -101,7 +104,10 @@ impl<'db> Statements<'db> {
                 }
                 Record::TaskFinished { task, outcome } => self.outcome(*task, *outcome)?,
                 Record::Reopened { run, tasks } => self.reopen(*run, tasks)?,
-                Record::Peak(peak) => peaks.add(peak)?,
+                Record::Peak(peak) => {
+                    self.peak(peak)?;
+                    learned.insert((&*peak.signature, &*peak.model));
+                }
                 Record::Drained {
                     run,
                     device,
@@ -124,7 +130,9 @@ impl<'db> Statements<'db> {
                 }
             }
         }
-        peaks.trim()?;
+        for (signature, model) in learned {
+            self.trim_peaks(signature, model)?;
+        }
         self.started(&mut starts)
     }
 
@@ -139,7 +147,7 @@ impl<'db> Statements<'db> {
             facts.host,
             facts.cwd.as_os_str().as_bytes(),
             columns::argv_bytes(&facts.argv),
-            facts.spec.to_json(),
+            columns::json(&facts.spec),
         ];
         if self.db.execute(sql, values)? == 0 {
             let sql = "SELECT uuid FROM run WHERE id = ?1";
@@ -218,6 +226,35 @@ impl<'db> Statements<'db> {
             self.outcome
                 .execute(params![key, code::WAITING, None::<i32>])?;
         }
+        Ok(())
+    }
+
+    fn peak(&self, peak: &NewPeak) -> rusqlite::Result<()> {
+        let sql = "INSERT OR REPLACE INTO sample (signature, model, at, task, attempt, peak, \
+                   error, duration, whence) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+        let learned = &peak.learned;
+        self.db.prepare_cached(sql)?.execute(params![
+            peak.signature,
+            peak.model,
+            learned.at.0,
+            columns::task_key(peak.task),
+            peak.attempt,
+            columns::bytes_column(learned.peak),
+            columns::bytes_column(learned.error),
+            learned.duration.map(columns::micros),
+            columns::origin_code(learned.origin),
+        ])?;
+        Ok(())
+    }
+
+    /// Keeps the newest peaks of a signature and a model.
+    fn trim_peaks(&self, signature: &str, model: &str) -> rusqlite::Result<()> {
+        let sql = "DELETE FROM sample WHERE signature = ?1 AND model = ?2 \
+                   AND (at, task, attempt) <= (SELECT at, task, attempt FROM sample \
+                   WHERE signature = ?1 AND model = ?2 \
+                   ORDER BY at DESC, task DESC, attempt DESC LIMIT 1 OFFSET ?3)";
+        let mut trim = self.db.prepare_cached(sql)?;
+        trim.execute(params![signature, model, PEAKS_KEPT])?;
         Ok(())
     }
 
