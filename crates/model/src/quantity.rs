@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::written;
 
-/// Thousandths of a GPU. Whole numbers, so that shares add up.
+/// Thousandths of a GPU or of a core. Whole numbers, so that shares add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Milli(pub u32);
 
@@ -34,16 +34,17 @@ impl ParseQuantityError {
 impl Milli {
     /// One whole GPU.
     pub const ONE: Self = Self(1000);
-}
-
-impl FromStr for Milli {
-    type Err = ParseQuantityError;
 
     /// A decimal number or a fraction. Thirds and sevenths round down, so that
     /// three thirds still fit; anything finer than a thousandth is refused
-    /// rather than becoming nothing.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || ParseQuantityError::new(text, "an amount of GPUs, such as 2, 0.5 or 1/3");
+    /// rather than becoming nothing. `expected` and `finest` say what the text
+    /// should have been.
+    pub(crate) fn parse(
+        text: &str,
+        expected: &'static str,
+        finest: &'static str,
+    ) -> Result<Self, ParseQuantityError> {
+        let wrong = || ParseQuantityError::new(text, expected);
         if let Some((over, under)) = text.split_once('/') {
             let over: u32 = over.trim().parse().map_err(|_| wrong())?;
             let under: u32 = under.trim().parse().map_err(|_| wrong())?;
@@ -58,11 +59,20 @@ impl FromStr for Milli {
         }
         let part = part.trim_end_matches('0');
         if part.len() > 3 {
-            let expected = "a whole number of thousandths of a GPU";
-            return Err(ParseQuantityError::new(text, expected));
+            return Err(ParseQuantityError::new(text, finest));
         }
         let milli = format!("{whole}{part:0<3}").parse();
         milli.map(Self).map_err(|_| wrong())
+    }
+}
+
+impl FromStr for Milli {
+    type Err = ParseQuantityError;
+
+    /// A number of cores: `4`, `1.5`, `1/3`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let expected = "a number of cores, such as 4, 1.5 or 1/3";
+        Self::parse(text, expected, "a whole number of thousandths of a core")
     }
 }
 

@@ -223,7 +223,8 @@ impl FromStr for GpuRequest {
 
     /// `0`, `2`, `0.5`, `1/3`: nothing, whole devices, or a part of one.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let milli: Milli = text.parse()?;
+        let expected = "an amount of GPUs, such as 2, 0.5 or 1/3";
+        let milli = Milli::parse(text, expected, "a whole number of thousandths of a GPU")?;
         match milli.0 {
             0 => Ok(Self::None),
             share @ 1..1000 => Ok(Self::Share(Milli(share))),
@@ -318,6 +319,24 @@ mod tests {
         again(&TimeLimit::After(Duration::from_micros(1_234_567)));
         again(&TimeLimit::Never);
         again(&Milli(1500));
+    }
+
+    #[test]
+    fn an_amount_of_cores_is_not_taken_for_one_of_gpus() {
+        let error = |text: &str| text.parse::<Milli>().unwrap_err().to_string();
+        assert_eq!(
+            error("many"),
+            "`many` is not a number of cores, such as 4, 1.5 or 1/3"
+        );
+        assert_eq!(
+            error("0.0001"),
+            "`0.0001` is not a whole number of thousandths of a core"
+        );
+        let error = "many".parse::<GpuRequest>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "`many` is not an amount of GPUs, such as 2, 0.5 or 1/3"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use packhorse_model::{Milli, Priority, TaskSpec};
+use packhorse_model::{Priority, TaskSpec};
 
 use super::error::{LineError, LineProblem};
 use super::reader::is_blank;
@@ -173,7 +173,7 @@ fn set(
         "ram" => once(&mut spec.ram, key, value.parse().map_err(quantity)),
         "timeout" => once(&mut spec.timeout, key, value.parse().map_err(quantity)),
         "grace" => once(&mut spec.grace, key, value.parse().map_err(quantity)),
-        "cpu" => once(&mut spec.cpu, key, cpu(value)),
+        "cpu" => once(&mut spec.cpu, key, value.parse().map_err(quantity)),
         "cores" => once(&mut spec.cores, key, number(key, value, COUNT)),
         "retries" => once(&mut spec.retries, key, number(key, value, COUNT)),
         "priority" => {
@@ -238,13 +238,6 @@ fn number<T: FromStr>(
         value: quoted(value.as_bytes()),
         min: *range.start(),
         max: *range.end(),
-    })
-}
-
-/// A share of the cores reads like a share of a GPU.
-fn cpu(value: &str) -> Result<Milli, LineProblem> {
-    value.parse().map_err(|_| LineProblem::Cpu {
-        value: quoted(value.as_bytes()),
     })
 }
 

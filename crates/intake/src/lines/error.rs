@@ -64,12 +64,6 @@ pub enum LineProblem {
         /// The largest that is accepted.
         max: i64,
     },
-    /// A value that is no number of cores.
-    #[error("`cpu`: `{value}` is not a number of cores, such as 4, 1.5 or 1/3")]
-    Cpu {
-        /// The value.
-        value: String,
-    },
     /// `env=` without a name and a value.
     #[error("`{word}` does not have the form NAME=VALUE")]
     NoVariable {
@@ -104,8 +98,8 @@ impl InputProblem for LineProblem {
             Self::Quantity { key: "grace", .. } => "write it like this: `grace=30s`",
             Self::Quantity { key: "vram", .. } => "write it like this: `vram=9G`, or `vram=auto`",
             Self::Quantity { key: "ram", .. } => "write it like this: `ram=16G`",
+            Self::Quantity { key: "cpu", .. } => "write it like this: `cpu=1.5`",
             Self::Quantity { .. } => "write it like this: `gpus=0.5`",
-            Self::Cpu { .. } => "write it like this: `cpu=1.5`",
             Self::Number { key, .. } => return format!("write it like this: `{key}=2`"),
             Self::NoVariable { .. } => "write it like this: `env=SEED=1`",
             Self::VariableTwice { .. } => "keep one of them",
@@ -130,7 +124,7 @@ impl InputProblem for LineProblem {
             Self::NoValue { .. } | Self::NoVariable { .. } => "no value",
             Self::UnknownKey { .. } => "unknown option",
             Self::Twice { .. } | Self::VariableTwice { .. } => "the second time",
-            Self::Quantity { .. } | Self::Number { .. } | Self::Cpu { .. } => "this value",
+            Self::Quantity { .. } | Self::Number { .. } => "this value",
             Self::Value(problem) => problem.label(),
         }
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 
 use packhorse_model::TaskSpec;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -44,13 +44,13 @@ fn diagnose(line: &[u8], error: &serde_json::Error) -> Vec<Found> {
             return vec![(at..at + 1, TaskLineProblem::NotUtf8)];
         }
     };
-    let members = match Members::of(text) {
+    let members = match members(text) {
         Ok(members) => members,
         Err(error) => return vec![syntax(text, &error)],
     };
     let mut problems = Vec::new();
     let mut given = Vec::new();
-    for (key, value) in members.0 {
+    for (key, value) in members {
         if problems.len() == MOST_PROBLEMS {
             break;
         }
@@ -82,8 +82,7 @@ fn diagnose(line: &[u8], error: &serde_json::Error) -> Vec<Found> {
 pub(super) fn value_place(line: &[u8], key: &str) -> Range<usize> {
     let found = || {
         let text = str::from_utf8(line).ok()?;
-        let members = Members::of(text).ok()?.0;
-        let mut members = members.into_iter();
+        let mut members = members(text).ok()?.into_iter();
         let is_it = |raw| Member::named(&name(raw)).is_some_and(|member| member.key == key);
         let (_, value) = members.find(|(raw, _)| is_it(raw))?;
         Some(place(text, value))
@@ -92,34 +91,23 @@ pub(super) fn value_place(line: &[u8], key: &str) -> Range<usize> {
 }
 
 /// The members of an object as they were written: key and value.
-struct Members<'a>(Vec<(&'a RawValue, &'a RawValue)>);
+fn members(text: &str) -> serde_json::Result<Vec<(&RawValue, &RawValue)>> {
+    struct Members;
+    impl<'de> Visitor<'de> for Members {
+        type Value = Vec<(&'de RawValue, &'de RawValue)>;
 
-impl<'a> Members<'a> {
-    fn of(text: &'a str) -> serde_json::Result<Self> {
-        serde_json::from_str(text)
-    }
-}
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MembersVisitor;
-        impl<'de> Visitor<'de> for MembersVisitor {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
         }
-        deserializer.deserialize_map(MembersVisitor)
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            std::iter::from_fn(|| map.next_entry().transpose()).collect()
+        }
     }
+    let mut json = serde_json::Deserializer::from_str(text);
+    let members = json.deserialize_map(Members)?;
+    json.end()?;
+    Ok(members)
 }
 
 /// A key without its quotes.
@@ -144,9 +132,8 @@ fn wrong_value(member: &Member, error: &serde_json::Error) -> TaskLineProblem {
     if error.classify() != Category::Data {
         return not_json(reason, "");
     }
-    // Amounts say what they should have been; their text is quoted in front. That
-    // of `cpu` speaks of GPUs.
-    if reason.starts_with('`') && key != "cpu" {
+    // Amounts say what they should have been; their text is quoted in front.
+    if reason.starts_with('`') {
         return TaskLineProblem::Quantity { key, reason };
     }
     TaskLineProblem::Kind {

@@ -163,7 +163,7 @@ fn wrong_values_are_named_by_line_and_column() {
         (
             r#"{"command": "a", "cpu": "two"}"#,
             25,
-            "`cpu` must be a number of cores",
+            "`cpu`: `two` is not a number of cores, such as 4, 1.5 or 1/3",
         ),
         (
             r#"{"command": "a", "ram": "much"}"#,

@@ -122,10 +122,9 @@ impl CrashJournal {
 
     /// Adds a record of this run, if it is of a kind that belongs here.
     pub(super) fn add(&mut self, place: u64, record: &Record) {
-        let mut entry = [0; ENTRY];
-        if !encode(record, &mut entry) {
+        let Some(mut entry) = encode(record) else {
             return;
-        }
+        };
         self.last = place;
         entry[..KIND].copy_from_slice(&place.to_ne_bytes());
         self.starts.extend_from_slice(&entry);
@@ -175,41 +174,40 @@ fn boot() -> Result<[u8; ENTRY - BOOT], StoreError> {
 }
 
 /// Lays out the record, if it is of a kind that belongs here.
-fn encode(record: &Record, entry: &mut [u8; ENTRY]) -> bool {
+fn encode(record: &Record) -> Option<[u8; ENTRY]> {
+    let mut entry = [0; ENTRY];
     let mut put = |at: usize, bytes: &[u8]| entry[at..at + bytes.len()].copy_from_slice(bytes);
-    let mut text = None;
-    match record {
+    let (task, text) = match record {
         Record::Started(start) => {
             put(KIND, &[STARTED]);
-            put(TASK, &start.task.number.to_ne_bytes());
             put(ATTEMPT, &start.attempt.to_ne_bytes());
             put(AT, &start.at.0.to_ne_bytes());
-            text = start.device.as_deref();
+            (start.task, start.device.as_deref())
         }
         Record::AttemptEnded(end) => {
             let another = !end.is_final;
             put(KIND, &[ATTEMPT_ENDED, another.into(), code(end.outcome)]);
             put(DETAIL, &detail(end.outcome).to_ne_bytes());
-            put(TASK, &end.task.number.to_ne_bytes());
             put(ATTEMPT, &end.attempt.to_ne_bytes());
             put(AT, &end.at.0.to_ne_bytes());
             let peak = end.peak.map_or(NO_PEAK, columns::bytes_column);
             put(PEAK, &peak.to_ne_bytes());
-            text = end.message.as_deref();
+            (end.task, end.message.as_deref())
         }
         Record::TaskFinished { task, outcome } => {
             put(KIND, &[TASK_FINISHED, 0, code(*outcome)]);
             put(DETAIL, &detail(*outcome).to_ne_bytes());
-            put(TASK, &task.number.to_ne_bytes());
+            (*task, None)
         }
-        _ => return false,
-    }
+        _ => return None,
+    };
+    put(TASK, &task.number.to_ne_bytes());
     if let Some(text) = text {
         let text = &text[..text.floor_char_boundary(ENTRY - TEXT)];
         put(TEXT, text.as_bytes());
         put(LENGTH, &[u8::try_from(text.len()).unwrap_or_default()]);
     }
-    true
+    Some(entry)
 }
 
 fn code(outcome: Outcome) -> u8 {
