@@ -175,7 +175,7 @@ pub(crate) fn check_path(key: &'static str, path: &Path) -> Result<(), SpecProbl
 }
 
 pub(crate) fn check_signature(signature: &str) -> Result<(), SpecProblem> {
-    let fits = !signature.is_empty() && signature.len() <= LONGEST_SIGNATURE;
+    let fits = !signature.is_empty() && signature.chars().count() <= LONGEST_SIGNATURE;
     if !fits || signature.contains(char::is_control) {
         return Err(SpecProblem::Signature);
     }
@@ -194,4 +194,16 @@ fn no_nul(key: &'static str, has_nul: bool) -> Result<(), SpecProblem> {
         return Err(SpecProblem::Nul { key });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_measured_in_characters() {
+        assert_eq!(check_signature(&"é".repeat(200)), Ok(()));
+        let longer = check_signature(&"é".repeat(201));
+        assert_eq!(longer, Err(SpecProblem::Signature));
+    }
 }

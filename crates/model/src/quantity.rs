@@ -165,9 +165,10 @@ impl Serialize for Bytes {
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match written::Amount::deserialize(deserializer)? {
-            written::Amount::Whole(bytes) => Ok(Self(bytes)),
-            other => other.parse(),
+        let amount = written::Amount::deserialize(deserializer)?;
+        match amount.whole() {
+            Some(bytes) => Ok(Self(bytes)),
+            None => amount.parse(),
         }
     }
 }

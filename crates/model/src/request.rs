@@ -127,9 +127,10 @@ impl Serialize for VramRequest {
 
 impl<'de> Deserialize<'de> for VramRequest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match written::Amount::deserialize(deserializer)? {
-            written::Amount::Whole(bytes) => Ok(Self::Bytes(Bytes(bytes))),
-            other => other.parse(),
+        let amount = written::Amount::deserialize(deserializer)?;
+        match amount.whole() {
+            Some(bytes) => Ok(Self::Bytes(Bytes(bytes))),
+            None => amount.parse(),
         }
     }
 }
@@ -282,6 +283,9 @@ mod tests {
             VramRequest::Bytes(Bytes(9 << 30))
         );
         assert_eq!(read::<VramRequest>("1024"), VramRequest::Bytes(Bytes(1024)));
+        assert_eq!(read::<VramRequest>("9e3"), VramRequest::Bytes(Bytes(9000)));
+        assert_eq!(read::<Bytes>("9000.0"), Bytes(9000));
+        assert!(serde_json::from_str::<Bytes>("9000.5").is_err());
         assert_eq!(read::<VramRequest>(r#""auto""#), VramRequest::Auto);
         assert_eq!(
             read::<TimeLimit>("1.5"),

@@ -15,6 +15,25 @@ pub(crate) enum Amount {
 }
 
 impl Amount {
+    /// A number without a fraction, however it is written: Python writes `9e9` as
+    /// `9000000000.0`.
+    pub(crate) fn whole(&self) -> Option<u64> {
+        // From 2^53 on, a float may stand for another number than the one that was meant.
+        const EXACT: f64 = 9e15;
+        match *self {
+            Self::Whole(number) => Some(number),
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a whole number within the range"
+            )]
+            Self::Number(number) if (0.0..EXACT).contains(&number) && number.fract() == 0.0 => {
+                Some(number as u64)
+            }
+            _ => None,
+        }
+    }
+
     /// Reads it as it would be read on a command line.
     pub(crate) fn parse<T, E>(self) -> Result<T, E>
     where

@@ -30,7 +30,7 @@ impl Home {
         let runs = self.runs_dir();
         let hint = runs.join("last");
         let mut number: u32 = match fs_err::read_to_string(&hint).map(|text| text.trim().parse()) {
-            Ok(Ok(last)) => last,
+            Ok(Ok(last)) if last < HIGHEST => last,
             _ => self.highest_number()?,
         };
         loop {

@@ -41,8 +41,10 @@ fn a_hint_that_is_lost_torn_or_old_costs_no_number() {
     assert_eq!(next(), 13);
     fs_err::write(&hint, "\0\0").unwrap();
     assert_eq!(next(), 14);
-    fs_err::remove_file(&hint).unwrap();
+    fs_err::write(&hint, "4294967295").unwrap();
     assert_eq!(next(), 15);
+    fs_err::remove_file(&hint).unwrap();
+    assert_eq!(next(), 16);
 }
 
 #[test]
