@@ -36,13 +36,16 @@ pub enum TaskFilter {
     Failed,
     /// Those that succeeded.
     Succeeded,
+    /// Those whose last attempt was started and has no recorded end: those that run,
+    /// or whose process has died meanwhile.
+    Started,
 }
 
 impl TaskFilter {
     /// The outcome codes selected, first and last.
     const fn codes(self) -> (i64, i64) {
         match self {
-            Self::All => (code::WAITING, code::LAST),
+            Self::All | Self::Started => (code::WAITING, code::LAST),
             Self::Unfinished | Self::PlainUnfinished => (code::WAITING, code::INTERRUPTED),
             Self::Failed => (code::FAILED, code::LAST),
             Self::Succeeded => (code::SUCCEEDED, code::SUCCEEDED),
@@ -53,6 +56,10 @@ impl TaskFilter {
     const fn condition(self) -> &'static str {
         match self {
             Self::PlainUnfinished => "AND spec IS NULL AND after IS NULL",
+            Self::Started => {
+                "AND EXISTS (SELECT 1 FROM attempt WHERE attempt.task = task.id \
+                 AND attempt.outcome IS NULL)"
+            }
             _ => "",
         }
     }
@@ -159,34 +166,6 @@ impl Reader {
         let sql = "SELECT outcome, detail FROM task WHERE id = ?1";
         let read = |row: &Row<'_>| Ok(columns::outcome(row.get(0)?, row.get(1)?));
         Ok(self.one(sql, [task_key(task)], read)?.flatten())
-    }
-
-    /// Tasks of a run with an attempt that was started and whose end is not
-    /// recorded, each with that attempt: those that run, or whose process has died
-    /// meanwhile. At most `limit` of those whose numbers are above `after`.
-    pub fn started(
-        &self,
-        run: RunId,
-        after: u32,
-        limit: u32,
-    ) -> Result<Vec<ListedTask>, StoreError> {
-        let sql = "SELECT * FROM attempt WHERE task > ?1 AND task <= ?2 AND outcome IS NULL \
-                   ORDER BY task, attempt LIMIT ?3";
-        let (from, to) = (task_key(TaskId::new(run, after)), task_keys(run).1);
-        let found = self.all(sql, [from, to, limit.into()], |row| {
-            Ok((
-                columns::task_id(row.get("task")?),
-                StoredAttempt::read(row)?,
-            ))
-        })?;
-        let mut listed = Vec::with_capacity(found.len());
-        for (id, attempt) in found {
-            listed.extend(self.stored_one(id)?.map(|task| ListedTask {
-                task,
-                last: Some(attempt),
-            }));
-        }
-        Ok(listed)
     }
 
     /// Tasks of a run in order, at most `limit` of those whose numbers are above

@@ -227,7 +227,9 @@ fn tasks_that_were_started_and_did_not_end_are_found_with_their_attempt() {
     writer.finish().unwrap();
     let reader = Reader::open(&test.home).unwrap();
     let found = |after, limit| -> Vec<(u32, u32)> {
-        let tasks = reader.started(lock.run(), after, limit).unwrap();
+        let tasks = reader
+            .tasks(lock.run(), TaskFilter::Started, after, limit)
+            .unwrap();
         let attempt = |listed: &packhorse_store::ListedTask| listed.last.as_ref().unwrap().attempt;
         let found = tasks
             .iter()
