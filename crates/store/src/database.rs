@@ -35,25 +35,28 @@ const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Where its header holds `user_version`, big end first.
 const VERSION_AT: std::ops::Range<usize> = 60..64;
 
-/// Whether the file is a database, and not a newer program's. Reading its header
-/// takes microseconds, where opening the database takes a millisecond.
-pub(crate) fn check_header(home: &Home) -> Result<(), StoreError> {
-    let mut header = [0; 100];
-    let read = match fs_err::File::open(home.db()) {
-        Ok(mut file) => file.read(&mut header)?,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    // An empty file is one that somebody is just making.
-    if read == 0 {
-        return Ok(());
+impl Home {
+    /// Whether a run could be recorded here, as far as that can be told in
+    /// microseconds (opening the database takes a millisecond): what is there is a
+    /// database, and not a newer program's.
+    pub fn check_database(&self) -> Result<(), StoreError> {
+        let mut header = [0; 100];
+        let read = match fs_err::File::open(self.db()) {
+            Ok(mut file) => file.read(&mut header)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        // An empty file is one that somebody is just making.
+        if read == 0 {
+            return Ok(());
+        }
+        if !header.starts_with(MAGIC) {
+            return Err(StoreError::NotADatabase { path: self.db() });
+        }
+        let mut version = [0; 4];
+        version.copy_from_slice(&header[VERSION_AT]);
+        check_version(i32::from_be_bytes(version), self)
     }
-    if !header.starts_with(MAGIC) {
-        return Err(StoreError::NotADatabase { path: home.db() });
-    }
-    let mut version = [0; 4];
-    version.copy_from_slice(&header[VERSION_AT]);
-    check_version(i32::from_be_bytes(version), home)
 }
 
 /// Opens the database to write, creating it or bringing it up to date.

@@ -66,12 +66,6 @@ impl Home {
         self.path.join("packhorse.db")
     }
 
-    /// Whether a run could be recorded here, as far as that can be told in
-    /// microseconds: what is there is a database, and not a newer program's.
-    pub fn check_database(&self) -> Result<(), StoreError> {
-        crate::database::check_header(self)
-    }
-
     /// The folder of all runs.
     pub fn runs_dir(&self) -> PathBuf {
         self.path.join("runs")
