@@ -5,13 +5,14 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use packhorse_intake::lines::Separator;
-use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepParts, Template, TemplateError};
-use packhorse_model::{Exit, OutputMode, SourceSpec, TaskSpec};
-use packhorse_session::{ReadTasks, TaskLanguage, open_inputs};
+use packhorse_model::{Exit, OutputMode, PoolSpec, RunSpec, SourceSpec, SweepSpec};
+use packhorse_session::settings::Settings;
+use packhorse_session::{ReadTasks, SweepLanguage, TaskLanguage, build_sweep, open_inputs};
 
-use crate::args::{Mode, PoolArgs, occurrences};
-use crate::commands::{Order, launch, parameters, print, random_seed};
+use crate::args::{Mode, occurrences};
+use crate::commands::{Order, parameters, print, seed};
 use crate::report::Legacy;
+use crate::{complain, terminal};
 
 /// The original's names.
 pub const SCHEDULER: &str = "simple_gpu_scheduler";
@@ -71,30 +72,29 @@ pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
         several => several.to_vec(),
     };
     let streams = open_inputs(&[])?;
-    let mut order = Order::of(
-        &PoolArgs::default(),
-        TaskSpec::default(),
-        OutputMode::Inherit,
-    )?;
-    order.spec.defaults = TaskSpec::default();
-    order.spec.pool = packhorse_model::PoolSpec {
-        gpus: ids,
-        as_written: true,
-        ..packhorse_model::PoolSpec::default()
+    let spec = RunSpec {
+        pool: PoolSpec {
+            gpus: ids,
+            as_written: true,
+            ..PoolSpec::default()
+        },
+        source: SourceSpec::Lines {
+            files: Vec::new(),
+            null: false,
+        },
+        ..RunSpec::default()
     };
-    order.spec.source = SourceSpec::Lines {
-        files: Vec::new(),
-        null: false,
+    let order = Order {
+        spec,
+        settings: Settings::find()?,
+        output: OutputMode::Inherit,
     };
     let language = TaskLanguage::Lines(Separator::Newline);
     let source = Box::new(ReadTasks::new(streams, language, 0));
-    let summary = launch(order.prepare()?, source, &mut Legacy::new())?;
+    let summary = order
+        .prepare()?
+        .start(source, &mut Legacy::new(), &mut complain)?;
     Ok(summary.exit)
-}
-
-/// A mistake in a template, with the place.
-fn shown(error: &TemplateError) -> anyhow::Error {
-    anyhow::anyhow!("{}", error.render("template", crate::terminal::colour()))
 }
 
 /// `simple_hypersearch`
@@ -106,7 +106,6 @@ pub fn hypersearch(words: Vec<OsString>) -> anyhow::Result<Exit> {
         Ok(read) => read,
         Err(error) => return Ok(crate::usage(&error)),
     };
-    let template = Template::parse(&args.command_pattern).map_err(|error| shown(&error))?;
     // A parameter that is given again takes the first one's place.
     let mut given: Vec<(String, Vec<String>)> = Vec::new();
     for (name, values) in parameters(&occurrences(&matches, "parameter")) {
@@ -115,22 +114,13 @@ pub fn hypersearch(words: Vec<OsString>) -> anyhow::Result<Exit> {
             None => given.push((name, values)),
         }
     }
-    let parameters = given.iter();
-    let parameters = parameters.map(|(name, values)| Parameter::literal(name, values));
-    let sweep = Sweep::new(SweepParts {
-        template,
-        parameters: parameters.collect::<Result<_, _>>()?,
-        seed: match args.sampling_mode {
-            Mode::Grid => None,
-            Mode::ShuffledGrid => Some(args.seed.map_or_else(random_seed, i64::cast_unsigned)),
-        },
+    let spec = SweepSpec {
+        template: args.command_pattern,
+        parameters: given,
+        zips: Vec::new(),
+        seed: seed(args.sampling_mode, args.seed.map(i64::cast_unsigned)),
         limit: args.n_samples,
-        unused_is_fine: true,
-        ..SweepParts::default()
-    });
-    let sweep = sweep.map_err(|error| match error {
-        SweepError::Template(error) => shown(&error),
-        other => other.into(),
-    })?;
+    };
+    let sweep = build_sweep(&spec, SweepLanguage::Original, terminal::colour())?;
     print(&sweep, Separator::Newline)
 }

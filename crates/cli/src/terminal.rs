@@ -16,6 +16,12 @@ pub fn can_draw() -> bool {
         && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
+/// How long a line for people may be: as long as it likes where it is not seen on a
+/// terminal.
+pub fn line_width() -> usize {
+    if can_draw() { size().0 } else { usize::MAX }
+}
+
 /// Whether the locale has more than ASCII.
 pub fn has_unicode() -> bool {
     let set = |name| {

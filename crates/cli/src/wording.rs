@@ -75,6 +75,20 @@ pub fn devices(labels: &[String]) -> String {
     }
 }
 
+/// What there is, or a dash.
+pub fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// What stands behind the name of a task that does not run for the first time.
+pub fn attempt(number: u32) -> String {
+    match number {
+        0 => " (probe)".to_owned(),
+        1 => String::new(),
+        more => format!(" (attempt {more})"),
+    }
+}
+
 /// `1 task`, `2 tasks`.
 pub fn count(number: impl Into<u64>, thing: &str) -> String {
     let number = number.into();

@@ -13,6 +13,7 @@ use packhorse_intake::csv::{self, ConsumeError, Header};
 use packhorse_model::{ConsumedRows, Event, EventKind, RunId, SourceSpec, Timestamp};
 use packhorse_store::{Home, Reader, RunState, StoredRun, TaskFilter};
 
+use crate::lookup::each_task;
 use crate::observer::{Observer, QueueView};
 use crate::{Notices, SessionError};
 
@@ -58,17 +59,13 @@ impl ConsumedFile {
             .lines()
             .filter_map(|line| line.parse().ok())
             .collect();
-        let mut after = 0;
-        loop {
-            let page = reader.tasks(run.id, TaskFilter::Succeeded, after, 1000)?;
-            let Some(last) = page.last() else {
-                return Ok(rows);
-            };
-            after = last.task.id.number;
-            let numbers = page.iter().map(|listed| listed.task.id.number);
-            let left = numbers.filter(|number| !before.contains(number));
-            rows.finished.extend(left);
-        }
+        each_task(reader, run.id, TaskFilter::Succeeded, |listed| {
+            let number = listed.task.id.number;
+            rows.finished
+                .extend(Some(number).filter(|number| !before.contains(number)));
+            Ok::<_, SessionError>(())
+        })?;
+        Ok(rows)
     }
 
     fn write_down_for(&mut self, home: &Home, run: RunId) {

@@ -1,6 +1,6 @@
 //! Finding the devices that a run may use, by asking the driver if there is one.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -44,44 +44,57 @@ impl Devices {
         notices: &mut Notices<'_>,
     ) -> Result<Self, SessionError> {
         check(pool, task, notices)?;
-        let found = match pool.slots {
-            Some(_) => FoundDevices::default(),
-            None if pool.as_written => FoundDevices::as_written(&pool.gpus),
+        let devices = match pool.slots {
+            Some(_) => Self::new(Vec::new(), &[], None, pool.slots),
+            None if pool.as_written => Self::as_written(&pool.gpus),
             None if task.gpus == Some(GpuRequest::None) => return Err(SessionError::NoLimit),
-            None => choose(&pool.gpus, needs_driver(task), config, notices)?,
+            None => choose(pool, task, config, notices)?,
         };
         if pool.slots.is_some() && !matches!(task.gpus, None | Some(GpuRequest::None)) {
             return Err(SessionError::GpusInSlots);
         }
         if task.vram.is_some() {
-            found.check_memory()?;
+            devices.check_memory()?;
         }
-        let devices = Self {
-            units: found.units,
-            info: found.info,
-            driver: found.driver,
-            cores: our_cores(),
-            ram: main_memory(),
-            slots: pool.slots,
-        };
         if let Some(names) = &task.gpu_model {
             devices.check_model(names)?;
         }
         Ok(devices)
     }
 
-    /// The same on a machine without a driver.
-    pub fn imagine(
-        pool: &PoolSpec,
-        task: &TaskSpec,
-        notices: &mut Notices<'_>,
-    ) -> Result<Self, SessionError> {
-        let nowhere = GpuConfig {
-            nvml_library: Some("none".into()),
-            sysfs: "/nonexistent".into(),
-            ..GpuConfig::default()
-        };
-        Self::find(pool, task, &nowhere, notices)
+    fn new(units: Vec<Unit>, known: &[Device], driver: Option<Driver>, slots: Option<u32>) -> Self {
+        Self {
+            info: units.iter().map(|unit| info(unit, known)).collect(),
+            units,
+            driver,
+            cores: our_cores(),
+            ram: main_memory(),
+            slots,
+        }
+    }
+
+    /// Whatever these ids are: nobody is asked, and each is handed out exactly as it was
+    /// written.
+    fn as_written(ids: &[String]) -> Self {
+        let units = ids.iter().map(|id| Unit {
+            label: id.clone(),
+            visible: id.clone(),
+            vendor: None,
+            near_cores: Vec::new(),
+            members: Vec::new(),
+        });
+        Self::new(units.collect(), &[], None, None)
+    }
+
+    fn check_memory(&self) -> Result<(), SessionError> {
+        if self.driver.is_none() {
+            return Err(SessionError::NoMemoryToAsk);
+        }
+        let unknown = self.info.iter().find(|info| info.memory == Bytes(0));
+        unknown.map_or(Ok(()), |info| {
+            let gpu = info.label.clone();
+            Err(SessionError::UnknownMemory { gpu })
+        })
     }
 
     /// Whether GPUs with one of these names are there.
@@ -89,8 +102,9 @@ impl Devices {
         if models_named(&self.info, names) == Models(0) {
             let names = names.to_owned();
             let here = match models(&self.info).as_slice() {
-                _ if self.driver.is_none() => "is no driver to ask".to_owned(),
-                [] => "is no driver to ask".to_owned(),
+                models if self.driver.is_none() || models.is_empty() => {
+                    "is no driver to ask".to_owned()
+                }
                 [one] => format!("is {one}"),
                 many => format!("are {}", many.join(", ")),
             };
@@ -181,85 +195,33 @@ fn check(pool: &PoolSpec, task: &TaskSpec, notices: &mut Notices<'_>) -> Result<
     Ok(())
 }
 
-#[derive(Default)]
-struct FoundDevices {
-    units: Vec<Unit>,
-    info: Vec<DeviceInfo>,
-    driver: Option<Driver>,
-}
-
-impl FoundDevices {
-    fn new(units: Vec<Unit>, devices: Option<&[Device]>, driver: Option<Driver>) -> Self {
-        Self {
-            info: units.iter().map(|unit| info(unit, devices)).collect(),
-            units,
-            driver,
-        }
-    }
-
-    /// Whatever these ids are: nobody is asked, and each is handed out exactly as it was
-    /// written.
-    fn as_written(ids: &[String]) -> Self {
-        let units = ids.iter().map(|id| Unit {
-            label: id.clone(),
-            visible: id.clone(),
-            vendor: None,
-            near_cores: Vec::new(),
-            members: Vec::new(),
-        });
-        Self::new(units.collect(), None, None)
-    }
-
-    fn check_memory(&self) -> Result<(), SessionError> {
-        if self.driver.is_none() {
-            return Err(SessionError::NoMemoryToAsk);
-        }
-        let unknown = self.info.iter().find(|info| info.memory == Bytes(0));
-        match unknown {
-            Some(info) => Err(SessionError::UnknownMemory {
-                gpu: info.label.clone(),
-            }),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Whether ids may be handed out although the driver does not answer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum NeedsDriver {
-    Yes,
-    No,
-}
-
-/// Whether tasks ask for what nobody but the driver knows.
-fn needs_driver(task: &TaskSpec) -> NeedsDriver {
-    if task.vram.is_none() && task.gpu_model.is_none() {
-        NeedsDriver::No
-    } else {
-        NeedsDriver::Yes
-    }
-}
-
 fn choose(
-    wanted: &[String],
-    needs_driver: NeedsDriver,
+    pool: &PoolSpec,
+    task: &TaskSpec,
     config: &GpuConfig,
     notices: &mut Notices<'_>,
-) -> Result<FoundDevices, SessionError> {
-    let selection = if wanted.is_empty() {
+) -> Result<Devices, SessionError> {
+    let selection = if pool.gpus.is_empty() {
         Selection::parse(&["all".to_owned()])?
     } else {
-        Selection::parse(wanted)?
+        Selection::parse(&pool.gpus)?
     };
+    // Ids may be handed out although the driver does not answer, unless tasks ask for what
+    // nobody else knows.
+    let needs_driver = task.vram.is_some() || task.gpu_model.is_some();
     let known = match ask_driver(config, notices, DriverAnswer::read) {
         Err(silent @ GpuError::Silent { .. })
-            if needs_driver == NeedsDriver::No && matches!(selection, Selection::Groups(_)) =>
+            if !needs_driver && matches!(selection, Selection::Groups(_)) =>
         {
             notices(&format!(
                 "warning: the GPUs are used as they were named, without a look at them: {}",
                 silent.to_string().lines().next().unwrap_or_default()
             ));
-            DriverAnswer::nothing()
+            DriverAnswer {
+                driver: Driver::None,
+                inventory: Inventory::NoDriver,
+                devices: None,
+            }
         }
         answer => answer??,
     };
@@ -273,7 +235,8 @@ fn choose(
         .map(|(variable, list)| VisibleDevices { variable, list });
     let units = resolve(&selection, &known.inventory, visible)?;
     let driver = known.devices.is_some().then_some(known.driver);
-    Ok(FoundDevices::new(units, known.devices.as_deref(), driver))
+    let devices = known.devices.unwrap_or_default();
+    Ok(Devices::new(units, &devices, driver, None))
 }
 
 /// What the driver tells before a run.
@@ -285,15 +248,6 @@ struct DriverAnswer {
 }
 
 impl DriverAnswer {
-    /// As where there is no driver.
-    fn nothing() -> Self {
-        Self {
-            driver: Driver::None,
-            inventory: Inventory::NoDriver,
-            devices: None,
-        }
-    }
-
     fn read(config: &GpuConfig) -> Result<Self, GpuError> {
         let driver = Driver::detect(config)?;
         let inventory = driver.inventory();
@@ -344,10 +298,10 @@ pub fn has_driver(config: &GpuConfig, notices: &mut Notices<'_>) -> bool {
 }
 
 /// What is known of a unit: the least of its members.
-fn info(unit: &Unit, devices: Option<&[Device]>) -> DeviceInfo {
+fn info(unit: &Unit, devices: &[Device]) -> DeviceInfo {
     let key = |member: &UnitMember| member.uuid.clone().unwrap_or_else(|| member.id.clone());
     let members = unit.members.iter();
-    let members = members.map(|member| of_member(member, devices.unwrap_or_default()));
+    let members = members.map(|member| of_member(member, devices));
     let least = members.reduce(|one, other| (one.0.min(other.0), one.1));
     let (memory, model) = least.unwrap_or((Bytes(0), "unknown GPU".to_owned()));
     DeviceInfo {
@@ -396,14 +350,14 @@ fn our_cores() -> Vec<CoreId> {
 }
 
 /// Whether a program of this name can be found on the `PATH`.
-pub fn is_on_path(name: &std::path::Path) -> bool {
+pub fn is_on_path(name: &Path) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&folders).any(|folder| folder.join(name).is_file())
 }
 
 /// Whether MPS could be used here.
 pub fn has_mps(config: &GpuConfig) -> bool {
-    let program: &PathBuf = &config.mps_control;
+    let program = &config.mps_control;
     if program.components().count() > 1 {
         return program.exists();
     }

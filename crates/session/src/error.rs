@@ -119,6 +119,9 @@ pub enum SessionError {
     },
 }
 
-pub(crate) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> SessionError {
-    move |source| SessionError::System { doing, source }
+pub(crate) fn system<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> SessionError {
+    move |error| SessionError::System {
+        doing,
+        source: error.into(),
+    }
 }

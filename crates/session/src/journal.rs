@@ -10,6 +10,7 @@ use packhorse_store::{
     EndedAttempt, Home, NewPeak, NewTask, Reader, Record, StartedAttempt, StoredTask, TaskFilter,
     Writer,
 };
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::SessionError;
 
@@ -67,6 +68,13 @@ pub trait Journal: AsFd {
     fn finish(&mut self) -> Result<(), String>;
 }
 
+/// Waits until something more is written, or cannot be.
+pub(crate) fn wait_for_commit(journal: &dyn Journal) {
+    let mut bell = [PollFd::from_borrowed_fd(journal.as_fd(), PollFlags::IN)];
+    let _ = poll(&mut bell, None);
+    journal.heard();
+}
+
 /// The store as a journal.
 pub(crate) struct StoreJournal {
     home: Home,
@@ -92,12 +100,7 @@ impl StoreJournal {
     pub(crate) fn wait_for(&self, place: u64) -> Result<(), SessionError> {
         self.writer.ready()?;
         while self.writer.committed() < place && self.writer.trouble().is_none() {
-            let mut bell = [rustix::event::PollFd::new(
-                &self.writer,
-                rustix::event::PollFlags::IN,
-            )];
-            let _ = rustix::event::poll(&mut bell, None);
-            self.heard();
+            wait_for_commit(self);
         }
         Ok(())
     }

@@ -1,16 +1,16 @@
 //! A `RunSpec` becomes a run.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Instant;
 
 use packhorse_core::RefusalReason;
 use packhorse_engine::{
     DeviceInfo, Engine, EngineSettings, Input, MpsSettings, NewRunInput, OomSigns,
 };
-use packhorse_gpu::{GpuConfig, Sampler};
+use packhorse_gpu::Sampler;
 use packhorse_intake::Colour;
 use packhorse_intake::probe::ProbeTemplate;
-use packhorse_leases::{LeaseOwner, Leases};
+use packhorse_leases::{LeaseError, LeaseOwner, Leases};
 use packhorse_model::{
     DeviceId, OutputMode, ProbeSpec, RunId, RunSpec, RunSummary, TaskSpec, Timestamp,
 };
@@ -23,7 +23,7 @@ use crate::control::ControlSocket;
 use crate::devices::{Devices, scheduler_settings};
 use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
-use crate::journal::{Journal as _, StoreJournal};
+use crate::journal::StoreJournal;
 use crate::mps::MpsThread;
 use crate::observer::Observer;
 use crate::sampling::Attributor;
@@ -33,9 +33,6 @@ use crate::signals::Signals;
 use crate::source::{MadeTasks, TaskSource};
 use crate::{Notices, SessionError, system};
 
-/// How many tasks are read back from the store at once.
-const PAGE: u32 = 2048;
-
 /// A run that could start now: its devices are found, and its tasks could run on them.
 pub struct Launch {
     spec: RunSpec,
@@ -44,22 +41,15 @@ pub struct Launch {
     engine: Engine,
     /// Who runs the attempts, if not this machine's own executor.
     executor: Option<Box<dyn Executor>>,
-    config: GpuConfig,
-    lease_folder: PathBuf,
-    patience: Duration,
+    settings: Settings,
 }
 
-/// How a run begins.
-pub(crate) enum Beginning {
-    /// It is a new one.
-    New,
-    /// It goes on.
-    Resumed {
-        /// The settled tasks that are to run once more.
-        reopened: Vec<u32>,
-        /// How many tasks the store has.
-        tasks: u32,
-    },
+/// What an earlier session has left.
+pub(crate) struct EarlierTasks {
+    /// The settled tasks that are to run once more.
+    pub(crate) reopened: Vec<u32>,
+    /// How many tasks the store has.
+    pub(crate) count: u32,
 }
 
 impl Launch {
@@ -90,9 +80,7 @@ impl Launch {
             devices,
             engine,
             executor: None,
-            config,
-            lease_folder: settings.lease_folder(),
-            patience: settings.store_patience,
+            settings: settings.clone(),
         })
     }
 
@@ -129,16 +117,15 @@ impl Launch {
         // The database is opened while the first tasks start already.
         home.check_database()?;
         let (_, lock) = home.new_run()?;
-        let source = Some(source);
-        self.run(&home, &lock, Beginning::New, source, observer, notices)
+        self.run(&home, &lock, None, Some(source), observer, notices)
     }
 
-    /// Runs it under a number that it has already.
+    /// Runs it under a number that it has already. `earlier`: it goes on.
     pub(crate) fn run(
         self,
         home: &Home,
         lock: &RunLock,
-        beginning: Beginning,
+        earlier: Option<EarlierTasks>,
         source: Option<Box<dyn TaskSource>>,
         observer: &mut dyn Observer,
         notices: &mut Notices<'_>,
@@ -156,9 +143,7 @@ impl Launch {
             devices,
             engine,
             executor,
-            config,
-            lease_folder,
-            patience,
+            settings,
         } = self;
         let run = lock.run();
         let origin = Instant::now();
@@ -174,31 +159,36 @@ impl Launch {
         };
         let mut journal = StoreJournal::new(home)?;
         let mut warnings = Vec::new();
-        let leases = leases(&spec, &devices, &lease_folder, run, &mut warnings);
-        let sampler = sampler(devices.driver, &devices.units, &mut warnings);
-        let resumed = match &beginning {
-            Beginning::New => None,
-            Beginning::Resumed { tasks, .. } => Some(*tasks),
-        };
-        let record = begin(&mut journal, run, beginning, &spec, &folder);
+        let mut warn = |message| warnings.push(message);
+        let leases = leases(&spec, &devices, &settings, run)
+            .map_err(|error| warn(format!("other runs on this machine are not seen: {error}")))
+            .unwrap_or_default();
+        let sampler = devices
+            .driver
+            .map(|driver| Sampler::start(driver, &devices.units));
+        let sampler = sampler
+            .transpose()
+            .map_err(|error| warn(format!("the GPUs cannot be watched: {error}")))
+            .unwrap_or_default();
+        let resumed = earlier.as_ref().map(|earlier| earlier.count);
+        let record = begin(&mut journal, run, earlier, &spec, &folder);
         let has_source = source.is_some();
         let drained = match &sampler {
             Some(_) => drained(&mut journal, &devices.info)?,
             None => Vec::new(),
         };
-        let left = match resumed {
-            Some(_) => {
-                journal.wait_for(record)?;
-                Some(journal.unfinished(run, 0, PAGE)?)
-            }
-            None => None,
-        };
+        if resumed.is_some() {
+            journal.wait_for(record)?;
+        }
         let parts = SessionParts {
             executor,
             control: ControlSocket::open(&home.run_dir(run)).ok(),
             mps: mps
-                .then(|| mps_thread(config, home, &devices.info))
-                .transpose()?,
+                .then(|| {
+                    MpsThread::start(settings.gpu_config(), home.path().to_owned(), devices.info)
+                })
+                .transpose()
+                .map_err(system("start a thread"))?,
             attributor: Attributor::new(&spec.pool.ignore_process, origin),
             journal: Box::new(journal),
             source: source.unwrap_or_else(|| Box::new(MadeTasks::default())),
@@ -217,6 +207,7 @@ impl Launch {
             resumed,
             record,
         };
+        let patience = settings.store_patience;
         let mut session = Session::new(run, engine, parts, observer, origin, patience)?;
         session.feed(Input::AddRun(Box::new(new)));
         for (device, reason) in drained {
@@ -226,8 +217,8 @@ impl Launch {
             let task = None;
             session.feed(Input::Warning { task, message });
         }
-        if let Some(page) = left {
-            session.resume(page, PAGE)?;
+        if resumed.is_some() {
+            session.resume()?;
         }
         if !has_source {
             session.end_source();
@@ -300,12 +291,11 @@ fn advice(reason: &RefusalReason) -> &'static str {
 fn leases(
     spec: &RunSpec,
     devices: &Devices,
-    folder: &Path,
+    settings: &Settings,
     run: RunId,
-    warnings: &mut Vec<String>,
-) -> Option<Leases> {
+) -> Result<Option<Leases>, LeaseError> {
     if !uses_leases(spec) || devices.units.is_empty() {
-        return None;
+        return Ok(None);
     }
     let words: Vec<String> = std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
@@ -315,13 +305,7 @@ fn leases(
         run: Some(run),
         command: words.join(" "),
     };
-    match Leases::open(folder, owner) {
-        Ok(leases) => Some(leases),
-        Err(error) => {
-            warnings.push(format!("other runs on this machine are not seen: {error}"));
-            None
-        }
-    }
+    Leases::open(&settings.lease_folder(), owner).map(Some)
 }
 
 /// Who we are, as the environment tells: for people to read.
@@ -330,74 +314,34 @@ fn user() -> String {
     name.unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string())
 }
 
-fn sampler(
-    driver: Option<packhorse_gpu::Driver>,
-    units: &[packhorse_gpu::Unit],
-    warnings: &mut Vec<String>,
-) -> Option<Sampler> {
-    match Sampler::start(driver?, units) {
-        Ok(sampler) => Some(sampler),
-        Err(error) => {
-            warnings.push(format!("the GPUs cannot be watched: {error}"));
-            None
-        }
-    }
-}
-
-/// Starts to talk to MPS daemons.
-fn mps_thread(
-    config: GpuConfig,
-    home: &Home,
-    devices: &[DeviceInfo],
-) -> Result<MpsThread, SessionError> {
-    let keys = devices.iter().map(|info| info.keys.join("+")).collect();
-    let labels = devices.iter().map(|info| info.label.clone()).collect();
-    let thread = MpsThread::start(config, home.path().to_owned(), keys, labels);
-    thread.map_err(system("start a thread"))
-}
-
 /// Writes down how the run begins. Returns the place of the last record about that.
 fn begin(
     journal: &mut StoreJournal,
     run: RunId,
-    beginning: Beginning,
+    earlier: Option<EarlierTasks>,
     spec: &RunSpec,
     folder: &Path,
 ) -> u64 {
-    match beginning {
-        Beginning::New => {
-            let started = Timestamp::now();
-            journal.send_record(Record::NewRun {
-                run,
-                facts: Box::new(NewRun {
-                    uuid: new_run_uuid(started),
-                    started,
-                    cwd: folder.to_owned(),
-                    argv: std::env::args_os().collect(),
-                    host: host(),
-                    pid: std::process::id(),
-                    spec: spec.clone(),
-                }),
-            })
-        }
-        Beginning::Resumed { reopened, .. } => {
-            journal.send_record(Record::RunResumed {
-                run,
-                pid: std::process::id(),
-                host: host().into(),
-            });
-            journal.send_record(Record::Reopened {
-                run,
-                tasks: reopened.into(),
-            })
-        }
-    }
-}
-
-/// This machine's name.
-fn host() -> String {
     let names = rustix::system::uname();
-    names.nodename().to_string_lossy().into_owned()
+    let host = names.nodename().to_string_lossy().into_owned();
+    let pid = std::process::id();
+    if let Some(earlier) = earlier {
+        let host = host.into();
+        journal.send_record(Record::RunResumed { run, pid, host });
+        let tasks = earlier.reopened.into();
+        return journal.send_record(Record::Reopened { run, tasks });
+    }
+    let started = Timestamp::now();
+    let facts = Box::new(NewRun {
+        uuid: new_run_uuid(started),
+        started,
+        cwd: folder.to_owned(),
+        argv: std::env::args_os().collect(),
+        host,
+        pid,
+        spec: spec.clone(),
+    });
+    journal.send_record(Record::NewRun { run, facts })
 }
 
 /// The devices that an earlier run found broken, and why.

@@ -30,6 +30,7 @@ mod input_files;
 mod journal;
 mod launch;
 mod log_tail;
+mod lookup;
 mod mps;
 mod observer;
 mod plan;
@@ -51,13 +52,14 @@ pub use executor::Executor;
 pub use input_files::{input_file, open_again, open_inputs};
 pub use journal::Journal;
 pub use launch::Launch;
+pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
 pub use observer::{Observer, QueueView};
 pub use plan::plan_submissions;
-pub use resume::{Resume, WhichTasks, find_run, find_task};
+pub use resume::{Resume, WhichTasks};
 pub use source::{
     Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskLanguage, TaskSource,
 };
-pub use sweep::{build_sweep, sweep_source};
+pub use sweep::{SweepLanguage, build_sweep, sweep_source};
 pub use task_checks::TaskChecks;
 
 pub(crate) use error::system;

@@ -3,17 +3,19 @@
 use packhorse_intake::Colour;
 use packhorse_intake::lines::Separator;
 use packhorse_model::{
-    GpuRequest, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, TaskId, VramRequest,
+    GpuRequest, InputFile, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec,
+    VramRequest,
 };
 use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
 
 use crate::consume::{ConsumedFile, consuming};
 use crate::input_files::open_again;
-use crate::launch::{Beginning, Launch};
+use crate::launch::{EarlierTasks, Launch};
+use crate::lookup::{find_run, stored_run};
 use crate::observer::Observer;
 use crate::settings::{Settings, without_gpus};
 use crate::source::{ReadTasks, TaskLanguage, TaskSource};
-use crate::sweep::{build_sweep, sweep_source};
+use crate::sweep::{SweepLanguage, build_sweep, sweep_source};
 use crate::{Notices, SessionError};
 
 /// Which tasks of a run are to run.
@@ -36,43 +38,6 @@ pub struct Resume {
     rows: Option<ConsumedFile>,
 }
 
-/// A run by its number; the latest if none is given.
-pub fn find_run(reader: &Reader, text: Option<&str>) -> Result<StoredRun, SessionError> {
-    let id = match text {
-        None | Some("latest" | "last") => latest(reader)?,
-        Some(text) => text
-            .parse()
-            .map_err(|error: packhorse_model::ParseIdError| {
-                SessionError::NotFound(error.to_string())
-            })?,
-    };
-    reader.run(id)?.ok_or_else(|| {
-        let text = format!("there is no run {id}\nhint: `packhorse ls` lists the runs");
-        SessionError::NotFound(text)
-    })
-}
-
-/// A task: `12.3`, or `3` for the third of the latest run.
-pub fn find_task(reader: &Reader, text: &str) -> Result<TaskId, SessionError> {
-    if let Ok(number) = text.parse::<u32>() {
-        if number == 0 {
-            return Err(SessionError::NotFound(
-                "tasks are counted from 1".to_owned(),
-            ));
-        }
-        return Ok(TaskId::new(latest(reader)?, number));
-    }
-    text.parse()
-        .map_err(|error: packhorse_model::ParseIdError| SessionError::NotFound(error.to_string()))
-}
-
-fn latest(reader: &Reader) -> Result<RunId, SessionError> {
-    reader.latest_run()?.ok_or_else(|| {
-        let text = "there is no run yet\nhint: start one with `packhorse run`";
-        SessionError::NotFound(text.to_owned())
-    })
-}
-
 impl Resume {
     /// Takes a run that nobody is at work on.
     pub fn open(
@@ -88,7 +53,7 @@ impl Resume {
         // From here on nobody else works on it.
         let lock = home.lock_run(id)?;
         // The process that had it may have written more until then.
-        let run = find_run(&reader, Some(&id.to_string()))?;
+        let run = stored_run(&reader, id)?;
         let spec = reader.run_spec(id).map_err(SessionError::RunSettings)?;
         let spec = spec.unwrap_or_default();
         let reopened = match which {
@@ -169,10 +134,10 @@ impl Resume {
         end_leftovers(&home, id, notices);
         move_to(&mut spec, pool, id, notices);
         let launch = Launch::prepare(spec, output, colour, settings, notices)?;
-        let tasks = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
-        let beginning = Beginning::Resumed { reopened, tasks };
+        let count = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
+        let earlier = Some(EarlierTasks { reopened, count });
         let mut observer = consuming(observer, rows);
-        launch.run(&home, &lock, beginning, source, &mut *observer, notices)
+        launch.run(&home, &lock, earlier, source, &mut *observer, notices)
     }
 }
 
@@ -210,21 +175,28 @@ fn rest_of(
     colour: Colour,
 ) -> Result<Option<Box<dyn TaskSource>>, SessionError> {
     Ok(match source {
-        SourceSpec::Lines { files, null } => open_again(files).map(|streams| {
-            let separator = match null {
-                true => Separator::Null,
-                false => Separator::Newline,
-            };
-            let language = TaskLanguage::Lines(separator);
-            Box::new(ReadTasks::new(streams, language, tasks)) as Box<dyn TaskSource>
-        }),
-        SourceSpec::TaskLines { files } => open_again(files).map(|streams| {
-            let language = TaskLanguage::TaskLines;
-            Box::new(ReadTasks::new(streams, language, tasks)) as Box<dyn TaskSource>
-        }),
-        SourceSpec::Sweep(spec) => Some(sweep_source(build_sweep(spec, colour)?, tasks)?),
+        SourceSpec::Lines { files, null: true } => {
+            read_again(files, TaskLanguage::Lines(Separator::Null), tasks)
+        }
+        SourceSpec::Lines { files, null: false } => {
+            read_again(files, TaskLanguage::Lines(Separator::Newline), tasks)
+        }
+        SourceSpec::TaskLines { files } => read_again(files, TaskLanguage::TaskLines, tasks),
+        SourceSpec::Sweep(spec) => {
+            let sweep = build_sweep(spec, SweepLanguage::Packhorse, colour)?;
+            Some(sweep_source(sweep, tasks)?)
+        }
         SourceSpec::Nowhere | SourceSpec::Csv { .. } => None,
     })
+}
+
+fn read_again(
+    files: &[InputFile],
+    language: TaskLanguage,
+    tasks: u32,
+) -> Option<Box<dyn TaskSource>> {
+    let streams = open_again(files)?;
+    Some(Box::new(ReadTasks::new(streams, language, tasks)))
 }
 
 fn failed(reader: &Reader, run: RunId) -> Result<Vec<u32>, SessionError> {
@@ -243,13 +215,10 @@ fn failed(reader: &Reader, run: RunId) -> Result<Vec<u32>, SessionError> {
 fn end_leftovers(home: &Home, run: RunId, notices: &mut Notices<'_>) {
     let mark = home.path().to_string_lossy();
     let ended = packhorse_supervisor::end_leftovers_of_run(&mark, &run.to_string());
-    match ended {
-        0 => {}
-        1 => notices(&format!(
-            "warning: a process of run {run} still ran and was ended"
-        )),
-        many => notices(&format!(
-            "warning: {many} processes of run {run} still ran and were ended"
-        )),
-    }
+    let what = match ended {
+        0 => return,
+        1 => format!("a process of run {run} still ran and was ended"),
+        many => format!("{many} processes of run {run} still ran and were ended"),
+    };
+    notices(&format!("warning: {what}"));
 }

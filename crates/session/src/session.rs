@@ -11,38 +11,34 @@
 //!        executor, journal, observers, … ───────┘
 //! ```
 
+mod actions;
 mod input;
 mod leases;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use packhorse_engine::{
-    Action, ClockReading, Engine, Input, LogTail, MpsAction, OutputMode, ResumableTask,
-};
-use packhorse_gpu::mps::reports_server_failure;
+use packhorse_engine::{Action, ClockReading, Engine, Input, StopSignal};
 use packhorse_gpu::{Sampler, SamplerReport};
 use packhorse_leases::Leases;
 use packhorse_model::{DeviceId, ProcessEvent, RunId, RunSummary, TaskId, Timestamp};
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
 
 use crate::control::ControlSocket;
 use crate::executor::Executor;
 use crate::journal::Journal;
-use crate::log_tail::read_tail;
-use crate::mps::{MpsAnswer, MpsThread};
+use crate::mps::MpsThread;
 use crate::observer::{EmptyQueue, Observer};
 use crate::sampling::Attributor;
 use crate::signals::{ProgramSignal, Signals};
 use crate::source::TaskSource;
 use crate::{SessionError, system};
 
+/// How many tasks are read back from the journal at once.
+const PAGE: u32 = 2048;
 /// Input is not read while more than this waits to be written.
 const MOST_UNWRITTEN: usize = 4 << 20;
-/// How long somebody who wants to end waits for the rest of the input to be kept. Whoever
-/// writes faster than we read would have us read for ever.
-const KEEPING: Duration = Duration::from_secs(1);
 /// After so long without a turn of the loop, the next may be far away.
 const LULL: Duration = Duration::from_millis(5);
 
@@ -50,32 +46,15 @@ const LULL: Duration = Duration::from_millis(5);
 /// else may happen for long, and they would pile up.
 const LONG_LULL: Duration = Duration::from_secs(1);
 
-/// Watched descriptors.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u64)]
-enum Watched {
-    Signals,
-    Executor,
-    Journal,
-    Source,
-    Control,
-    Sampler,
-    Leases,
-    Mps,
-}
-
-impl Watched {
-    const ALL: [Self; 8] = [
-        Self::Signals,
-        Self::Executor,
-        Self::Journal,
-        Self::Source,
-        Self::Control,
-        Self::Sampler,
-        Self::Leases,
-        Self::Mps,
-    ];
-}
+// What epoll says of each descriptor that is watched.
+const SIGNALS: u64 = 0;
+const EXECUTOR: u64 = 1;
+const JOURNAL: u64 = 2;
+const SOURCE: u64 = 3;
+const CONTROL: u64 = 4;
+const SAMPLER: u64 = 5;
+const LEASES: u64 = 6;
+const MPS: u64 = 7;
 
 /// The parts of a session.
 pub(crate) struct SessionParts {
@@ -104,7 +83,8 @@ pub(crate) struct Session<'o> {
     /// Answers to actions, to be handled next.
     answers: VecDeque<Input>,
     processes: Vec<ProcessEvent>,
-    source: SourceState,
+    /// Nothing more comes from the source.
+    source_over: bool,
     /// The source is a file, which is always readable.
     always_readable: bool,
     /// What the source's descriptor was when it was watched: a copy, so that it can still
@@ -127,13 +107,6 @@ pub(crate) struct Session<'o> {
     error: Option<SessionError>,
 }
 
-/// How far the source has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SourceState {
-    Open,
-    Over,
-}
-
 impl<'o> Session<'o> {
     pub(crate) fn new(
         run: RunId,
@@ -143,8 +116,8 @@ impl<'o> Session<'o> {
         origin: Instant,
         patience: Duration,
     ) -> Result<Self, SessionError> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|error| system("wait for events")(error.into()))?;
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("wait for events"))?;
         let session = Self {
             run,
             engine,
@@ -157,7 +130,7 @@ impl<'o> Session<'o> {
             actions: Vec::new(),
             answers: VecDeque::new(),
             processes: Vec::new(),
-            source: SourceState::Open,
+            source_over: false,
             always_readable: false,
             watched_source: None,
             bell: false,
@@ -170,28 +143,19 @@ impl<'o> Session<'o> {
             over: None,
             error: None,
         };
-        session.watch(session.parts.signals.as_fd(), Watched::Signals)?;
-        session.watch(session.parts.executor.as_fd(), Watched::Executor)?;
-        if let Some(sampler) = &session.parts.sampler {
-            session.watch(sampler.as_fd(), Watched::Sampler)?;
+        let (epoll, parts) = (&session.epoll, &session.parts);
+        watch(epoll, &parts.signals, SIGNALS)?;
+        watch(epoll, &parts.executor, EXECUTOR)?;
+        if let Some(sampler) = &parts.sampler {
+            watch(epoll, sampler, SAMPLER)?;
         }
-        if let Some(control) = &session.parts.control {
-            session.watch(control.as_fd(), Watched::Control)?;
+        if let Some(control) = &parts.control {
+            watch(epoll, control, CONTROL)?;
         }
-        if let Some(mps) = &session.parts.mps {
-            session.watch(mps.as_fd(), Watched::Mps)?;
+        if let Some(mps) = &parts.mps {
+            watch(epoll, mps, MPS)?;
         }
         Ok(session)
-    }
-
-    fn watch(&self, source: BorrowedFd<'_>, what: Watched) -> Result<(), SessionError> {
-        let data = epoll::EventData::new_u64(what as u64);
-        epoll::add(&self.epoll, source, data, epoll::EventFlags::IN)
-            .map_err(|error| system("watch what happens")(error.into()))
-    }
-
-    fn unwatch(&self, source: BorrowedFd<'_>) -> Result<(), SessionError> {
-        epoll::delete(&self.epoll, source).map_err(|error| system("stop watching")(error.into()))
     }
 
     fn now(&self) -> ClockReading {
@@ -203,21 +167,17 @@ impl<'o> Session<'o> {
 
     /// No tasks come but those of earlier sessions.
     pub(crate) fn end_source(&mut self) {
-        self.source = SourceState::Over;
+        self.source_over = true;
         self.feed(Input::InputEnded { run: self.run });
     }
 
     /// Takes over what an earlier session left, page by page.
-    pub(crate) fn resume(
-        &mut self,
-        first: Vec<ResumableTask>,
-        page: u32,
-    ) -> Result<(), SessionError> {
+    pub(crate) fn resume(&mut self) -> Result<(), SessionError> {
         let run = self.run;
-        let mut tasks = first;
+        let mut tasks = self.parts.journal.unfinished(run, 0, PAGE)?;
         loop {
             let next = match tasks.last() {
-                Some(last) => self.parts.journal.unfinished(run, last.id.number, page)?,
+                Some(last) => self.parts.journal.unfinished(run, last.id.number, PAGE)?,
                 None => Vec::new(),
             };
             let more = !next.is_empty();
@@ -256,98 +216,6 @@ impl<'o> Session<'o> {
         }
     }
 
-    fn carry_out(&mut self, action: Action) {
-        match action {
-            Action::Tell(event) => self.observer.event(&event),
-            Action::Record(entry) => {
-                self.parts.journal.send(entry);
-            }
-            Action::Start(start) => {
-                if start.output == OutputMode::Inherit {
-                    // What it writes goes where we write.
-                    self.observer.show(Instant::now(), &self.engine);
-                }
-                let share = start.mps.map(|share| share.device);
-                let daemon = share.and_then(|device| self.parts.mps.as_ref()?.daemon(device));
-                let known = self.parts.executor.start(*start, daemon);
-                self.answers.extend(known.map(Input::Process));
-            }
-            Action::Stop { task, mode } => self.parts.executor.stop(task, mode),
-            Action::Proceed { task } => self.parts.executor.proceed(task),
-            Action::Abandon { task } => self.parts.executor.abandon(task),
-            Action::Sample => {
-                if let Some(sampler) = &self.parts.sampler {
-                    sampler.request_all();
-                }
-            }
-            Action::Fetch { run, after, limit } => self.fetch(run, after, limit),
-            Action::LookUpPeaks { signature } => {
-                let peaks = self.parts.journal.peaks(&signature);
-                let peaks = self.or_fail(peaks);
-                self.answers.push_back(Input::Peaks { signature, peaks });
-            }
-            Action::LookUpOutcome { task } => {
-                let outcome = self.parts.journal.outcome(task);
-                let outcome = self.or_fail(outcome);
-                self.answers.push_back(Input::Outcome { task, outcome });
-            }
-            Action::ReadLog(LogTail {
-                task,
-                attempt,
-                path,
-            }) => {
-                let tail = read_tail(&path);
-                let text = tail.as_deref().map(String::from_utf8_lossy);
-                let mps = self.parts.mps.is_some();
-                let mps_failed = mps && text.is_some_and(|text| reports_server_failure(&text));
-                self.answers.push_back(Input::Log {
-                    task,
-                    attempt,
-                    tail,
-                    mps_failed,
-                });
-            }
-            Action::RefreshOtherRuns => self.refresh_other_runs(),
-            Action::Mps(action) => self.ask_mps(&action),
-            Action::Reply { to, text } => {
-                if let Some(control) = &mut self.parts.control {
-                    control.answer(to, &text);
-                }
-            }
-            Action::RunIdle { run, keep_input } => {
-                let keep_until = keep_input.then(|| Instant::now() + KEEPING);
-                self.closing = Some((run, keep_until));
-            }
-            Action::Closed { run } => self.finish_journal(run),
-            Action::RunOver(summary) => self.over = Some(*summary),
-        }
-    }
-
-    /// The answer, or what stands for it after an error that nothing works without.
-    fn or_fail<T: Default>(&mut self, answer: Result<T, SessionError>) -> T {
-        answer.unwrap_or_else(|error| {
-            self.error.get_or_insert(error);
-            T::default()
-        })
-    }
-
-    fn fetch(&mut self, run: RunId, after: u32, limit: u32) {
-        match self.parts.journal.fetch(run, after, limit) {
-            Ok(Some(tasks)) => self.answers.push_back(Input::Fetched { run, tasks }),
-            // They will be there with the next commit.
-            Ok(None) => self.fetches.push((run, after, limit)),
-            Err(error) => {
-                self.error.get_or_insert(error);
-            }
-        }
-    }
-
-    fn ask_mps(&mut self, action: &MpsAction) {
-        if let Some(mps) = &self.parts.mps {
-            mps.ask(action);
-        }
-    }
-
     /// Turns until everything is done, or stopped.
     pub(crate) fn run(mut self) -> Result<RunSummary, SessionError> {
         loop {
@@ -380,10 +248,7 @@ impl<'o> Session<'o> {
         self.watch_journal(now)?;
         self.wait(now, again)?;
         for index in 0..self.ready.len() {
-            let token = usize::try_from(self.ready[index].data.u64()).unwrap_or(usize::MAX);
-            if let Some(&what) = Watched::ALL.get(token) {
-                self.happened(what)?;
-            }
+            self.happened(self.ready[index].data.u64())?;
             if self.over.is_some() {
                 // What was ready before may not be any more.
                 return Ok(());
@@ -411,28 +276,26 @@ impl<'o> Session<'o> {
             _ if self.always_readable || self.has_room() => Some(Duration::ZERO),
             wake => wake.map(|at| at.saturating_duration_since(now)),
         };
-        let timeout = timeout.map(|time| rustix::event::Timespec {
-            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: time.subsec_nanos().into(),
-        });
+        let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         self.ready.clear();
         let buffer = rustix::buffer::spare_capacity(&mut self.ready);
         match epoll::wait(&self.epoll, buffer, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(system("wait for events")(error.into())),
+            Err(error) => Err(system("wait for events")(error)),
         }
     }
 
-    fn happened(&mut self, what: Watched) -> Result<(), SessionError> {
+    fn happened(&mut self, what: u64) -> Result<(), SessionError> {
         match what {
-            Watched::Signals => self.read_signals(),
-            Watched::Executor => self.drain_executor()?,
-            Watched::Journal => self.parts.journal.heard(),
-            Watched::Source => self.read_source(),
-            Watched::Control => self.read_questions(),
-            Watched::Sampler => self.read_samples(),
-            Watched::Leases => self.refresh_other_runs_now(),
-            Watched::Mps => self.read_mps_answers(),
+            SIGNALS => self.read_signals(),
+            EXECUTOR => self.drain_executor()?,
+            JOURNAL => self.parts.journal.heard(),
+            SOURCE => self.read_source(),
+            CONTROL => self.read_questions(),
+            SAMPLER => self.read_samples(),
+            LEASES => self.refresh_other_runs_now(),
+            MPS => self.read_mps_answers(),
+            _ => {}
         }
         Ok(())
     }
@@ -459,10 +322,8 @@ impl<'o> Session<'o> {
             .drain(&mut events)
             .map_err(system("watch processes"))?;
         // What was seen of an attempt while it ran is told before its end.
-        if events
-            .iter()
-            .any(|event| matches!(event, ProcessEvent::Ended(_)))
-        {
+        let is_end = |event: &ProcessEvent| matches!(event, ProcessEvent::Ended(_));
+        if events.iter().any(is_end) {
             self.read_samples();
         }
         for event in events.drain(..) {
@@ -497,22 +358,19 @@ impl<'o> Session<'o> {
     /// go there is a turn of the loop every moment anyway, and being woken for each commit
     /// would cost more than the commit.
     fn watch_journal(&mut self, now: Instant) -> Result<(), SessionError> {
-        let turned = std::mem::replace(&mut self.turned, now);
-        let gap = now.duration_since(turned);
-        let still = gap >= LULL;
+        let gap = now.duration_since(std::mem::replace(&mut self.turned, now));
         self.parts.signals.watch_children(gap >= LONG_LULL);
         let wanted = !self.fetches.is_empty()
             || self.is_source_paused()
-            || (self.engine.waits_for_journal() && still);
+            || (self.engine.waits_for_journal() && gap >= LULL);
         if wanted == self.bell {
             return Ok(());
         }
         self.bell = wanted;
-        let journal = self.parts.journal.as_fd();
         if wanted {
-            self.watch(journal, Watched::Journal)
+            watch(&self.epoll, &self.parts.journal, JOURNAL)
         } else {
-            self.unwatch(journal)
+            unwatch(&self.epoll, &self.parts.journal)
         }
     }
 
@@ -532,12 +390,8 @@ impl<'o> Session<'o> {
         for report in sampler.fetch() {
             match report {
                 SamplerReport::Sample(sample) => {
-                    let SessionParts {
-                        attributor,
-                        executor,
-                        ..
-                    } = &self.parts;
-                    let view = attributor.view(sample, &self.engine, &**executor);
+                    let executor = &*self.parts.executor;
+                    let view = self.parts.attributor.view(sample, &self.engine, executor);
                     self.feed(Input::Sampled(view));
                 }
                 SamplerReport::Xid { unit, xid } => {
@@ -552,73 +406,20 @@ impl<'o> Session<'o> {
     }
 
     fn read_mps_answers(&mut self) {
-        while let Some(answer) = self.parts.mps.as_mut().and_then(MpsThread::answer) {
-            match answer {
-                MpsAnswer::Input(input) => self.feed(Input::Mps(input)),
-                MpsAnswer::Daemon { pid, .. } => {
-                    if let Some(pid) = pid {
-                        self.parts.executor.spare(pid);
-                    }
-                }
+        while let Some((input, daemon)) = self.parts.mps.as_mut().and_then(MpsThread::answer) {
+            if let Some(pid) = daemon {
+                self.parts.executor.spare(pid);
             }
+            self.feed(Input::Mps(input));
         }
-    }
-
-    /// Goes on with a run of which nothing is alive any more: keeps what is left of its
-    /// input, and closes it. Whether there was one.
-    fn go_on_closing(&mut self) -> bool {
-        let Some((run, keep_until)) = self.closing else {
-            return false;
-        };
-        if keep_until.is_some_and(|end| self.keep_some_input(end)) {
-            return true;
-        }
-        self.closing = None;
-        if let Some(mps) = self.parts.mps.take() {
-            let _ = self.unwatch(mps.as_fd());
-            for message in mps.finish() {
-                let task = None;
-                self.answers.push_back(Input::Warning { task, message });
-            }
-        }
-        self.parts.executor.finish();
-        let unread = match self.source {
-            SourceState::Over => 0,
-            SourceState::Open => self.parts.source.unread(),
-        };
-        self.answers.push_back(Input::Close { run, unread });
-        true
-    }
-
-    /// Waits until the last record is written, or cannot be.
-    fn finish_journal(&mut self, run: RunId) {
-        if std::mem::take(&mut self.bell) {
-            let _ = self.unwatch(self.parts.journal.as_fd());
-        }
-        if !self.parts.journal.ends_within(self.patience) {
-            let why = self.parts.journal.trouble();
-            let why = why.map_or_else(String::new, |trouble| format!(": {trouble}"));
-            let message = format!("the last results are not written yet{why}; waiting for that");
-            let (now, mut actions) = (self.now(), Vec::new());
-            self.engine
-                .handle(Input::Stalled { message }, now, &mut actions);
-            for action in actions {
-                if let Action::Tell(event) = action {
-                    self.observer.event(&event);
-                }
-            }
-            self.observer.show(Instant::now(), &EmptyQueue);
-        }
-        let lost = self.parts.journal.finish().err();
-        self.answers.push_back(Input::Stored { run, lost });
     }
 
     /// Ends what runs, after something went wrong that nothing works without.
     fn leave(&mut self) {
         let run = self.run;
-        let signal = packhorse_engine::StopSignal::Terminate;
+        let signal = StopSignal::Terminate;
         self.unwatch_source();
-        self.source = SourceState::Over;
+        self.source_over = true;
         self.feed(Input::Stop { run, signal });
         // What else goes wrong is a consequence.
         while self.over.is_none() && self.turn().is_ok() {
@@ -626,4 +427,13 @@ impl<'o> Session<'o> {
         }
         self.observer.show(Instant::now(), &EmptyQueue);
     }
+}
+
+fn watch(epoll: &OwnedFd, source: impl AsFd, what: u64) -> Result<(), SessionError> {
+    let data = epoll::EventData::new_u64(what);
+    epoll::add(epoll, source, data, epoll::EventFlags::IN).map_err(system("watch what happens"))
+}
+
+fn unwatch(epoll: &OwnedFd, source: impl AsFd) -> Result<(), SessionError> {
+    epoll::delete(epoll, source).map_err(system("stop watching"))
 }

@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,8 +40,28 @@ pub enum SettingOrigin {
     Variable(&'static str),
     /// A file.
     File(PathBuf),
-    /// Nobody has set it.
-    Default,
+}
+
+impl SettingOrigin {
+    /// What is wrong with what was set there.
+    fn error(&self, message: String) -> SessionError {
+        match self {
+            Self::Variable(name) => SessionError::Variable { name, message },
+            Self::File(path) => SessionError::SettingsFile {
+                path: path.clone(),
+                message,
+            },
+        }
+    }
+}
+
+impl fmt::Display for SettingOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable(name) => f.write_str(name),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 /// What can be set. What is left out is whatever the layer below says.
@@ -49,31 +70,35 @@ pub enum SettingOrigin {
 struct Layer {
     pool: PoolSpec,
     task: TaskSpec,
-    #[serde(skip_serializing_if = "Option::is_none")]
     driver_patience: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     store_patience: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lease_folder: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    oom_texts: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nvml_library: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sysfs: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mps_control: Option<PathBuf>,
+    lease_folder: Option<String>,
+    oom_texts: Option<String>,
+    nvml_library: Option<String>,
+    sysfs: Option<String>,
+    mps_control: Option<String>,
 }
 
-/// Keys that a project may not set: they name what is loaded or executed, or where the
-/// person's own things are.
-const NOT_FOR_PROJECTS: [&str; 5] = [
-    "lease_folder",
-    "oom_texts",
-    "nvml_library",
-    "sysfs",
-    "mps_control",
-];
+/// Keys that a file may not set, and why.
+type RefusedKeys = (&'static [&'static str], &'static str);
+
+/// They name what is loaded or executed, or where the person's own things are.
+const NOT_FOR_PROJECTS: RefusedKeys = (
+    &[
+        "lease_folder",
+        "oom_texts",
+        "nvml_library",
+        "sysfs",
+        "mps_control",
+    ],
+    "cannot be set by a project\nhint: put it into your own config.toml",
+);
+
+/// They make sense for a single task only.
+const OF_SINGLE_TASKS: RefusedKeys = (
+    &["task.command", "task.name", "task.after", "task.log"],
+    "is for single tasks, not for all",
+);
 
 /// What can be set in files alone.
 const WITHOUT_VARIABLE: [&str; 11] = [
@@ -90,18 +115,16 @@ const WITHOUT_VARIABLE: [&str; 11] = [
     "task.signature",
 ];
 
-/// Keys that make sense for a single task only.
-const OF_SINGLE_TASKS: [&str; 4] = ["task.command", "task.name", "task.after", "task.log"];
-
 /// All that was set, below the arguments.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    layer: Layer,
+    pool: PoolSpec,
+    task: TaskSpec,
+    /// Each key that is set, its value, and where that comes from.
+    set: BTreeMap<String, (Value, SettingOrigin)>,
     /// How long what happens is told only once it is written.
     pub store_patience: Duration,
     driver_patience: Option<Duration>,
-    /// Each key that is set, its value, and where that comes from.
-    origins: BTreeMap<String, (Value, SettingOrigin)>,
     config_folder: Option<PathBuf>,
 }
 
@@ -125,14 +148,14 @@ impl Settings {
         let mut layers = environment(set)?;
         let project = folder.ancestors().map(|folder| folder.join(PROJECT_FILE));
         if let Some(path) = project.into_iter().find(|path| path.is_file()) {
-            layers.push(project_file(path)?);
+            layers.push(read(path, &[OF_SINGLE_TASKS, NOT_FOR_PROJECTS])?);
         }
         if let Some(path) = config_folder
             .as_ref()
             .map(|folder| folder.join("config.toml"))
             && path.is_file()
         {
-            layers.push((read(&path)?, SettingOrigin::File(path)));
+            layers.push(read(path, &[OF_SINGLE_TASKS])?);
         }
         Self::merge(layers, config_folder)
     }
@@ -142,45 +165,50 @@ impl Settings {
         layers: Vec<(Layer, SettingOrigin)>,
         config_folder: Option<PathBuf>,
     ) -> Result<Self, SessionError> {
-        let mut merged = Layer::default();
-        let mut origins = BTreeMap::new();
+        let mut settings = Self {
+            pool: PoolSpec::default(),
+            task: TaskSpec::default(),
+            set: BTreeMap::new(),
+            store_patience: STORE_PATIENCE,
+            driver_patience: None,
+            config_folder,
+        };
         for (layer, origin) in layers {
             for (key, value) in flat(&layer) {
-                origins.entry(key).or_insert((value, origin.clone()));
+                let entry = settings.set.entry(key);
+                entry.or_insert((value, origin.clone()));
             }
-            merged = Layer {
-                pool: merged.pool.over(&layer.pool),
-                task: merged.task.over(&layer.task),
-                driver_patience: merged.driver_patience.or(layer.driver_patience),
-                store_patience: merged.store_patience.or(layer.store_patience),
-                lease_folder: merged.lease_folder.or(layer.lease_folder),
-                oom_texts: merged.oom_texts.or(layer.oom_texts),
-                nvml_library: merged.nvml_library.or(layer.nvml_library),
-                sysfs: merged.sysfs.or(layer.sysfs),
-                mps_control: merged.mps_control.or(layer.mps_control),
-            };
+            settings.pool = settings.pool.over(&layer.pool);
+            settings.task = settings.task.over(&layer.task);
         }
-        let patience = |key: &str, text: &Option<String>| {
-            let text = text.as_deref();
-            let time = text.map(parse_duration).transpose();
-            time.map_err(|error| wrong(&origins, key, error.to_string()))
+        settings.driver_patience = settings.duration("driver_patience")?;
+        if let Some(patience) = settings.duration("store_patience")? {
+            settings.store_patience = patience;
+        }
+        Ok(settings)
+    }
+
+    fn duration(&self, key: &str) -> Result<Option<Duration>, SessionError> {
+        let Some((value, origin)) = self.set.get(key) else {
+            return Ok(None);
         };
-        let store_patience = patience("store_patience", &merged.store_patience)?;
-        let driver_patience = patience("driver_patience", &merged.driver_patience)?;
-        Ok(Self {
-            store_patience: store_patience.unwrap_or(STORE_PATIENCE),
-            driver_patience,
-            layer: merged,
-            origins,
-            config_folder,
+        let time = parse_duration(value.as_str().unwrap_or_default());
+        time.map(Some).map_err(|error| match origin {
+            SettingOrigin::Variable(_) => origin.error(error.to_string()),
+            SettingOrigin::File(_) => origin.error(format!("{key}: {error}")),
         })
+    }
+
+    fn path(&self, key: &str) -> Option<PathBuf> {
+        let (value, _) = self.set.get(key)?;
+        value.as_str().map(PathBuf::from)
     }
 
     /// What is asked for on the command line, laid over what was set elsewhere. Who asks
     /// for slots gets nothing from there that is about GPUs.
     pub fn under(&self, pool: PoolSpec, task: TaskSpec) -> (PoolSpec, TaskSpec) {
-        let mut below = self.layer.task.clone();
-        let pool = pool.over(&self.layer.pool);
+        let mut below = self.task.clone();
+        let pool = pool.over(&self.pool);
         if pool.slots.is_some() {
             without_gpus(&mut below);
         } else if below.gpus == Some(GpuRequest::None) {
@@ -191,50 +219,39 @@ impl Settings {
 
     /// How GPUs are found.
     pub fn gpu_config(&self) -> GpuConfig {
-        let mut config = GpuConfig::from_env();
-        if let Some(patience) = self.driver_patience {
-            config.driver_patience = patience;
+        let config = GpuConfig::from_env();
+        GpuConfig {
+            driver_patience: self.driver_patience.unwrap_or(config.driver_patience),
+            nvml_library: self.path("nvml_library").or(config.nvml_library),
+            sysfs: self.path("sysfs").unwrap_or(config.sysfs),
+            mps_control: self.path("mps_control").unwrap_or(config.mps_control),
+            ..config
         }
-        if let Some(library) = &self.layer.nvml_library {
-            config.nvml_library = Some(library.clone());
-        }
-        if let Some(sysfs) = &self.layer.sysfs {
-            config.sysfs.clone_from(sysfs);
-        }
-        if let Some(program) = &self.layer.mps_control {
-            config.mps_control.clone_from(program);
-        }
-        config
     }
 
     /// Where runs tell each other what they hold.
     pub fn lease_folder(&self) -> PathBuf {
-        let set = self.layer.lease_folder.clone();
+        let set = self.path("lease_folder");
         set.unwrap_or_else(|| packhorse_leases::DEFAULT_FOLDER.into())
     }
 
     /// The person's own signs of running out of GPU memory.
     pub(crate) fn oom_texts(&self) -> Option<PathBuf> {
-        let set = self.layer.oom_texts.clone();
-        set.or_else(|| {
+        self.path("oom_texts").or_else(|| {
             let path = self.config_folder.as_ref()?.join("oom-texts");
             path.exists().then_some(path)
         })
     }
 
-    /// Every setting there is, its value, and where that comes from.
-    pub fn list(&self) -> Vec<(String, Option<Value>, SettingOrigin)> {
-        let mut keys: Vec<String> = self.origins.keys().cloned().collect();
-        let settings = READ.iter().filter_map(|variable| variable.setting);
-        keys.extend(settings.map(|setting| setting.key.to_owned()));
-        keys.extend(WITHOUT_VARIABLE.map(str::to_owned));
-        keys.sort_unstable();
-        keys.dedup();
-        let listed = keys.into_iter().map(|key| match self.origins.get(&key) {
-            Some((value, origin)) => (key, Some(value.clone()), origin.clone()),
-            None => (key, None, SettingOrigin::Default),
-        });
-        listed.collect()
+    /// Every setting there is, and if it is set, its value and where that comes from.
+    pub fn list(&self) -> BTreeMap<String, Option<(Value, SettingOrigin)>> {
+        let with_variable = READ.iter().filter_map(|variable| variable.setting);
+        let with_variable = with_variable.map(|setting| setting.key);
+        let known = with_variable.chain(WITHOUT_VARIABLE);
+        let mut listed: BTreeMap<_, _> = known.map(|key| (key.to_owned(), None)).collect();
+        let set = self.set.clone().into_iter();
+        listed.extend(set.map(|(key, set)| (key, Some(set))));
+        listed
     }
 }
 
@@ -246,21 +263,6 @@ pub(crate) fn without_gpus(task: &mut TaskSpec) {
     task.gpu_model = None;
 }
 
-fn wrong(
-    origins: &BTreeMap<String, (Value, SettingOrigin)>,
-    key: &str,
-    message: String,
-) -> SessionError {
-    match origins.get(key) {
-        Some((_, SettingOrigin::Variable(name))) => SessionError::Variable { name, message },
-        Some((_, SettingOrigin::File(path))) => SessionError::SettingsFile {
-            path: path.clone(),
-            message: format!("{key}: {message}"),
-        },
-        _ => SessionError::Rendered(format!("{key}: {message}")),
-    }
-}
-
 /// One layer for each variable that is set.
 fn environment(
     set: impl Fn(&str) -> Option<OsString>,
@@ -270,53 +272,38 @@ fn environment(
         let (Some(setting), Some(text)) = (variable.setting, set(variable.name)) else {
             continue;
         };
-        let name = variable.name;
-        let wrong = |message: String| SessionError::Variable { name, message };
+        let origin = SettingOrigin::Variable(variable.name);
         let text = text
             .into_string()
-            .map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+            .map_err(|_| origin.error("it is not UTF-8".to_owned()))?;
         let value = match setting.kind {
             SettingKind::Text => Value::String(text),
             SettingKind::Number => serde_json::from_str(&text)
-                .map_err(|_| wrong(format!("`{text}` is not a number or true or false")))?,
+                .map_err(|_| origin.error(format!("`{text}` is not a number or true or false")))?,
         };
         let value = setting.key.rsplit('.').fold(value, |value, key| {
             Value::Object([(key.to_owned(), value)].into_iter().collect())
         });
-        let layer = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
-        layers.push((layer, SettingOrigin::Variable(name)));
+        let layer =
+            serde_json::from_value(value).map_err(|error| origin.error(error.to_string()))?;
+        layers.push((layer, origin));
     }
     Ok(layers)
 }
 
-fn read(path: &Path) -> Result<Layer, SessionError> {
-    let text = fs_err::read_to_string(path)?;
-    let wrong = |message: String| SessionError::SettingsFile {
-        path: path.to_owned(),
-        message,
-    };
-    let layer =
-        toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end().into()))?;
-    match first_of(&OF_SINGLE_TASKS, &layer) {
-        Some(key) => Err(wrong(format!("`{key}` is for single tasks, not for all"))),
-        None => Ok(layer),
+/// The layer of a file.
+fn read(path: PathBuf, refused: &[RefusedKeys]) -> Result<(Layer, SettingOrigin), SessionError> {
+    let text = fs_err::read_to_string(&path)?;
+    let origin = SettingOrigin::File(path);
+    let layer = toml::from_str(&text)
+        .map_err(|error| origin.error(error.to_string().trim_end().to_owned()))?;
+    let set = flat(&layer);
+    for (keys, why) in refused {
+        if let Some(key) = keys.iter().find(|key| set.contains_key(**key)) {
+            return Err(origin.error(format!("`{key}` {why}")));
+        }
     }
-}
-
-fn project_file(path: PathBuf) -> Result<(Layer, SettingOrigin), SessionError> {
-    let layer = read(&path)?;
-    if let Some(key) = first_of(&NOT_FOR_PROJECTS, &layer) {
-        let message =
-            format!("`{key}` cannot be set by a project\nhint: put it into your own config.toml");
-        return Err(SessionError::SettingsFile { path, message });
-    }
-    Ok((layer, SettingOrigin::File(path)))
-}
-
-/// The first of these keys that a layer sets.
-fn first_of<'a>(keys: &[&'a str], layer: &Layer) -> Option<&'a str> {
-    let set = flat(layer);
-    keys.iter().copied().find(|key| set.contains_key(*key))
+    Ok((layer, origin))
 }
 
 /// What a layer sets: `pool.slots` and its value.
@@ -327,6 +314,7 @@ fn flat(layer: &Layer) -> BTreeMap<String, Value> {
     };
     for (name, value) in top {
         match value {
+            Value::Null => {}
             Value::Object(section) if matches!(name.as_str(), "pool" | "task") => {
                 let section = section.into_iter();
                 keys.extend(section.map(|(key, value)| (format!("{name}.{key}"), value)));
@@ -384,21 +372,18 @@ mod tests {
         };
         let (_, task) = settings.under(PoolSpec::default(), argument);
         assert_eq!(task.retries, Some(0));
-        let origin = |key: &str| {
-            let list = settings.list();
-            list.into_iter().find(|(name, ..)| name == key).unwrap().2
-        };
+        let origin = |key: &str| settings.list()[key].clone().map(|(_, origin)| origin);
         assert_eq!(
             origin("task.retries"),
-            SettingOrigin::Variable("PACKHORSE_RETRIES")
+            Some(SettingOrigin::Variable("PACKHORSE_RETRIES"))
         );
         assert!(
-            matches!(origin("task.vram"), SettingOrigin::File(path) if path.ends_with("project/packhorse.toml"))
+            matches!(origin("task.vram"), Some(SettingOrigin::File(path)) if path.ends_with("project/packhorse.toml"))
         );
         assert!(
-            matches!(origin("task.cores"), SettingOrigin::File(path) if path.ends_with("config.toml"))
+            matches!(origin("task.cores"), Some(SettingOrigin::File(path)) if path.ends_with("config.toml"))
         );
-        assert_eq!(origin("pool.slots"), SettingOrigin::Default);
+        assert_eq!(origin("pool.slots"), None);
     }
 
     #[test]
@@ -444,14 +429,14 @@ mod tests {
     fn every_setting_is_listed() {
         let folder = folder("", "");
         let settings = find(folder.path(), &[]).unwrap();
-        let listed: Vec<String> = settings.list().into_iter().map(|(key, ..)| key).collect();
+        let listed = settings.list();
         for section in ["pool", "task"] {
             let unknown = format!("[{section}]\nunknown = 1\n");
             let error = toml::from_str::<Layer>(&unknown).unwrap_err().to_string();
             let (_, expected) = error.split_once("expected one of ").unwrap();
             for name in expected.split('`').skip(1).step_by(2) {
                 let key = format!("{section}.{name}");
-                let known = listed.contains(&key) || OF_SINGLE_TASKS.contains(&&*key);
+                let known = listed.contains_key(&key) || OF_SINGLE_TASKS.0.contains(&&*key);
                 let other = ["model", "as_written"].contains(&name);
                 assert!(known || other, "{key}");
             }

@@ -9,6 +9,7 @@ use packhorse_intake::task_lines::TaskLines;
 use packhorse_intake::{Colour, Entry};
 use packhorse_model::TaskSpec;
 use rustc_hash::FxHashMap;
+use rustix::io::{Errno, retry_on_intr};
 
 /// At most so many tasks are taken from what has been read at once: the rest of it takes
 /// less memory as it is.
@@ -80,12 +81,12 @@ impl TaskSource for MadeTasks {
         let tasks = self.0.drain(..count);
         SourceRead {
             tasks: tasks.map(|task| (task, Vec::new())).collect(),
-            rejected: Vec::new(),
             next: if self.0.is_empty() {
                 NextRead::Never
             } else {
                 NextRead::AtOnce
             },
+            ..SourceRead::default()
         }
     }
 
@@ -125,12 +126,14 @@ impl<F: FnMut(u32) -> TaskSpec> TaskSource for Generator<F> {
         self.next = end;
         SourceRead {
             tasks,
-            rejected: Vec::new(),
-            next: match () {
-                () if self.next >= self.total => NextRead::Never,
-                () if room > AT_ONCE => NextRead::AtOnce,
-                () => NextRead::Later,
+            next: if self.next >= self.total {
+                NextRead::Never
+            } else if room > AT_ONCE {
+                NextRead::AtOnce
+            } else {
+                NextRead::Later
             },
+            ..SourceRead::default()
         }
     }
 
@@ -238,10 +241,9 @@ pub struct ReadTasks {
 impl ReadTasks {
     /// The first `skip` tasks were read by earlier sessions.
     pub fn new(streams: VecDeque<InputStream>, language: TaskLanguage, skip: u32) -> Self {
-        let reader = TaskReader::new(language);
         Self {
             streams,
-            reader,
+            reader: TaskReader::new(language),
             buffer: Vec::new(),
             skip,
             number: 0,
@@ -257,25 +259,19 @@ impl ReadTasks {
     fn fill(&mut self) -> Option<String> {
         self.buffer.resize(64 * 1024, 0);
         let stream = self.streams.front()?;
-        loop {
-            match rustix::io::read(stream.file.file(), &mut self.buffer[..]) {
-                Ok(0) => {}
-                Ok(length) => {
-                    self.reader.push(&self.buffer[..length]);
-                    return None;
-                }
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(rustix::io::Errno::AGAIN) => return None,
-                Err(error) => {
-                    self.ended = true;
-                    self.reader.finish();
-                    let error = std::io::Error::from(error);
-                    return Some(format!("cannot read {}: {error}", stream.name));
-                }
+        let (file, buffer) = (stream.file.file(), &mut self.buffer);
+        match retry_on_intr(|| rustix::io::read(file, &mut buffer[..])) {
+            Ok(length @ 1..) => {
+                self.reader.push(&buffer[..length]);
+                None
             }
-            self.ended = true;
-            self.reader.finish();
-            return None;
+            Err(Errno::AGAIN) => None,
+            ended => {
+                self.ended = true;
+                self.reader.finish();
+                let error = std::io::Error::from(ended.err()?);
+                Some(format!("cannot read {}: {error}", stream.name))
+            }
         }
     }
 

@@ -30,15 +30,6 @@ pub enum SettingKind {
     Number,
 }
 
-/// A variable that tasks find in their environment.
-#[derive(Clone, Copy, Debug)]
-pub struct TaskVariable {
-    /// Its name, or several.
-    pub name: &'static str,
-    /// Its value, in Markdown.
-    pub value: &'static str,
-}
-
 const fn plain(name: &'static str, meaning: &'static str) -> ReadVariable {
     ReadVariable {
         name,
@@ -50,18 +41,16 @@ const fn plain(name: &'static str, meaning: &'static str) -> ReadVariable {
 const fn text(name: &'static str, key: &'static str, meaning: &'static str) -> ReadVariable {
     let kind = SettingKind::Text;
     ReadVariable {
-        name,
         setting: Some(Setting { key, kind }),
-        meaning,
+        ..plain(name, meaning)
     }
 }
 
 const fn number(name: &'static str, key: &'static str, meaning: &'static str) -> ReadVariable {
     let kind = SettingKind::Number;
     ReadVariable {
-        name,
         setting: Some(Setting { key, kind }),
-        meaning,
+        ..plain(name, meaning)
     }
 }
 
@@ -154,56 +143,51 @@ pub const READ: &[ReadVariable] = &[
     plain("TERM", "if it is `dumb` or not set, there is no live view"),
 ];
 
-/// What tasks find.
-pub const FOR_TASKS: &[TaskVariable] = &[
-    TaskVariable {
-        name: "CUDA_VISIBLE_DEVICES",
-        value: "the task's GPUs; empty if it has none. With AMD's driver, `ROCR_VISIBLE_DEVICES` and `HIP_VISIBLE_DEVICES` instead. Not changed with `--slots`",
-    },
-    TaskVariable {
-        name: "CUDA_DEVICE_ORDER",
-        value: "`PCI_BUS_ID`, unless you have set it. Not with AMD's driver or `--slots`",
-    },
-    TaskVariable {
-        name: "PACKHORSE_RUN",
-        value: "the run's number: `12`",
-    },
-    TaskVariable {
-        name: "PACKHORSE_TASK",
-        value: "the task: `12.3`",
-    },
-    TaskVariable {
-        name: "PACKHORSE_ATTEMPT",
-        value: "which attempt, from 1; 0 in a [probe](memory.md#measuring-first)",
-    },
-    TaskVariable {
-        name: "PACKHORSE_GPUS",
-        value: "its GPUs as they were named: `0`, `0,1`, `0+1`. Not with `--slots`",
-    },
-    TaskVariable {
-        name: "PACKHORSE_CORES",
-        value: "the cores it is pinned to: `0,1`. Only if it has cores for itself",
-    },
-    TaskVariable {
-        name: "PACKHORSE_PARAMS",
-        value: "its parameters as a JSON object, if it has any: `{\"bs\":\"32\",\"lr\":\"0.1\"}` with `sweep --run`",
-    },
-    TaskVariable {
-        name: "PACKHORSE_RESULTS",
-        value: "the folder for its results as it was written, if it has one (`results`). Packhorse creates it first",
-    },
-    TaskVariable {
-        name: "CUDA_MPS_PIPE_DIRECTORY, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
-        value: "with [`--mps`](sharing.md#mps); `CUDA_VISIBLE_DEVICES` is then a UUID",
-    },
-    TaskVariable {
-        name: "OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, NUMEXPR_NUM_THREADS",
-        value: "how many cores it has, if it has cores for itself and not all of them; unless you have set these variables",
-    },
-    TaskVariable {
-        name: "PACKHORSE_HOME_ID",
-        value: "the state folder. Together with the other variables it marks the processes of a task, so that none is lost: do not change it",
-    },
+/// What tasks find in their environment: one or several variables, and their value, in
+/// Markdown.
+pub const FOR_TASKS: &[(&str, &str)] = &[
+    (
+        "CUDA_VISIBLE_DEVICES",
+        "the task's GPUs; empty if it has none. With AMD's driver, `ROCR_VISIBLE_DEVICES` and `HIP_VISIBLE_DEVICES` instead. Not changed with `--slots`",
+    ),
+    (
+        "CUDA_DEVICE_ORDER",
+        "`PCI_BUS_ID`, unless you have set it. Not with AMD's driver or `--slots`",
+    ),
+    ("PACKHORSE_RUN", "the run's number: `12`"),
+    ("PACKHORSE_TASK", "the task: `12.3`"),
+    (
+        "PACKHORSE_ATTEMPT",
+        "which attempt, from 1; 0 in a [probe](memory.md#measuring-first)",
+    ),
+    (
+        "PACKHORSE_GPUS",
+        "its GPUs as they were named: `0`, `0,1`, `0+1`. Not with `--slots`",
+    ),
+    (
+        "PACKHORSE_CORES",
+        "the cores it is pinned to: `0,1`. Only if it has cores for itself",
+    ),
+    (
+        "PACKHORSE_PARAMS",
+        "its parameters as a JSON object, if it has any: `{\"bs\":\"32\",\"lr\":\"0.1\"}` with `sweep --run`",
+    ),
+    (
+        "PACKHORSE_RESULTS",
+        "the folder for its results as it was written, if it has one (`results`). Packhorse creates it first",
+    ),
+    (
+        "CUDA_MPS_PIPE_DIRECTORY, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+        "with [`--mps`](sharing.md#mps); `CUDA_VISIBLE_DEVICES` is then a UUID",
+    ),
+    (
+        "OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, NUMEXPR_NUM_THREADS",
+        "how many cores it has, if it has cores for itself and not all of them; unless you have set these variables",
+    ),
+    (
+        "PACKHORSE_HOME_ID",
+        "the state folder. Together with the other variables it marks the processes of a task, so that none is lost: do not change it",
+    ),
 ];
 
 /// The two lists as tables for the manual.
@@ -217,15 +201,12 @@ pub fn tables() -> (String, String) {
         let setting = variable
             .setting
             .map_or_else(String::new, |of| format!("`{}`", of.key));
-        read += &format!(
-            "| {} | {setting} | {} |\n",
-            names(variable.name),
-            variable.meaning
-        );
+        let (name, meaning) = (names(variable.name), variable.meaning);
+        read += &format!("| {name} | {setting} | {meaning} |\n");
     }
     let mut tasks = "| variable | value |\n|---|---|\n".to_owned();
-    for variable in FOR_TASKS {
-        tasks += &format!("| {} | {} |\n", names(variable.name), variable.value);
+    for (name, value) in FOR_TASKS {
+        tasks += &format!("| {} | {value} |\n", names(name));
     }
     (read, tasks)
 }

@@ -15,7 +15,7 @@ use packhorse_session::{
 };
 use packhorse_store::Home;
 
-use super::launch::{Order, launch, observer};
+use super::launch::{Order, observer};
 use super::mistakes::Mistakes;
 use super::run::{give_back_files, refuse_impossible};
 use crate::args::CsvArgs;
@@ -49,7 +49,7 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     let mut order = Order::new(&args.pool, &args.task, &args.output)?;
-    let gpu_config = order.settings().gpu_config();
+    let gpu_config = order.settings.gpu_config();
     let (spec, on_gpus) = (&mut order.spec, args.pool.slots.is_none());
     // Tasks are packed by memory unless somebody says how.
     let said = spec.defaults.vram.is_some() || spec.defaults.gpus.is_some();
@@ -89,7 +89,8 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     let source = Box::new(MadeTasks::new(tasks(&rows, num, args.id)?));
     let rows = consume.map(ConsumedFile::new);
     let mut observer = consuming(observer(&args.output, false), rows);
-    Ok(launch(prepared, source, &mut *observer)?.exit)
+    let summary = prepared.start(source, &mut *observer, &mut complain)?;
+    Ok(summary.exit)
 }
 
 /// Reads the file, or says everything that is wrong with it.

@@ -1,7 +1,7 @@
 use std::io::Write as _;
 
 use packhorse_model::{Exit, GpuRequest};
-use packhorse_session::find_run;
+use packhorse_session::{each_task, find_run};
 use packhorse_store::{Home, Reader, TaskFilter};
 use rustc_hash::FxHashSet;
 
@@ -19,30 +19,23 @@ pub fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
     };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut printed = FxHashSet::default();
-    let mut after = 0;
-    loop {
-        let page = reader.tasks(run.id, filter, after, 1000)?;
-        let Some(last) = page.last() else {
-            break;
-        };
-        after = last.task.id.number;
-        for listed in page {
-            // What the run said of all tasks is said of each: they may run elsewhere.
-            let vram = listed.task.spec.vram;
-            let mut spec = listed.task.spec.over(&defaults);
-            if spec.gpus == Some(GpuRequest::None) {
-                spec.vram = vram;
-            }
-            spec.folder = Some(match spec.folder {
-                Some(folder) => run.cwd.join(folder),
-                None => run.cwd.clone(),
-            });
-            // With --failed, what it came after may have succeeded, and is not printed.
-            spec.after.retain(|name| printed.contains(name));
-            printed.extend(spec.name.clone());
-            writeln!(out, "{}", serde_json::to_string(&spec)?)?;
+    each_task(&reader, run.id, filter, |listed| {
+        // What the run said of all tasks is said of each: they may run elsewhere.
+        let vram = listed.task.spec.vram;
+        let mut spec = listed.task.spec.over(&defaults);
+        if spec.gpus == Some(GpuRequest::None) {
+            spec.vram = vram;
         }
-    }
+        spec.folder = Some(match spec.folder {
+            Some(folder) => run.cwd.join(folder),
+            None => run.cwd.clone(),
+        });
+        // With --failed, what it came after may have succeeded, and is not printed.
+        spec.after.retain(|name| printed.contains(name));
+        printed.extend(spec.name.clone());
+        writeln!(out, "{}", serde_json::to_string(&spec)?)?;
+        anyhow::Ok(())
+    })?;
     out.flush()?;
     Ok(Exit::Success)
 }

@@ -8,9 +8,9 @@ use packhorse_session::settings::Settings;
 use packhorse_store::{DrainedDevice, Home, Reader};
 use serde_json::{Value, json};
 
-use super::table::table;
+use super::table::{print_json, table};
 use crate::args::GpusArgs;
-use crate::wording;
+use crate::wording::{clipped, or_dash};
 
 /// `packhorse gpus`
 pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
@@ -25,20 +25,16 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
     let drained = Reader::open(&home)?.drained()?;
     // Where nobody has left word, nobody holds anything.
     let leases = packhorse_leases::read_leases(&settings.lease_folder()).unwrap_or_default();
-    let mut out = std::io::stdout().lock();
     if args.json {
-        let devices: Vec<Value> = devices
-            .iter()
-            .map(|device| {
-                let mut value = as_json(device);
-                value["taken_out"] = taken_out(device, &drained).into();
-                value["held_by"] = held(device, &leases).map(held_json).collect();
-                value
-            })
-            .collect();
-        writeln!(out, "{}", serde_json::to_string_pretty(&devices)?)?;
-        return Ok(Exit::Success);
+        let devices = devices.iter().map(|device| {
+            let mut value = as_json(device);
+            value["taken_out"] = taken_out(device, &drained).into();
+            value["held_by"] = held(device, &leases).map(held_json).collect();
+            value
+        });
+        return print_json(&devices.collect());
     }
+    let mut out = std::io::stdout().lock();
     if devices.is_empty() {
         writeln!(out, "no GPUs")?;
         crate::complain(
@@ -47,13 +43,10 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     writeln!(out, "{}", device_table(&devices, &drained))?;
-    let holders = holder_table(&devices, &leases);
-    if holders.row_count() > 0 {
-        writeln!(out, "\n{holders}")?;
-    }
-    let people = process_table(&devices);
-    if people.row_count() > 0 {
-        writeln!(out, "\n{people}")?;
+    for table in [holder_table(&devices, &leases), process_table(&devices)] {
+        if table.row_count() > 0 {
+            writeln!(out, "\n{table}")?;
+        }
     }
     Ok(Exit::Success)
 }
@@ -100,18 +93,11 @@ fn held<'a>(
     device: &'a Device,
     leases: &'a [Lease],
 ) -> impl Iterator<Item = (&'a Lease, &'a LeasedDevice)> {
-    let keys: Vec<&str> = device
-        .uuid
+    let keys = keys(device);
+    let held = leases
         .iter()
-        .chain(device.instances().iter().map(|instance| &instance.uuid))
-        .map(String::as_str)
-        .collect();
-    leases.iter().flat_map(move |lease| {
-        let keys = keys.clone();
-        let held = lease.held.iter();
-        held.filter(move |held| keys.contains(&&*held.device))
-            .map(move |held| (lease, held))
-    })
+        .flat_map(|lease| lease.held.iter().map(move |held| (lease, held)));
+    held.filter(move |(_, held)| keys.contains(&&*held.device))
 }
 
 fn held_json((lease, held): (&Lease, &LeasedDevice)) -> Value {
@@ -149,15 +135,13 @@ fn holder_table(devices: &[Device], leases: &[Lease]) -> comfy_table::Table {
             };
             table.add_row([
                 device.index.to_string(),
-                lease
-                    .run
-                    .map_or_else(|| "-".to_owned(), |run| run.to_string()),
+                or_dash(lease.run),
                 lease.user.clone(),
                 lease.pid.to_string(),
                 held.attempts.to_string(),
                 share,
                 held.memory.to_string(),
-                wording::clipped(&lease.command, 50).into_owned(),
+                clipped(&lease.command, 50).into_owned(),
             ]);
         }
     }
@@ -170,33 +154,32 @@ fn device_table(devices: &[Device], drained: &[DrainedDevice]) -> comfy_table::T
     ];
     let mut table = table(header, &[2, 3, 4, 5, 6]);
     for device in devices {
-        let text = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let name = match &device.health {
             Health::Ok => match taken_out(device, drained) {
                 Some(reason) => format!("taken out: {reason}"),
-                None => text(device.name.clone()),
+                None => or_dash(device.name.as_ref()),
             },
             Health::Lost(reason) => format!("lost: {reason}"),
         };
         table.add_row([
             device.index.to_string(),
             name,
-            text(device.memory.map(|memory| memory.total.to_string())),
-            text(device.memory.map(|memory| memory.free.to_string())),
-            text(device.utilisation.map(|busy| busy.to_string())),
-            text(device.temperature.map(|heat| heat.to_string())),
-            text(device.power.map(|power| match device.power_limit {
+            or_dash(device.memory.map(|memory| memory.total)),
+            or_dash(device.memory.map(|memory| memory.free)),
+            or_dash(device.utilisation),
+            or_dash(device.temperature),
+            or_dash(device.power.map(|power| match device.power_limit {
                 Some(limit) => format!("{power} of {limit}"),
                 None => power.to_string(),
             })),
-            text(device.uuid.clone()),
+            or_dash(device.uuid.as_ref()),
         ]);
         for instance in device.instances() {
             table.add_row([
                 String::new(),
-                format!("  MIG {}", text(instance.profile.clone())),
-                text(instance.memory.map(|memory| memory.total.to_string())),
-                text(instance.memory.map(|memory| memory.free.to_string())),
+                format!("  MIG {}", or_dash(instance.profile.as_ref())),
+                or_dash(instance.memory.map(|memory| memory.total)),
+                or_dash(instance.memory.map(|memory| memory.free)),
                 String::new(),
                 String::new(),
                 String::new(),
@@ -211,14 +194,13 @@ fn process_table(devices: &[Device]) -> comfy_table::Table {
     let mut table = table(["GPU", "PID", "USER", "MEMORY", "COMMAND"], &[1, 3]);
     for device in devices {
         for process in device.processes.iter().flatten() {
-            let text = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-            let command = text(process.command.clone());
+            let command = or_dash(process.command.as_ref());
             table.add_row([
                 device.index.to_string(),
                 process.pid.to_string(),
-                text(process.user.clone()),
-                text(process.memory.map(|memory| memory.to_string())),
-                wording::clipped(&command, 80).into_owned(),
+                or_dash(process.user.as_ref()),
+                or_dash(process.memory),
+                clipped(&command, 80).into_owned(),
             ]);
         }
     }

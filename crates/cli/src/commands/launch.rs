@@ -1,8 +1,8 @@
 //! From arguments to a run.
 
-use packhorse_model::{OutputMode, RunSpec, RunSummary, SourceSpec, TaskSpec};
+use packhorse_model::{OutputMode, RunSpec, TaskSpec};
 use packhorse_session::settings::Settings;
-use packhorse_session::{InputStream, Launch, Observer, TaskSource};
+use packhorse_session::{InputStream, Launch, Observer};
 
 use crate::args::{OutputArgs, PoolArgs, Shown, TaskArgs};
 use crate::report::{Json, Live, Plain};
@@ -12,8 +12,10 @@ use crate::{complain, terminal};
 pub struct Order {
     /// What it is.
     pub spec: RunSpec,
-    settings: Settings,
-    output: OutputMode,
+    /// What was set elsewhere.
+    pub settings: Settings,
+    /// What becomes of output.
+    pub output: OutputMode,
 }
 
 impl Order {
@@ -26,14 +28,12 @@ impl Order {
     pub fn of(pool: &PoolArgs, task: TaskSpec, output: OutputMode) -> anyhow::Result<Self> {
         let settings = Settings::find()?;
         let (pool, defaults) = settings.under(pool.spec(), task);
-        let spec = RunSpec {
-            defaults,
-            pool,
-            source: SourceSpec::Nowhere,
-            batch: None,
-        };
         Ok(Self {
-            spec,
+            spec: RunSpec {
+                defaults,
+                pool,
+                ..RunSpec::default()
+            },
             settings,
             output,
         })
@@ -41,30 +41,20 @@ impl Order {
 
     /// Finds the devices, and checks what can be checked.
     pub fn prepare(self) -> anyhow::Result<Launch> {
+        let Self {
+            spec,
+            settings,
+            output,
+        } = self;
         let colour = terminal::colour();
-        let launch = Launch::prepare(
-            self.spec,
-            self.output,
+        Ok(Launch::prepare(
+            spec,
+            output,
             colour,
-            &self.settings,
+            &settings,
             &mut complain,
-        );
-        Ok(launch?)
+        )?)
     }
-
-    /// How GPUs are found.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
-    }
-}
-
-/// Runs it, and stays until it is over.
-pub fn launch(
-    launch: Launch,
-    source: Box<dyn TaskSource>,
-    observer: &mut dyn Observer,
-) -> anyhow::Result<RunSummary> {
-    Ok(launch.start(source, observer, &mut complain)?)
 }
 
 /// Who shows the run.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use packhorse_engine::{own_log, run_log};
 use packhorse_model::{Exit, Outcome, Stream, TaskId, TaskSpec};
-use packhorse_session::find_task;
-use packhorse_store::{Home, Reader};
+use packhorse_session::{find_task, stored_run, stored_task};
+use packhorse_store::{Home, Reader, StoredRun, StoredTask};
 use packhorse_supervisor::LogReader;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
@@ -24,15 +24,17 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
         (_, true) => Some(Stream::Stderr),
         _ => None,
     };
-    let attempts = attempts(&reader, id)?;
+    let run = stored_run(&reader, id.run)?;
+    let (task, tried) = stored_task(&reader, id)?;
+    let attempts = task.attempts;
     let attempt = args.attempt.unwrap_or(attempts.max(1));
-    if attempt == 0 && !was_probed(&reader, id)? {
+    if attempt == 0 && tried.iter().all(|tried| tried.attempt != 0) {
         anyhow::bail!("task {id} has had {attempts} attempts, and no probe");
     }
     if attempt > attempts.max(1) && !args.follow {
         anyhow::bail!("task {id} has had {attempts} attempts");
     }
-    let logs = LogFolder::of(&home, &reader, id)?;
+    let logs = LogFolder::of(&home, &reader, &run, &task)?;
     if args.path {
         writeln!(std::io::stdout(), "{}", logs.path(attempt).display())?;
         return Ok(Exit::Success);
@@ -47,7 +49,8 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     };
     if args.follow {
         let go_on = args.attempt.is_none();
-        follow(&home, &reader, go_on, &mut printer)?;
+        let process = process_of(&home, &run);
+        follow(&home, &reader, process, go_on, &mut printer)?;
     } else {
         printer.print()?;
     }
@@ -67,17 +70,19 @@ pub struct LogFolder {
 }
 
 impl LogFolder {
-    /// Those of a task that there is.
-    pub fn of(home: &Home, reader: &Reader, id: TaskId) -> anyhow::Result<Self> {
-        let run = reader.run(id.run)?;
-        let task = reader.task(id)?;
-        let (own, _) = task.context("the task is gone from the store")?;
-        let defaults = reader.run_spec(id.run)?.unwrap_or_default().defaults;
+    /// Those of a task of a run.
+    pub fn of(
+        home: &Home,
+        reader: &Reader,
+        run: &StoredRun,
+        task: &StoredTask,
+    ) -> anyhow::Result<Self> {
+        let defaults = reader.run_spec(run.id)?.unwrap_or_default().defaults;
         Ok(Self {
-            id,
-            spec: own.spec.over(&defaults),
-            logs: home.log_dir(id.run),
-            folder: run.map(|run| run.cwd).unwrap_or_default(),
+            id: task.id,
+            spec: task.spec.clone().over(&defaults),
+            logs: home.log_dir(run.id),
+            folder: run.cwd.clone(),
         })
     }
 
@@ -110,29 +115,6 @@ fn why_nothing(reader: &Reader, id: TaskId, attempt: Option<u32>) -> anyhow::Res
         }
         Some(_) => format!("task {id} wrote nothing, or it was not kept (--output inherit)"),
     })
-}
-
-/// Whether the task was measured before it ran.
-fn was_probed(reader: &Reader, id: TaskId) -> anyhow::Result<bool> {
-    let found = reader.task(id)?;
-    Ok(found.is_some_and(|(_, attempts)| attempts.iter().any(|attempt| attempt.attempt == 0)))
-}
-
-/// How many attempts the task has had.
-fn attempts(reader: &Reader, id: TaskId) -> anyhow::Result<u32> {
-    if reader.run(id.run)?.is_none() {
-        anyhow::bail!(
-            "there is no run {}\nhint: `packhorse ls` lists the runs",
-            id.run
-        );
-    }
-    let (task, _) = reader.task(id)?.with_context(|| {
-        format!(
-            "there is no task {id}\nhint: `packhorse show {}` lists the tasks",
-            id.run
-        )
-    })?;
-    Ok(task.attempts)
 }
 
 /// Prints a log as far as it goes.
@@ -174,12 +156,17 @@ impl Printer {
 ///
 /// Nothing polls: the kernel tells of changes to the log and to the database,
 /// and of the end of the run's process.
-fn follow(home: &Home, reader: &Reader, go_on: bool, printer: &mut Printer) -> anyhow::Result<()> {
+fn follow(
+    home: &Home,
+    reader: &Reader,
+    process: Option<OwnedFd>,
+    go_on: bool,
+    printer: &mut Printer,
+) -> anyhow::Result<()> {
     let id = printer.logs.id;
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
     let written = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE;
     inotify::add_watch(&watch, home.path(), written)?;
-    let process = process_of(home, reader, id)?;
     let mut settling = false;
     loop {
         // First whether it is over, then what it wrote: not the other way round.
@@ -210,19 +197,11 @@ fn follow(home: &Home, reader: &Reader, go_on: bool, printer: &mut Printer) -> a
 }
 
 /// The process that works on the run, if one does.
-fn process_of(home: &Home, reader: &Reader, id: TaskId) -> anyhow::Result<Option<OwnedFd>> {
-    let Some(run) = reader.run(id.run)? else {
-        return Ok(None);
-    };
-    let pid = i32::try_from(run.pid)
-        .ok()
-        .and_then(rustix::process::Pid::from_raw);
-    let Some(pid) = pid else {
-        return Ok(None);
-    };
+fn process_of(home: &Home, run: &StoredRun) -> Option<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(run.pid).ok()?)?;
     let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok();
     // It holds the lock, so the number is still its own.
-    Ok(process.filter(|_| home.is_running(id.run).unwrap_or(false)))
+    process.filter(|_| home.is_running(run.id).unwrap_or(false))
 }
 
 fn is_alive(process: &OwnedFd) -> bool {

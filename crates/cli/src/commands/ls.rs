@@ -6,7 +6,7 @@ use packhorse_model::{Exit, Timestamp};
 use packhorse_store::{Home, Reader, RunState, StoredRun};
 use serde_json::{Value, json};
 
-use super::table::table;
+use super::table::{print_json, table};
 use crate::args::LsArgs;
 use crate::{complain, dropin, terminal, wording};
 
@@ -16,13 +16,11 @@ const LIMIT: u32 = 20;
 /// `packhorse ls`
 pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
     let reader = Reader::open(&Home::locate()?)?;
-    let mut out = std::io::stdout().lock();
     if args.json {
         let runs = reader.runs(args.limit.unwrap_or(u32::MAX))?;
-        let runs: Vec<Value> = runs.iter().map(as_json).collect();
-        writeln!(out, "{}", serde_json::to_string_pretty(&runs)?)?;
-        return Ok(Exit::Success);
+        return print_json(&runs.iter().map(as_json).collect());
     }
+    let mut out = std::io::stdout().lock();
     let limit = match args.limit {
         _ if args.all => u32::MAX,
         limit => limit.unwrap_or(LIMIT),
@@ -51,11 +49,7 @@ pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
         ]);
     }
     // The command is last, so it is what is cut.
-    let width = if terminal::can_draw() {
-        terminal::size().0
-    } else {
-        usize::MAX
-    };
+    let width = terminal::line_width();
     for line in table.lines() {
         writeln!(out, "{}", wording::clipped(line.trim_end(), width))?;
     }
@@ -84,14 +78,9 @@ pub fn state(state: RunState) -> &'static str {
 
 /// A moment by this machine's clock, to the second.
 pub fn clock(at: Timestamp) -> String {
-    jiff::Timestamp::from_microsecond(at.0).map_or_else(
-        |_| "-".to_owned(),
-        |time| {
-            time.to_zoned(TimeZone::system())
-                .strftime("%Y-%m-%d %H:%M:%S")
-                .to_string()
-        },
-    )
+    let time = jiff::Timestamp::from_microsecond(at.0).ok();
+    let time = time.map(|time| time.to_zoned(TimeZone::system()));
+    wording::or_dash(time.map(|time| time.strftime("%Y-%m-%d %H:%M:%S").to_string()))
 }
 
 /// The name that a run was started by.

@@ -20,8 +20,8 @@ mod sweep;
 mod table;
 mod why;
 
-pub use launch::{Order, launch};
-pub use sweep::{parameters, print, random_seed};
+pub use launch::Order;
+pub use sweep::{parameters, print, seed};
 
 use packhorse_model::Exit;
 use packhorse_session::WhichTasks;

@@ -10,7 +10,7 @@ use packhorse_session::settings::Settings;
 use packhorse_store::Home;
 use serde_json::{Value, json};
 
-use super::table::table;
+use super::table::{print_json, table};
 use crate::args::{MpsArgs, MpsVerb};
 use crate::{complain, wording};
 
@@ -164,12 +164,10 @@ fn status(config: &GpuConfig, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exi
         let status = daemon.status()?;
         found.push(("all".to_owned(), daemon, status));
     }
-    let mut out = std::io::stdout().lock();
     if as_json {
-        let values: Vec<Value> = found.iter().map(as_value).collect();
-        writeln!(out, "{}", serde_json::to_string_pretty(&values)?)?;
-        return Ok(Exit::Success);
+        return print_json(&found.iter().map(as_value).collect());
     }
+    let mut out = std::io::stdout().lock();
     if found.is_empty() {
         writeln!(out, "no MPS daemon is running")?;
         return Ok(Exit::Success);
@@ -186,13 +184,9 @@ fn status(config: &GpuConfig, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exi
             .collect();
         shown.add_row([
             gpu.clone(),
-            status
-                .pid
-                .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+            wording::or_dash(status.pid),
             owner(daemon).to_owned(),
-            status
-                .threads
-                .map_or_else(|| "-".to_owned(), |threads| threads.to_string()),
+            wording::or_dash(status.threads),
             if servers.is_empty() {
                 "none yet".to_owned()
             } else {

@@ -6,7 +6,7 @@ use packhorse_store::{Forget, Home, LearnedSignature, Reader};
 use serde_json::json;
 
 use super::ls;
-use super::table::table;
+use super::table::{print_json, table};
 use crate::args::PeaksArgs;
 use crate::{complain, wording};
 
@@ -21,16 +21,14 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
     if args.forget {
         return forget(&home, args, &found);
     }
-    let mut out = std::io::stdout().lock();
     if found.is_empty() && !args.json {
-        if let Some(text) = &args.text {
-            complain(&format!("nothing was learned of `{text}`"));
-            return Ok(Exit::Success);
-        }
-        complain(
-            "nothing was learned yet\n\
-             hint: `packhorse run --vram auto` learns as it goes, `packhorse probe` measures one command",
-        );
+        complain(&match &args.text {
+            Some(text) => format!("nothing was learned of `{text}`"),
+            None => "nothing was learned yet\n\
+                     hint: `packhorse run --vram auto` learns as it goes, \
+                     `packhorse probe` measures one command"
+                .to_owned(),
+        });
         return Ok(Exit::Success);
     }
     let mut lines = Vec::new();
@@ -67,33 +65,28 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
             learned.model.clone(),
             learned.peaks.to_string(),
             learned.highest.to_string(),
-            reserved.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string()),
-            time.map_or_else(|| "-".to_owned(), wording::duration),
+            wording::or_dash(reserved),
+            wording::or_dash(time.map(wording::duration)),
             ls::clock(learned.newest),
         ]);
     }
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&lines)?)?;
-    } else {
-        writeln!(out, "{shown}")?;
+        return print_json(&lines.into());
     }
+    writeln!(std::io::stdout(), "{shown}")?;
     Ok(Exit::Success)
 }
 
 fn forget(home: &Home, args: &PeaksArgs, found: &[LearnedSignature]) -> anyhow::Result<Exit> {
-    let gone = if args.text.is_none() {
-        home.forget(Forget::All)?
+    let mut gone = 0;
+    if args.text.is_none() {
+        gone = home.forget(Forget::All)?;
     } else {
-        let mut gone = 0;
-        let mut last = None;
+        // A second time, for another model, there is nothing left to forget.
         for learned in found {
-            if last != Some(&learned.signature) {
-                gone += home.forget(Forget::Signature(&learned.signature))?;
-                last = Some(&learned.signature);
-            }
+            gone += home.forget(Forget::Signature(&learned.signature))?;
         }
-        gone
-    };
+    }
     complain(&format!(
         "forgot {}",
         wording::count(gone as u64, "measurement")

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::mistakes::Mistakes;
 use super::run::{give_back_files, open};
+use super::table::print_json;
 use crate::args::PlanArgs;
 use crate::{complain, terminal, wording};
 
@@ -77,7 +78,8 @@ fn read(args: &PlanArgs) -> anyhow::Result<Vec<TaskSpec>> {
     Ok(commands)
 }
 
-/// Where it would run. A single number is so many GPUs, like those that are here.
+/// Where it would run. A single number is so many GPUs: those that are here, and more like
+/// the first of them.
 fn find(
     args: &PlanArgs,
     pool: &PoolSpec,
@@ -88,28 +90,14 @@ fn find(
         [number] => number.parse::<usize>().ok(),
         _ => None,
     };
+    let config = settings.gpu_config();
+    let find = |pool, task| Devices::find(pool, task, &config, &mut complain);
     let Some(count) = count else {
-        return Ok(Devices::find(
-            pool,
-            task,
-            &settings.gpu_config(),
-            &mut complain,
-        )?);
+        return Ok(find(pool, task)?);
     };
     if !(1..=MOST_GPUS).contains(&count) {
         bail!("a plan is for 1 to {MOST_GPUS} GPUs, not for {count}");
     }
-    imagine(args, pool, task, settings, count)
-}
-
-/// As many GPUs as wanted: those that are here, and more like the first of them.
-fn imagine(
-    args: &PlanArgs,
-    pool: &PoolSpec,
-    task: &TaskSpec,
-    settings: &Settings,
-    count: usize,
-) -> anyhow::Result<Devices> {
     let here = PoolSpec {
         gpus: Vec::new(),
         ..pool.clone()
@@ -119,35 +107,31 @@ fn imagine(
         vram: None,
         ..task.clone()
     };
-    let found = Devices::find(&here, &unmeasured, &settings.gpu_config(), &mut complain);
-    let found = match found {
-        Ok(found) if found.info.iter().any(|info| info.memory > Bytes(0)) => Some(found),
-        Ok(_) | Err(SessionError::Select(_)) => None,
+    match find(&here, &unmeasured) {
+        Ok(mut found) if found.info.iter().any(|info| info.memory > Bytes(0)) => {
+            found.resize(count);
+            return Ok(found);
+        }
+        Ok(_) | Err(SessionError::Select(_)) => {}
         // There are some here, or it is not known, and something else is wrong.
         Err(error) => return Err(error.into()),
+    }
+    if task.vram.is_some() && args.gpu_memory.is_none() {
+        bail!(
+            "--vram needs to know the GPUs' memory, and there is no GPU here to ask for it\n\
+             hint: say how much to imagine with --gpu-memory 24G"
+        );
+    }
+    let imagined = PoolSpec {
+        gpus: (0..count).map(|index| index.to_string()).collect(),
+        as_written: true,
+        ..pool.clone()
     };
-    let mut found = if let Some(found) = found {
-        found
-    } else {
-        if task.vram.is_some() && args.gpu_memory.is_none() {
-            bail!(
-                "--vram needs to know the GPUs' memory, and there is no GPU here to ask for it\n\
-                 hint: say how much to imagine with --gpu-memory 24G"
-            );
-        }
-        let ids = (0..count).map(|index| index.to_string());
-        let numbered = PoolSpec {
-            gpus: ids.collect(),
-            ..pool.clone()
-        };
-        let mut found = Devices::imagine(&numbered, &unmeasured, &mut complain)?;
-        for info in &mut found.info {
-            info.memory = args.gpu_memory.unwrap_or_default();
-            info.model = "imagined".into();
-        }
-        found
-    };
-    found.resize(count);
+    let mut found = find(&imagined, &unmeasured)?;
+    for info in &mut found.info {
+        info.memory = args.gpu_memory.unwrap_or_default();
+        info.model = "imagined".into();
+    }
     Ok(found)
 }
 
@@ -230,7 +214,6 @@ fn show_json(plan: &Plan, devices: &Devices, words: &[String]) -> anyhow::Result
             .collect::<Vec<_>>(),
         "waiting": plan.waiting.iter().map(|task| task.number).collect::<Vec<_>>(),
     });
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", serde_json::to_string_pretty(&value)?)?;
+    print_json(&value)?;
     Ok(exit(plan))
 }

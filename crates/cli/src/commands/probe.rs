@@ -9,7 +9,7 @@ use packhorse_model::{
 use packhorse_session::{MadeTasks, Observer, QueueView};
 use serde_json::json;
 
-use super::launch::{Order, launch};
+use super::launch::Order;
 use crate::args::ProbeArgs;
 use crate::report::Plain;
 use crate::{complain, wording};
@@ -38,7 +38,8 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
         seen: None,
         finished: None,
     };
-    let summary = launch(order.prepare()?, source, &mut reporter)?;
+    let launch = order.prepare()?;
+    let summary = launch.start(source, &mut reporter, &mut complain)?;
     let took = reporter
         .finished
         .as_ref()

@@ -11,7 +11,7 @@ use packhorse_session::{
     open_inputs,
 };
 
-use super::launch::{Order, is_typed, launch, observer};
+use super::launch::{Order, is_typed, observer};
 use super::mistakes::Mistakes;
 use crate::args::RunArgs;
 use crate::{complain, terminal};
@@ -62,7 +62,7 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
     let prepared = order.prepare()?;
     refuse_impossible(&checks, &prepared)?;
     let mut observer = observer(&args.output, typed);
-    let summary = launch(prepared, source, &mut *observer)?;
+    let summary = prepared.start(source, &mut *observer, &mut complain)?;
     drop(observer);
     let tasks = summary.succeeded + summary.failed + summary.left;
     if tasks == 0 && summary.rejected == 0 && summary.exit == Exit::Success {

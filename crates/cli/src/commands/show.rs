@@ -1,8 +1,8 @@
 use std::io::Write;
 
 use anyhow::Context as _;
-use packhorse_model::{Exit, RunId, TaskId};
-use packhorse_session::find_run;
+use packhorse_model::{Exit, Outcome, TaskId};
+use packhorse_session::{each_task, find_run};
 use packhorse_store::{
     Home, ListedTask, Reader, RunState, StoredAttempt, StoredRun, StoredTask, TaskFilter,
 };
@@ -43,18 +43,14 @@ fn one_run(
     };
     if args.json {
         writeln!(out, "{}", ls::as_json(&run))?;
-        return each(reader, run.id, select, |listed| {
-            Ok(writeln!(out, "{}", as_json(listed, run.state))?)
+        return each_task(reader, run.id, select, |listed| {
+            Ok(writeln!(out, "{}", as_json(&listed, run.state))?)
         });
     }
     heading(out, &run)?;
-    let width = if terminal::can_draw() {
-        terminal::size().0
-    } else {
-        usize::MAX
-    };
-    each(reader, run.id, select, |listed| {
-        let line = line(listed, run.state);
+    let width = terminal::line_width();
+    each_task(reader, run.id, select, |listed| {
+        let line = line(&listed, run.state);
         Ok(writeln!(out, "{}", wording::clipped(&line, width))?)
     })
 }
@@ -97,26 +93,6 @@ fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
     Ok(writeln!(out)?)
 }
 
-/// Goes through the tasks of a run, however many there are.
-fn each(
-    reader: &Reader,
-    run: RunId,
-    select: TaskFilter,
-    mut act: impl FnMut(&ListedTask) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let mut after = 0;
-    loop {
-        let page = reader.tasks(run, select, after, 1000)?;
-        let Some(last) = page.last() else {
-            return Ok(());
-        };
-        after = last.task.id.number;
-        for listed in &page {
-            act(listed)?;
-        }
-    }
-}
-
 fn line(listed: &ListedTask, run: RunState) -> String {
     let task = &listed.task;
     let last = listed.last.as_ref();
@@ -150,9 +126,9 @@ fn line(listed: &ListedTask, run: RunState) -> String {
 
 fn status(task: &StoredTask, last: Option<&StoredAttempt>, run: RunState) -> String {
     match (task.outcome, last) {
-        (Some(packhorse_model::Outcome::Skipped), _) => "skipped".to_owned(),
-        (Some(packhorse_model::Outcome::TimedOut), _) => "timed out".to_owned(),
-        (Some(packhorse_model::Outcome::NotStarted), _) => "not started".to_owned(),
+        (Some(Outcome::Skipped), _) => "skipped".to_owned(),
+        (Some(Outcome::TimedOut), _) => "timed out".to_owned(),
+        (Some(Outcome::NotStarted), _) => "not started".to_owned(),
         (Some(outcome), _) => outcome.to_string(),
         (None, Some(last)) if last.outcome.is_none() && run == RunState::Running => {
             "running".to_owned()
@@ -178,8 +154,8 @@ fn as_json(listed: &ListedTask, run: RunState) -> Value {
         "task": task.id.to_string(),
         "name": task.spec.name,
         "command": wording::command(&task.spec.command),
-        "outcome": task.outcome.map(packhorse_model::Outcome::word),
-        "detail": task.outcome.and_then(packhorse_model::Outcome::detail),
+        "outcome": task.outcome.map(Outcome::word),
+        "detail": task.outcome.and_then(Outcome::detail),
         "status": status(task, last, run),
         "attempts": task.attempts,
         "gpus": last.map(devices),
@@ -204,7 +180,7 @@ fn one_task(
     let (task, attempts) = reader
         .task(id)?
         .with_context(|| format!("run {} has no task {}", id.run, id.number))?;
-    let logs = LogFolder::of(home, reader, id)?;
+    let logs = LogFolder::of(home, reader, &run, &task)?;
     let listed = ListedTask {
         last: attempts.last().cloned(),
         task,
@@ -275,8 +251,8 @@ fn try_json(logs: &LogFolder, attempt: &StoredAttempt) -> Value {
     let log = logs.path(attempt.attempt);
     json!({
         "attempt": attempt.attempt,
-        "outcome": attempt.outcome.map(packhorse_model::Outcome::word),
-        "detail": attempt.outcome.and_then(packhorse_model::Outcome::detail),
+        "outcome": attempt.outcome.map(Outcome::word),
+        "detail": attempt.outcome.and_then(Outcome::detail),
         "message": attempt.message,
         "note": attempt.note,
         "peak": attempt.peak.map(|peak| peak.0),

@@ -5,11 +5,11 @@ use packhorse_gpu::looks_like_gpu_list;
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::Sweep;
 use packhorse_model::{Exit, SourceSpec, SweepSpec};
-use packhorse_session::{build_sweep, sweep_source};
+use packhorse_session::{SweepLanguage, build_sweep, sweep_source};
 
-use super::launch::{Order, launch, observer};
+use super::launch::{Order, observer};
 use crate::args::{Mode, SweepArgs};
-use crate::terminal;
+use crate::{complain, terminal};
 
 /// `packhorse sweep`
 pub fn sweep(mut args: SweepArgs) -> anyhow::Result<Exit> {
@@ -22,13 +22,10 @@ pub fn sweep(mut args: SweepArgs) -> anyhow::Result<Exit> {
         template,
         parameters: parameters(&args.parameters),
         zips: args.zip.iter().map(names).collect(),
-        seed: match args.sampling_mode {
-            Mode::Grid => None,
-            Mode::ShuffledGrid => Some(args.seed.unwrap_or_else(random_seed)),
-        },
+        seed: seed(args.sampling_mode, args.seed),
         limit: args.n_samples,
     };
-    let sweep = build_sweep(&spec, terminal::colour())?;
+    let sweep = build_sweep(&spec, SweepLanguage::Packhorse, terminal::colour())?;
     if args.run {
         return run(&args, spec, sweep);
     }
@@ -89,7 +86,10 @@ fn run(args: &SweepArgs, spec: SweepSpec, sweep: Sweep) -> anyhow::Result<Exit> 
     let mut order = Order::new(&args.pool, &args.task, &args.output)?;
     order.spec.source = SourceSpec::Sweep(spec);
     let mut observer = observer(&args.output, false);
-    Ok(launch(order.prepare()?, source, &mut *observer)?.exit)
+    let summary = order
+        .prepare()?
+        .start(source, &mut *observer, &mut complain)?;
+    Ok(summary.exit)
 }
 
 /// `-p lr 0.1 0.01`: the name, then the values.
@@ -103,8 +103,15 @@ pub fn parameters(given: &[Vec<String>]) -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// For an order that nobody has seen before.
-pub fn random_seed() -> u64 {
+/// The seed of the order: one that nobody has seen before, unless it was given.
+pub fn seed(mode: Mode, given: Option<u64>) -> Option<u64> {
+    match mode {
+        Mode::Grid => None,
+        Mode::ShuffledGrid => Some(given.unwrap_or_else(random_seed)),
+    }
+}
+
+fn random_seed() -> u64 {
     let mut bytes = [0; 8];
     // Early in a machine's boot there may be no randomness yet: any order does.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK);

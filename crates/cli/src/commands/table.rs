@@ -1,4 +1,8 @@
+use std::io::Write as _;
+
 use comfy_table::{CellAlignment, Table, presets};
+use packhorse_model::Exit;
+use serde_json::Value;
 
 /// A table without lines, one blank column between columns.
 pub fn table<const N: usize>(header: [&str; N], right: &[usize]) -> Table {
@@ -15,4 +19,14 @@ pub fn table<const N: usize>(header: [&str; N], right: &[usize]) -> Table {
         }
     }
     table
+}
+
+/// The same for programs.
+pub fn print_json(value: &Value) -> anyhow::Result<Exit> {
+    writeln!(
+        std::io::stdout(),
+        "{}",
+        serde_json::to_string_pretty(value)?
+    )?;
+    Ok(Exit::Success)
 }

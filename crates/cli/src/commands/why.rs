@@ -2,7 +2,7 @@ use std::io::Write as _;
 
 use packhorse_model::Exit;
 use packhorse_proc::ProcEntry;
-use packhorse_session::{ask_why, find_run, find_task};
+use packhorse_session::{SessionError, ask_why, find_task, stored_run, stored_task};
 use packhorse_store::{Home, Reader, StoredRun};
 
 use crate::args::WhyArgs;
@@ -12,17 +12,16 @@ pub fn why(args: &WhyArgs) -> anyhow::Result<Exit> {
     let home = Home::locate()?;
     let reader = Reader::open(&home)?;
     let id = find_task(&reader, &args.task)?;
-    let run = find_run(&reader, Some(&id.run.to_string()))?;
+    let run = stored_run(&reader, id.run)?;
     let mut out = std::io::stdout().lock();
-    let task = reader.task(id)?.map(|(task, _)| task);
     let running = home.is_running(run.id)?;
-    if task.is_none() && !running {
-        anyhow::bail!(
-            "there is no task {id}\nhint: `packhorse show {}` lists the tasks",
-            id.run
-        );
-    }
-    if let Some(outcome) = task.and_then(|task| task.outcome) {
+    let outcome = match stored_task(&reader, id) {
+        Ok((task, _)) => task.outcome,
+        // It may not be stored yet.
+        Err(SessionError::NotFound(_)) if running => None,
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(outcome) = outcome {
         writeln!(out, "task {id} is over: {outcome}")?;
         return Ok(Exit::Success);
     }

@@ -53,11 +53,7 @@ struct Running {
 impl Running {
     /// What it is called in the view.
     fn title(&self, task: TaskId) -> String {
-        match self.attempt {
-            0 => format!("{task} (probe)"),
-            1 => task.to_string(),
-            attempt => format!("{task} (attempt {attempt})"),
-        }
+        format!("{task}{}", wording::attempt(self.attempt))
     }
 }
 
@@ -205,16 +201,10 @@ impl Live {
             let text = format!(" {name:<names$}  idle");
             return Styled::painted(&wording::clipped(&text, room), palette.faint, palette);
         };
-        let elapsed = wording::duration(Duration::from_secs(
-            Timestamp::now().since(running.since).as_secs(),
-        ));
-        let elapsed = elapsed
-            .strip_suffix(".0s")
-            .map_or(elapsed.clone(), |s| format!("{s}s"));
-        let elapsed = if elapsed == "0ms" {
-            "0s".to_owned()
-        } else {
-            elapsed
+        let elapsed = Timestamp::now().since(running.since);
+        let elapsed = match elapsed.as_secs() {
+            seconds @ 0..60 => format!("{seconds}s"),
+            _ => wording::duration(elapsed),
         };
         let task = running.title(task);
         let left = if name.is_empty() {

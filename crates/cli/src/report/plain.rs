@@ -121,11 +121,7 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
             command,
             gpus,
         } => {
-            let again = match attempt {
-                0 => " (probe)".to_owned(),
-                1 => String::new(),
-                more => format!(" (attempt {more})"),
-            };
+            let again = wording::attempt(*attempt);
             let place = if gpus.is_empty() {
                 String::new()
             } else {

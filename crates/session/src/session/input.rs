@@ -4,16 +4,17 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use packhorse_engine::Input;
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
-use super::{MOST_UNWRITTEN, Session, SourceState, Watched};
+use super::{MOST_UNWRITTEN, SOURCE, Session};
+use crate::journal::wait_for_commit;
 use crate::source::NextRead;
 use crate::{SessionError, system};
 
 impl Session<'_> {
     /// Whether the source makes tasks that the engine should have.
     pub(super) fn has_room(&self) -> bool {
-        self.source == SourceState::Open
+        !self.source_over
             && self.parts.source.descriptor().is_none()
             && self.engine.room(self.run) > 0
     }
@@ -44,18 +45,20 @@ impl Session<'_> {
         let run = self.run;
         let read = self.parts.source.read(room);
         let taken = read.tasks.len();
-        let more = read.next == NextRead::AtOnce;
-        let tasks = read.tasks;
-        self.answers.push_back(Input::Tasks { run, tasks, more });
-        let rejected = read.rejected.into_iter();
-        self.answers
-            .extend(rejected.map(|(tasks, message)| Input::Rejected {
+        self.answers.push_back(Input::Tasks {
+            run,
+            tasks: read.tasks,
+            more: read.next == NextRead::AtOnce,
+        });
+        for (tasks, message) in read.rejected {
+            self.answers.push_back(Input::Rejected {
                 run,
                 tasks,
                 message,
-            }));
+            });
+        }
         if read.next == NextRead::Never {
-            self.source = SourceState::Over;
+            self.source_over = true;
             self.answers.push_back(Input::InputEnded { run });
         }
         (taken, read.next)
@@ -75,26 +78,25 @@ impl Session<'_> {
 
     /// Whether input is left unread until the journal has caught up.
     pub(super) fn is_source_paused(&self) -> bool {
-        self.source == SourceState::Open
+        !self.source_over
             && self.parts.source.descriptor().is_some()
             && self.watched_source.is_none()
     }
 
     /// Watches the source if it may be read now.
     pub(super) fn watch_source(&mut self) -> Result<(), SessionError> {
-        let open = self.source == SourceState::Open;
-        let wanted = open && self.parts.journal.unwritten() < MOST_UNWRITTEN;
+        let wanted = !self.source_over && self.parts.journal.unwritten() < MOST_UNWRITTEN;
         let descriptor = self.parts.source.descriptor().filter(|_| wanted);
         match (descriptor, &self.watched_source) {
             (Some(source), None) => {
                 let copy = rustix::io::fcntl_dupfd_cloexec(source, 0)
-                    .map_err(|error| system("watch the input")(error.into()))?;
-                let data = epoll::EventData::new_u64(Watched::Source as u64);
+                    .map_err(system("watch the input"))?;
+                let data = epoll::EventData::new_u64(SOURCE);
                 match epoll::add(&self.epoll, &copy, data, epoll::EventFlags::IN) {
                     Ok(()) => {}
                     // A regular file, or /dev/null.
                     Err(rustix::io::Errno::PERM) => self.always_readable = true,
-                    Err(error) => return Err(system("watch the input")(error.into())),
+                    Err(error) => return Err(system("watch the input")(error)),
                 }
                 self.watched_source = Some(copy);
             }
@@ -116,7 +118,7 @@ impl Session<'_> {
     /// session finds it there. Whether there was any.
     pub(super) fn keep_some_input(&mut self, end: Instant) -> bool {
         let readable = self.parts.source.descriptor().is_some_and(is_readable);
-        if self.source == SourceState::Over || !readable {
+        if self.source_over || !readable {
             return false;
         }
         if Instant::now() >= end {
@@ -131,11 +133,7 @@ impl Session<'_> {
         while self.parts.journal.unwritten() > MOST_UNWRITTEN
             && self.parts.journal.trouble().is_none()
         {
-            let journal = &self.parts.journal.as_fd();
-            let flags = rustix::event::PollFlags::IN;
-            let mut bell = [rustix::event::PollFd::new(journal, flags)];
-            let _ = rustix::event::poll(&mut bell, None);
-            self.parts.journal.heard();
+            wait_for_commit(&*self.parts.journal);
         }
         // By now tasks are only written down. All of what has been read is taken: the
         // descriptor does not tell of it any more.
@@ -146,13 +144,6 @@ impl Session<'_> {
 
 /// Whether a read would not block.
 fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
-    let mut poll = [rustix::event::PollFd::from_borrowed_fd(
-        descriptor,
-        rustix::event::PollFlags::IN,
-    )];
-    let at_once = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    rustix::event::poll(&mut poll, Some(&at_once)).is_ok_and(|ready| ready > 0)
+    let mut state = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+    poll(&mut state, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }

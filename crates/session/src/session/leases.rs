@@ -1,50 +1,42 @@
 //! Sharing the devices with other runs on this machine.
 
-use std::os::fd::AsFd as _;
-
 use packhorse_engine::{Input, OtherRun, OtherRunDevice};
-use packhorse_leases::{Lease, LeasedDevice};
+use packhorse_leases::{Lease, LeasedDevice, LeasesGuard};
 
-use super::{Session, Watched};
+use super::{LEASES, Session, unwatch, watch};
 use crate::SessionError;
+use crate::sampling::Attributor;
 
 impl Session<'_> {
     /// Lets the engine decide: under the lock of all runs, if it may take something that
     /// others could take as well.
     pub(super) fn handle(&mut self, input: Input) {
         let now = self.now();
-        if !self.engine.may_take(&input, now) {
-            return self.engine.handle(input, now, &mut self.actions);
-        }
-        let Some(leases) = &mut self.parts.leases else {
-            return self.engine.handle(input, now, &mut self.actions);
-        };
         let mut trouble = Vec::new();
-        match leases.lock() {
-            Ok(mut guard) => {
-                trouble.extend(guard.warning().map(|error| error.to_string()));
-                if guard.revision() != self.revision {
-                    self.revision = guard.revision();
-                    let others: Vec<OtherRun> = guard.others().map(other_run).collect();
-                    self.parts.attributor.other_runs = pids(&others);
-                    let others = Input::OtherRuns(others);
-                    self.engine.handle(others, now, &mut self.actions);
-                }
-                self.engine.handle(input, now, &mut self.actions);
-                if let Some(lease) = self.engine.lease_to_raise() {
-                    let told = guard.publish(&leased(&lease));
-                    self.engine.lease_told(told.is_ok());
-                    trouble.extend(told.err().map(|error| error.to_string()));
-                }
-            }
-            Err(error) => {
-                trouble.push(error.to_string());
-                self.engine.handle(input, now, &mut self.actions);
+        let leases = self.parts.leases.as_mut();
+        let leases = leases.filter(|_| self.engine.may_take(&input, now));
+        let mut guard = leases.and_then(|leases| {
+            let locked = leases.lock();
+            locked.map_err(|error| trouble.push(error)).ok()
+        });
+        if let Some(guard) = &mut guard {
+            trouble.extend(guard.warning());
+            let others = look(guard, &mut self.revision, &mut self.parts.attributor);
+            if let Some(others) = others {
+                self.engine.handle(others, now, &mut self.actions);
             }
         }
-        for message in trouble {
-            self.answers.push_back(Input::OtherRunsTrouble(message));
+        self.engine.handle(input, now, &mut self.actions);
+        if let Some(guard) = &mut guard
+            && let Some(lease) = self.engine.lease_to_raise()
+        {
+            let told = guard.publish(&leased(&lease));
+            self.engine.lease_told(told.is_ok());
+            trouble.extend(told.err());
         }
+        drop(guard);
+        let trouble = trouble.into_iter().map(|error| error.to_string());
+        self.answers.extend(trouble.map(Input::OtherRunsTrouble));
     }
 
     /// Listens to other runs while anybody waits for what they may give up; what they do
@@ -59,15 +51,10 @@ impl Session<'_> {
         };
         self.listening = wanted;
         if !wanted {
-            let Some(leases) = &self.parts.leases else {
-                return Ok(());
-            };
-            return self.unwatch(leases.as_fd());
+            return unwatch(&self.epoll, leases);
         }
         let listening = leases.listen();
-        if let Some(leases) = &self.parts.leases {
-            self.watch(leases.as_fd(), Watched::Leases)?;
-        }
+        watch(&self.epoll, leases, LEASES)?;
         match listening {
             // Somebody may have left before.
             Ok(()) => self.refresh_other_runs_now(),
@@ -86,22 +73,13 @@ impl Session<'_> {
         let Some(leases) = &mut self.parts.leases else {
             return;
         };
-        let others = leases.lock().map(|guard| {
-            let changed = guard.revision() != self.revision;
-            self.revision = guard.revision();
-            changed.then(|| guard.others().map(other_run).collect::<Vec<_>>())
-        });
-        match others {
-            Ok(None) => {}
-            Ok(Some(others)) => {
-                self.parts.attributor.other_runs = pids(&others);
-                self.answers.push_back(Input::OtherRuns(others));
-            }
-            Err(error) => {
-                let message = error.to_string();
-                self.answers.push_back(Input::OtherRunsTrouble(message));
-            }
-        }
+        let seen = &mut self.revision;
+        let others = leases
+            .lock()
+            .map(|guard| look(&guard, seen, &mut self.parts.attributor));
+        let answer =
+            others.unwrap_or_else(|error| Some(Input::OtherRunsTrouble(error.to_string())));
+        self.answers.extend(answer);
     }
 
     /// Gives up what others were told that we hold, and do not hold any more.
@@ -137,8 +115,14 @@ fn other_run(lease: &Lease) -> OtherRun {
     }
 }
 
-fn pids(others: &[OtherRun]) -> Vec<u32> {
-    others.iter().map(|other| other.pid).collect()
+/// What other runs hold, if that has changed since it was seen last.
+fn look(guard: &LeasesGuard<'_>, seen: &mut u64, attributor: &mut Attributor) -> Option<Input> {
+    if std::mem::replace(seen, guard.revision()) == guard.revision() {
+        return None;
+    }
+    let others: Vec<OtherRun> = guard.others().map(other_run).collect();
+    attributor.other_runs = others.iter().map(|other| other.pid).collect();
+    Some(Input::OtherRuns(others))
 }
 
 /// What we hold, as others see it.

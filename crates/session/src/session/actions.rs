@@ -1,0 +1,158 @@
+//! Carrying out what the engine decides.
+
+use std::time::{Duration, Instant};
+
+use packhorse_engine::{Action, Input, LogTail, OutputMode};
+use packhorse_gpu::mps::reports_server_failure;
+use packhorse_model::RunId;
+
+use super::{Session, unwatch};
+use crate::SessionError;
+use crate::log_tail::read_tail;
+use crate::observer::EmptyQueue;
+
+/// How long somebody who wants to end waits for the rest of the input to be kept. Whoever
+/// writes faster than we read would have us read for ever.
+const KEEPING: Duration = Duration::from_secs(1);
+
+impl Session<'_> {
+    pub(super) fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Tell(event) => self.observer.event(&event),
+            Action::Record(entry) => {
+                self.parts.journal.send(entry);
+            }
+            Action::Start(start) => {
+                if start.output == OutputMode::Inherit {
+                    // What it writes goes where we write.
+                    self.observer.show(Instant::now(), &self.engine);
+                }
+                let share = start.mps.map(|share| share.device);
+                let daemon = share.and_then(|device| self.parts.mps.as_ref()?.daemon(device));
+                let known = self.parts.executor.start(*start, daemon);
+                self.answers.extend(known.map(Input::Process));
+            }
+            Action::Stop { task, mode } => self.parts.executor.stop(task, mode),
+            Action::Proceed { task } => self.parts.executor.proceed(task),
+            Action::Abandon { task } => self.parts.executor.abandon(task),
+            Action::Sample => {
+                if let Some(sampler) = &self.parts.sampler {
+                    sampler.request_all();
+                }
+            }
+            Action::Fetch { run, after, limit } => self.fetch(run, after, limit),
+            Action::LookUpPeaks { signature } => {
+                let peaks = self.parts.journal.peaks(&signature);
+                let peaks = self.or_fail(peaks);
+                self.answers.push_back(Input::Peaks { signature, peaks });
+            }
+            Action::LookUpOutcome { task } => {
+                let outcome = self.parts.journal.outcome(task);
+                let outcome = self.or_fail(outcome);
+                self.answers.push_back(Input::Outcome { task, outcome });
+            }
+            Action::ReadLog(LogTail {
+                task,
+                attempt,
+                path,
+            }) => {
+                let tail = read_tail(&path);
+                let text = tail.as_deref().map(String::from_utf8_lossy);
+                let mps = self.parts.mps.is_some();
+                let mps_failed = mps && text.is_some_and(|text| reports_server_failure(&text));
+                self.answers.push_back(Input::Log {
+                    task,
+                    attempt,
+                    tail,
+                    mps_failed,
+                });
+            }
+            Action::RefreshOtherRuns => self.refresh_other_runs(),
+            Action::Mps(action) => {
+                if let Some(mps) = &self.parts.mps {
+                    mps.ask(action);
+                }
+            }
+            Action::Reply { to, text } => {
+                if let Some(control) = &mut self.parts.control {
+                    control.answer(to, &text);
+                }
+            }
+            Action::RunIdle { run, keep_input } => {
+                let keep_until = keep_input.then(|| Instant::now() + KEEPING);
+                self.closing = Some((run, keep_until));
+            }
+            Action::Closed { run } => self.finish_journal(run),
+            Action::RunOver(summary) => self.over = Some(*summary),
+        }
+    }
+
+    /// The answer, or what stands for it after an error that nothing works without.
+    fn or_fail<T: Default>(&mut self, answer: Result<T, SessionError>) -> T {
+        answer.unwrap_or_else(|error| {
+            self.error.get_or_insert(error);
+            T::default()
+        })
+    }
+
+    pub(super) fn fetch(&mut self, run: RunId, after: u32, limit: u32) {
+        match self.parts.journal.fetch(run, after, limit) {
+            Ok(Some(tasks)) => self.answers.push_back(Input::Fetched { run, tasks }),
+            // They will be there with the next commit.
+            Ok(None) => self.fetches.push((run, after, limit)),
+            Err(error) => {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+
+    /// Goes on with a run of which nothing is alive any more: keeps what is left of its
+    /// input, and closes it. Whether there was one.
+    pub(super) fn go_on_closing(&mut self) -> bool {
+        let Some((run, keep_until)) = self.closing else {
+            return false;
+        };
+        if keep_until.is_some_and(|end| self.keep_some_input(end)) {
+            return true;
+        }
+        self.closing = None;
+        if let Some(mps) = self.parts.mps.take() {
+            let _ = unwatch(&self.epoll, &mps);
+            let trouble = mps.finish().into_iter();
+            let task = None;
+            self.answers
+                .extend(trouble.map(|message| Input::Warning { task, message }));
+        }
+        self.parts.executor.finish();
+        let unread = if self.source_over {
+            0
+        } else {
+            self.parts.source.unread()
+        };
+        self.answers.push_back(Input::Close { run, unread });
+        true
+    }
+
+    /// Waits until the last record is written, or cannot be.
+    fn finish_journal(&mut self, run: RunId) {
+        if std::mem::take(&mut self.bell) {
+            let _ = unwatch(&self.epoll, &self.parts.journal);
+        }
+        if !self.parts.journal.ends_within(self.patience) {
+            let why = self.parts.journal.trouble();
+            let why = why.map_or_else(String::new, |trouble| format!(": {trouble}"));
+            let message = format!("the last results are not written yet{why}; waiting for that");
+            let (now, mut actions) = (self.now(), Vec::new());
+            self.engine
+                .handle(Input::Stalled { message }, now, &mut actions);
+            for action in actions {
+                if let Action::Tell(event) = action {
+                    self.observer.event(&event);
+                }
+            }
+            self.observer.show(Instant::now(), &EmptyQueue);
+        }
+        let lost = self.parts.journal.finish().err();
+        self.answers.push_back(Input::Stored { run, lost });
+    }
+}
