@@ -1,5 +1,7 @@
 //! What the terminal is like.
 
+use packhorse_intake::Colour;
+
 /// The terminal's columns and rows; 80 by 24 where nobody knows.
 pub fn size() -> (usize, usize) {
     let (columns, rows) = rustix::termios::tcgetwinsize(rustix::stdio::stdout())
@@ -24,15 +26,9 @@ pub fn line_width() -> usize {
 
 /// Whether the locale has more than ASCII.
 pub fn has_unicode() -> bool {
-    let set = |name| {
-        std::env::var(name)
-            .ok()
-            .filter(|value: &String| !value.is_empty())
-    };
-    let locale = set("LC_ALL")
-        .or_else(|| set("LC_CTYPE"))
-        .or_else(|| set("LANG"));
-    locale.is_some_and(|locale| {
+    let names = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter();
+    let mut set = names.filter_map(|name| std::env::var(name).ok());
+    set.find(|value| !value.is_empty()).is_some_and(|locale| {
         let locale = locale.to_ascii_lowercase();
         locale.contains("utf-8") || locale.contains("utf8")
     })
@@ -40,7 +36,7 @@ pub fn has_unicode() -> bool {
 
 /// The colours in use: none if `NO_COLOR` is set or standard output is no
 /// terminal.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Palette {
     /// Something went well.
     pub good: &'static str,
@@ -53,40 +49,37 @@ pub struct Palette {
 impl Palette {
     /// What the environment wants.
     pub fn from_env() -> Self {
-        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        if wanted && can_draw() {
+        if wants_colours() && can_draw() {
             Self {
                 good: "\x1b[32m",
                 bad: "\x1b[31m",
                 faint: "\x1b[2m",
             }
         } else {
-            Self {
-                good: "",
-                bad: "",
-                faint: "",
-            }
-        }
-    }
-
-    /// The text in that colour.
-    #[expect(clippy::unused_self, reason = "the paint is one of this palette's")]
-    pub fn paint(&self, text: &str, paint: &'static str) -> String {
-        if paint.is_empty() {
-            text.to_owned()
-        } else {
-            format!("{paint}{text}\x1b[0m")
+            Self::default()
         }
     }
 }
 
-/// Whether messages on standard error may have colours.
-pub fn colour() -> packhorse_intake::Colour {
-    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    if wanted && rustix::termios::isatty(rustix::stdio::stderr()) {
-        packhorse_intake::Colour::On
+/// The text in a colour of a palette.
+pub fn paint(text: &str, colour: &str) -> String {
+    if colour.is_empty() {
+        text.to_owned()
     } else {
-        packhorse_intake::Colour::Off
+        format!("{colour}{text}\x1b[0m")
+    }
+}
+
+fn wants_colours() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Whether messages on standard error may have colours.
+pub fn colour() -> Colour {
+    if wants_colours() && rustix::termios::isatty(rustix::stdio::stderr()) {
+        Colour::On
+    } else {
+        Colour::Off
     }
 }
 

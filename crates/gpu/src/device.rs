@@ -1,6 +1,7 @@
 use std::fmt;
 
 use packhorse_model::{Bytes, CoreId};
+use serde::Serialize;
 
 /// Who made a device. Decides which environment variables tell programs to use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +82,7 @@ pub struct Device {
 
 /// The memory of a device or MIG instance. The amounts do not always add up: use
 /// `free`, do not compute it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceMemory {
     /// All there is.
     pub total: Bytes,
@@ -95,7 +96,7 @@ pub struct DeviceMemory {
 }
 
 /// A process on a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GpuProcess {
     /// Its id.
     pub pid: u32,
@@ -109,7 +110,7 @@ pub struct GpuProcess {
 }
 
 /// A part of a device in MIG mode.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MigInstance {
     /// `MIG-…`.
     pub uuid: String,

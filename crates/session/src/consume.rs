@@ -60,11 +60,10 @@ impl ConsumedFile {
             .filter_map(|line| line.parse().ok())
             .collect();
         each_task(reader, run.id, TaskFilter::Succeeded, |listed| {
-            let number = listed.task.id.number;
-            rows.finished
-                .extend(Some(number).filter(|number| !before.contains(number)));
+            rows.finished.push(listed.task.id.number);
             Ok::<_, SessionError>(())
         })?;
+        rows.finished.retain(|number| !before.contains(number));
         Ok(rows)
     }
 
@@ -100,11 +99,11 @@ impl ConsumedFile {
         let Some(record) = &self.record else {
             return;
         };
-        let mut lines = String::new();
-        for number in &self.finished {
-            lines.push_str(&number.to_string());
-            lines.push('\n');
-        }
+        let lines: String = self
+            .finished
+            .iter()
+            .map(|done| format!("{done}\n"))
+            .collect();
         let mut options = fs_err::OpenOptions::new();
         let file = options.create(true).append(true).open(record);
         // Without it, a later session looks for these rows once more.
@@ -118,31 +117,24 @@ pub fn consume_leftovers(path: &Path, notices: &mut Notices<'_>) -> Result<(), S
     let home = Home::locate()?;
     let reader = Reader::open(&home)?;
     let path = fs_err::canonicalize(path)?;
-    for run in reader.runs(LOOK_BACK)? {
-        let Some(saved) = consumed_by(&reader, &run).filter(|saved| {
-            let of_run = fs_err::canonicalize(run.cwd.join(&saved.path));
-            of_run.is_ok_and(|of_run| of_run == path)
-        }) else {
-            continue;
-        };
-        if run.state == RunState::Running {
-            return Ok(());
-        }
-        match ConsumedFile::left_by(&run, saved, &home, &reader)?.take_out_at_last() {
-            Ok(0) => {}
-            Ok(taken) => {
-                let rows = match taken {
-                    1 => "1 row".to_owned(),
-                    many => format!("{many} rows"),
-                };
-                let (id, path) = (run.id, path.display());
-                notices(&format!(
-                    "{rows} that run {id} has finished already went out of {path}"
-                ));
-            }
-            Err(message) => notices(&format!("warning: {message}")),
-        }
+    let last = reader.runs(LOOK_BACK)?.into_iter().find_map(|run| {
+        let saved = consumed_by(&reader, &run)?;
+        let of_run = fs_err::canonicalize(run.cwd.join(&saved.path)).ok()?;
+        (of_run == path).then_some((run, saved))
+    });
+    let Some((run, saved)) = last.filter(|(run, _)| run.state != RunState::Running) else {
         return Ok(());
+    };
+    let (id, path) = (run.id, path.display());
+    match ConsumedFile::left_by(&run, saved, &home, &reader)?.take_out_at_last() {
+        Ok(0) => {}
+        Ok(taken) => {
+            let plural = if taken == 1 { "" } else { "s" };
+            notices(&format!(
+                "{taken} row{plural} that run {id} has finished already went out of {path}"
+            ));
+        }
+        Err(message) => notices(&format!("warning: {message}")),
     }
     Ok(())
 }

@@ -30,8 +30,8 @@ pub(crate) struct AttemptEnvironment {
     caps: Vec<&'static str>,
     /// How many cores there are.
     cores: usize,
-    /// What the person has set of what MPS clients are told.
-    mps: Variables,
+    /// With MPS, what the person has set of what its clients are told.
+    mps: Option<Variables>,
 }
 
 impl AttemptEnvironment {
@@ -43,11 +43,7 @@ impl AttemptEnvironment {
             told: FxHashMap::default(),
             caps: THREAD_CAPS.into_iter().filter(unset).collect(),
             cores,
-            mps: if mps {
-                CLIENT_VARIABLES.into_iter().filter_map(set).collect()
-            } else {
-                Vec::new()
-            },
+            mps: mps.then(|| CLIENT_VARIABLES.into_iter().filter_map(set).collect()),
         }
     }
 
@@ -63,7 +59,7 @@ impl AttemptEnvironment {
     }
 
     /// Variables of our own environment that an attempt gets anew, or not at all.
-    pub(crate) fn hidden(&self, mps: bool) -> Vec<OsString> {
+    pub(crate) fn hidden(&self) -> Vec<OsString> {
         let ours = [
             "PACKHORSE_RUN",
             "PACKHORSE_CORES",
@@ -72,7 +68,7 @@ impl AttemptEnvironment {
             "PACKHORSE_RESULTS",
         ];
         let mut names: Vec<OsString> = ours.map(OsString::from).into();
-        if mps {
+        if self.mps.is_some() {
             names.extend(CLIENT_VARIABLES.map(OsString::from));
         }
         for unit in &self.units {
@@ -105,7 +101,7 @@ impl AttemptEnvironment {
         if let Some(results) = &start.spec.results {
             variables.push(("PACKHORSE_RESULTS".into(), results.into()));
         }
-        variables.extend_from_slice(&self.mps);
+        variables.extend(self.mps.iter().flatten().cloned());
         self.add_mps(start, daemon, &mut variables);
         for (name, value) in &start.spec.env {
             variables.push((name.into(), value.as_os_str().to_owned()));
@@ -151,14 +147,11 @@ impl AttemptEnvironment {
             let uuid = member.uuid.as_ref().unwrap_or(&member.id);
             variables.push(("CUDA_VISIBLE_DEVICES".into(), uuid.into()));
         }
-        let memory = match client.memory.0 {
-            0 => &[][..],
-            _ => &[client.memory],
-        };
+        let memory = [client.memory];
         let told = MpsClient {
             pipes: daemon.pipes(),
             threads: client.threads.map(Percent),
-            memory,
+            memory: if client.memory.0 == 0 { &[] } else { &memory },
         };
         let told = told.environment().into_iter();
         variables.extend(told.map(|(name, value)| (name.into(), value)));

@@ -50,6 +50,9 @@ pub enum SessionError {
         /// What there is.
         here: String,
     },
+    /// A process to be ignored that cannot be.
+    #[error("ignore_process is wrong: {0}")]
+    IgnoredProcess(String),
     /// No task could ever run.
     #[error("a task could never run: {reason}{advice}")]
     Impossible {

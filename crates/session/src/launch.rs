@@ -23,6 +23,7 @@ use crate::control::ControlSocket;
 use crate::devices::{Devices, scheduler_settings};
 use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
+use crate::ignored_process::IgnoredProcess;
 use crate::journal::StoreJournal;
 use crate::mps::MpsThread;
 use crate::observer::Observer;
@@ -41,6 +42,7 @@ pub struct Launch {
     engine: Engine,
     /// Who runs the attempts, if not this machine's own executor.
     executor: Option<Box<dyn Executor>>,
+    ignored: Vec<IgnoredProcess>,
     settings: Settings,
 }
 
@@ -67,6 +69,10 @@ impl Launch {
             ProbeTemplate::parse(template)
                 .map_err(|error| SessionError::Rendered(error.render("--probe", colour)))?;
         }
+        let ignored = spec.pool.ignore_process.iter().map(|who| who.parse());
+        let ignored = ignored
+            .collect::<Result<_, _>>()
+            .map_err(SessionError::IgnoredProcess)?;
         let engine = engine(&spec, &devices, settings)?;
         if let Some(reason) = engine.refusal(&spec.defaults) {
             return Err(SessionError::Impossible {
@@ -80,6 +86,7 @@ impl Launch {
             devices,
             engine,
             executor: None,
+            ignored,
             settings: settings.clone(),
         })
     }
@@ -143,6 +150,7 @@ impl Launch {
             devices,
             engine,
             executor,
+            ignored,
             settings,
         } = self;
         let run = lock.run();
@@ -189,7 +197,7 @@ impl Launch {
                 })
                 .transpose()
                 .map_err(system("start a thread"))?,
-            attributor: Attributor::new(&spec.pool.ignore_process, origin),
+            attributor: Attributor::new(ignored, origin),
             journal: Box::new(journal),
             source: source.unwrap_or_else(|| Box::new(MadeTasks::default())),
             signals,
@@ -254,7 +262,7 @@ fn local_executor(
     let environment = AttemptEnvironment::new(devices.units.clone(), devices.cores.len(), mps);
     let supervisor = Supervisor::new(SupervisorSettings {
         environment: environment.fixed(),
-        hidden: environment.hidden(mps),
+        hidden: environment.hidden(),
         home_mark: home.path().to_string_lossy().into_owned(),
         signal_mask: Some(mask),
         children: Children::All,

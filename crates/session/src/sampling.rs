@@ -4,58 +4,11 @@ use std::time::Instant;
 
 use packhorse_engine::{DeviceView, Engine, MemberView, Owner, ProcessView};
 use packhorse_gpu::{DeviceReading, DeviceSample, GpuProcess, Health, ProcessMemory};
-use packhorse_proc::ProcEntry;
 use packhorse_proc::ancestry;
 use rustc_hash::FxHashMap;
 
 use crate::executor::Executor;
-
-/// A process whose memory is not held against a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum IgnoredProcess {
-    /// Every one of a program.
-    Program(String),
-    /// Every one of a user.
-    User(u32),
-    /// This one.
-    Process(u32),
-}
-
-impl IgnoredProcess {
-    /// As people write it: a name, `uid:1000` or a process id.
-    pub(crate) fn parse(who: &str) -> Self {
-        if let Some(Ok(uid)) = who.strip_prefix("uid:").map(str::parse) {
-            return Self::User(uid);
-        }
-        match who.parse() {
-            Ok(pid) => Self::Process(pid),
-            Err(_) => Self::Program(who.to_owned()),
-        }
-    }
-
-    fn is(&self, pid: u32) -> bool {
-        match self {
-            Self::Process(process) => *process == pid,
-            Self::User(uid) => ProcEntry::of(pid).owner().is_ok_and(|owner| owner == *uid),
-            Self::Program(name) => is_program(pid, name),
-        }
-    }
-}
-
-/// Whether a process runs a program of this name.
-fn is_program(pid: u32, name: &str) -> bool {
-    let process = ProcEntry::of(pid);
-    let command = process.command_line().unwrap_or_default();
-    let program = command.split(|&byte| byte == 0).next().unwrap_or_default();
-    let base = program
-        .rsplit(|&byte| byte == b'/')
-        .next()
-        .unwrap_or_default();
-    base == name.as_bytes()
-        || process
-            .command_name()
-            .is_ok_and(|comm| comm == name.as_bytes())
-}
+use crate::ignored_process::IgnoredProcess;
 
 /// Works out who is on the devices.
 pub(crate) struct Attributor {
@@ -66,12 +19,9 @@ pub(crate) struct Attributor {
 }
 
 impl Attributor {
-    pub(crate) fn new(ignored: &[String], origin: Instant) -> Self {
+    pub(crate) fn new(ignored: Vec<IgnoredProcess>, origin: Instant) -> Self {
         Self {
-            ignored: ignored
-                .iter()
-                .map(|who| IgnoredProcess::parse(who))
-                .collect(),
+            ignored,
             other_runs: Vec::new(),
             origin,
         }

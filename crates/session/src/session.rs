@@ -34,6 +34,7 @@ use crate::sampling::Attributor;
 use crate::signals::{ProgramSignal, Signals};
 use crate::source::TaskSource;
 use crate::{SessionError, system};
+use input::SourceWatch;
 
 /// How many tasks are read back from the journal at once.
 const PAGE: u32 = 2048;
@@ -85,11 +86,7 @@ pub(crate) struct Session<'o> {
     processes: Vec<ProcessEvent>,
     /// Nothing more comes from the source.
     source_over: bool,
-    /// The source is a file, which is always readable.
-    always_readable: bool,
-    /// What the source's descriptor was when it was watched: a copy, so that it can still
-    /// be taken off when the source is closed.
-    watched_source: Option<OwnedFd>,
+    source_watch: SourceWatch,
     /// Whether the journal's bell is listened to.
     bell: bool,
     /// When the loop last turned.
@@ -131,8 +128,7 @@ impl<'o> Session<'o> {
             answers: VecDeque::new(),
             processes: Vec::new(),
             source_over: false,
-            always_readable: false,
-            watched_source: None,
+            source_watch: SourceWatch::Off,
             bell: false,
             turned: Instant::now(),
             committed: (0, None),
@@ -254,7 +250,7 @@ impl<'o> Session<'o> {
                 return Ok(());
             }
         }
-        if self.always_readable {
+        if let SourceWatch::AlwaysReadable = self.source_watch {
             self.read_source();
         }
         let now = self.origin.elapsed();
@@ -273,7 +269,9 @@ impl<'o> Session<'o> {
         ];
         let wake = wake.into_iter().flatten().min();
         let timeout = match wake {
-            _ if self.always_readable || self.has_room() => Some(Duration::ZERO),
+            _ if self.has_room() || matches!(self.source_watch, SourceWatch::AlwaysReadable) => {
+                Some(Duration::ZERO)
+            }
             wake => wake.map(|at| at.saturating_duration_since(now)),
         };
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());

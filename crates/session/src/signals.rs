@@ -54,8 +54,13 @@ impl Signals {
             // would never be told to us.
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             libc::sigemptyset(watched.as_mut_ptr());
-            for (number, _) in WATCHED {
-                if !is_ignored(number) && number != libc::SIGCHLD {
+            for (number, signal) in WATCHED {
+                let wanted = match signal {
+                    ProgramSignal::Stop(_) => !is_ignored(number),
+                    ProgramSignal::Resize => true,
+                    ProgramSignal::Child => false,
+                };
+                if wanted {
                     libc::sigaddset(watched.as_mut_ptr(), number);
                 }
             }
@@ -148,9 +153,6 @@ impl AsFd for Signals {
 
 /// `nohup` ignores SIGHUP for us, and means it.
 fn is_ignored(number: i32) -> bool {
-    if number == libc::SIGCHLD || number == libc::SIGWINCH {
-        return false;
-    }
     let mut action: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
     // SAFETY: asks only; the call fills in `action` when it returns 0.
     unsafe {

@@ -105,39 +105,27 @@ pub struct MpsArgs {
 #[derive(Debug, Subcommand)]
 pub enum MpsVerb {
     /// Start a control daemon for each GPU
-    Start(MpsGpus),
+    Start {
+        /// The GPUs [default: all]
+        #[arg(long, value_name = "IDS", num_args = 1..)]
+        gpus: Vec<String>,
+    },
     /// Show the daemons, their servers and clients
-    Status(MpsStatus),
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// End the daemons that were started here
-    Stop(MpsStop),
-}
+    Stop {
+        /// The GPUs [default: all]
+        #[arg(long, value_name = "IDS", num_args = 1..)]
+        gpus: Vec<String>,
 
-/// Which GPUs.
-#[derive(Debug, Args)]
-pub struct MpsGpus {
-    /// The GPUs [default: all]
-    #[arg(long, value_name = "IDS", num_args = 1..)]
-    pub gpus: Vec<String>,
-}
-
-/// Which daemons to end.
-#[derive(Debug, Args)]
-pub struct MpsStop {
-    /// Which GPUs.
-    #[command(flatten)]
-    pub which: MpsGpus,
-
-    /// End daemons that are in use, too; what runs there fails or runs again
-    #[arg(long)]
-    pub force: bool,
-}
-
-/// How to show it.
-#[derive(Debug, Args)]
-pub struct MpsStatus {
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
+        /// End daemons that are in use, too; what runs there fails or runs again
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 /// Show what would run where and when.

@@ -10,9 +10,7 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-pub use memory::{
-    CsvArgs, MpsArgs, MpsGpus, MpsStatus, MpsStop, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs, WhyArgs,
-};
+pub use memory::{CsvArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs, WhyArgs};
 pub use pool::PoolArgs;
 pub use run::{AgainArgs, OutputArgs, RunArgs, Shown, TaskArgs};
 pub use show::{ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ShowArgs};

@@ -1,5 +1,6 @@
 use clap::{Args, ValueEnum};
 use packhorse_model::{Ageing, Placing, PoolSpec};
+use packhorse_session::IgnoredProcess;
 
 /// What tasks may run on.
 #[derive(Clone, Debug, Default, Args)]
@@ -104,23 +105,10 @@ fn parse_percentage(text: &str) -> Result<u8, String> {
     Ok(number.clamp(0.0, 100.0).round() as u8)
 }
 
-/// A user or a process is named by a number. `pid:7` is another way to write `7`.
+/// As it was written, if it means something.
 fn parse_ignored(text: &str) -> Result<String, String> {
-    let is_number = |text: &str| text.parse::<u32>().is_ok();
-    if let Some(user) = text.strip_prefix("uid:") {
-        let wrong = || format!("`{user}` is not the number of a user; `id -u {user}` may tell it");
-        return is_number(user).then(|| text.to_owned()).ok_or_else(wrong);
-    }
-    let process = text.strip_prefix("pid:");
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    match process.unwrap_or(text) {
-        "" => Err("it names nobody".to_owned()),
-        number if is_number(number) => Ok(number.to_owned()),
-        number if process.is_some() || digits => {
-            Err(format!("`{number}` is not the number of a process"))
-        }
-        program => Ok(program.to_owned()),
-    }
+    let ignored = text.parse::<IgnoredProcess>();
+    ignored.map(|_| text.to_owned())
 }
 
 /// Which GPU a task gets when several would do.

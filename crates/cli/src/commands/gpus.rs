@@ -1,6 +1,6 @@
 use std::io::Write as _;
 
-use packhorse_gpu::{Device, DeviceMemory, Driver, GpuProcess, Health};
+use packhorse_gpu::{Device, Driver, Health};
 use packhorse_leases::{Lease, LeasedDevice};
 use packhorse_model::Exit;
 use packhorse_session::ask_driver;
@@ -215,49 +215,16 @@ fn as_json(device: &Device) -> Value {
         "vendor": device.vendor.word(),
         "pci_bus_id": device.pci_bus_id,
         "near_cores": device.near_cores.iter().map(|core| core.0).collect::<Vec<_>>(),
-        "memory": device.memory.map(memory),
+        "memory": device.memory,
         "utilisation_percent": device.utilisation.map(|busy| busy.0),
         "temperature_celsius": device.temperature.map(|heat| heat.0),
         "power_milliwatts": device.power.map(|power| power.0),
         "power_limit_milliwatts": device.power_limit.map(|power| power.0),
-        "processes": device.processes.as_deref().map(processes),
-        "mig": device.mig.as_ref().map(|instances| {
-            instances
-                .iter()
-                .map(|instance| json!({
-                    "uuid": instance.uuid,
-                    "profile": instance.profile,
-                    "memory": instance.memory.map(memory),
-                    "processes": instance.processes.as_deref().map(processes),
-                }))
-                .collect::<Vec<_>>()
-        }),
+        "processes": device.processes,
+        "mig": device.mig,
         "lost": match &device.health {
             Health::Ok => None,
             Health::Lost(reason) => Some(reason),
         },
     })
-}
-
-fn memory(memory: DeviceMemory) -> Value {
-    json!({
-        "total": memory.total.0,
-        "used": memory.used.0,
-        "free": memory.free.0,
-        "reserved": memory.reserved.0,
-    })
-}
-
-fn processes(processes: &[GpuProcess]) -> Vec<Value> {
-    processes
-        .iter()
-        .map(|process| {
-            json!({
-                "pid": process.pid,
-                "memory": process.memory.map(|memory| memory.0),
-                "user": process.user,
-                "command": process.command,
-            })
-        })
-        .collect()
 }

@@ -50,7 +50,7 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     if args.follow {
         let go_on = args.attempt.is_none();
         let process = process_of(&home, &run);
-        follow(&home, &reader, process, go_on, &mut printer)?;
+        follow(&home, &reader, process.as_ref(), go_on, &mut printer)?;
     } else {
         printer.print()?;
     }
@@ -159,7 +159,7 @@ impl Printer {
 fn follow(
     home: &Home,
     reader: &Reader,
-    process: Option<OwnedFd>,
+    process: Option<&OwnedFd>,
     go_on: bool,
     printer: &mut Printer,
 ) -> anyhow::Result<()> {
@@ -170,7 +170,7 @@ fn follow(
     let mut settling = false;
     loop {
         // First whether it is over, then what it wrote: not the other way round.
-        let alive = process.as_ref().is_some_and(is_alive);
+        let alive = process.is_some_and(is_alive);
         let (task, attempts) = reader
             .task(id)?
             .context("the task is gone from the store")?;
@@ -192,7 +192,7 @@ fn follow(
         if over || (ended && !go_on) {
             return Ok(());
         }
-        settling = wait(&watch, process.as_ref(), settling)?;
+        settling = wait(&watch, process, settling)?;
     }
 }
 
@@ -206,11 +206,7 @@ fn process_of(home: &Home, run: &StoredRun) -> Option<OwnedFd> {
 
 fn is_alive(process: &OwnedFd) -> bool {
     let mut ended = [PollFd::new(process, PollFlags::IN)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut ended, Some(&at_once)).is_ok_and(|ready| ready == 0)
+    poll(&mut ended, Some(&Timespec::default())).is_ok_and(|ready| ready == 0)
 }
 
 /// How long after it was written a commit is seen by others at the latest.
@@ -227,13 +223,7 @@ fn wait(watch: &OwnedFd, process: Option<&OwnedFd>, settling: bool) -> anyhow::R
     let mut sources = vec![PollFd::new(watch, PollFlags::IN)];
     sources.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
     let timeout = settling.then_some(&SETTLED);
-    loop {
-        match poll(&mut sources, timeout) {
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-            Ok(_) => break,
-        }
-    }
+    rustix::io::retry_on_intr(|| poll(&mut sources, timeout))?;
     if sources[0].revents().contains(PollFlags::IN) {
         // What changed does not matter, only that something has.
         let mut events = [0_u8; 4096];

@@ -21,9 +21,9 @@ const QUIT_TIME: Duration = Duration::from_secs(2);
 pub fn mps(args: &MpsArgs) -> anyhow::Result<Exit> {
     let config = Settings::find()?.gpu_config();
     match &args.verb {
-        MpsVerb::Start(which) => start(&config, &gpus(&config, &which.gpus)?),
-        MpsVerb::Stop(how) => stop(&config, &gpus(&config, &how.which.gpus)?, how.force),
-        MpsVerb::Status(how) => status(&config, &gpus(&config, &[])?, how.json),
+        MpsVerb::Start { gpus } => start(&config, &find(&config, gpus)?),
+        MpsVerb::Stop { gpus, force } => stop(&config, &find(&config, gpus)?, *force),
+        MpsVerb::Status { json } => status(&config, &find(&config, &[])?, *json),
     }
 }
 
@@ -35,7 +35,7 @@ struct Gpu {
 }
 
 /// The GPUs that are meant.
-fn gpus(config: &GpuConfig, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
+fn find(config: &GpuConfig, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
     let home = Home::locate()?;
     let (vendor, devices) = ask_driver(config, &mut complain, |config| {
         let driver = Driver::detect(config)?;

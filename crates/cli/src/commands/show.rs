@@ -96,51 +96,35 @@ fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
 fn line(listed: &ListedTask, run: RunState) -> String {
     let task = &listed.task;
     let last = listed.last.as_ref();
-    let took = last
-        .and_then(took)
-        .map(wording::duration)
-        .unwrap_or_default();
-    let device = last
-        .and_then(|last| last.device.as_deref())
-        .map(|device| wording::devices(&[device.to_owned()]))
-        .unwrap_or_default();
-    let name = task
-        .spec
-        .name
-        .as_ref()
-        .map(|name| format!("[{name}] "))
-        .unwrap_or_default();
-    let why = last
-        .and_then(|last| last.message.as_deref())
-        .map(|message| format!("  ({message})"))
-        .unwrap_or_default();
+    let took = last.and_then(took).map(wording::duration);
+    let device = last.and_then(|last| last.device.clone());
+    let device = device.map(|device| wording::devices(&[device]));
+    let name = task.spec.name.as_ref().map(|name| format!("[{name}] "));
+    let message = last.and_then(|last| last.message.as_ref());
+    let why = message.map(|message| format!("  ({message})"));
     format!(
-        "{:<8} {:<18} {:>7}  {:<8} {name}{}{why}",
+        "{:<8} {:<18} {:>7}  {:<8} {}{}{}",
         task.id.to_string(),
         status(task, last, run),
-        took,
-        device,
-        wording::command(&task.spec.command)
+        took.unwrap_or_default(),
+        device.unwrap_or_default(),
+        name.unwrap_or_default(),
+        wording::command(&task.spec.command),
+        why.unwrap_or_default()
     )
 }
 
 fn status(task: &StoredTask, last: Option<&StoredAttempt>, run: RunState) -> String {
-    match (task.outcome, last) {
-        (Some(Outcome::Skipped), _) => "skipped".to_owned(),
-        (Some(Outcome::TimedOut), _) => "timed out".to_owned(),
-        (Some(Outcome::NotStarted), _) => "not started".to_owned(),
-        (Some(outcome), _) => outcome.to_string(),
-        (None, Some(last)) if last.outcome.is_none() && run == RunState::Running => {
-            "running".to_owned()
-        }
-        (None, Some(last)) if last.outcome.is_none() => "died with run".to_owned(),
-        (None, _) => "waiting".to_owned(),
-    }
-}
-
-fn devices(attempt: &StoredAttempt) -> Vec<&str> {
-    let devices = attempt.device.as_deref();
-    devices.map_or_else(Vec::new, |devices| devices.split(',').collect())
+    let text = match task.outcome {
+        Some(Outcome::Skipped) => "skipped",
+        Some(Outcome::TimedOut) => "timed out",
+        Some(Outcome::NotStarted) => "not started",
+        Some(outcome) => return outcome.to_string(),
+        None if last.is_none_or(|last| last.outcome.is_some()) => "waiting",
+        None if run == RunState::Running => "running",
+        None => "died with run",
+    };
+    text.to_owned()
 }
 
 fn took(attempt: &StoredAttempt) -> Option<std::time::Duration> {
@@ -150,6 +134,7 @@ fn took(attempt: &StoredAttempt) -> Option<std::time::Duration> {
 fn as_json(listed: &ListedTask, run: RunState) -> Value {
     let task = &listed.task;
     let last = listed.last.as_ref();
+    let attempt = last.map_or(Value::Null, attempt_json);
     json!({
         "task": task.id.to_string(),
         "name": task.spec.name,
@@ -158,12 +143,12 @@ fn as_json(listed: &ListedTask, run: RunState) -> Value {
         "detail": task.outcome.and_then(Outcome::detail),
         "status": status(task, last, run),
         "attempts": task.attempts,
-        "gpus": last.map(devices),
-        "started": last.and_then(|last| last.started),
-        "ended": last.and_then(|last| last.ended),
-        "message": last.and_then(|last| last.message.clone()),
-        "note": last.and_then(|last| last.note.clone()),
-        "peak": last.and_then(|last| last.peak).map(|peak| peak.0),
+        "gpus": attempt["gpus"],
+        "started": attempt["started"],
+        "ended": attempt["ended"],
+        "message": attempt["message"],
+        "note": attempt["note"],
+        "peak": attempt["peak"],
     })
 }
 
@@ -187,10 +172,13 @@ fn one_task(
     };
     if json {
         let mut value = as_json(&listed, run.state);
-        value["tries"] = attempts
-            .iter()
-            .map(|attempt| try_json(&logs, attempt))
-            .collect();
+        let tries = attempts.iter().map(|attempt| {
+            let log = logs.path(attempt.attempt);
+            let mut value = attempt_json(attempt);
+            value["log"] = json!(log.exists().then_some(log));
+            value
+        });
+        value["tries"] = tries.collect();
         return Ok(writeln!(out, "{value}")?);
     }
     let task = &listed.task;
@@ -207,11 +195,9 @@ fn one_task(
     let folder = own.map_or(run.cwd.clone(), |own| run.cwd.join(own));
     writeln!(out, "  folder   {}", folder.display())?;
     if !task.after.is_empty() {
-        let after: Vec<String> = task
-            .after
-            .iter()
-            .map(|&number| TaskId::new(id.run, number).to_string())
-            .collect();
+        let after = task.after.iter();
+        let after = after.map(|&number| TaskId::new(id.run, number).to_string());
+        let after: Vec<String> = after.collect();
         writeln!(out, "  after    {}", after.join(", "))?;
     }
     for attempt in &attempts {
@@ -223,42 +209,35 @@ fn one_task(
             .outcome
             .map_or_else(|| "running".to_owned(), |outcome| outcome.to_string());
         let took = took(attempt).map(|took| format!(" after {}", wording::duration(took)));
-        writeln!(out, "    outcome  {outcome}{}", took.unwrap_or_default())?;
-        if let Some(message) = &attempt.message {
-            writeln!(out, "    because  {message}")?;
-        }
-        if let Some(note) = &attempt.note {
-            writeln!(out, "    note     {note}")?;
-        }
-        if let Some(peak) = attempt.peak {
-            writeln!(out, "    memory   {peak} at most")?;
-        }
-        if let Some(started) = attempt.started {
-            writeln!(out, "    started  {}", ls::clock(started))?;
-        }
-        if let Some(device) = &attempt.device {
-            writeln!(out, "    GPU      {device}")?;
-        }
         let log = logs.path(attempt.attempt);
-        if log.exists() {
-            writeln!(out, "    log      {}", log.display())?;
+        let known = [
+            ("outcome", Some(outcome + &took.unwrap_or_default())),
+            ("because", attempt.message.clone()),
+            ("note", attempt.note.clone()),
+            ("memory", attempt.peak.map(|peak| format!("{peak} at most"))),
+            ("started", attempt.started.map(ls::clock)),
+            ("GPU", attempt.device.clone()),
+            ("log", log.exists().then(|| log.display().to_string())),
+        ];
+        for (what, text) in known {
+            if let Some(text) = text {
+                writeln!(out, "    {what:<8} {text}")?;
+            }
         }
     }
     Ok(())
 }
 
-fn try_json(logs: &LogFolder, attempt: &StoredAttempt) -> Value {
-    let log = logs.path(attempt.attempt);
+fn attempt_json(attempt: &StoredAttempt) -> Value {
     json!({
         "attempt": attempt.attempt,
         "outcome": attempt.outcome.map(Outcome::word),
         "detail": attempt.outcome.and_then(Outcome::detail),
         "message": attempt.message,
         "note": attempt.note,
-        "peak": attempt.peak.map(|peak| peak.0),
+        "peak": attempt.peak,
         "started": attempt.started,
         "ended": attempt.ended,
-        "gpus": devices(attempt),
-        "log": log.exists().then_some(log),
+        "gpus": attempt.device.iter().flat_map(|all| all.split(',')).collect::<Vec<_>>(),
     })
 }

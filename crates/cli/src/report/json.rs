@@ -4,42 +4,29 @@ use packhorse_model::Event;
 use packhorse_session::{Observer, QueueView};
 
 use super::Sink;
-use super::output::{GatedEvent, OutputGate};
 
 /// One JSON object per event, exactly as events are: see docs/events.md.
-pub struct Json {
-    sink: Sink,
-    gate: OutputGate,
-}
+pub struct Json(Sink);
 
 impl Json {
     /// Writes to standard output.
     pub fn new() -> Self {
-        Self {
-            sink: Sink::stdout(),
-            gate: OutputGate::default(),
-        }
-    }
-
-    fn write(&mut self, event: &Event) {
-        let buffer = self.sink.buffer();
-        // Nothing in an event can fail to be written, nor can a Vec.
-        if serde_json::to_writer(&mut *buffer, event).is_ok() {
-            buffer.push(b'\n');
-        }
+        Self(Sink::stdout())
     }
 }
 
 impl Observer for Json {
     fn event(&mut self, event: &Event) {
-        let room = self.sink.room(0);
-        let GatedEvent { gap, event } = self.gate.pass(event, room);
-        for event in gap.iter().chain(event) {
-            self.write(event);
+        for event in self.0.pass(event, 0) {
+            let buffer = self.0.buffer();
+            // Nothing in an event can fail to be written, nor can a Vec.
+            if serde_json::to_writer(&mut *buffer, &event).is_ok() {
+                buffer.push(b'\n');
+            }
         }
     }
 
     fn show(&mut self, now: Instant, _queue: &dyn QueueView) -> Option<Instant> {
-        self.sink.flush_now_and_then(now)
+        self.0.flush_now_and_then(now)
     }
 }

@@ -8,10 +8,9 @@ use packhorse_session::{Observer, QueueView};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::Sink;
-use super::output::{GatedEvent, OutputGate};
 use super::plain::{self, Weight};
 use super::tally::Tally;
-use crate::terminal::{Palette, size};
+use crate::terminal::{Palette, paint, size};
 use crate::wording;
 
 /// A view at the bottom of the terminal that is drawn anew as things happen;
@@ -28,7 +27,6 @@ pub struct Live {
     sink: Sink,
     palette: Palette,
     tally: Tally,
-    gate: OutputGate,
     run: Option<RunId>,
     /// Devices in the pool's order; tasks without one are listed below them.
     devices: Vec<String>,
@@ -69,7 +67,6 @@ impl Live {
             sink: Sink::stdout(),
             palette: Palette::from_env(),
             tally: Tally::new(Instant::now()),
-            gate: OutputGate::default(),
             run: None,
             devices: Vec::new(),
             running: BTreeMap::new(),
@@ -150,14 +147,13 @@ impl Live {
         }
         if hidden > 0 {
             let text = format!("  … and {} more", hidden + 1);
-            lines.push(Styled::plain(wording::clipped(&text, room).into_owned()));
+            lines.push(Styled::new(&text, room, ""));
         }
         if !self.stopping
             && let Some(why) = queue.why_first_waits()
         {
             let text = format!(" next: {why}");
-            let text = wording::clipped(&text, room);
-            lines.push(Styled::painted(&text, self.palette.faint, &self.palette));
+            lines.push(Styled::new(&text, room, self.palette.faint));
         }
         lines.push(self.summary(now, room));
         lines
@@ -196,10 +192,9 @@ impl Live {
         running: Option<(TaskId, &Running)>,
         room: usize,
     ) -> Styled {
-        let palette = &self.palette;
         let Some((task, running)) = running else {
             let text = format!(" {name:<names$}  idle");
-            return Styled::painted(&wording::clipped(&text, room), palette.faint, palette);
+            return Styled::new(&text, room, self.palette.faint);
         };
         let elapsed = Timestamp::now().since(running.since);
         let elapsed = match elapsed.as_secs() {
@@ -217,15 +212,14 @@ impl Live {
         let command = wording::clipped(&command, command_room);
         let gap = command_room.saturating_sub(command.width());
         let text = format!("{left}{command}{:gap$}  {elapsed}", "");
-        Styled::plain(wording::clipped(&text, room).into_owned())
+        Styled::new(&text, room, "")
     }
 
     fn summary(&self, now: Instant, room: usize) -> Styled {
         let tally = &self.tally;
         let done = tally.done();
-        let mut text = self
-            .run
-            .map_or_else(String::new, |run| format!("run {run}: "));
+        let run = self.run.map(|run| format!("run {run}: "));
+        let mut text = run.unwrap_or_default();
         text += &if tally.complete {
             format!("{done}/{} done", tally.known)
         } else {
@@ -259,13 +253,12 @@ impl Live {
         } else {
             " ".to_owned()
         };
-        let text = format!("{bar}{text}");
-        let paint = if tally.failed > 0 {
+        let colour = if tally.failed > 0 {
             self.palette.bad
         } else {
             self.palette.good
         };
-        Styled::painted(&wording::clipped(&text, room), paint, &self.palette)
+        Styled::new(&format!("{bar}{text}"), room, colour)
     }
 }
 
@@ -301,20 +294,19 @@ impl Observer for Live {
                 self.ended = true;
                 self.running.clear();
             }
-            EventKind::Known { .. }
-            | EventKind::Output { .. }
-            | EventKind::Measured(_)
-            | EventKind::Warning { .. } => {}
+            _ => {}
         }
-        let room = self.sink.room(self.above.len());
-        let GatedEvent { gap, event: shown } = self.gate.pass(event, room);
-        for event in gap.iter().chain(shown) {
+        for event in self.sink.pass(event, self.above.len()) {
             if let EventKind::Output { task, line, .. } = &event.kind {
                 let text = wording::printable(line);
                 // Writing to a Vec cannot fail.
                 let _ = writeln!(self.above, "{task} | {text}");
             }
-            say_if_important(&mut self.above, event, &self.palette);
+            // What everybody should see.
+            if let Some((Weight::Important, line)) = plain::line_of(&event) {
+                let line = paint(&wording::printable(&line), self.palette.bad);
+                let _ = writeln!(self.above, "{line}");
+            }
         }
         for line in plain::closing_lines(event, &self.tally) {
             let _ = writeln!(self.above, "{line}");
@@ -350,15 +342,6 @@ impl Observer for Live {
     }
 }
 
-/// Adds the event's line if everybody should see it.
-fn say_if_important(above: &mut Vec<u8>, event: &Event, palette: &Palette) {
-    if let Some((Weight::Important, line)) = plain::line_of(event) {
-        let line = palette.paint(&wording::printable(&line), palette.bad);
-        // Writing to a Vec cannot fail.
-        let _ = writeln!(above, "{line}");
-    }
-}
-
 /// A line and how many columns it takes, which its colours do not count for.
 struct Styled {
     text: String,
@@ -366,16 +349,12 @@ struct Styled {
 }
 
 impl Styled {
-    fn plain(text: String) -> Self {
-        let width = text.width();
-        Self { text, width }
-    }
-
-    fn painted(text: &str, paint: &'static str, palette: &Palette) -> Self {
-        let width = text.width();
+    /// At most so many columns of the text.
+    fn new(text: &str, room: usize, colour: &str) -> Self {
+        let text = wording::clipped(text, room);
         Self {
-            text: palette.paint(text, paint),
-            width,
+            text: paint(&text, colour),
+            width: text.width(),
         }
     }
 }

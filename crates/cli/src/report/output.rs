@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use packhorse_model::{Event, EventKind, TaskId, TaskResult};
 use rustc_hash::FxHashMap;
 
@@ -18,34 +20,27 @@ pub enum Room {
     None,
 }
 
-/// What there is to show.
-pub struct GatedEvent<'a> {
-    /// A warning that lines were left out before this.
-    pub gap: Option<Event>,
-    /// The event, unless it is left out itself.
-    pub event: Option<&'a Event>,
-}
-
 impl OutputGate {
-    /// Takes an event, and says what there is to show.
-    pub fn pass<'a>(&mut self, event: &'a Event, room: Room) -> GatedEvent<'a> {
-        let task = match &event.kind {
+    /// Takes an event, and says what there is to show: a warning that lines were left out
+    /// before it, and the event, unless it is left out itself.
+    pub fn pass<'a>(
+        &mut self,
+        event: &'a Event,
+        room: Room,
+    ) -> impl Iterator<Item = Cow<'a, Event>> + use<'a> {
+        let (task, shown) = match &event.kind {
             EventKind::Output { task, .. } if room == Room::None => {
                 *self.left_out.entry(*task).or_default() += 1;
-                return GatedEvent {
-                    gap: None,
-                    event: None,
-                };
+                (None, None)
             }
             EventKind::Output { task, .. }
             | EventKind::Retrying { task, .. }
-            | EventKind::Finished(TaskResult { task, .. }) => Some(*task),
-            _ => None,
+            | EventKind::Finished(TaskResult { task, .. }) => (Some(*task), Some(event)),
+            _ => (None, Some(event)),
         };
-        GatedEvent {
-            gap: task.and_then(|task| self.gap(task, event)),
-            event: Some(event),
-        }
+        let gap = task.and_then(|task| self.gap(task, event));
+        let gap = gap.map(Cow::Owned).into_iter();
+        gap.chain(shown.map(Cow::Borrowed))
     }
 
     fn gap(&mut self, task: TaskId, event: &Event) -> Option<Event> {
@@ -102,8 +97,7 @@ mod tests {
             (line("five"), Room::None),
             (end, Room::None),
         ] {
-            let shown = gate.pass(&event, room);
-            for event in shown.gap.iter().chain(shown.event) {
+            for event in gate.pass(&event, room) {
                 seen.push(match &event.kind {
                     EventKind::Output { line, .. } => line.clone(),
                     EventKind::Warning { message, .. } => {

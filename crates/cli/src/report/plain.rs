@@ -1,10 +1,10 @@
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
-use packhorse_model::{Event, EventKind, Outcome, Phase};
+use packhorse_model::{Event, EventKind, Outcome, Phase, TaskResult};
 use packhorse_session::{Observer, QueueView};
 
 use super::Sink;
-use super::output::{GatedEvent, OutputGate};
 use super::tally::Tally;
 use crate::wording;
 
@@ -12,7 +12,6 @@ use crate::wording;
 pub struct Plain {
     sink: Sink,
     tally: Tally,
-    gate: OutputGate,
     quiet: bool,
     idle: Idle,
 }
@@ -34,7 +33,6 @@ impl Plain {
         Self {
             sink: Sink::stdout(),
             tally: Tally::new(Instant::now()),
-            gate: OutputGate::default(),
             quiet,
             idle: Idle::No,
         }
@@ -44,10 +42,8 @@ impl Plain {
 impl Observer for Plain {
     fn event(&mut self, event: &Event) {
         self.tally.event(event);
-        let room = self.sink.room(0);
-        let GatedEvent { gap, event: shown } = self.gate.pass(event, room);
-        for event in gap.iter().chain(shown) {
-            if let Some((weight, line)) = line_of(event)
+        for event in self.sink.pass(event, 0) {
+            if let Some((weight, line)) = line_of(&event)
                 && (weight == Weight::Important || !self.quiet)
             {
                 self.sink.line(line);
@@ -55,7 +51,9 @@ impl Observer for Plain {
                 self.sink.line(format_args!("{task} | {line}"));
             }
         }
-        self.sink.lines(closing_lines(event, &self.tally));
+        for line in closing_lines(event, &self.tally) {
+            self.sink.line(line);
+        }
     }
 
     fn show(&mut self, now: Instant, queue: &dyn QueueView) -> Option<Instant> {
@@ -156,8 +154,7 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
         EventKind::Finished(finished) => {
             let task = finished.task;
             let took = wording::duration(finished.took);
-            let why = finished.message.clone();
-            let why = why.unwrap_or_else(|| finished.outcome.to_string());
+            let why = why(finished);
             match finished.outcome {
                 Outcome::Succeeded => (Ordinary, format!("{task} succeeded in {took}")),
                 Outcome::Interrupted => (Important, format!("{task} interrupted after {took}")),
@@ -174,10 +171,16 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
         EventKind::Known { .. }
         | EventKind::Measured(_)
         | EventKind::Output { .. }
-        | EventKind::RunEnded(_) => {
-            return None;
-        }
+        | EventKind::RunEnded(_) => return None,
     })
+}
+
+/// Why a task came out as it did.
+fn why(finished: &TaskResult) -> Cow<'_, str> {
+    match &finished.message {
+        Some(message) => message.into(),
+        None => finished.outcome.to_string().into(),
+    }
 }
 
 fn stopping(phase: Phase, running: u64) -> Option<String> {
@@ -205,16 +208,9 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
         let mut failures: Vec<_> = tally.failures.iter().collect();
         failures.sort_by_key(|failure| failure.task);
         for failure in failures {
-            let why = failure
-                .message
-                .clone()
-                .unwrap_or_else(|| failure.outcome.to_string());
             let command = wording::command(&failure.command);
-            lines.push(format!(
-                "  {}  {why}: {}",
-                failure.task,
-                wording::clipped(&command, 100)
-            ));
+            let command = wording::clipped(&command, 100);
+            lines.push(format!("  {}  {}: {command}", failure.task, why(failure)));
         }
         let unlisted = summary.failed.saturating_sub(tally.failures.len() as u64);
         if unlisted > 0 {
@@ -223,34 +219,23 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
             ));
         }
     }
-    let mut parts = vec![format!("{} succeeded", summary.succeeded)];
+    let mut counts = format!("{} succeeded", summary.succeeded);
     if summary.failed > 0 {
-        parts.push(format!("{} failed", summary.failed));
+        counts += &format!(", {} failed", summary.failed);
     }
     if summary.left > 0 {
-        parts.push(format!("{} left", summary.left));
+        counts += &format!(", {} left", summary.left);
     }
     if summary.rejected > 0 {
-        parts.push(format!(
-            "{} not run",
-            wording::count(summary.rejected, "line")
-        ));
+        counts += &format!(", {} not run", wording::count(summary.rejected, "line"));
     }
-    lines.push(format!(
-        "run {run} ended: {} in {}",
-        parts.join(", "),
-        wording::duration(summary.took)
-    ));
+    let took = wording::duration(summary.took);
+    lines.push(format!("run {run} ended: {counts} in {took}"));
     if summary.failed > 0 && summary.stored {
-        let logged = tally
-            .failures
-            .iter()
-            .find(|failure| failure.log.as_ref().is_some_and(|log| log.exists()));
-        let logs = logged.map_or_else(String::new, |failure| {
-            format!(
-                "`packhorse logs {}` shows what a task wrote, ",
-                failure.task
-            )
+        let mut failures = tally.failures.iter();
+        let logged = failures.find(|failure| failure.log.as_ref().is_some_and(|log| log.exists()));
+        let logs = logged.map_or_else(String::new, |TaskResult { task, .. }| {
+            format!("`packhorse logs {task}` shows what a task wrote, ")
         });
         lines.push(format!(
             "hint: {logs}`packhorse retry {run}` runs the failed ones again"

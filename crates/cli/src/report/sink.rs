@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -6,10 +7,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use packhorse_model::Event;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::output::Room;
+use super::output::{OutputGate, Room};
 
 /// Standard output, a turn of the loop at a time.
 ///
@@ -23,6 +25,7 @@ pub struct Sink {
     buffer: Vec<u8>,
     way: Way,
     broken: bool,
+    gate: OutputGate,
     /// Whether too much waits, and has not yet become much less.
     full: bool,
     /// When something was written last.
@@ -82,6 +85,7 @@ impl Sink {
             buffer: Vec::new(),
             way: Way::of_stdout(),
             broken: false,
+            gate: OutputGate::default(),
             full: false,
             last: None,
         }
@@ -98,35 +102,33 @@ impl Sink {
     /// How many bytes wait for whoever reads.
     pub fn unread(&self) -> usize {
         match &self.way {
-            Way::File | Way::Pipe | Way::Terminal(_) | Way::Foreign => 0,
             Way::Thread(courier) => courier.unread.load(Ordering::Relaxed),
+            _ => 0,
         }
     }
 
-    /// Whether there is room for what tasks write, if so many bytes are on their
-    /// way here. If there is none it takes a while until there is again: one long
-    /// gap is better than many short ones.
-    pub fn room(&mut self, coming: usize) -> Room {
+    /// What there is to show of an event, if so many bytes are on their way here. If there
+    /// is no room for what tasks write it takes a while until there is again: one long gap
+    /// is better than many short ones.
+    pub fn pass<'a>(
+        &mut self,
+        event: &'a Event,
+        coming: usize,
+    ) -> impl Iterator<Item = Cow<'a, Event>> + use<'a> {
         let most = if self.full {
             MOST_OUTPUT / 2
         } else {
             MOST_OUTPUT
         };
         self.full = self.unread() + coming > most;
-        if self.full { Room::None } else { Room::Enough }
+        let room = if self.full { Room::None } else { Room::Enough };
+        self.gate.pass(event, room)
     }
 
     /// Adds a line.
     pub fn line(&mut self, text: impl std::fmt::Display) {
         // Writing to a Vec cannot fail.
         let _ = writeln!(self.buffer(), "{text}");
-    }
-
-    /// Adds some lines.
-    pub fn lines(&mut self, texts: impl IntoIterator<Item = String>) {
-        for text in texts {
-            self.line(text);
-        }
     }
 
     /// Writes what has been collected, if it has been a while; else says when to
@@ -191,11 +193,7 @@ impl Sink {
 fn is_ready() -> bool {
     let stdout = rustix::stdio::stdout();
     let mut state = [PollFd::new(&stdout, PollFlags::OUT)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut state, Some(&at_once)).is_ok_and(|ready| ready > 0)
+    poll(&mut state, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// A thread that writes, and may wait as long as it likes.
@@ -233,10 +231,7 @@ impl Courier {
         if unread > MOST_UNREAD {
             return Err(io::Error::other("nobody reads it"));
         }
-        let sent = self
-            .sender
-            .as_ref()
-            .map(|sender| sender.send(bytes.to_vec()));
+        let sent = self.sender.as_ref().map(|to| to.send(bytes.to_vec()));
         match sent {
             Some(Ok(())) => Ok(()),
             _ => Err(io::ErrorKind::BrokenPipe.into()),

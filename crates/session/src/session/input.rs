@@ -1,15 +1,27 @@
 //! Reading tasks from the source, as long as the journal keeps up.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use packhorse_engine::Input;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
 
-use super::{MOST_UNWRITTEN, SOURCE, Session};
+use super::{MOST_UNWRITTEN, SOURCE, Session, unwatch};
 use crate::journal::wait_for_commit;
 use crate::source::NextRead;
 use crate::{SessionError, system};
+
+/// Whether something to read is waited for.
+pub(super) enum SourceWatch {
+    /// Nothing is.
+    Off,
+    /// It is, by what the source's descriptor was: a copy, so that it can still be taken off
+    /// when the source is closed.
+    Waiting(OwnedFd),
+    /// It is a file, which is always readable.
+    AlwaysReadable,
+}
 
 impl Session<'_> {
     /// Whether the source makes tasks that the engine should have.
@@ -66,7 +78,7 @@ impl Session<'_> {
 
     /// The source can be read.
     pub(super) fn read_source(&mut self) {
-        if self.watched_source.is_none() {
+        if let SourceWatch::Off = self.source_watch {
             return;
         }
         let next = self.read_together(usize::MAX);
@@ -80,37 +92,36 @@ impl Session<'_> {
     pub(super) fn is_source_paused(&self) -> bool {
         !self.source_over
             && self.parts.source.descriptor().is_some()
-            && self.watched_source.is_none()
+            && matches!(self.source_watch, SourceWatch::Off)
     }
 
     /// Watches the source if it may be read now.
     pub(super) fn watch_source(&mut self) -> Result<(), SessionError> {
         let wanted = !self.source_over && self.parts.journal.unwritten() < MOST_UNWRITTEN;
         let descriptor = self.parts.source.descriptor().filter(|_| wanted);
-        match (descriptor, &self.watched_source) {
-            (Some(source), None) => {
+        match (descriptor, &self.source_watch) {
+            (Some(source), SourceWatch::Off) => {
                 let copy = rustix::io::fcntl_dupfd_cloexec(source, 0)
                     .map_err(system("watch the input"))?;
                 let data = epoll::EventData::new_u64(SOURCE);
-                match epoll::add(&self.epoll, &copy, data, epoll::EventFlags::IN) {
-                    Ok(()) => {}
-                    // A regular file, or /dev/null.
-                    Err(rustix::io::Errno::PERM) => self.always_readable = true,
-                    Err(error) => return Err(system("watch the input")(error)),
-                }
-                self.watched_source = Some(copy);
+                self.source_watch =
+                    match epoll::add(&self.epoll, &copy, data, epoll::EventFlags::IN) {
+                        Ok(()) => SourceWatch::Waiting(copy),
+                        // A regular file, or /dev/null.
+                        Err(Errno::PERM) => SourceWatch::AlwaysReadable,
+                        Err(error) => return Err(system("watch the input")(error)),
+                    };
             }
-            (None, Some(_)) => self.unwatch_source(),
-            _ => {}
+            (Some(_), _) => {}
+            (None, _) => self.unwatch_source(),
         }
         Ok(())
     }
 
     pub(super) fn unwatch_source(&mut self) {
-        if let Some(watched) = self.watched_source.take()
-            && !std::mem::take(&mut self.always_readable)
-        {
-            let _ = epoll::delete(&self.epoll, &watched);
+        let watch = std::mem::replace(&mut self.source_watch, SourceWatch::Off);
+        if let SourceWatch::Waiting(watched) = watch {
+            let _ = unwatch(&self.epoll, &watched);
         }
     }
 
