@@ -181,6 +181,19 @@ impl Settings {
             settings.pool = settings.pool.over(&layer.pool);
             settings.task = settings.task.over(&layer.task);
         }
+        // What holds may come from several layers, or be ruled out by another setting.
+        let holds = flat(&Layer {
+            pool: settings.pool.clone(),
+            task: settings.task.clone(),
+            ..Layer::default()
+        });
+        settings.set.retain(|key, (value, _)| match holds.get(key) {
+            Some(held) => {
+                value.clone_from(held);
+                true
+            }
+            None => !key.contains('.'),
+        });
         settings.driver_patience = settings.duration("driver_patience")?;
         if let Some(patience) = settings.duration("store_patience")? {
             settings.store_patience = patience;
@@ -400,6 +413,22 @@ mod tests {
         let (pool, task) = settings.under(slots, TaskSpec::default());
         assert!(pool.gpus.is_empty());
         assert_eq!((task.vram, task.retries), (None, Some(1)));
+    }
+
+    #[test]
+    fn what_is_listed_is_what_holds() {
+        let folder = folder(
+            "[task]\nenv = { A = \"project\" }\n",
+            "[task]\nenv = { A = \"user\", B = \"user\" }\n[pool]\ngpus = \"0,1\"\n",
+        );
+        let listed = |variables: &[(&str, &str)]| find(folder.path(), variables).unwrap().list();
+        let (env, origin) = listed(&[])["task.env"].clone().unwrap();
+        assert_eq!(env, serde_json::json!({"A": "project", "B": "user"}));
+        assert!(matches!(origin, SettingOrigin::File(path) if path.ends_with("packhorse.toml")));
+        assert!(listed(&[])["pool.gpus"].is_some());
+        let slots = listed(&[("PACKHORSE_SLOTS", "2")]);
+        assert!(slots["pool.slots"].is_some());
+        assert_eq!(slots["pool.gpus"], None);
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub struct SourceRead {
     /// Each with the numbers of the tasks that it comes after.
     pub tasks: Vec<(TaskSpec, Vec<u32>)>,
     /// What was no task, in words, and how many tasks are lost by that.
-    pub rejected: Vec<(u64, Option<String>)>,
+    pub rejected: Vec<(u64, String)>,
     /// How it goes on.
     pub next: NextRead,
 }
@@ -275,11 +275,11 @@ impl ReadTasks {
         }
     }
 
-    fn reject(&mut self, source: &str, line: u64, message: &str) -> (u64, Option<String>) {
+    fn reject(&mut self, source: &str, line: u64, message: &str) -> (u64, String) {
         let place = (source.to_owned(), line);
         let tasks = u64::from(place != self.last_rejected);
         self.last_rejected = place;
-        (tasks, Some(format!("a line was not run\n{message}")))
+        (tasks, format!("a line was not run\n{message}"))
     }
 
     /// Gives a task its number. Nothing for one that an earlier session has read, but its
@@ -338,8 +338,7 @@ impl TaskSource for ReadTasks {
                 None => {
                     filled = true;
                     let trouble = self.fill();
-                    read.rejected
-                        .extend(trouble.map(|message| (1, Some(message))));
+                    read.rejected.extend(trouble.map(|message| (1, message)));
                 }
             }
         }

@@ -2,7 +2,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use jiff::tz::TimeZone;
-use packhorse_model::{Exit, Timestamp};
+use packhorse_model::{Command, Exit, Timestamp};
 use packhorse_store::{Home, Reader, RunState, StoredRun};
 use serde_json::{Value, json};
 
@@ -83,35 +83,18 @@ pub fn clock(at: Timestamp) -> String {
     wording::or_dash(time.map(|time| time.strftime("%Y-%m-%d %H:%M:%S").to_string()))
 }
 
-/// The name that a run was started by.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum StartedAs {
-    /// Our own.
-    Packhorse,
-    /// `simple_gpu_scheduler`.
-    Original,
-}
-
-/// Which name a run was started by.
-pub fn started_as(run: &StoredRun) -> StartedAs {
+/// Whether a run was started by the name of the original.
+pub fn is_original(run: &StoredRun) -> bool {
     let name = run.argv.first().map(Path::new).and_then(Path::file_name);
-    if name.is_some_and(|name| name == dropin::SCHEDULER) {
-        StartedAs::Original
-    } else {
-        StartedAs::Packhorse
-    }
+    name.is_some_and(|name| name == dropin::SCHEDULER)
 }
 
 /// The words a run was started with. Our own name goes without saying.
 pub fn command_line(run: &StoredRun) -> String {
-    let name = match started_as(run) {
-        StartedAs::Packhorse => None,
-        StartedAs::Original => Some(dropin::SCHEDULER.as_bytes()),
-    };
+    let name = is_original(run).then_some(dropin::SCHEDULER.as_bytes());
     let words = run.argv.iter().skip(1).map(|word| word.as_encoded_bytes());
     let words = name.into_iter().chain(words).map(<[u8]>::to_vec);
-    let command = packhorse_model::Command::Words(words.collect());
-    wording::command(&command).into_owned()
+    wording::command(&Command::Words(words.collect())).into_owned()
 }
 
 /// How long it took, or has taken so far.

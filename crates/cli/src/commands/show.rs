@@ -9,7 +9,7 @@ use packhorse_store::{
 use serde_json::{Value, json};
 
 use super::logs::LogFolder;
-use super::ls::{self, StartedAs};
+use super::ls;
 use crate::args::ShowArgs;
 use crate::{terminal, wording};
 
@@ -58,19 +58,16 @@ fn one_run(
 fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
     let counts = &run.counts;
     writeln!(out, "run {}  {}", run.id, ls::state(run.state))?;
-    let line = ls::command_line(run);
-    match ls::started_as(run) {
-        StartedAs::Packhorse => writeln!(out, "  command  packhorse {line}")?,
-        StartedAs::Original => writeln!(out, "  command  {line}")?,
-    }
+    let name = if ls::is_original(run) {
+        ""
+    } else {
+        "packhorse "
+    };
+    writeln!(out, "  command  {name}{}", ls::command_line(run))?;
     writeln!(out, "  folder   {}", run.cwd.display())?;
     let took = ls::took(run).map(|took| format!(", took {}", wording::duration(took)));
-    writeln!(
-        out,
-        "  started  {}{}",
-        ls::clock(run.started),
-        took.unwrap_or_default()
-    )?;
+    let started = ls::clock(run.started) + &took.unwrap_or_default();
+    writeln!(out, "  started  {started}")?;
     writeln!(
         out,
         "  tasks    {}: {} succeeded, {} failed, {} running, {} left",

@@ -66,7 +66,7 @@ impl Session<'_> {
             self.answers.push_back(Input::Rejected {
                 run,
                 tasks,
-                message,
+                message: Some(message),
             });
         }
         if read.next == NextRead::Never {
