@@ -142,19 +142,14 @@ impl Devices {
 
     /// Makes it so many devices: those that are here, and more like the first of them.
     pub fn resize(&mut self, count: usize) {
-        if let (Some(unit), Some(info)) = (self.units.first(), self.info.first()) {
-            let (unit, info) = (unit.clone(), info.clone());
-            for index in self.units.len()..count {
-                let label = index.to_string();
-                self.units.push(Unit {
-                    label: label.clone(),
-                    ..unit.clone()
-                });
-                self.info.push(DeviceInfo {
-                    label,
-                    ..info.clone()
-                });
-            }
+        while self.units.len() < count
+            && let (Some(mut unit), Some(mut info)) =
+                (self.units.first().cloned(), self.info.first().cloned())
+        {
+            unit.label = self.units.len().to_string();
+            info.label.clone_from(&unit.label);
+            self.units.push(unit);
+            self.info.push(info);
         }
         self.units.truncate(count);
         self.info.truncate(count);

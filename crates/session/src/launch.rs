@@ -75,10 +75,14 @@ impl Launch {
             .map_err(SessionError::IgnoredProcess)?;
         let engine = engine(&spec, &devices, settings)?;
         if let Some(reason) = engine.refusal(&spec.defaults) {
-            return Err(SessionError::Impossible {
-                advice: advice(&reason),
-                reason: reason.to_string(),
-            });
+            let advice = match reason {
+                RefusalReason::TooManyGpus { most_gpus: 1.., .. } => {
+                    "\nhint: ask for fewer with -g, or name more with --gpus"
+                }
+                _ => "",
+            };
+            let reason = reason.to_string();
+            return Err(SessionError::Impossible { reason, advice });
         }
         Ok(Self {
             spec,
@@ -283,16 +287,6 @@ fn oom_signs(settings: &Settings) -> Result<OomSigns, SessionError> {
     };
     let text = fs_err::read_to_string(&path)?;
     Ok(OomSigns::parse(&path, &text)?)
-}
-
-/// What to do about a request that the options made.
-fn advice(reason: &RefusalReason) -> &'static str {
-    match reason {
-        RefusalReason::TooManyGpus { most_gpus: 1.., .. } => {
-            "\nhint: ask for fewer with -g, or name more with --gpus"
-        }
-        _ => "",
-    }
 }
 
 /// Makes ourselves known to other runs, and them to us.

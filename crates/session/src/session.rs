@@ -299,9 +299,7 @@ impl<'o> Session<'o> {
     }
 
     fn read_signals(&mut self) {
-        let mut signals = Vec::new();
-        self.parts.signals.read(|signal| signals.push(signal));
-        for signal in signals {
+        for signal in self.parts.signals.read() {
             match signal {
                 ProgramSignal::Stop(signal) => self.feed(Input::Stop {
                     run: self.run,

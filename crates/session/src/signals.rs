@@ -112,7 +112,8 @@ impl Signals {
     }
 
     /// Those that came in since the last look.
-    pub(crate) fn read(&self, mut each: impl FnMut(ProgramSignal)) {
+    pub(crate) fn read(&self) -> Vec<ProgramSignal> {
+        let mut signals = Vec::new();
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
         let mut buffer = [0_u8; SIZE * 8];
         while let Ok(length) = rustix::io::read(&self.descriptor, &mut buffer) {
@@ -120,14 +121,13 @@ impl Signals {
                 // `ssi_signo` is the record's first field.
                 let number = i32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
                 let watched = WATCHED.iter().find(|(watched, _)| *watched == number);
-                if let Some((_, signal)) = watched {
-                    each(*signal);
-                }
+                signals.extend(watched.map(|(_, signal)| *signal));
             }
             if length < buffer.len() {
                 break;
             }
         }
+        signals
     }
 }
 

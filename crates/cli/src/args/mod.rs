@@ -8,7 +8,8 @@ mod sweep;
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use memory::{CsvArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs, WhyArgs};
 pub use pool::PoolArgs;
@@ -46,6 +47,7 @@ impl Cli {
         let mut cli = Self::from_arg_matches(&matches)?;
         if let (Verb::Sweep(sweep), Some((_, matches))) = (&mut cli.command, matches.subcommand()) {
             sweep.parameters = occurrences(matches, "param");
+            sweep.about_running = about_running(matches);
         }
         Ok(cli)
     }
@@ -80,6 +82,19 @@ fn shield(word: &OsString) -> OsString {
         }
         _ => word.clone(),
     }
+}
+
+/// The first option of a sweep that is about running its commands: only those have
+/// headings.
+fn about_running(matches: &clap::ArgMatches) -> Option<String> {
+    let sweep = SweepArgs::augment_args(clap::Command::new("sweep"));
+    let mut options = sweep.get_arguments();
+    let given = options.find(|option| {
+        let source = matches.value_source(option.get_id().as_str());
+        option.get_help_heading().is_some() && source == Some(ValueSource::CommandLine)
+    })?;
+    let long = given.get_long().map(|long| format!("--{long}"));
+    given.get_short().map(|short| format!("-{short}")).or(long)
 }
 
 /// The values of an option, each time it was given by themselves.

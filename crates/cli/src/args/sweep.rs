@@ -26,6 +26,10 @@ pub struct SweepArgs {
     #[arg(skip)]
     pub parameters: Vec<Vec<String>>,
 
+    /// An option that needs `run`, if one was given.
+    #[arg(skip)]
+    pub about_running: Option<String>,
+
     /// Parameters that go together, value by value: lr,bs
     #[arg(long, value_name = "NAMES", action = clap::ArgAction::Append)]
     pub zip: Vec<String>,

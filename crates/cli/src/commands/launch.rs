@@ -2,7 +2,7 @@
 
 use packhorse_model::{OutputMode, RunSpec, TaskSpec};
 use packhorse_session::settings::Settings;
-use packhorse_session::{InputStream, Launch, Observer};
+use packhorse_session::{Launch, Observer};
 
 use crate::args::{OutputArgs, PoolArgs, Shown, TaskArgs};
 use crate::report::{Json, Live, Plain};
@@ -66,11 +66,6 @@ pub fn observer(args: &OutputArgs, typed: bool) -> Box<dyn Observer> {
     } else {
         Box::new(Plain::new(args.quiet))
     }
-}
-
-/// Whether commands are typed into a terminal, where a live view would be drawn over them.
-pub fn is_typed<'a>(mut streams: impl Iterator<Item = &'a InputStream>) -> bool {
-    streams.any(|stream| rustix::termios::isatty(stream.file.file()))
 }
 
 /// What becomes of output.

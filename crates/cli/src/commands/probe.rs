@@ -40,26 +40,23 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
     };
     let launch = order.prepare()?;
     let summary = launch.start(source, &mut reporter, &mut complain)?;
-    let took = reporter
-        .finished
-        .as_ref()
-        .map_or(Duration::ZERO, |finished| finished.took);
+    let (seen, finished) = (reporter.seen, reporter.finished.as_ref());
+    let took = finished.map_or(Duration::ZERO, |finished| finished.took);
     if args.json {
-        let mut out = std::io::stdout().lock();
         let value = json!({
-            "task": reporter.finished.as_ref().map(|finished| finished.task.to_string()),
-            "outcome": reporter.finished.as_ref().map(|finished| finished.outcome.word()),
-            "peak": reporter.seen.map(|seen| seen.peak.0),
-            "error": reporter.seen.map(|seen| seen.error.0),
-            "samples": reporter.seen.map_or(0, |seen| seen.samples),
-            "interval_seconds": reporter.seen.map(|seen| seen.interval.as_secs_f64()),
-            "utilisation_percent": reporter.seen.and_then(|seen| seen.utilisation),
+            "task": finished.map(|finished| finished.task.to_string()),
+            "outcome": finished.map(|finished| finished.outcome.word()),
+            "peak": seen.map(|seen| seen.peak),
+            "error": seen.map(|seen| seen.error),
+            "samples": seen.map_or(0, |seen| seen.samples),
+            "interval_seconds": seen.map(|seen| seen.interval.as_secs_f64()),
+            "utilisation_percent": seen.and_then(|seen| seen.utilisation),
             "seconds": took.as_secs_f64(),
         });
-        writeln!(out, "{value}")?;
-        return Ok(summary.exit);
+        writeln!(std::io::stdout(), "{value}")?;
+    } else {
+        show(&reporter, took)?;
     }
-    show(&reporter, took)?;
     Ok(summary.exit)
 }
 

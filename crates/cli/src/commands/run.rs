@@ -11,7 +11,7 @@ use packhorse_session::{
     open_inputs,
 };
 
-use super::launch::{Order, is_typed, observer};
+use super::launch::{Order, observer};
 use super::mistakes::Mistakes;
 use crate::args::RunArgs;
 use crate::{complain, terminal};
@@ -42,7 +42,9 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
             _ => (&args.tasks, TaskLanguage::TaskLines),
         };
         let mut streams = open(files)?;
-        typed = is_typed(streams.iter());
+        // A live view would be drawn over what is typed into a terminal.
+        let mut files = streams.iter().map(|stream| stream.file.file());
+        typed = files.any(rustix::termios::isatty);
         let mut mistakes = Mistakes::default();
         checks.look_through(&mut streams, language, terminal::colour(), |mistake| {
             mistakes.tell(|| mistake);

@@ -29,7 +29,10 @@ pub fn sweep(mut args: SweepArgs) -> anyhow::Result<Exit> {
     if args.run {
         return run(&args, spec, sweep);
     }
-    refuse_what_needs_run(&args)?;
+    // It does nothing for commands that are only printed.
+    if let Some(option) = args.about_running {
+        bail!("{option} is about running, and needs --run");
+    }
     let separator = if args.null {
         Separator::Null
     } else {
@@ -49,27 +52,6 @@ fn give_back_template(args: &mut SweepArgs) -> anyhow::Result<String> {
         _ => bail!(
             "there is no template\nhint: packhorse sweep \"python train.py --lr {{lr}}\" -p lr 0.1 0.01"
         ),
-    }
-}
-
-/// Options for running do nothing for commands that are only printed.
-fn refuse_what_needs_run(args: &SweepArgs) -> anyhow::Result<()> {
-    let (task, pool) = (&args.task, &args.pool);
-    let given = [
-        (task.gpus_per_task.is_some(), "-g"),
-        (task.cores.is_some(), "-c"),
-        (task.retries.is_some(), "--retries"),
-        (task.timeout.is_some(), "--timeout"),
-        (!task.env.is_empty(), "--env"),
-        (!pool.gpus.is_empty(), "--gpus"),
-        (pool.slots.is_some(), "--slots"),
-        (pool.max_per_gpu.is_some(), "--max-per-gpu"),
-        (pool.place.is_some(), "--place"),
-        (args.output.json, "--json"),
-    ];
-    match given.into_iter().find(|(given, _)| *given) {
-        Some((_, option)) => bail!("{option} is about running, and needs --run"),
-        None => Ok(()),
     }
 }
 

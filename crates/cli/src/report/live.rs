@@ -164,17 +164,14 @@ impl Live {
         let mut rows = Vec::new();
         for device in &self.devices {
             let name = wording::devices(std::slice::from_ref(device));
-            let mut here = self
-                .running
-                .iter()
-                .filter(|(_, running)| running.devices.contains(device))
-                .peekable();
-            if here.peek().is_none() {
-                rows.push((name, None));
-                continue;
+            let before = rows.len();
+            for (task, running) in &self.running {
+                if running.devices.contains(device) {
+                    rows.push((name.clone(), Some((*task, running))));
+                }
             }
-            for (task, running) in here {
-                rows.push((name.clone(), Some((*task, running))));
+            if rows.len() == before {
+                rows.push((name, None));
             }
         }
         for (task, running) in &self.running {

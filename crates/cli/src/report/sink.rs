@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use packhorse_model::Event;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
 
 use super::output::{OutputGate, Room};
 
@@ -177,11 +178,10 @@ impl Sink {
                 }
                 Way::Thread(courier) => return courier.take(rest),
             };
-            match rustix::io::write(out, &rest[..length]) {
+            match retry_on_intr(|| rustix::io::write(out, &rest[..length])) {
                 Ok(written) => rest = &rest[written..],
-                Err(rustix::io::Errno::INTR) => {}
                 // A terminal that is full; or a pipe, made non-blocking by others.
-                Err(rustix::io::Errno::AGAIN) => self.way = Way::Thread(Courier::start()?),
+                Err(Errno::AGAIN) => self.way = Way::Thread(Courier::start()?),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -198,8 +198,8 @@ fn is_ready() -> bool {
 
 /// A thread that writes, and may wait as long as it likes.
 struct Courier {
-    sender: Option<Sender<Vec<u8>>>,
-    thread: Option<JoinHandle<()>>,
+    sender: Sender<Vec<u8>>,
+    thread: JoinHandle<()>,
     unread: Arc<AtomicUsize>,
 }
 
@@ -220,8 +220,8 @@ impl Courier {
                 }
             })?;
         Ok(Self {
-            sender: Some(sender),
-            thread: Some(thread),
+            sender,
+            thread,
             unread,
         })
     }
@@ -231,22 +231,26 @@ impl Courier {
         if unread > MOST_UNREAD {
             return Err(io::Error::other("nobody reads it"));
         }
-        let sent = self.sender.as_ref().map(|to| to.send(bytes.to_vec()));
-        match sent {
-            Some(Ok(())) => Ok(()),
-            _ => Err(io::ErrorKind::BrokenPipe.into()),
-        }
+        let sent = self.sender.send(bytes.to_vec());
+        sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// Waits for whoever reads. The run is over by now, and Ctrl-C ends us again
+    /// as it ends any program.
+    fn finish(self) {
+        drop(self.sender);
+        // It has nothing to say beyond what it could not write.
+        let _ = self.thread.join();
     }
 }
 
 fn write_all(stdout: rustix::fd::BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io::Result<()> {
     while !bytes.is_empty() {
-        match rustix::io::write(stdout, bytes) {
+        match retry_on_intr(|| rustix::io::write(stdout, bytes)) {
             Ok(written) => bytes = &bytes[written..],
-            Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::AGAIN) => {
+            Err(Errno::AGAIN) => {
                 let mut state = [PollFd::new(&stdout, PollFlags::OUT)];
-                poll(&mut state, None)?;
+                retry_on_intr(|| poll(&mut state, None))?;
             }
             Err(error) => return Err(error),
         }
@@ -257,17 +261,8 @@ fn write_all(stdout: rustix::fd::BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io
 impl Drop for Sink {
     fn drop(&mut self) {
         self.flush();
-    }
-}
-
-impl Drop for Courier {
-    /// Waits for whoever reads. The run is over by now, and Ctrl-C ends us again
-    /// as it ends any program.
-    fn drop(&mut self) {
-        self.sender = None;
-        if let Some(thread) = self.thread.take() {
-            // It has nothing to say beyond what it could not write.
-            let _ = thread.join();
+        if let Way::Thread(courier) = std::mem::replace(&mut self.way, Way::File) {
+            courier.finish();
         }
     }
 }

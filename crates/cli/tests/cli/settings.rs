@@ -302,3 +302,20 @@ fn a_sweep_and_a_table_take_the_settings_too() {
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.read("out"), "set 1\nset 2\nset table\n");
 }
+
+#[test]
+fn a_process_to_ignore_is_checked_wherever_it_is_named() {
+    let world = world(
+        "",
+        "[pool]\nslots = 1\nignore_process = [\"pid:1\", \"uid:ann\"]\n",
+    );
+    let done = packhorse(&world, "run -- touch out", &[]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(
+        done.stderr.contains("`ann` is not the number of a user"),
+        "{done:?}"
+    );
+    let one = [("PACKHORSE_IGNORE_PROCESS", "pid:1")];
+    let done = packhorse(&world, "run -- true", &one);
+    assert_eq!(done.code, 0, "{done:?}");
+}

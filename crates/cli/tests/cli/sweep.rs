@@ -248,3 +248,19 @@ fn a_parameter_of_one_letter_is_no_slip_for_another() {
     assert!(done.stderr.contains("give it values: -p y"), "{done:?}");
     assert!(!done.stderr.contains("did you mean"), "{done:?}");
 }
+
+#[test]
+fn options_about_running_need_commands_that_are_run() {
+    for (words, named) in [
+        (&["-g", "0.5"][..], "-g"),
+        (&["--vram", "9G"], "--vram"),
+        (&["--gpus", "0,1"], "--gpus"),
+        (&["--no-leases"], "--no-leases"),
+        (&["--json"], "--json"),
+    ] {
+        let done = grid("{a}", [&["-p", "a", "1"], words].concat());
+        assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+        let wanted = format!("error: {named} is about running, and needs --run\n");
+        assert_eq!(done.stderr, wanted);
+    }
+}
