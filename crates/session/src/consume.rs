@@ -99,11 +99,8 @@ impl ConsumedFile {
         let Some(record) = &self.record else {
             return;
         };
-        let lines: String = self
-            .finished
-            .iter()
-            .map(|done| format!("{done}\n"))
-            .collect();
+        let numbers: Vec<String> = self.finished.iter().map(u32::to_string).collect();
+        let lines = numbers.join("\n") + "\n";
         let mut options = fs_err::OpenOptions::new();
         let file = options.create(true).append(true).open(record);
         // Without it, a later session looks for these rows once more.

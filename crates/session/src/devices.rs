@@ -204,7 +204,7 @@ fn choose(
     // Ids may be handed out although the driver does not answer, unless tasks ask for what
     // nobody else knows.
     let needs_driver = task.vram.is_some() || task.gpu_model.is_some();
-    let known = match ask_driver(config, notices, DriverAnswer::read) {
+    let (driver, inventory, known) = match ask_driver(config, notices, read_driver) {
         Err(silent @ GpuError::Silent { .. })
             if !needs_driver && matches!(selection, Selection::Groups(_)) =>
         {
@@ -212,15 +212,11 @@ fn choose(
                 "warning: the GPUs are used as they were named, without a look at them: {}",
                 silent.to_string().lines().next().unwrap_or_default()
             ));
-            DriverAnswer {
-                driver: Driver::None,
-                inventory: Inventory::NoDriver,
-                devices: None,
-            }
+            (Driver::None, Inventory::NoDriver, Vec::new())
         }
         answer => answer??,
     };
-    let vendor = known.driver.vendor().unwrap_or(Vendor::Nvidia);
+    let vendor = driver.vendor().unwrap_or(Vendor::Nvidia);
     let visible = vendor
         .visible_variables()
         .iter()
@@ -228,34 +224,21 @@ fn choose(
     let visible = visible
         .as_ref()
         .map(|(variable, list)| VisibleDevices { variable, list });
-    let units = resolve(&selection, &known.inventory, visible)?;
-    let driver = known.devices.is_some().then_some(known.driver);
-    let devices = known.devices.unwrap_or_default();
-    Ok(Devices::new(units, &devices, driver, None))
+    let units = resolve(&selection, &inventory, visible)?;
+    let driver = matches!(inventory, Inventory::Devices(_)).then_some(driver);
+    Ok(Devices::new(units, &known, driver, None))
 }
 
-/// What the driver tells before a run.
-struct DriverAnswer {
-    driver: Driver,
-    inventory: Inventory,
-    /// If it knows devices, those with all that can be read of them.
-    devices: Option<Vec<Device>>,
-}
-
-impl DriverAnswer {
-    fn read(config: &GpuConfig) -> Result<Self, GpuError> {
-        let driver = Driver::detect(config)?;
-        let inventory = driver.inventory();
-        let devices = match inventory {
-            Inventory::Devices(_) => Some(driver.devices()?),
-            Inventory::Broken(_) | Inventory::NoDriver => None,
-        };
-        Ok(Self {
-            driver,
-            inventory,
-            devices,
-        })
-    }
+/// What the driver tells before a run: itself, its inventory, and if that has devices, those
+/// with all that can be read of them.
+fn read_driver(config: &GpuConfig) -> Result<(Driver, Inventory, Vec<Device>), GpuError> {
+    let driver = Driver::detect(config)?;
+    let inventory = driver.inventory();
+    let devices = match inventory {
+        Inventory::Devices(_) => driver.devices()?,
+        Inventory::Broken(_) | Inventory::NoDriver => Vec::new(),
+    };
+    Ok((driver, inventory, devices))
 }
 
 /// Whether the driver was waited for in vain: once is enough.

@@ -3,8 +3,7 @@
 use packhorse_intake::Colour;
 use packhorse_intake::lines::Separator;
 use packhorse_model::{
-    GpuRequest, InputFile, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec,
-    VramRequest,
+    GpuRequest, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, VramRequest,
 };
 use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
 
@@ -174,29 +173,20 @@ fn rest_of(
     tasks: u32,
     colour: Colour,
 ) -> Result<Option<Box<dyn TaskSource>>, SessionError> {
-    Ok(match source {
-        SourceSpec::Lines { files, null: true } => {
-            read_again(files, TaskLanguage::Lines(Separator::Null), tasks)
-        }
+    let (files, language) = match source {
+        SourceSpec::Lines { files, null: true } => (files, TaskLanguage::Lines(Separator::Null)),
         SourceSpec::Lines { files, null: false } => {
-            read_again(files, TaskLanguage::Lines(Separator::Newline), tasks)
+            (files, TaskLanguage::Lines(Separator::Newline))
         }
-        SourceSpec::TaskLines { files } => read_again(files, TaskLanguage::TaskLines, tasks),
+        SourceSpec::TaskLines { files } => (files, TaskLanguage::TaskLines),
         SourceSpec::Sweep(spec) => {
             let sweep = build_sweep(spec, SweepLanguage::Packhorse, colour)?;
-            Some(sweep_source(sweep, tasks)?)
+            return Ok(Some(sweep_source(sweep, tasks)?));
         }
-        SourceSpec::Nowhere | SourceSpec::Csv { .. } => None,
-    })
-}
-
-fn read_again(
-    files: &[InputFile],
-    language: TaskLanguage,
-    tasks: u32,
-) -> Option<Box<dyn TaskSource>> {
-    let streams = open_again(files)?;
-    Some(Box::new(ReadTasks::new(streams, language, tasks)))
+        SourceSpec::Nowhere | SourceSpec::Csv { .. } => return Ok(None),
+    };
+    let read_on = |streams| ReadTasks::new(streams, language, tasks);
+    Ok(open_again(files).map(|streams| Box::new(read_on(streams)) as Box<dyn TaskSource>))
 }
 
 fn failed(reader: &Reader, run: RunId) -> Result<Vec<u32>, SessionError> {

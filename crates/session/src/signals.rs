@@ -113,8 +113,8 @@ impl Signals {
 
     /// Those that came in since the last look.
     pub(crate) fn read(&self) -> Vec<ProgramSignal> {
-        let mut signals = Vec::new();
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+        let mut signals = Vec::new();
         let mut buffer = [0_u8; SIZE * 8];
         while let Ok(length) = rustix::io::read(&self.descriptor, &mut buffer) {
             for record in buffer[..length].chunks_exact(SIZE) {
