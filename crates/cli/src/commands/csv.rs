@@ -28,9 +28,16 @@ const COUNTER: &str = "csv";
 pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     let mut files: Vec<PathBuf> = args.file.or(args.csv).into_iter().collect();
     give_back_files(&mut args.pool.gpus, &mut files);
-    let path = files.into_iter().next().context(
-        "no file was given\nhint: `packhorse csv tasks.csv`, with the file before --gpus",
-    )?;
+    let path = match files.as_slice() {
+        [] => {
+            bail!("no file was given\nhint: `packhorse csv tasks.csv`, with the file before --gpus")
+        }
+        [path] => path.clone(),
+        [_, other, ..] => bail!(
+            "`{}` is one file too many\nhint: run the files one after the other",
+            other.display()
+        ),
+    };
     let header: Header = args.header.parse()?;
     let num = NonZeroU32::new(args.num).context("a batch has at least one row")?;
     if args.consume {
@@ -50,10 +57,10 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     }
     let mut order = Order::new(&args.pool, &args.task, &args.output)?;
     let gpu_config = order.settings.gpu_config();
-    let (spec, on_gpus) = (&mut order.spec, args.pool.slots.is_none());
+    let spec = &mut order.spec;
     // Tasks are packed by memory unless somebody says how.
     let said = spec.defaults.vram.is_some() || spec.defaults.gpus.is_some();
-    if !said && on_gpus && spec.pool.slots.is_none() {
+    if !said && spec.pool.slots.is_none() {
         if has_driver(&gpu_config, &mut complain) {
             spec.defaults.vram = Some(VramRequest::Auto);
         } else {

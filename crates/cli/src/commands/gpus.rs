@@ -55,9 +55,7 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
 fn restore(home: &Home, devices: &[Device], id: &str) -> anyhow::Result<Exit> {
     let mut found = false;
     for id in id.split('+') {
-        let device = devices
-            .iter()
-            .find(|device| device.index.to_string() == id || device.uuid.as_deref() == Some(id));
+        let device = devices.iter().find(|device| is_called(device, id));
         let keys = device.map_or_else(Vec::new, keys);
         for key in keys.iter().copied().chain([id]) {
             found |= home.restore(key)?;
@@ -70,6 +68,11 @@ fn restore(home: &Home, devices: &[Device], id: &str) -> anyhow::Result<Exit> {
         "GPU {id} is used again by runs that start from now on"
     ));
     Ok(Exit::Success)
+}
+
+/// Whether this is what people call a device.
+pub fn is_called(device: &Device, id: &str) -> bool {
+    device.index.to_string() == id || device.uuid.as_deref() == Some(id)
 }
 
 /// Why a device is not used, if an earlier run found something wrong with it.

@@ -3,13 +3,14 @@ use std::time::Duration;
 
 use anyhow::bail;
 use packhorse_gpu::mps::{Daemon, DaemonFolder, DaemonStatus, Ownership, SharedDaemon};
-use packhorse_gpu::{Device, Driver, GpuConfig, GpuError, Vendor};
+use packhorse_gpu::{Driver, GpuConfig, GpuError, Vendor};
 use packhorse_model::Exit;
 use packhorse_session::ask_driver;
 use packhorse_session::settings::Settings;
 use packhorse_store::Home;
 use serde_json::{Value, json};
 
+use super::gpus::is_called;
 use super::table::{print_json, table};
 use crate::args::{MpsArgs, MpsVerb};
 use crate::{complain, wording};
@@ -49,17 +50,14 @@ fn find(config: &GpuConfig, wanted: &[String]) -> anyhow::Result<Vec<Gpu>> {
         .flat_map(|ids| ids.split(','))
         .filter(|id| !id.is_empty() && *id != "all")
         .collect();
-    let is = |device: &Device, id: &str| {
-        device.index.to_string() == id || device.uuid.as_deref() == Some(id)
-    };
     for id in &wanted {
-        if !devices.iter().any(|device| is(device, id)) {
+        if !devices.iter().any(|device| is_called(device, id)) {
             bail!("there is no GPU {id}\nhint: `packhorse gpus` lists them");
         }
     }
     let chosen = devices
         .iter()
-        .filter(|device| wanted.is_empty() || wanted.iter().any(|id| is(device, id)));
+        .filter(|device| wanted.is_empty() || wanted.iter().any(|id| is_called(device, id)));
     let gpus: Vec<Gpu> = chosen
         .filter_map(|device| {
             let uuid = device.uuid.clone()?;

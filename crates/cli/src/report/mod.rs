@@ -1,7 +1,8 @@
 //! What a person or a program sees of a run.
 //!
-//! Observers know a run by its events alone. One of them is chosen when it starts: [`Live`] on a terminal, [`Plain`] lines off it, [`Json`] for
-//! programs, [`Legacy`] for those who call us by the original's name.
+//! Observers know a run by its events alone. One of them is chosen when it starts: [`Live`]
+//! on a terminal, [`Plain`] lines off it, [`Json`] for programs, [`Legacy`] for those who
+//! call us by the original's name.
 
 mod json;
 mod legacy;

@@ -527,3 +527,14 @@ fn a_batch_of_no_rows_and_a_header_that_is_no_number_are_refused() {
         assert_eq!(world.read("out"), "");
     }
 }
+
+#[test]
+fn a_second_file_is_refused_wherever_it_stands() {
+    let world = world(NOTE);
+    world.write("tasks.csv", rows(&[(1, 1)]));
+    world.write("more.csv", rows(&[(2, 1)]));
+    let done = world.packhorse(["csv", "tasks.csv", "--gpus", "0", "more.csv"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(done.stderr.contains("one file too many"), "{done:?}");
+    assert!(!world.work().join("out").exists());
+}
