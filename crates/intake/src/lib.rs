@@ -37,4 +37,4 @@ pub mod task_lines;
 pub use entry::Entry;
 pub use excerpt::{Colour, Severity};
 pub use input_error::{InputError, InputProblem};
-pub use spec_problem::SpecProblem;
+pub use spec_problem::{SpecProblem, check_values};

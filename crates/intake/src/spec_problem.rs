@@ -116,6 +116,14 @@ pub(crate) fn check(spec: &TaskSpec, names: &Names) -> Result<(), (&'static str,
     for earlier in &spec.after {
         names.check_known(earlier).map_err(at("after"))?;
     }
+    check_values(spec)
+}
+
+/// The first thing that is wrong with what a task says besides its command and
+/// its relations to others, and which value it is about: all that the defaults of
+/// a run can say.
+pub fn check_values(spec: &TaskSpec) -> Result<(), (&'static str, SpecProblem)> {
+    let at = |key| move |problem| (key, problem);
     for (name, value) in &spec.env {
         check_variable(name, &value.0).map_err(at("env"))?;
     }

@@ -5,6 +5,7 @@ use packhorse_core::PoolError;
 use packhorse_engine::OomSignsError;
 use packhorse_gpu::{GpuError, SelectError};
 use packhorse_intake::sweep::SweepError;
+use packhorse_intake::{InputProblem as _, SpecProblem};
 
 /// What keeps a run from starting, or ends it.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +54,14 @@ pub enum SessionError {
     /// A process to be ignored that cannot be.
     #[error("ignore_process is wrong: {0}")]
     IgnoredProcess(String),
+    /// A value that holds for all tasks makes no sense.
+    #[error("{key}: {problem}\nhint: {}", problem.hint())]
+    Value {
+        /// Which one.
+        key: &'static str,
+        /// What is wrong with it.
+        problem: SpecProblem,
+    },
     /// No task could ever run.
     #[error("a task could never run: {reason}{advice}")]
     Impossible {

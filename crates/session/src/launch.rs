@@ -8,8 +8,8 @@ use packhorse_engine::{
     DeviceInfo, Engine, EngineSettings, Input, MpsSettings, NewRunInput, OomSigns,
 };
 use packhorse_gpu::Sampler;
-use packhorse_intake::Colour;
 use packhorse_intake::probe::ProbeTemplate;
+use packhorse_intake::{Colour, check_values};
 use packhorse_leases::{LeaseError, LeaseOwner, Leases};
 use packhorse_model::{
     DeviceId, OutputMode, ProbeSpec, RunId, RunSpec, RunSummary, TaskSpec, Timestamp,
@@ -63,12 +63,14 @@ impl Launch {
         settings: &Settings,
         notices: &mut Notices<'_>,
     ) -> Result<Self, SessionError> {
-        let config = settings.gpu_config();
-        let devices = Devices::find(&spec.pool, &spec.defaults, &config, notices)?;
         if let Some(ProbeSpec::Template(template)) = &spec.defaults.probe {
             ProbeTemplate::parse(template)
                 .map_err(|error| SessionError::Rendered(error.render("--probe", colour)))?;
         }
+        check_values(&spec.defaults)
+            .map_err(|(key, problem)| SessionError::Value { key, problem })?;
+        let config = settings.gpu_config();
+        let devices = Devices::find(&spec.pool, &spec.defaults, &config, notices)?;
         let ignored = spec.pool.ignore_process.iter().map(|who| who.parse());
         let ignored = ignored
             .collect::<Result<_, _>>()

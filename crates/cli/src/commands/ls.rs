@@ -2,7 +2,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use jiff::tz::TimeZone;
-use packhorse_model::{Command, Exit, Timestamp};
+use packhorse_model::{ByteString, Command, Exit, Timestamp};
 use packhorse_store::{Home, Reader, RunState, StoredRun};
 use serde_json::{Value, json};
 
@@ -115,7 +115,7 @@ pub fn as_json(run: &StoredRun) -> Value {
         "started": run.started,
         "ended": run.ended,
         "exit": run.exit,
-        "folder": run.cwd,
+        "folder": ByteString::from(run.cwd.clone().into_os_string()),
         "command": command_line(run),
         "host": run.host,
         "pid": run.pid,

@@ -1,7 +1,7 @@
 use std::io::Write;
 
 use anyhow::Context as _;
-use packhorse_model::{Exit, Outcome, TaskId};
+use packhorse_model::{ByteString, Exit, Outcome, TaskId};
 use packhorse_session::{each_task, find_run};
 use packhorse_store::{
     Home, ListedTask, Reader, RunState, StoredAttempt, StoredRun, StoredTask, TaskFilter,
@@ -172,7 +172,8 @@ fn one_task(
         let tries = attempts.iter().map(|attempt| {
             let log = logs.path(attempt.attempt);
             let mut value = attempt_json(attempt);
-            value["log"] = json!(log.exists().then_some(log));
+            let log = log.exists().then(|| ByteString::from(log.into_os_string()));
+            value["log"] = json!(log);
             value
         });
         value["tries"] = tries.collect();

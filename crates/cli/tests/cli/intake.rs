@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use serde_json::Value;
 
-use crate::support::{Done, World, release};
+use crate::support::{Done, World, finish, release};
 
 /// Runs this standard input on one slot.
 fn run(world: &World, input: impl AsRef<[u8]>) -> Done {
@@ -322,6 +322,26 @@ fn bytes_that_are_no_text_survive_the_store() {
     let done = world.packhorse(["retry"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.read("to"), "found");
+}
+
+#[test]
+fn folders_that_are_no_text_are_listed_as_bytes() {
+    let world = World::new();
+    let folder = world.work().join(std::ffi::OsStr::from_bytes(b"f-\xff"));
+    let home = folder.join("home");
+    fs_err::create_dir_all(&folder).unwrap();
+    let packhorse = |words: &str| {
+        let mut command = world.command(words.split(' '));
+        command.current_dir(&folder).env("PACKHORSE_HOME", &home);
+        let done = finish(command);
+        assert_eq!(done.code, 0, "{done:?}");
+        serde_json::from_str::<Value>(&done.stdout).unwrap_or_default()
+    };
+    packhorse("run --slots 1 -q -- printf here");
+    let named = |value: &Value| value["bytes"].as_str().unwrap().to_owned();
+    assert!(named(&packhorse("ls --json")[0]["folder"]).ends_with(r"f-\xff"));
+    let task = packhorse("show 1.1 --json");
+    assert!(named(&task["tries"][0]["log"]).contains(r"f-\xff/home"));
 }
 
 #[test]

@@ -319,3 +319,18 @@ fn a_process_to_ignore_is_checked_wherever_it_is_named() {
     let done = packhorse(&world, "run -- true", &one);
     assert_eq!(done.code, 0, "{done:?}");
 }
+
+#[test]
+fn a_value_for_all_tasks_that_makes_no_sense_is_refused_before_anything_starts() {
+    let world = world("", "");
+    let done = packhorse(&world, "run --slots 1 --signature= -- touch ran", &[]);
+    assert_eq!(done.code, 2, "{done:?}");
+    let said = "signature: this cannot be a signature\nhint: write a word";
+    assert!(done.stderr.contains(said), "{done:?}");
+    world.write("packhorse.toml", "[task]\nenv = { \"A=B\" = \"1\" }\n");
+    let done = packhorse(&world, "run --slots 1 -- touch ran", &[]);
+    assert_eq!(done.code, 2, "{done:?}");
+    let said = "env: `A=B` cannot be the name of an environment variable";
+    assert!(done.stderr.contains(said), "{done:?}");
+    assert!(!world.work().join("deep/down/ran").exists());
+}
