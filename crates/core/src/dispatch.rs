@@ -11,15 +11,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use crate::ledger::count;
 use crate::needs::Rooms;
 use crate::place::Spot;
 use crate::queue_key::QueueKey;
 use crate::reserve::Reservation;
-use crate::state::{AttemptRecord, SchedulerState};
+use crate::state::SchedulerState;
 use crate::tasks::{Handle, TaskStatus};
 use crate::time::{EndTimes, Moment};
-use crate::{Effect, ProbePlan, reach};
+use crate::{Effect, reach};
 
 /// What has changed since the last dispatch.
 #[derive(Clone, Debug, Default)]
@@ -263,30 +262,13 @@ fn start(state: &mut SchedulerState, task: Handle, spot: Spot, effects: &mut Vec
     let ends = EndTimes::new(Moment::new(state.now), record.limit, record.expected);
     let request = &state.queue.demand(record.class).request;
     let held = state.ledger.take(spot, request, task, ends);
-    let attempt = if record.probe == ProbePlan::First {
-        0
-    } else {
-        record.attempts += 1;
-        record.attempts
-    };
-    record.probe = ProbePlan::None;
-    record.status = TaskStatus::Running(count(state.running.len()));
+    let attempt = record.next_attempt();
+    record.attempts = record.attempts.max(attempt);
     effects.push(Effect::Start {
         task: record.id,
         attempt,
         placement: state.ledger.placement(&held, task),
         time_limit: record.limit.get(),
     });
-    state.queue.refer_to_class(record.class);
-    state.running.push(AttemptRecord {
-        task,
-        class: record.class,
-        attempt,
-        since: state.now,
-        number: state.started,
-        allocation: held,
-        stopping: false,
-        adopted: false,
-    });
-    state.started += 1;
+    state.add_running(task, attempt, state.now, held, false);
 }

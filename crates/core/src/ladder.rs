@@ -22,10 +22,8 @@ const MOST_COLLATERAL: u8 = 16;
 pub(crate) enum Next {
     /// The task is over.
     Finish(Outcome),
-    /// It goes back in line.
-    Again(RetryReason),
-    /// It goes back in line, and needs something else.
-    Otherwise(RetryReason, Request),
+    /// It goes back in line, and may need something else.
+    Again(RetryReason, Option<Request>),
 }
 
 /// What comes after `ended`.
@@ -42,7 +40,7 @@ pub(crate) fn next(
         return if ended.stopping || outcome == Outcome::Interrupted {
             Next::Finish(Outcome::Interrupted)
         } else {
-            Next::Again(RetryReason::Probed)
+            Next::Again(RetryReason::Probed, None)
         };
     }
     // An attempt's number has to stay a u32, however many were asked for.
@@ -51,13 +49,13 @@ pub(crate) fn next(
     }
     match cause {
         EndCause::Collateral if record.collateral < MOST_COLLATERAL => {
-            return Next::Again(RetryReason::Collateral);
+            return Next::Again(RetryReason::Collateral, None);
         }
         EndCause::OutOfMemory { peak } if outcome.is_worth_retrying() => {
             let request = &state.queue.demand(ended.class).request;
             if request.gpus != GpuRequest::None {
                 if let Some((why, request)) = more_memory(state, ended, request, peak) {
-                    return Next::Otherwise(why, request);
+                    return Next::Again(why, Some(request));
                 }
                 // One that never asked for memory may still have its retries.
                 if request.memory != MemoryRequest::Uncounted {
@@ -68,7 +66,7 @@ pub(crate) fn next(
         EndCause::Own | EndCause::OutOfMemory { .. } | EndCause::Collateral => {}
     }
     if outcome.is_worth_retrying() && record.retries > 0 {
-        Next::Again(RetryReason::Retry)
+        Next::Again(RetryReason::Retry, None)
     } else {
         Next::Finish(outcome)
     }

@@ -77,7 +77,12 @@ pub(crate) struct Allocation {
 /// A count as a number of the ledger. More cores or devices than `u32` can
 /// count are as good as `u32::MAX`: no request can name more.
 pub(crate) fn count(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
+    small(len as u64)
+}
+
+/// The same of an amount.
+pub(crate) fn small(amount: u64) -> u32 {
+    u32::try_from(amount).unwrap_or(u32::MAX)
 }
 
 impl Amounts {
@@ -89,6 +94,11 @@ impl Amounts {
             cpu: u64::from(request.cpu.0).max(cores * u64::from(Milli::ONE.0)),
             ram: request.ram.0,
         }
+    }
+
+    /// How busy its cores are kept, or may be.
+    pub(crate) fn busy(self) -> Milli {
+        Milli(small(self.cpu))
     }
 
     fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {

@@ -2,7 +2,7 @@ use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId,
 
 use crate::SchedulerSettings;
 use crate::device::{DeviceLedger, memory_of};
-use crate::ledger::{Amounts, Ledger, NodeLedger, count};
+use crate::ledger::{Amounts, Ledger, NodeLedger, count, small};
 use crate::prose::Number;
 
 /// Why a submitted task was not taken.
@@ -180,7 +180,6 @@ pub(crate) fn impossible(
         ram: largest(|node| node.size.ram),
     };
     let lacking = needs.beyond(sizes);
-    let small = |amount: u64| u32::try_from(amount).unwrap_or(u32::MAX);
     Some(if u64::from(wanted) > gpus {
         RefusalReason::TooManyGpus {
             wanted,
@@ -200,8 +199,8 @@ pub(crate) fn impossible(
         }
     } else if lacking.cpu > 0 {
         RefusalReason::TooMuchCpu {
-            wanted: Milli(small(needs.cpu)),
-            most: Milli(small(sizes.cpu)),
+            wanted: needs.busy(),
+            most: sizes.busy(),
         }
     } else if lacking.ram > 0 {
         RefusalReason::TooMuchRam {

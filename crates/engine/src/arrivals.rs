@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use packhorse_core::{self as core, Now, ProbePlan, SchedulerEvent, Submission};
+use packhorse_core::{ProbePlan, SchedulerEvent, Submission};
 use packhorse_intake::signature::signature;
 use packhorse_model::{Command, LearnedPeak, Outcome, Phase, RunId, TaskId, TaskSpec};
 
@@ -263,7 +263,7 @@ impl Engine {
         let run = self.runs.get(&task.run);
         run.is_some_and(|run| run.resumed && !run.decided.contains_key(&task.number))
             && !self.tasks.contains_key(&task)
-            && core::explain(&self.state, task, Now(self.now.monotonic)).is_none()
+            && !self.state.knows(task)
     }
 
     pub(crate) fn peaks_found(

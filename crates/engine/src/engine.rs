@@ -297,11 +297,6 @@ impl Engine {
         info.map_or_else(String::new, |info| format!("GPU {}", info.label))
     }
 
-    /// The same as a function, for code that does not know the engine.
-    pub(crate) fn device_names(&self) -> impl Fn(DeviceId) -> String {
-        |device| self.device_name(device)
-    }
-
     fn committed(&mut self, records: u64, trouble: Option<String>) {
         self.outbox.committed = self.outbox.committed.max(records);
         if let Some(message) = trouble.as_ref().filter(|_| trouble != self.trouble) {
@@ -357,13 +352,6 @@ impl Engine {
     pub fn room(&self, run: RunId) -> usize {
         let run = self.runs.get(&run).filter(|run| run.takes_tasks());
         run.map_or(0, |run| run.backlog.room(run.live))
-    }
-
-    /// Why the first in line waits, in words; nothing if nobody waits.
-    pub fn why_first_waits(&self) -> Option<String> {
-        let first = self.state.first_in_line()?;
-        let explanation = core::explain(&self.state, first, Now(self.now.monotonic))?;
-        Some(explanation.prose(&self.device_names()).to_string())
     }
 
     /// Whether the input may lead to an attempt being started on what other runs could

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use packhorse_core::{self as core, PeakSample};
+use packhorse_core as core;
 use packhorse_model::{Bytes, LearnedPeak, MemoryRequest, Models, TaskId};
 use rustc_hash::FxHashSet;
 
@@ -25,17 +25,9 @@ pub(super) struct Need {
 impl Need {
     /// What `samples` say.
     fn of<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone) -> Self {
-        let peaks: Vec<PeakSample> = samples
-            .clone()
-            .map(|sample| PeakSample {
-                peak: sample.peak,
-                error: sample.error,
-            })
-            .collect();
-        let durations: Vec<Duration> = samples.filter_map(|sample| sample.duration).collect();
         Need {
-            memory: core::reservation(&peaks),
-            expected: core::expected(&durations).map(coarse),
+            memory: core::reservation(samples.clone()),
+            expected: core::expected(samples).map(coarse),
         }
     }
 
