@@ -4,16 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use packhorse_core::{ProbePlan, SchedulerEvent, Submission};
-use packhorse_intake::signature::signature;
-use packhorse_model::{Command, LearnedPeak, Outcome, Phase, RunId, TaskId, TaskSpec};
+use packhorse_core::{SchedulerEvent, Submission};
+use packhorse_model::{Command, LearnedPeak, Outcome, RunId, TaskId, TaskSpec};
 
 use crate::action::Action;
 use crate::backlog::FETCHED;
 use crate::engine::Engine;
-use crate::memory::{Shape, VramUse};
+use crate::memory::{Shape, VramUse, signature_of};
 use crate::record::{ArrivedTask, JournalEntry, ResumableTask};
-use crate::task::Task;
+use crate::task::{Task, submission};
 
 /// A task on its way to the scheduler.
 pub(crate) struct Arrival {
@@ -54,7 +53,7 @@ impl Engine {
                 run.backlog.enter(number, bytes);
                 soon.push((task, spec.clone(), Vec::new(), Some(bytes)));
             } else {
-                run.backlog.leave();
+                run.backlog.stored += 1;
             }
             batch.push(ArrivedTask {
                 id: task,
@@ -114,13 +113,13 @@ impl Engine {
     pub(crate) fn resumed(&mut self, id: RunId, tasks: Vec<ResumableTask>, more: bool) {
         self.arrive_together(id, true, more, |engine| {
             for stored in tasks {
-                engine.unsettle(id);
                 let plain = stored.after.is_empty() && stored.spec.is_plain();
                 let Some(run) = engine.runs.get_mut(&id) else {
                     return;
                 };
+                run.settled = run.settled.saturating_sub(1);
                 if plain && !run.backlog.has_room() {
-                    run.backlog.leave();
+                    run.backlog.stored += 1;
                 } else {
                     engine.admit_stored(stored, plain);
                 }
@@ -144,16 +143,15 @@ impl Engine {
 
     /// Asks for plain tasks that wait in the store when their turn comes near.
     pub(crate) fn fetch_due(&mut self) {
-        let mut due = Vec::new();
         for (&id, run) in &mut self.runs {
-            if run.phase == Phase::Running && run.backlog.is_due() {
-                run.backlog.set_fetching(true);
-                due.push((id, run.backlog.fed));
+            if run.takes_tasks() && run.backlog.is_due() {
+                run.backlog.fetching = true;
+                self.actions.push(Action::Fetch {
+                    run: id,
+                    after: run.backlog.fed,
+                    limit: FETCHED,
+                });
             }
-        }
-        for (run, after) in due {
-            let limit = FETCHED;
-            self.act(Action::Fetch { run, after, limit });
         }
     }
 
@@ -161,16 +159,14 @@ impl Engine {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
-        run.backlog.set_fetching(false);
+        run.backlog.fetching = false;
         if tasks.is_empty() {
-            let lost = run.backlog.lose();
+            let lost = std::mem::take(&mut run.backlog.stored);
             run.rejected += lost;
             return self.warn(None, format!("{lost} tasks are gone from the store"));
         }
+        run.backlog.stored = run.backlog.stored.saturating_sub(tasks.len() as u64);
         for stored in tasks {
-            if let Some(run) = self.runs.get_mut(&id) {
-                run.backlog.fetch();
-            }
             self.admit_stored(stored, true);
         }
     }
@@ -226,13 +222,7 @@ impl Engine {
             return None;
         }
         let run = self.runs.get(&run)?;
-        Some(match &spec.signature {
-            Some(signature) => signature.as_str().into(),
-            None => match &spec.folder {
-                Some(own) => signature(command, &run.folder.join(own)).into(),
-                None => signature(command, &run.folder).into(),
-            },
-        })
+        Some(signature_of(command, spec, &run.folder))
     }
 
     /// Asks for what is not known of a task; whether there is anything.
@@ -334,16 +324,10 @@ impl Engine {
         if skipped {
             return self.skip(id, task);
         }
-        let spec = Arc::clone(&task.spec);
         let mut submission = Submission {
-            id,
             batch: run.batch_of(id),
-            priority: spec.priority.unwrap_or_default(),
-            retries: spec.retries.unwrap_or(0),
-            time_limit: spec.timeout.and_then(packhorse_model::TimeLimit::get),
-            probe: ProbePlan::None,
             after: comes_after,
-            ..Submission::new(id, self.request(&spec))
+            ..submission(id, &task.spec, &self.devices, self.slots)
         };
         if let Some(signature) = signature {
             self.settle_need(&mut submission, &mut task, signature);

@@ -6,21 +6,15 @@ use std::time::Duration;
 
 use packhorse_core::{Effect, EndCause, RefusalReason, RetryReason, SchedulerEvent};
 use packhorse_model::{
-    AttemptEnd, EventKind, Outcome, OutputMode, Placement, ProcessEvent, StopMode, TaskId,
-    TaskResult,
+    AttemptEnd, EndedAttempt, EventKind, Outcome, OutputMode, Placement, ProcessEvent,
+    StartedAttempt, StopMode, TaskId, TaskResult,
 };
 
 use crate::action::{Action, StartAttempt};
 use crate::engine::Engine;
 use crate::memory::Judgement;
-use crate::record::{AttemptEndRecord, AttemptStart, JournalEntry, Verdict};
+use crate::record::JournalEntry;
 use crate::task::{AttemptState, log_path, own_log, run_log};
-
-/// The end of an attempt, and what was made of it.
-pub(crate) struct Judged {
-    pub(crate) end: AttemptEnd,
-    pub(crate) judgement: Judgement,
-}
 
 impl Engine {
     pub(crate) fn process_event(&mut self, event: ProcessEvent) {
@@ -32,10 +26,7 @@ impl Engine {
                 stream,
                 bytes,
             } => {
-                let mut lines = Vec::new();
-                self.output
-                    .push(task, stream, &bytes, |line| lines.push(line));
-                for line in lines {
+                for line in self.output.push(task, stream, &bytes) {
                     self.tell(line);
                 }
             }
@@ -51,21 +42,21 @@ impl Engine {
     }
 
     /// Tells the scheduler of an end that has been judged.
-    pub(crate) fn attempt_ended(&mut self, end: AttemptEnd, judgement: Judgement) {
-        let lines: Vec<_> = self.output.finish(end.task).collect();
-        for line in lines {
+    pub(crate) fn attempt_ended(&mut self, judgement: Judgement) {
+        let end = &judgement.end;
+        for line in self.output.finish(end.task) {
             self.tell(line);
         }
         let event = SchedulerEvent::Ended {
             task: end.task,
             attempt: self.scheduler_attempt(end.task, end.attempt),
             outcome: end.outcome,
-            cause: judgement.cause.unwrap_or(EndCause::Own),
+            cause: judgement.cause,
         };
-        self.step_ended(event, Judged { end, judgement });
+        self.step_ended(event, judgement);
     }
 
-    pub(crate) fn carry_out(&mut self, effect: Effect, ended: Option<&Judged>) {
+    pub(crate) fn carry_out(&mut self, effect: Effect, ended: Option<&Judgement>) {
         // The end that caused the step, if the effect is about the same task.
         let of = |task: TaskId| ended.filter(|ended| ended.end.task == task);
         match effect {
@@ -93,12 +84,13 @@ impl Engine {
                     // Whatever it asked for before, from now on it asks for memory.
                     self.count_memory();
                 }
-                let note = of(task).and_then(|ended| again(why, ended));
-                let place = of(task).map_or(0, |ended| {
-                    self.record_end(ended, note.clone(), Verdict::Again)
+                let ended = of(task);
+                let note = ended.and_then(|ended| again(why, ended));
+                let place = ended.map_or(0, |ended| {
+                    self.record_end(ended, note.as_deref(), Some(why))
                 });
                 let attempt =
-                    of(task).map_or(next_attempt.saturating_sub(1), |ended| ended.end.attempt);
+                    ended.map_or(next_attempt.saturating_sub(1), |ended| ended.end.attempt);
                 self.tell_after(
                     place,
                     EventKind::Retrying {
@@ -114,14 +106,12 @@ impl Engine {
                 if !self.tasks.contains_key(&task) {
                     return;
                 }
-                let place = match of(task) {
-                    Some(ended) => {
-                        self.record_end(ended, ended.judgement.note.clone(), Verdict::Final)
-                    }
+                let ended = of(task);
+                let note = ended.and_then(|ended| ended.note.as_deref());
+                let place = match ended {
+                    Some(ended) => self.record_end(ended, note, None),
                     None => self.record(JournalEntry::TaskFinished { task, outcome }),
                 };
-                let ended = of(task);
-                let note = ended.and_then(|ended| ended.judgement.note.clone());
                 self.finished(task, outcome, ended.map(|ended| &ended.end), note, place);
             }
             Effect::Refused { task, reason } => self.refuse(task, &reason),
@@ -152,11 +142,9 @@ impl Engine {
             0 => 0,
             attempt => attempt + task.before,
         };
-        let probe = task.need.as_ref().and_then(|need| need.probe());
-        let command = match probe.filter(|_| number == 0) {
-            Some(probe) => Arc::clone(probe),
-            None => Arc::clone(&task.command),
-        };
+        let probe = task.need.as_ref().and_then(|need| need.probe.as_ref());
+        let command = probe.filter(|_| number == 0).unwrap_or(&task.command);
+        let command = Arc::clone(command);
         let spec = Arc::clone(&task.spec);
         let output = run.output;
         let log = run_log(&run.logs, id, number);
@@ -169,7 +157,6 @@ impl Engine {
                 .iter()
                 .map(|granted| granted.device)
                 .collect(),
-            joined: (!labels.is_empty()).then(|| labels.join(",").into()),
             labels: Arc::clone(&labels),
             evicted: false,
             ended: false,
@@ -218,12 +205,11 @@ impl Engine {
             return;
         };
         let (command, gpus) = (Arc::clone(&attempt.command), Arc::clone(&attempt.labels));
-        let device = attempt.joined.clone();
-        let place = self.record(JournalEntry::Started(AttemptStart {
+        let place = self.record(JournalEntry::Started(StartedAttempt {
             task: id,
             attempt: number,
             at: self.now.wall,
-            device,
+            device: (!gpus.is_empty()).then(|| gpus.join(",").into()),
         }));
         let run = self.runs.get(&id.run);
         if run.is_some_and(|run| run.output != OutputMode::Inherit) {
@@ -259,17 +245,23 @@ impl Engine {
         alive
     }
 
-    fn record_end(&mut self, ended: &Judged, note: Option<String>, verdict: Verdict) -> u64 {
-        let Judged { end, judgement } = ended;
-        self.record(JournalEntry::AttemptEnded(AttemptEndRecord {
+    /// Writes down an end, after which the task may be in line `again`.
+    fn record_end(
+        &mut self,
+        judgement: &Judgement,
+        note: Option<&str>,
+        again: Option<RetryReason>,
+    ) -> u64 {
+        let end = &judgement.end;
+        self.record(JournalEntry::AttemptEnded(EndedAttempt {
             task: end.task,
             attempt: end.attempt,
             at: self.now.wall,
             outcome: end.outcome,
-            message: end.message.clone(),
+            message: end.message.as_deref().map(Into::into),
             peak: judgement.peak,
-            note,
-            verdict,
+            note: note.map(Into::into),
+            is_final: again.is_none(),
         }))
     }
 
@@ -282,19 +274,20 @@ impl Engine {
         if let Some(run) = self.runs.get_mut(&id.run) {
             run.decided.insert(id.number, Some(outcome));
         }
-        let end = AttemptEnd {
-            task: id,
-            attempt,
-            outcome,
-            message: Some(reason.to_string()),
-            took: Duration::ZERO,
+        let judgement = Judgement {
+            end: AttemptEnd {
+                task: id,
+                attempt,
+                outcome,
+                message: Some(reason.to_string()),
+                took: Duration::ZERO,
+            },
+            cause: EndCause::Own,
+            note: None,
+            peak: None,
         };
-        let judged = Judged {
-            end,
-            judgement: Judgement::default(),
-        };
-        let place = self.record_end(&judged, None, Verdict::Final);
-        self.finished(id, outcome, Some(&judged.end), None, place);
+        let place = self.record_end(&judgement, None, None);
+        self.finished(id, outcome, Some(&judgement.end), None, place);
     }
 
     pub(crate) fn finished(
@@ -302,7 +295,7 @@ impl Engine {
         id: TaskId,
         outcome: Outcome,
         end: Option<&AttemptEnd>,
-        note: Option<String>,
+        note: Option<&str>,
         place: u64,
     ) {
         self.forget_need(id);
@@ -333,7 +326,9 @@ impl Engine {
                 attempts: end.map_or(0, |end| end.attempt),
                 outcome,
                 command: task.command,
-                message: note.or_else(|| end.and_then(|end| end.message.clone())),
+                message: note
+                    .or(end.and_then(|end| end.message.as_deref()))
+                    .map(str::to_owned),
                 took: end.map_or(Duration::ZERO, |end| end.took),
                 log,
             }),
@@ -356,8 +351,8 @@ impl StartAttempt {
 }
 
 /// Why a task is in line again, in words; nothing if that is a plain retry.
-fn again(why: RetryReason, ended: &Judged) -> Option<String> {
-    let note = ended.judgement.note.as_deref();
+fn again(why: RetryReason, ended: &Judgement) -> Option<String> {
+    let note = ended.note.as_deref();
     let what = note.unwrap_or("it did not succeed");
     Some(match why {
         RetryReason::Retry => return note.map(str::to_owned),
@@ -372,15 +367,15 @@ fn again(why: RetryReason, ended: &Judged) -> Option<String> {
 }
 
 /// What came of a probe. One that did not succeed may have ended before it held most.
-fn probed(ended: &Judged) -> String {
-    let Judged { end, judgement } = ended;
-    let why = judgement.note.as_ref().or(end.message.as_ref());
+fn probed(ended: &Judgement) -> String {
+    let end = &ended.end;
+    let why = ended.note.as_ref().or(end.message.as_ref());
     let why = why.map_or_else(|| end.outcome.to_string(), Clone::clone);
-    match (end.outcome, judgement.peak) {
+    match (end.outcome, ended.peak) {
         (Outcome::Succeeded, Some(peak)) => format!("measured: {peak} of GPU memory"),
         (Outcome::Succeeded, None) => "it ended before its memory could be measured".to_owned(),
         (Outcome::NotStarted, _) => format!("not started, so nothing was measured: {why}"),
-        _ if matches!(judgement.cause, Some(EndCause::OutOfMemory { .. })) => why,
+        _ if matches!(ended.cause, EndCause::OutOfMemory { .. }) => why,
         _ => format!("failed, so it does not tell how much memory is needed: {why}"),
     }
 }

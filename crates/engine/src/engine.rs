@@ -11,10 +11,9 @@ use packhorse_model::{
 use rustc_hash::FxHashMap;
 
 use crate::action::Action;
-use crate::attempts::Judged;
 use crate::input::Input;
 use crate::lines::OutputLines;
-use crate::memory::{Monitor, Needs, OomSigns};
+use crate::memory::{Judgement, Monitor, Needs, OomSigns};
 use crate::mps::MpsState;
 use crate::other_runs::OtherRuns;
 use crate::outbox::Outbox;
@@ -87,7 +86,7 @@ pub struct Engine {
     /// Every task that has been admitted and is not over.
     pub(crate) tasks: FxHashMap<TaskId, Task>,
     /// What is seen of the devices, where a driver knows them.
-    pub(crate) monitor: Option<Monitor>,
+    pub(crate) monitor: Monitor,
     /// What was learned of commands like these.
     pub(crate) needs: Needs,
     pub(crate) other_runs: OtherRuns,
@@ -103,30 +102,32 @@ pub struct Engine {
     /// How many callers want nothing to be started at the moment.
     holds: u32,
     effects: Vec<Effect>,
-    actions: Vec<Action>,
+    pub(crate) actions: Vec<Action>,
     pub(crate) now: ClockReading,
 }
 
 /// Something the scheduler is to be told, and the end of the attempt that it is about.
 struct Step {
     event: SchedulerEvent,
-    ended: Option<Box<Judged>>,
+    ended: Option<Box<Judgement>>,
 }
 
 impl Engine {
     /// An engine with no runs.
     pub fn new(settings: EngineSettings) -> Result<Self, PoolError> {
         let state = SchedulerState::new(&settings.pool, settings.scheduler)?;
-        let count = settings.devices.len();
+        let watched = if settings.sampled {
+            settings.devices.len()
+        } else {
+            0
+        };
         Ok(Self {
             slots: settings.pool.slots,
             state,
             oom_signs: settings.oom_signs,
             runs: BTreeMap::new(),
             tasks: FxHashMap::default(),
-            monitor: settings
-                .sampled
-                .then(|| Monitor::new(count, settings.silence)),
+            monitor: Monitor::new(watched, settings.silence),
             needs: Needs::default(),
             other_runs: OtherRuns::new(&settings.devices, settings.leases),
             mps: settings.mps.map(MpsState::new),
@@ -172,7 +173,7 @@ impl Engine {
                 attempt,
                 tail,
                 mps_failed,
-            } => self.log_read(task, attempt, tail.as_deref(), mps_failed),
+            } => self.log_read(task, attempt, tail, mps_failed),
             Input::Process(event) => self.process_event(event),
             Input::Committed { records, trouble } => self.committed(records, trouble),
             Input::Sampled(view) => self.sampled(&view),
@@ -235,7 +236,7 @@ impl Engine {
     }
 
     /// The same about the end of an attempt.
-    pub(crate) fn step_ended(&mut self, event: SchedulerEvent, ended: Judged) {
+    pub(crate) fn step_ended(&mut self, event: SchedulerEvent, ended: Judgement) {
         let ended = Some(Box::new(ended));
         self.steps.push_back(Step { event, ended });
     }
@@ -329,18 +330,17 @@ impl Engine {
 
     /// When [`Input::Wake`] is wanted though nothing happens, on the monotonic clock.
     pub fn wake_at(&self) -> Option<Duration> {
-        let monitor = self.monitor.as_ref();
         let wake = [
             self.outbox.deadline(),
-            monitor.and_then(Monitor::wake_at),
-            self.other_runs.again(),
+            self.monitor.wake_at(),
+            self.other_runs.again,
         ];
         wake.into_iter().flatten().min()
     }
 
     /// Whether something waits to be told until the journal has committed more.
     pub fn waits_for_journal(&self) -> bool {
-        self.outbox.is_waiting() || self.runs.values().any(Run::fetching)
+        self.outbox.is_waiting() || self.runs.values().any(|run| run.backlog.fetching)
     }
 
     /// Whether any task waits for room on a device.
@@ -358,7 +358,7 @@ impl Engine {
     /// take as well: then it has to be handled under the lock of all runs, after they
     /// were looked at.
     pub fn may_take(&self, input: &Input, now: ClockReading) -> bool {
-        if !self.other_runs.is_enabled() || self.other_runs.all_is_ours() {
+        if !self.other_runs.enabled || self.other_runs.all_is_ours() {
             return false;
         }
         match input {
@@ -388,7 +388,7 @@ impl Engine {
 
     /// Whether some task is in line, or may be again before long.
     fn has_more_to_start(&self) -> bool {
-        self.has_waiting() || self.has_pending() || self.waits_for_daemon()
+        self.has_waiting() || !self.monitor.pending.is_empty() || self.waits_for_daemon()
     }
 
     /// What a task with these options asks for, but for memory.
@@ -399,8 +399,10 @@ impl Engine {
     /// The most that a task with these options asks for at first: to tell before
     /// anything is started whether it could ever run.
     pub fn refusal(&self, spec: &TaskSpec) -> Option<core::RefusalReason> {
-        let request = self.request(spec);
-        let request = crate::VramUse::of(spec).at_first(&request);
+        let request = Request {
+            memory: crate::VramUse::of(spec).at_first(),
+            ..self.request(spec)
+        };
         self.state.refusal(&request)
     }
 

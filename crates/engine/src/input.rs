@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_model::{
-    Bytes, DeviceId, LearnedPeak, Milli, Outcome, OutputMode, ProcessEvent, RunId, TaskId, TaskSpec,
+    Bytes, DeviceId, LearnedPeak, LeasedDevice, Outcome, OutputMode, ProcessEvent, RunId, TaskId,
+    TaskSpec,
 };
 
 use crate::record::ResumableTask;
@@ -246,22 +247,7 @@ pub struct OtherRun {
     /// Its process.
     pub pid: u32,
     /// What it holds.
-    pub devices: Vec<OtherRunDevice>,
-}
-
-/// What a run holds of a device.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OtherRunDevice {
-    /// The device's UUID, or its id where no driver knows it.
-    pub key: Box<str>,
-    /// Memory promised.
-    pub memory: Bytes,
-    /// Shares given out.
-    pub share: Milli,
-    /// How many attempts are on it.
-    pub attempts: u32,
-    /// Whether nobody else is to join them.
-    pub whole: bool,
+    pub devices: Vec<LeasedDevice>,
 }
 
 /// Answers about MPS.

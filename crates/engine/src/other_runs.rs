@@ -9,24 +9,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use packhorse_core::{DeviceLoad, Outside};
-use packhorse_model::{Bytes, Milli};
+use packhorse_model::{Bytes, LeasedDevice, Milli};
 
 use crate::engine::{DeviceInfo, Engine};
-use crate::input::{OtherRun, OtherRunDevice};
+use crate::input::OtherRun;
 
 /// How long after a failure others are told again what we hold.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of other runs.
 pub(crate) struct OtherRuns {
-    enabled: bool,
+    pub(crate) enabled: bool,
     others: Vec<OtherRun>,
     /// What the members of each device are known by.
     keys: Vec<Vec<String>>,
     /// What others were last told that we hold of each device.
     published: Vec<Portion>,
     /// When to try again to tell them, if that failed.
-    again: Option<Duration>,
+    pub(crate) again: Option<Duration>,
     /// What was last complained of.
     complaint: Option<String>,
     /// What the scheduler was last told that others hold of each device.
@@ -73,17 +73,13 @@ impl OtherRuns {
         }
     }
 
-    pub(crate) fn is_enabled(&self) -> bool {
-        self.enabled
-    }
-
     /// What other runs hold of a device, but for its memory.
     pub(crate) fn held(&self, index: usize) -> Outside {
         let mut all = Outside::default();
         for key in self.keys.get(index).into_iter().flatten() {
             let mut sum = Outside::default();
             let held = self.others.iter().flat_map(|other| &other.devices);
-            for held in held.filter(|held| *held.key == **key) {
+            for held in held.filter(|held| *held.device == **key) {
                 sum.share.0 = sum.share.0.saturating_add(held.share.0).min(Milli::ONE.0);
                 sum.attempts = sum.attempts.saturating_add(held.attempts);
                 sum.whole |= held.whole;
@@ -103,7 +99,7 @@ impl OtherRuns {
         };
         let mut growth = 0_u64;
         for other in &self.others {
-            let promised = other.devices.iter().filter(|held| *held.key == **key);
+            let promised = other.devices.iter().filter(|held| *held.device == **key);
             let promised: u64 = promised
                 .map(|held| held.memory.0)
                 .fold(0, u64::saturating_add);
@@ -120,13 +116,8 @@ impl OtherRuns {
         self.again.is_none() && self.published.iter().all(|portion| portion.whole)
     }
 
-    /// When to try again to tell others what we hold, if that failed.
-    pub(crate) fn again(&self) -> Option<Duration> {
-        self.again
-    }
-
     /// What others are to see.
-    fn lease(&self) -> Vec<OtherRunDevice> {
+    fn lease(&self) -> Vec<LeasedDevice> {
         let mut lease = BTreeMap::new();
         for (keys, portion) in self.keys.iter().zip(&self.published) {
             if *portion == Portion::default() {
@@ -136,8 +127,8 @@ impl OtherRuns {
                 lease.insert(key.as_str(), *portion);
             }
         }
-        let held = lease.into_iter().map(|(key, portion)| OtherRunDevice {
-            key: key.into(),
+        let held = lease.into_iter().map(|(key, portion)| LeasedDevice {
+            device: key.into(),
             memory: portion.memory,
             share: portion.share,
             attempts: portion.attempts,
@@ -156,10 +147,10 @@ impl Engine {
         };
         let newcomers = !others.iter().all(known);
         self.other_runs.others = others;
-        if newcomers && let Some(monitor) = &mut self.monitor {
+        if newcomers {
             // What they hold already would count as strangers' besides what they were
             // promised.
-            monitor.look();
+            self.monitor.look();
         }
         for index in 0..self.devices.len() {
             self.tell_outside(index);
@@ -180,7 +171,7 @@ impl Engine {
 
     /// What others have to be told under the lock, because more is held than they know:
     /// all that we hold from now on.
-    pub fn lease_to_raise(&mut self) -> Option<Vec<OtherRunDevice>> {
+    pub fn lease_to_raise(&mut self) -> Option<Vec<LeasedDevice>> {
         let mut raised = self.other_runs.again.is_some();
         let published = self.other_runs.published.iter_mut();
         for (published, load) in published.zip(self.state.devices()) {
@@ -195,7 +186,7 @@ impl Engine {
 
     /// What others may be told between two turns of the loop, because less is held than
     /// they know. What is free for a moment only is not given up.
-    pub fn lease_to_lower(&mut self) -> Option<Vec<OtherRunDevice>> {
+    pub fn lease_to_lower(&mut self) -> Option<Vec<LeasedDevice>> {
         if !self.other_runs.enabled {
             return None;
         }

@@ -1,4 +1,4 @@
-use packhorse_model::{Bytes, Milli, RunId};
+use packhorse_model::{Bytes, LeasedDevice, Milli, RunId};
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -26,21 +26,6 @@ pub struct LeaseOwner {
     pub run: Option<RunId>,
     /// How it was started.
     pub command: String,
-}
-
-/// What a process holds of one device.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeasedDevice {
-    /// Its UUID, or its id as it was typed if no driver knows it.
-    pub device: Box<str>,
-    /// The memory promised to attempts.
-    pub memory: Bytes,
-    /// The share given to attempts.
-    pub share: Milli,
-    /// How many attempts run on it.
-    pub attempts: u32,
-    /// Whether nobody else may use it.
-    pub whole: bool,
 }
 
 /// What one process holds.

@@ -14,11 +14,13 @@ mod command;
 mod event;
 mod exit;
 mod id;
+mod lease;
 mod outcome;
 mod peak;
 mod placement;
 mod process;
 mod quantity;
+mod record;
 mod request;
 mod run_spec;
 mod task_spec;
@@ -32,11 +34,13 @@ pub use event::{
 };
 pub use exit::Exit;
 pub use id::{CoreId, DeviceId, NodeId, ParseIdError, RunId, TaskId};
+pub use lease::LeasedDevice;
 pub use outcome::Outcome;
 pub use peak::{LearnedPeak, PeakOrigin};
 pub use placement::{Granted, Placement};
 pub use process::{AttemptEnd, OutputMode, ProcessEvent, StopMode};
 pub use quantity::{Bytes, Milli, ParseQuantityError, parse_duration};
+pub use record::{EndedAttempt, NewPeak, StartedAttempt};
 pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request, TimeLimit, VramRequest};
 pub use run_spec::{
     Ageing, ConsumedRows, InputFile, Placing, PoolSpec, RunSpec, SourceSpec, SweepSpec,

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use packhorse_engine::{JournalEntry, ResumableTask, Verdict};
+use packhorse_engine::{JournalEntry, ResumableTask};
 use packhorse_model::{LearnedPeak, Outcome, RunId, TaskId};
-use packhorse_store::{
-    EndedAttempt, Home, NewPeak, NewTask, Reader, Record, StartedAttempt, StoredTask, Writer,
-};
+use packhorse_store::{Home, NewTask, Reader, Record, StoredTask, Writer};
 
 use crate::SessionError;
 
@@ -127,36 +125,10 @@ fn record(entry: JournalEntry) -> Record {
             smaller.extend(tasks.map(|task| NewTask::new(task.id, task.spec, task.after)));
             Record::Tasks(smaller)
         }
-        JournalEntry::Started(start) => Record::Started(StartedAttempt {
-            task: start.task,
-            attempt: start.attempt,
-            at: start.at,
-            device: start.device,
-        }),
-        JournalEntry::AttemptEnded(end) => Record::AttemptEnded(EndedAttempt {
-            task: end.task,
-            attempt: end.attempt,
-            at: end.at,
-            outcome: end.outcome,
-            message: end.message.map(Into::into),
-            peak: end.peak,
-            note: end.note.map(Into::into),
-            is_final: end.verdict == Verdict::Final,
-        }),
+        JournalEntry::Started(start) => Record::Started(start),
+        JournalEntry::AttemptEnded(end) => Record::AttemptEnded(end),
         JournalEntry::TaskFinished { task, outcome } => Record::TaskFinished { task, outcome },
-        JournalEntry::Peak {
-            task,
-            attempt,
-            signature,
-            model,
-            learned,
-        } => Record::Peak(Box::new(NewPeak {
-            task,
-            attempt,
-            signature,
-            model,
-            learned,
-        })),
+        JournalEntry::Peak(peak) => Record::Peak(peak),
         JournalEntry::Drained {
             run,
             device,

@@ -41,7 +41,6 @@ mod home;
 mod lock;
 mod network;
 mod numbers;
-mod peak;
 mod reader;
 mod record;
 mod run_uuid;
@@ -52,12 +51,12 @@ pub use edit::Forget;
 pub use error::StoreError;
 pub use home::Home;
 pub use lock::RunLock;
-pub use peak::NewPeak;
+pub use packhorse_model::{EndedAttempt, NewPeak, StartedAttempt};
 pub use reader::{
     DrainedDevice, LearnedSignature, ListedTask, Reader, RunState, StoredAttempt, StoredRun,
     StoredTask, TaskCounts, TaskFilter,
 };
-pub use record::{EndedAttempt, NewRun, NewTask, Record, StartedAttempt};
+pub use record::{NewRun, NewTask, Record};
 pub use run_uuid::new_run_uuid;
 pub use uuid::Uuid;
 pub use writer::{Unwritten, Writer};

@@ -1,11 +1,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use packhorse_model::{Bytes, Command, Outcome, RunId, RunSpec, TaskId, TaskSpec, Timestamp};
+use packhorse_model::{
+    Command, EndedAttempt, NewPeak, Outcome, RunId, RunSpec, StartedAttempt, TaskId, TaskSpec,
+    Timestamp,
+};
 use uuid::Uuid;
-
-use crate::NewPeak;
 
 /// One fact to be written down. Each says which run or task it is about.
 ///
@@ -80,41 +80,6 @@ pub enum Record {
         /// The exit status that stands for how it came out.
         exit: u8,
     },
-}
-
-/// The start of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartedAttempt {
-    /// The task.
-    pub task: TaskId,
-    /// Which attempt of it, counted from 1; 0 is a probe.
-    pub attempt: u32,
-    /// When.
-    pub at: Timestamp,
-    /// What it was placed on, in words for people.
-    pub device: Option<Arc<str>>,
-}
-
-/// The end of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndedAttempt {
-    /// The task.
-    pub task: TaskId,
-    /// Which attempt of it.
-    pub attempt: u32,
-    /// When.
-    pub at: Timestamp,
-    /// How it came out.
-    pub outcome: Outcome,
-    /// What there is to say beyond the outcome.
-    pub message: Option<Box<str>>,
-    /// The most memory it was seen to hold on any one of its GPUs.
-    pub peak: Option<Bytes>,
-    /// What follows from it, such as why the task runs again and with what.
-    pub note: Option<Box<str>>,
-    /// Whether the attempt's outcome is the task's. If not, another attempt
-    /// follows.
-    pub is_final: bool,
 }
 
 /// The facts a run begins with.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{
     Action, ArrivedTask, ClockReading, DeviceInfo, Engine, EngineSettings, Input, JournalEntry,
-    MpsAction, MpsInput, NewRunInput, OomSigns, OtherRunDevice, ResumableTask, StartAttempt,
+    LeasedDevice, MpsAction, MpsInput, NewRunInput, OomSigns, ResumableTask, StartAttempt,
     StopSignal,
 };
 use packhorse_model::{
@@ -506,7 +506,7 @@ impl Lab {
     }
 
     /// What others have to be told under the lock, and are.
-    pub(crate) fn raised(&mut self) -> Option<Vec<OtherRunDevice>> {
+    pub(crate) fn raised(&mut self) -> Option<Vec<LeasedDevice>> {
         let lease = self.engine.lease_to_raise();
         if lease.is_some() {
             self.engine.lease_told(true);

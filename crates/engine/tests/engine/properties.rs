@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use packhorse_engine::{Input, MpsInput, MpsSettings, OtherRunDevice, ResumableTask, StopSignal};
+use packhorse_engine::{Input, LeasedDevice, MpsInput, MpsSettings, ResumableTask, StopSignal};
 use packhorse_model::{DeviceId, Milli, Outcome, RunId, TaskId};
 use proptest::prelude::*;
 
@@ -203,12 +203,12 @@ impl Play {
                 reason: "Xid 79".to_owned(),
             }),
             Step::OtherRun(gpu, kind) => {
-                let held = OtherRunDevice {
+                let held = LeasedDevice {
                     memory: gib(u64::from(kind) % 20),
                     share: Milli(u32::from(kind) % 500),
                     attempts: 1,
                     whole: kind % 5 == 0,
-                    ..OtherRunDevice::default()
+                    ..LeasedDevice::default()
                 };
                 match kind % 3 {
                     0 => self.lab.feed(Input::OtherRuns(Vec::new())),

@@ -2,8 +2,8 @@
 
 use std::os::fd::AsFd as _;
 
-use packhorse_engine::{Input, OtherRun, OtherRunDevice};
-use packhorse_leases::{Lease, LeasedDevice};
+use packhorse_engine::{Input, OtherRun};
+use packhorse_leases::Lease;
 
 use super::{Session, Watched};
 use crate::SessionError;
@@ -32,7 +32,7 @@ impl Session<'_> {
                 }
                 self.engine.handle(input, now, &mut self.actions);
                 if let Some(lease) = self.engine.lease_to_raise() {
-                    let told = guard.publish(&leased(&lease));
+                    let told = guard.publish(&lease);
                     self.engine.lease_told(told.is_ok());
                     trouble.extend(told.err().map(|error| error.to_string()));
                 }
@@ -112,9 +112,7 @@ impl Session<'_> {
         let Some(leases) = &mut self.parts.leases else {
             return;
         };
-        let told = leases
-            .lock()
-            .and_then(|mut guard| guard.publish(&leased(&lease)));
+        let told = leases.lock().and_then(|mut guard| guard.publish(&lease));
         self.engine.lease_told(told.is_ok());
         if let Err(error) = told {
             self.feed(Input::OtherRunsTrouble(error.to_string()));
@@ -124,31 +122,12 @@ impl Session<'_> {
 
 /// What another run holds, as the engine sees it.
 fn other_run(lease: &Lease) -> OtherRun {
-    let devices = lease.held.iter().map(|held| OtherRunDevice {
-        key: held.device.clone(),
-        memory: held.memory,
-        share: held.share,
-        attempts: held.attempts,
-        whole: held.whole,
-    });
     OtherRun {
         pid: lease.pid,
-        devices: devices.collect(),
+        devices: lease.held.clone(),
     }
 }
 
 fn pids(others: &[OtherRun]) -> Vec<u32> {
     others.iter().map(|other| other.pid).collect()
-}
-
-/// What we hold, as others see it.
-fn leased(lease: &[OtherRunDevice]) -> Vec<LeasedDevice> {
-    let held = lease.iter().map(|held| LeasedDevice {
-        device: held.key.clone(),
-        memory: held.memory,
-        share: held.share,
-        attempts: held.attempts,
-        whole: held.whole,
-    });
-    held.collect()
 }

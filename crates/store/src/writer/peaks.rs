@@ -1,9 +1,12 @@
 use std::collections::HashSet;
 
+use packhorse_model::NewPeak;
 use rusqlite::{Connection, params};
 
-use crate::peak::KEPT;
-use crate::{NewPeak, columns};
+use crate::columns;
+
+/// How many peaks are kept for each signature and GPU model: the newest.
+const KEPT: u32 = 64;
 
 /// The peaks of one batch. What is too old is taken out once for all of them.
 pub(super) struct Peaks<'db, 'batch> {
