@@ -152,15 +152,7 @@ impl SchedulerState {
                     "core {core} of {node:?}"
                 );
             }
-            let sum = |amount: fn(&Amounts) -> u64| {
-                let amounts = here().map(|running| amount(&running.allocation.amounts));
-                amounts.fold(0, u64::saturating_add)
-            };
-            let used = Amounts {
-                cores: sum(|amounts| amounts.cores),
-                cpu: sum(|amounts| amounts.cpu),
-                ram: sum(|amounts| amounts.ram),
-            };
+            let used = Amounts::sum(here().map(|running| running.allocation.amounts));
             assert_eq!(node.used, used, "what is used of {node:?}");
             assert!(
                 adopted || used.is_within(node.size),

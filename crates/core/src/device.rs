@@ -40,7 +40,7 @@ pub(crate) struct Tenant {
 }
 
 /// What attempts hold of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TenantLoad {
     pub(crate) share: Milli,
     pub(crate) memory: Bytes,
@@ -206,13 +206,8 @@ impl DeviceLedger {
         self.room(TenantLoad::default(), Outside::default(), settings, request)
     }
 
-    /// Whether other users' processes hold more of it than a desktop's few windows
-    /// do.
-    pub(crate) fn has_outside_load(&self) -> bool {
-        self.is_outside_load(self.outside)
-    }
-
-    fn is_outside_load(&self, outside: Outside) -> bool {
+    /// Whether that is more of it than a desktop's few windows hold.
+    pub(crate) fn is_outside_load(&self, outside: Outside) -> bool {
         u128::from(outside.memory.0) * 20 > u128::from(self.capacity.0)
     }
 

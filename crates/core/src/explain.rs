@@ -2,7 +2,7 @@
 
 use packhorse_model::{Bytes, DeviceId, MemoryRequest, Milli, Placement, Request, TaskId};
 
-use crate::device::DeviceLedger;
+use crate::device::{DeviceLedger, Tenant};
 use crate::finished::TaskEnding;
 use crate::ledger::{Amounts, small};
 use crate::place::Spot;
@@ -286,7 +286,7 @@ impl Explainer<'_> {
         let mut things = Vec::new();
         if let Some(tenant) = tenants.clone().next() {
             let names = self.names(on);
-            let memory = tenants.map(|tenant| tenant.memory()).max();
+            let memory = tenants.map(Tenant::memory).max();
             things.push(match memory {
                 Some(memory) if lacks_only_memory && !tenant.whole => {
                     format!("{memory} of {}", Several(&names))

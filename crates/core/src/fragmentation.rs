@@ -196,10 +196,8 @@ pub(crate) fn likeness(ledger: &Ledger, node: usize) -> u64 {
     let uncounted = (size.cpu == u64::MAX, size.ram == u64::MAX);
     (cores, cpu, ram, uncounted).hash(&mut hasher);
     for (_, device) in ledger.devices_of(node) {
-        let load = device.load;
-        (load.share, load.memory, load.attempts, load.whole).hash(&mut hasher);
-        (device.capacity, device.model, device.is_closed()).hash(&mut hasher);
-        device.outside.hash(&mut hasher);
+        (device.load, device.capacity, device.model).hash(&mut hasher);
+        (device.is_closed(), device.outside).hash(&mut hasher);
     }
     hasher.finish()
 }

@@ -105,13 +105,13 @@ fn more_memory(
             return Some((RetryReason::MoreMemory { memory }, request));
         }
     }
+    let devices = ended.allocation.devices.iter();
+    let devices = devices.map(|&device| &state.ledger.devices[device]);
     // One with whole devices was alone there, unless strangers were not few.
     let was_alone = matches!(request.gpus, GpuRequest::Whole(_))
-        && !ended
-            .allocation
-            .devices
-            .iter()
-            .any(|&device| state.ledger.devices[device].has_outside_load());
+        && !devices
+            .clone()
+            .any(|device| device.is_outside_load(device.outside));
     if request.memory != MemoryRequest::Whole && !was_alone {
         let alone = Request {
             memory: MemoryRequest::Whole,
@@ -119,9 +119,8 @@ fn more_memory(
         };
         return possible(alone).map(|request| (RetryReason::Alone, request));
     }
-    let devices = ended.allocation.devices.iter();
     let above = devices
-        .map(|&device| state.ledger.devices[device].capacity)
+        .map(|device| device.capacity)
         .min()
         .filter(|&capacity| capacity > Bytes(0))?;
     let larger = Request {

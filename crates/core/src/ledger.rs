@@ -101,12 +101,19 @@ impl Amounts {
         Milli(small(self.cpu))
     }
 
-    fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
+    pub(crate) fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             cores: with(self.cores, other.cores),
             cpu: with(self.cpu, other.cpu),
             ram: with(self.ram, other.ram),
         }
+    }
+
+    /// All of them together.
+    pub(crate) fn sum(amounts: impl Iterator<Item = Self>) -> Self {
+        amounts.fold(Self::default(), |sum, more| {
+            sum.zip(more, u64::saturating_add)
+        })
     }
 
     /// How much of each is lacking in `free`.
@@ -177,10 +184,7 @@ impl NodeLedger {
             }
         }
         self.guests.retain(|guest| guest.task != task);
-        let amounts = self.guests.iter().map(|guest| guest.amounts);
-        self.used = amounts.fold(Amounts::default(), |sum, amounts| {
-            sum.zip(amounts, u64::saturating_add)
-        });
+        self.used = Amounts::sum(self.guests.iter().map(|guest| guest.amounts));
         self.free = self.size.beyond(self.used);
     }
 

@@ -166,7 +166,6 @@ pub(crate) fn impossible(
     if nodes().next().is_none() {
         return Some(RefusalReason::NoMachine);
     }
-    let largest = |amount: fn(&NodeLedger) -> u64| nodes().map(amount).max().unwrap_or(0);
     let staying = |node: &NodeLedger| {
         let devices = ledger.devices[node.devices.clone()].iter();
         devices.filter(|device| !device.leaving).count() as u64
@@ -174,11 +173,8 @@ pub(crate) fn impossible(
     let gpus = nodes().map(staying).max().unwrap_or(0);
     let best = nodes().map(suitable).max().unwrap_or(0);
     let needs = Amounts::of(request);
-    let sizes = Amounts {
-        cores: largest(|node| node.size.cores),
-        cpu: largest(|node| node.size.cpu),
-        ram: largest(|node| node.size.ram),
-    };
+    let sizes = nodes().map(|node| node.size);
+    let sizes = sizes.fold(Amounts::default(), |most, size| most.zip(size, u64::max));
     let lacking = needs.beyond(sizes);
     Some(if u64::from(wanted) > gpus {
         RefusalReason::TooManyGpus {

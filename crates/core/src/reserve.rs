@@ -227,9 +227,12 @@ pub(crate) fn soonest(
     let wanted = demand.request.gpus.devices() as usize;
     let mut able = Vec::with_capacity(ledger.devices.len());
     let mut nodes = Vec::with_capacity(ledger.nodes.len());
-    let mut clock = Clock {
-        now,
-        is_known: true,
+    let mut is_known = true;
+    // Asks when something is free, as long as that is known of all.
+    let mut when = |ready: &dyn Fn() -> Moment| {
+        let ready = if is_known { ready() } else { now };
+        is_known &= ready != Moment::NEVER;
+        ready
     };
     for (node, account) in ledger.nodes.iter().enumerate() {
         let first = able.len();
@@ -252,12 +255,12 @@ pub(crate) fn soonest(
         }
         for device in &mut able[first..] {
             let account = &ledger.devices[device.index];
-            device.ready = clock.read(|| account.ready(settings, demand, now));
+            device.ready = when(&|| account.ready(settings, demand, now));
         }
-        let ready = clock.read(|| account.ready(&demand.request, now));
+        let ready = when(&|| account.ready(&demand.request, now));
         nodes.push((node, ready, first..able.len()));
     }
-    if !clock.is_known {
+    if !is_known {
         for device in &mut able {
             device.ready = now;
         }
@@ -304,21 +307,4 @@ fn first_of(devices: &mut [Able], wanted: usize) -> &[Able] {
         devices.sort_unstable();
     }
     &devices[..wanted]
-}
-
-/// Asks when things are free, as long as that is known of all.
-struct Clock {
-    now: Moment,
-    is_known: bool,
-}
-
-impl Clock {
-    fn read(&mut self, ready: impl FnOnce() -> Moment) -> Moment {
-        if self.is_known {
-            let ready = ready();
-            self.is_known = ready != Moment::NEVER;
-            return ready;
-        }
-        self.now
-    }
 }

@@ -188,9 +188,9 @@ impl Engine {
         let mut own = own;
         let command = Arc::new(std::mem::take(&mut own.command));
         let spec = if queued.is_some() {
-            Arc::clone(&run.defaults)
+            Arc::clone(&run.setup.defaults)
         } else {
-            Arc::new(own.over(&run.defaults))
+            Arc::new(own.over(&run.setup.defaults))
         };
         let waits = !run.arriving.is_empty();
         let arrival = Arrival {
@@ -206,13 +206,15 @@ impl Engine {
             },
             after,
         };
-        let asks = self.look_up(&arrival);
-        if waits || asks {
-            if let Some(run) = self.runs.get_mut(&id.run) {
-                run.arriving.push_back(arrival);
-            }
-        } else {
-            self.submit(arrival);
+        let ready = self.is_ready(&arrival);
+        if ready && !waits {
+            return self.submit(arrival);
+        }
+        if !ready {
+            self.look_up(&arrival);
+        }
+        if let Some(run) = self.runs.get_mut(&id.run) {
+            run.arriving.push_back(arrival);
         }
     }
 
@@ -222,36 +224,31 @@ impl Engine {
             return None;
         }
         let run = self.runs.get(&run)?;
-        Some(signature_of(command, spec, &run.folder))
+        Some(signature_of(command, spec, &run.setup.folder))
     }
 
-    /// Asks for what is not known of a task; whether there is anything.
-    fn look_up(&mut self, arrival: &Arrival) -> bool {
-        let mut asks = false;
+    /// Asks for what is not known of a task.
+    fn look_up(&mut self, arrival: &Arrival) {
         if let Some(signature) = &arrival.signature
-            && !self.needs.knows(signature)
+            && self.needs.ask(signature)
         {
-            asks = true;
-            if self.needs.ask(signature) {
-                let signature = Arc::clone(signature);
-                self.act(Action::LookUpPeaks { signature });
-            }
+            let signature = Arc::clone(signature);
+            self.act(Action::LookUpPeaks { signature });
         }
         for &number in &arrival.after {
             let task = TaskId::new(arrival.id.run, number);
             if self.has_to_look_up(task) {
-                asks = true;
                 self.act(Action::LookUpOutcome { task });
             }
         }
-        asks
     }
 
     /// Whether nobody here knows how a task came out, since it may have been settled in an
     /// earlier session.
     fn has_to_look_up(&self, task: TaskId) -> bool {
         let run = self.runs.get(&task.run);
-        run.is_some_and(|run| run.resumed && !run.decided.contains_key(&task.number))
+        let resumed = run.filter(|run| run.setup.resumed.is_some());
+        resumed.is_some_and(|run| !run.decided.contains_key(&task.number))
             && !self.tasks.contains_key(&task)
             && !self.state.knows(task)
     }

@@ -1,6 +1,5 @@
 //! Attempts: started as the scheduler says, and written down and told when they end.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::action::{Action, StartAttempt};
 use crate::engine::Engine;
 use crate::memory::Judgement;
 use crate::record::JournalEntry;
-use crate::task::{AttemptState, log_path, own_log, run_log};
+use crate::task::{AttemptState, own_log, run_log};
 
 impl Engine {
     pub(crate) fn process_event(&mut self, event: ProcessEvent) {
@@ -146,9 +145,9 @@ impl Engine {
         let command = probe.filter(|_| number == 0).unwrap_or(&task.command);
         let command = Arc::clone(command);
         let spec = Arc::clone(&task.spec);
-        let output = run.output;
-        let log = run_log(&run.logs, id, number);
-        let own_log = own_log(&run.folder, &spec, number);
+        let output = run.setup.output;
+        let log = run_log(&run.setup.logs, id, number);
+        let own_log = own_log(&run.setup.folder, &spec, number);
         task.attempt = Some(AttemptState {
             number,
             command: Arc::clone(&command),
@@ -212,7 +211,7 @@ impl Engine {
             device: (!gpus.is_empty()).then(|| gpus.join(",").into()),
         }));
         let run = self.runs.get(&id.run);
-        if run.is_some_and(|run| run.output != OutputMode::Inherit) {
+        if run.is_some_and(|run| run.setup.output != OutputMode::Inherit) {
             self.tell_after(
                 place,
                 EventKind::Started {
@@ -300,7 +299,7 @@ impl Engine {
     ) {
         self.forget_need(id);
         self.probe_over(id);
-        self.forget_suspect(id);
+        self.mps.suspects.remove(&id);
         let Some(task) = self.tasks.remove(&id) else {
             return;
         };
@@ -317,8 +316,7 @@ impl Engine {
             run.backlog.exit(bytes);
         }
         let ran = end.filter(|end| end.outcome != Outcome::NotStarted);
-        let logged = ran.filter(|_| run.output != OutputMode::Inherit);
-        let log = logged.map(|end| log_path(&run.logs, &run.folder, &task.spec, id, end.attempt));
+        let log = ran.and_then(|end| run.log_path(&task.spec, id, end.attempt));
         self.tell_after(
             place,
             EventKind::Finished(TaskResult {
@@ -333,13 +331,6 @@ impl Engine {
                 log,
             }),
         );
-    }
-
-    /// Where the output of an attempt is, if it wrote any that is kept.
-    pub(crate) fn log_of(&self, id: TaskId, attempt: u32) -> Option<PathBuf> {
-        let (task, run) = (self.tasks.get(&id)?, self.runs.get(&id.run)?);
-        let kept = run.output != OutputMode::Inherit;
-        kept.then(|| log_path(&run.logs, &run.folder, &task.spec, id, attempt))
     }
 }
 

@@ -90,7 +90,7 @@ pub struct Engine {
     /// What was learned of commands like these.
     pub(crate) needs: Needs,
     pub(crate) other_runs: OtherRuns,
-    pub(crate) mps: Option<MpsState>,
+    pub(crate) mps: MpsState,
     pub(crate) output: OutputLines,
     pub(crate) outbox: Outbox,
     /// How many records were sent so far.
@@ -130,7 +130,7 @@ impl Engine {
             monitor: Monitor::new(watched, settings.silence),
             needs: Needs::default(),
             other_runs: OtherRuns::new(&settings.devices, settings.leases),
-            mps: settings.mps.map(MpsState::new),
+            mps: MpsState::new(settings.mps),
             output: OutputLines::default(),
             outbox: Outbox::new(settings.patience),
             records: 0,
@@ -321,11 +321,8 @@ impl Engine {
 
     /// Tells what is safe, or all there is.
     pub(crate) fn release(&mut self, all: bool) {
-        let now = self.now.monotonic;
-        while let Some(event) = self.outbox.pop(all) {
-            self.actions.push(Action::Tell(event));
-        }
-        self.outbox.released(now);
+        let safe = self.outbox.release(all, self.now.monotonic);
+        self.actions.extend(safe.map(Action::Tell));
     }
 
     /// When [`Input::Wake`] is wanted though nothing happens, on the monotonic clock.
@@ -388,7 +385,7 @@ impl Engine {
 
     /// Whether some task is in line, or may be again before long.
     fn has_more_to_start(&self) -> bool {
-        self.has_waiting() || !self.monitor.pending.is_empty() || self.waits_for_daemon()
+        self.has_waiting() || !self.monitor.pending.is_empty() || !self.mps.waiting.is_empty()
     }
 
     /// What a task with these options asks for, but for memory.

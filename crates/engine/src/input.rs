@@ -170,7 +170,7 @@ pub struct NewRunInput {
     /// Which one.
     pub run: RunId,
     /// A task without a command: what holds for every task that says nothing else.
-    pub defaults: TaskSpec,
+    pub defaults: Arc<TaskSpec>,
     /// How many tasks make a batch.
     pub batch: Option<std::num::NonZeroU32>,
     /// What becomes of output.

@@ -1,9 +1,7 @@
 //! One run: where its tasks come from, how far it has come, how it ends.
 
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use packhorse_core::SchedulerEvent;
@@ -18,17 +16,11 @@ use crate::backlog::Backlog;
 use crate::engine::{ClockReading, Engine};
 use crate::input::{NewRunInput, StopSignal};
 use crate::record::JournalEntry;
+use crate::task::log_path;
 
 /// A run while it goes on.
 pub(crate) struct Run {
-    /// What holds for every task that says nothing else.
-    pub(crate) defaults: Arc<TaskSpec>,
-    pub(crate) batch: Option<NonZeroU32>,
-    pub(crate) output: OutputMode,
-    /// The folder it was started in.
-    pub(crate) folder: PathBuf,
-    /// The folder of its logs.
-    pub(crate) logs: Arc<Path>,
+    pub(crate) setup: NewRunInput,
     started: ClockReading,
     pub(crate) phase: Phase,
     pub(crate) signal: Option<StopSignal>,
@@ -36,14 +28,10 @@ pub(crate) struct Run {
     pub(crate) stepped: Duration,
     /// How many tasks there are.
     pub(crate) known: u32,
-    /// How many there will be, if that was known beforehand.
-    total: Option<u32>,
     /// How many of them earlier sessions settled.
     pub(crate) settled: u32,
     /// What was told of that.
     told: Option<(u64, bool)>,
-    /// Whether there were earlier sessions, whose tasks the scheduler does not know.
-    pub(crate) resumed: bool,
     /// Whether no more tasks arrive, and that is written down.
     input_over: bool,
     /// Lines of the input that were no tasks.
@@ -91,7 +79,15 @@ impl Run {
 
     /// The batch that a task belongs to. Tasks are counted from 1.
     pub(crate) fn batch_of(&self, task: TaskId) -> u32 {
-        self.batch.map_or(0, |size| (task.number.max(1) - 1) / size)
+        let size = self.setup.batch;
+        size.map_or(0, |size| (task.number.max(1) - 1) / size)
+    }
+
+    /// Where the output of an attempt is, if it is kept.
+    pub(crate) fn log_path(&self, spec: &TaskSpec, id: TaskId, attempt: u32) -> Option<PathBuf> {
+        let setup = &self.setup;
+        let kept = setup.output != OutputMode::Inherit;
+        kept.then(|| log_path(&setup.logs, &setup.folder, spec, id, attempt))
     }
 
     /// Tasks that are known and not settled.
@@ -103,37 +99,25 @@ impl Run {
 impl Engine {
     pub(crate) fn add_run(&mut self, new: NewRunInput) {
         self.records = self.records.max(new.record);
-        self.tell_after(
-            new.record,
-            EventKind::RunStarted {
-                run: new.run,
-                gpus: self
-                    .devices
-                    .iter()
-                    .map(|device| device.label.clone())
-                    .collect(),
-                slots: self.slots,
-                resumed: new.resumed.is_some(),
-            },
-        );
+        let labels = self.devices.iter().map(|device| device.label.clone());
+        let started = EventKind::RunStarted {
+            run: new.run,
+            gpus: labels.collect(),
+            slots: self.slots,
+            resumed: new.resumed.is_some(),
+        };
+        self.tell_after(new.record, started);
         self.runs.insert(
             new.run,
             Run {
-                defaults: Arc::new(new.defaults),
-                batch: new.batch,
-                output: new.output,
-                folder: new.folder,
-                logs: new.logs,
                 started: self.now,
                 phase: Phase::Running,
                 signal: None,
                 stepped: self.now.monotonic,
                 known: new.resumed.unwrap_or(0),
-                total: new.total,
                 // Those that are not settled are told one by one.
                 settled: new.resumed.unwrap_or(0),
                 told: None,
-                resumed: new.resumed.is_some(),
                 input_over: false,
                 rejected: 0,
                 backlog: Backlog::default(),
@@ -147,6 +131,7 @@ impl Engine {
                 failed: 0,
                 interrupted: 0,
                 ending: RunEnding::No,
+                setup: new,
             },
         );
     }
@@ -176,8 +161,9 @@ impl Engine {
             if run.holding {
                 continue;
             }
-            let tasks = run.total.unwrap_or(run.known).saturating_sub(run.settled);
-            let known = (tasks.into(), run.total.is_some() || run.input_over);
+            let total = run.setup.total;
+            let tasks = total.unwrap_or(run.known).saturating_sub(run.settled);
+            let known = (tasks.into(), total.is_some() || run.input_over);
             if run.told != Some(known) {
                 run.told = Some(known);
                 news.push((id, known));

@@ -61,20 +61,20 @@ impl Engine {
     /// wrote.
     pub(crate) fn attempt_over(&mut self, end: AttemptEnd) {
         let id = end.task;
-        let task = self.tasks.get_mut(&id);
-        let attempt = task.and_then(|task| task.attempt.as_mut());
+        let (Some(task), Some(run)) = (self.tasks.get_mut(&id), self.runs.get_mut(&id.run)) else {
+            return;
+        };
+        let attempt = task.attempt.as_mut();
         let Some(attempt) = attempt.filter(|it| it.number == end.attempt && !it.ended) else {
             return;
         };
         attempt.ended = true;
         let on_devices = !attempt.devices.is_empty();
-        if let Some(run) = self.runs.get_mut(&id.run) {
-            run.alive = run.alive.saturating_sub(1);
-        }
+        run.alive = run.alive.saturating_sub(1);
         if !(self.monitor.is_watching() && has_failed(end.outcome) && on_devices) {
             return self.judge(end, &ReadLog::default());
         }
-        let path = self.log_of(id, end.attempt);
+        let path = run.log_path(&task.spec, id, end.attempt);
         let (task, attempt) = (id, end.attempt);
         self.monitor.look();
         self.monitor.pending.push(PendingEnd {

@@ -113,9 +113,9 @@ impl Needs {
         self.shapes.contains_key(signature)
     }
 
-    /// Takes note that a shape is asked for; whether nobody has before.
+    /// Takes note that a shape is asked for; whether that is still to be done.
     pub(crate) fn ask(&mut self, signature: &Arc<str>) -> bool {
-        self.asked.insert(Arc::clone(signature))
+        !self.knows(signature) && self.asked.insert(Arc::clone(signature))
     }
 
     pub(crate) fn insert(&mut self, signature: &Arc<str>, shape: Shape) {

@@ -357,7 +357,7 @@ impl Lab {
     pub(crate) fn run_with(&mut self, run: u32, change: impl FnOnce(&mut NewRunInput)) {
         let mut new = NewRunInput {
             run: RunId(run),
-            defaults: TaskSpec::default(),
+            defaults: TaskSpec::default().into(),
             batch: None,
             output: OutputMode::Log,
             folder: "/work".into(),

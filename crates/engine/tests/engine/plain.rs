@@ -49,10 +49,8 @@ fn the_journal_has_every_step_of_a_task_in_order() {
         .map(|(_, entry)| match entry {
             JournalEntry::Tasks(tasks) => format!("{} tasks", tasks.len()),
             JournalEntry::Started(start) => format!("started {}", start.attempt),
-            JournalEntry::AttemptEnded(end) => match end.is_final {
-                false => format!("{} again", end.attempt),
-                true => format!("{} final", end.attempt),
-            },
+            JournalEntry::AttemptEnded(end) if end.is_final => format!("{} final", end.attempt),
+            JournalEntry::AttemptEnded(end) => format!("{} again", end.attempt),
             JournalEntry::InputComplete { .. } => "complete".to_owned(),
             JournalEntry::RunEnded { .. } => "over".to_owned(),
             other => format!("{other:?}"),
