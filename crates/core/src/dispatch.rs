@@ -238,14 +238,6 @@ fn on_node(
     state: &SchedulerState,
     node: usize,
 ) -> Option<Reverse<(QueueKey, StartCandidate, Handle)>> {
-    let (order, task) = first_on(state, node)?;
-    let started = state.started;
-    let candidate = StartCandidate::OnNode { node, started };
-    Some(Reverse((order, candidate, task)))
-}
-
-/// The first of those that fit on `node`, and its place in line.
-fn first_on(state: &SchedulerState, node: usize) -> Option<(QueueKey, Handle)> {
     let view = state.view(state.reservation.as_ref());
     let mut rooms = Rooms::default();
     let task = state.queue.first_of(|family| {
@@ -253,7 +245,9 @@ fn first_on(state: &SchedulerState, node: usize) -> Option<(QueueKey, Handle)> {
         view.add_rooms(node, &family.request, &mut rooms);
         family.index.first(&rooms)
     })?;
-    Some((state.tasks.get(task).key, task))
+    let started = state.started;
+    let candidate = StartCandidate::OnNode { node, started };
+    Some(Reverse((state.tasks.get(task).key, candidate, task)))
 }
 
 fn start(state: &mut SchedulerState, task: Handle, spot: Spot, effects: &mut Vec<Effect>) {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use packhorse_core::{SchedulerEvent, Submission};
-use packhorse_model::{Command, LearnedPeak, Outcome, RunId, TaskId, TaskSpec};
+use packhorse_model::{Command, LearnedPeak, Outcome, RunId, StoredTask, TaskId, TaskSpec};
 
 use crate::action::Action;
 use crate::backlog::FETCHED;
 use crate::engine::Engine;
 use crate::memory::{Shape, VramUse, signature_of};
-use crate::record::{ArrivedTask, JournalEntry, ResumableTask};
+use crate::record::{ArrivedTask, JournalEntry};
 use crate::task::{Task, submission};
 
 /// A task on its way to the scheduler.
@@ -110,7 +110,7 @@ impl Engine {
 
     /// Takes over what an earlier session left: all tasks that ask for something
     /// themselves, and the first of the plain ones.
-    pub(crate) fn resumed(&mut self, id: RunId, tasks: Vec<ResumableTask>, more: bool) {
+    pub(crate) fn resumed(&mut self, id: RunId, tasks: Vec<StoredTask>, more: bool) {
         self.arrive_together(id, true, more, |engine| {
             for stored in tasks {
                 let plain = stored.after.is_empty() && stored.spec.is_plain();
@@ -127,12 +127,13 @@ impl Engine {
         });
     }
 
-    fn admit_stored(&mut self, stored: ResumableTask, plain: bool) {
-        let ResumableTask {
+    fn admit_stored(&mut self, stored: StoredTask, plain: bool) {
+        let StoredTask {
             id,
             spec,
             after,
             attempts,
+            ..
         } = stored;
         let bytes = plain.then(|| spec.command.weight());
         if let (Some(bytes), Some(run)) = (bytes, self.runs.get_mut(&id.run)) {
@@ -155,7 +156,7 @@ impl Engine {
         }
     }
 
-    pub(crate) fn fetched(&mut self, id: RunId, tasks: Vec<ResumableTask>) {
+    pub(crate) fn fetched(&mut self, id: RunId, tasks: Vec<StoredTask>) {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };

@@ -129,7 +129,7 @@ impl Engine {
             tasks: FxHashMap::default(),
             monitor: Monitor::new(watched, settings.silence),
             needs: Needs::default(),
-            other_runs: OtherRuns::new(&settings.devices, settings.leases),
+            other_runs: OtherRuns::new(settings.devices.len(), settings.leases),
             mps: MpsState::new(settings.mps),
             output: OutputLines::default(),
             outbox: Outbox::new(settings.patience),

@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_model::{
-    Bytes, DeviceId, LearnedPeak, LeasedDevice, Outcome, OutputMode, ProcessEvent, RunId, TaskId,
-    TaskSpec,
+    Bytes, DeviceId, LearnedPeak, LeasedDevice, Outcome, OutputMode, ProcessEvent, RunId,
+    StoredTask, TaskId, TaskSpec,
 };
-
-use crate::record::ResumableTask;
 
 /// What happened outside.
 #[derive(Clone, Debug)]
@@ -46,7 +44,7 @@ pub enum Input {
         /// The run.
         run: RunId,
         /// The tasks.
-        tasks: Vec<ResumableTask>,
+        tasks: Vec<StoredTask>,
     },
     /// Tasks that an earlier session left, in the order of their numbers. `more` as with
     /// [`Input::Tasks`].
@@ -54,7 +52,7 @@ pub enum Input {
         /// The run.
         run: RunId,
         /// The tasks.
-        tasks: Vec<ResumableTask>,
+        tasks: Vec<StoredTask>,
         /// Whether more follow.
         more: bool,
     },

@@ -51,7 +51,9 @@ pub use input::{
     DeviceView, Input, MemberView, MpsInput, NewRunInput, OtherRun, Owner, ProcessView, StopSignal,
 };
 pub use memory::{OomSigns, OomSignsError, VramUse, forecast, models, models_named};
-pub use record::{ArrivedTask, JournalEntry, ResumableTask};
+pub use record::{ArrivedTask, JournalEntry};
 pub use task::{own_log, run_log};
 
-pub use packhorse_model::{AttemptEnd, LeasedDevice, OutputMode, ProcessEvent, StopMode};
+pub use packhorse_model::{
+    AttemptEnd, LeasedDevice, OutputMode, ProcessEvent, StopMode, StoredTask,
+};

@@ -194,6 +194,8 @@ impl Engine {
     fn is_shared_with_others(&self, task: TaskId, device: DeviceId) -> bool {
         let mut tasks = self.tasks.iter();
         let ours = tasks.any(|(&other, it)| other != task && it.devices().contains(&device));
-        ours || self.other_runs.held(device.0 as usize).attempts > 0
+        let held = self.devices.get(device.0 as usize);
+        let held = held.map(|device| self.other_runs.held(device));
+        ours || held.is_some_and(|held| held.attempts > 0)
     }
 }

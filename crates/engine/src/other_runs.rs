@@ -21,8 +21,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct OtherRuns {
     pub(crate) enabled: bool,
     others: Vec<OtherRun>,
-    /// What the members of each device are known by.
-    keys: Vec<Vec<String>>,
     /// What others were last told that we hold of each device.
     published: Vec<Portion>,
     /// When to try again to tell them, if that failed.
@@ -61,22 +59,21 @@ impl Portion {
 }
 
 impl OtherRuns {
-    pub(crate) fn new(devices: &[DeviceInfo], enabled: bool) -> Self {
+    pub(crate) fn new(devices: usize, enabled: bool) -> Self {
         Self {
-            enabled: enabled && !devices.is_empty(),
+            enabled: enabled && devices > 0,
             others: Vec::new(),
-            keys: devices.iter().map(|device| device.keys.clone()).collect(),
-            published: vec![Portion::default(); devices.len()],
+            published: vec![Portion::default(); devices],
             again: None,
             complaint: None,
-            told: vec![Outside::default(); devices.len()],
+            told: vec![Outside::default(); devices],
         }
     }
 
     /// What other runs hold of a device, but for its memory.
-    pub(crate) fn held(&self, index: usize) -> Outside {
+    pub(crate) fn held(&self, device: &DeviceInfo) -> Outside {
         let mut all = Outside::default();
-        for key in self.keys.get(index).into_iter().flatten() {
+        for key in &device.keys {
             let mut sum = Outside::default();
             let held = self.others.iter().flat_map(|other| &other.devices);
             for held in held.filter(|held| *held.device == **key) {
@@ -91,15 +88,12 @@ impl OtherRuns {
         all
     }
 
-    /// What other runs may still take of the memory they were promised on a member of a
-    /// device, given what each is seen to hold.
-    pub(crate) fn growth(&self, index: usize, member: usize, seen: &[(u32, Bytes)]) -> u64 {
-        let Some(key) = self.keys.get(index).and_then(|keys| keys.get(member)) else {
-            return 0;
-        };
+    /// What other runs may still take of the memory they were promised on the member of a
+    /// device that is known by `key`, given what each is seen to hold.
+    pub(crate) fn growth(&self, key: &str, seen: &[(u32, Bytes)]) -> u64 {
         let mut growth = 0_u64;
         for other in &self.others {
-            let promised = other.devices.iter().filter(|held| *held.device == **key);
+            let promised = other.devices.iter().filter(|held| *held.device == *key);
             let promised: u64 = promised
                 .map(|held| held.memory.0)
                 .fold(0, u64::saturating_add);
@@ -117,14 +111,11 @@ impl OtherRuns {
     }
 
     /// What others are to see.
-    fn lease(&self) -> Vec<LeasedDevice> {
+    fn lease(&self, devices: &[DeviceInfo]) -> Vec<LeasedDevice> {
         let mut lease = BTreeMap::new();
-        for (keys, portion) in self.keys.iter().zip(&self.published) {
-            if *portion == Portion::default() {
-                continue;
-            }
-            for key in keys {
-                lease.insert(key.as_str(), *portion);
+        for (device, portion) in devices.iter().zip(&self.published) {
+            if *portion != Portion::default() {
+                lease.extend(device.keys.iter().map(|key| (key.as_str(), *portion)));
             }
         }
         let held = lease.into_iter().map(|(key, portion)| LeasedDevice {
@@ -181,7 +172,7 @@ impl Engine {
                 raised = true;
             }
         }
-        raised.then(|| self.other_runs.lease())
+        raised.then(|| self.other_runs.lease(&self.devices))
     }
 
     /// What others may be told between two turns of the loop, because less is held than
@@ -200,7 +191,7 @@ impl Engine {
         }
         let held = self.state.devices().map(|load| Portion::of(&load));
         self.other_runs.published = held.collect();
-        Some(self.other_runs.lease())
+        Some(self.other_runs.lease(&self.devices))
     }
 
     /// Takes note of how telling others went.

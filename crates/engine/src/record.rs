@@ -59,16 +59,3 @@ pub struct ArrivedTask {
     /// The numbers of the tasks of its run that it comes after.
     pub after: Box<[u32]>,
 }
-
-/// A task as it is in the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResumableTask {
-    /// Which one it is.
-    pub id: TaskId,
-    /// What it is.
-    pub spec: TaskSpec,
-    /// The numbers of the tasks of its run that it comes after.
-    pub after: Vec<u32>,
-    /// How many attempts it has had, probes not counted.
-    pub attempts: u32,
-}

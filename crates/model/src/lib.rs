@@ -40,7 +40,7 @@ pub use peak::{LearnedPeak, PeakOrigin};
 pub use placement::{Granted, Placement};
 pub use process::{AttemptEnd, OutputMode, ProcessEvent, StopMode};
 pub use quantity::{Bytes, Milli, ParseQuantityError, parse_duration};
-pub use record::{EndedAttempt, NewPeak, StartedAttempt};
+pub use record::{EndedAttempt, NewPeak, StartedAttempt, StoredTask};
 pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request, TimeLimit, VramRequest};
 pub use run_spec::{
     Ageing, ConsumedRows, InputFile, Placing, PoolSpec, RunSpec, SourceSpec, SweepSpec,

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::{Bytes, LearnedPeak, Outcome, TaskId, Timestamp};
+use crate::{Bytes, LearnedPeak, Outcome, TaskId, TaskSpec, Timestamp};
 
 /// The start of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,4 +50,19 @@ pub struct NewPeak {
     pub model: Arc<str>,
     /// What was seen.
     pub learned: LearnedPeak,
+}
+
+/// A task as it is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredTask {
+    /// Which one it is.
+    pub id: TaskId,
+    /// What it executes, and what it asks for.
+    pub spec: TaskSpec,
+    /// The numbers of the tasks it comes after.
+    pub after: Vec<u32>,
+    /// How it came out; `None` while it waits or runs.
+    pub outcome: Option<Outcome>,
+    /// The number of its last attempt; 0 if it has had none, or only a probe.
+    pub attempts: u32,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use packhorse_engine::{JournalEntry, ResumableTask};
+use packhorse_engine::JournalEntry;
 use packhorse_model::{LearnedPeak, Outcome, RunId, TaskId};
 use packhorse_store::{Home, NewTask, Reader, Record, StoredTask, Writer};
 
@@ -37,7 +37,7 @@ pub trait Journal: AsFd {
         run: RunId,
         after: u32,
         limit: u32,
-    ) -> Result<Option<Vec<ResumableTask>>, SessionError>;
+    ) -> Result<Option<Vec<StoredTask>>, SessionError>;
 
     /// Any tasks of a run that are not settled, with numbers above `after`.
     fn unfinished(
@@ -45,7 +45,7 @@ pub trait Journal: AsFd {
         run: RunId,
         after: u32,
         limit: u32,
-    ) -> Result<Vec<ResumableTask>, SessionError>;
+    ) -> Result<Vec<StoredTask>, SessionError>;
 
     /// What was learned of commands of this shape on each model of GPU.
     fn peaks(
@@ -149,15 +149,6 @@ fn record(entry: JournalEntry) -> Record {
     }
 }
 
-fn resumable(task: StoredTask) -> ResumableTask {
-    ResumableTask {
-        id: task.id,
-        spec: task.spec,
-        after: task.after,
-        attempts: task.attempts,
-    }
-}
-
 impl Journal for StoreJournal {
     fn send(&mut self, entry: JournalEntry) -> u64 {
         self.writer.send(record(entry))
@@ -185,7 +176,7 @@ impl Journal for StoreJournal {
         run: RunId,
         after: u32,
         limit: u32,
-    ) -> Result<Option<Vec<ResumableTask>>, SessionError> {
+    ) -> Result<Option<Vec<StoredTask>>, SessionError> {
         let mut page = self.reader()?.plain_unfinished(run, after, limit)?;
         if page.is_empty() {
             if self.writer.unwritten().records > 0 {
@@ -196,7 +187,7 @@ impl Journal for StoreJournal {
             self.reader = None;
             page = self.reader()?.plain_unfinished(run, after, limit)?;
         }
-        Ok(Some(page.into_iter().map(resumable).collect()))
+        Ok(Some(page))
     }
 
     fn unfinished(
@@ -204,9 +195,8 @@ impl Journal for StoreJournal {
         run: RunId,
         after: u32,
         limit: u32,
-    ) -> Result<Vec<ResumableTask>, SessionError> {
-        let page = self.reader()?.unfinished(run, after, limit)?;
-        Ok(page.into_iter().map(resumable).collect())
+    ) -> Result<Vec<StoredTask>, SessionError> {
+        Ok(self.reader()?.unfinished(run, after, limit)?)
     }
 
     fn peaks(

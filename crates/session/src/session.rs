@@ -19,7 +19,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use packhorse_engine::{
-    Action, ClockReading, Engine, Input, LogTail, MpsAction, OutputMode, ResumableTask,
+    Action, ClockReading, Engine, Input, LogTail, MpsAction, OutputMode, StoredTask,
 };
 use packhorse_gpu::mps::reports_server_failure;
 use packhorse_gpu::{Sampler, SamplerReport};
@@ -208,11 +208,7 @@ impl<'o> Session<'o> {
     }
 
     /// Takes over what an earlier session left, page by page.
-    pub(crate) fn resume(
-        &mut self,
-        first: Vec<ResumableTask>,
-        page: u32,
-    ) -> Result<(), SessionError> {
+    pub(crate) fn resume(&mut self, first: Vec<StoredTask>, page: u32) -> Result<(), SessionError> {
         let run = self.run;
         let mut tasks = first;
         loop {

@@ -51,10 +51,10 @@ pub use edit::Forget;
 pub use error::StoreError;
 pub use home::Home;
 pub use lock::RunLock;
-pub use packhorse_model::{EndedAttempt, NewPeak, StartedAttempt};
+pub use packhorse_model::{EndedAttempt, NewPeak, StartedAttempt, StoredTask};
 pub use reader::{
     DrainedDevice, LearnedSignature, ListedTask, Reader, RunState, StoredAttempt, StoredRun,
-    StoredTask, TaskCounts, TaskFilter,
+    TaskCounts, TaskFilter,
 };
 pub use record::{NewRun, NewTask, Record};
 pub use run_uuid::new_run_uuid;

@@ -4,12 +4,12 @@
 mod learned;
 mod rows;
 
-use packhorse_model::{Outcome, RunId, RunSpec, TaskId};
+use packhorse_model::{Outcome, RunId, RunSpec, StoredTask, TaskId};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 pub use learned::{DrainedDevice, LearnedSignature};
 use rows::TaskRow;
-pub use rows::{ListedTask, RunState, StoredAttempt, StoredRun, StoredTask, TaskCounts};
+pub use rows::{ListedTask, RunState, StoredAttempt, StoredRun, TaskCounts};
 
 use crate::columns::{self, code, task_key, task_keys};
 use crate::schema::TALLY;

@@ -384,8 +384,9 @@ impl Engine {
     pub(crate) fn tell_outside(&mut self, index: usize) {
         let (mut memory, runs) = self.memory_of_others(index);
         let unseen = self.monitor.is_unseen(index);
-        if unseen && let Some(info) = self.devices.get(index) {
-            memory = memory.max(info.memory);
+        let device = &self.devices[index];
+        if unseen {
+            memory = memory.max(device.memory);
         }
         let unit = self.monitor.units.get(index);
         if let Some(lingering) = unit.and_then(|unit| unit.lingering.as_ref()) {
@@ -395,11 +396,9 @@ impl Engine {
             memory,
             runs,
             unseen,
-            ..self.other_runs.held(index)
+            ..self.other_runs.held(device)
         };
-        let Some(told) = self.other_runs.told.get_mut(index) else {
-            return;
-        };
+        let told = &mut self.other_runs.told[index];
         let is_noise = |new: Bytes, old: Bytes| {
             new.0.abs_diff(old.0) <= NOISE_FLOOR && (new.0 == 0) == (old.0 == 0)
         };
@@ -419,10 +418,10 @@ impl Engine {
     /// The memory of a device that others were seen to hold or may still take, and how
     /// much of it other runs do.
     fn memory_of_others(&self, index: usize) -> (Bytes, Bytes) {
+        let keys = &self.devices[index].keys;
         let Some(unit) = self.monitor.units.get(index) else {
             // Nobody can look, so what other runs were promised is all we know.
-            let members = self.devices.get(index).map_or(0, |info| info.keys.len());
-            let promised = (0..members).map(|member| self.other_runs.growth(index, member, &[]));
+            let promised = keys.iter().map(|key| self.other_runs.growth(key, &[]));
             let promised = Bytes(promised.max().unwrap_or(0));
             return (promised, promised);
         };
@@ -430,7 +429,8 @@ impl Engine {
         let memory = members.map(|(member, found)| {
             let runs: u64 = found.runs.iter().map(|(_, held)| held.0).sum();
             // What other runs may still take of what they were promised.
-            let growth = self.other_runs.growth(index, member, &found.runs);
+            let key = keys.get(member);
+            let growth = key.map_or(0, |key| self.other_runs.growth(key, &found.runs));
             let runs = runs.saturating_add(growth);
             (Bytes(found.strangers.0.saturating_add(runs)), Bytes(runs))
         });

@@ -16,8 +16,6 @@ pub(crate) struct Track {
     pub(crate) attempt: u32,
     pub(crate) since: Duration,
     pub(crate) devices: Vec<TrackedDevice>,
-    /// The most it held on any of its devices.
-    peak: Bytes,
     /// How much the last new peak was above the one before.
     rise: Bytes,
     /// Samples since then.
@@ -68,7 +66,6 @@ impl Track {
             attempt,
             since,
             devices: placement.devices.iter().map(on).collect(),
-            peak: Bytes(0),
             rise: Bytes(0),
             still: 0,
             samples: 0,
@@ -97,6 +94,7 @@ impl Track {
         held: Bytes,
         surroundings: Surroundings,
     ) -> bool {
+        let before = self.peak().unwrap_or_default();
         let Some(on) = self.devices.iter_mut().find(|on| on.device == device) else {
             return false;
         };
@@ -108,9 +106,8 @@ impl Track {
         }
         on.observed = held;
         on.peak = on.peak.max(held);
-        if held > self.peak {
-            self.rise = Bytes(held.0 - self.peak.0);
-            self.peak = held;
+        if held > before {
+            self.rise = Bytes(held.0 - before.0);
             self.still = 0;
         } else {
             self.still += 1;
@@ -146,7 +143,8 @@ impl Track {
 
     /// The most it was seen to hold, if it was ever seen to hold anything.
     pub(crate) fn peak(&self) -> Option<Bytes> {
-        (self.peak.0 > 0).then_some(self.peak)
+        let peaks = self.devices.iter().map(|on| on.peak);
+        peaks.max().filter(|peak| peak.0 > 0)
     }
 
     /// What there is to say of the attempt, if it was ever seen to hold anything.

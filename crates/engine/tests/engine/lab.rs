@@ -13,8 +13,7 @@ use std::time::Duration;
 use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{
     Action, ArrivedTask, ClockReading, DeviceInfo, Engine, EngineSettings, Input, JournalEntry,
-    LeasedDevice, MpsAction, MpsInput, NewRunInput, OomSigns, ResumableTask, StartAttempt,
-    StopSignal,
+    LeasedDevice, MpsAction, MpsInput, NewRunInput, OomSigns, StartAttempt, StopSignal, StoredTask,
 };
 use packhorse_model::{
     AttemptEnd, Bytes, DeviceId, EventKind, LearnedPeak, NodeId, Outcome, OutputMode, PeakOrigin,
@@ -285,7 +284,7 @@ impl Lab {
     }
 
     /// Plain tasks in the journal.
-    fn stored(&self, run: RunId, after: u32, limit: u32) -> Vec<ResumableTask> {
+    fn stored(&self, run: RunId, after: u32, limit: u32) -> Vec<StoredTask> {
         let batches = self.records.iter().filter_map(|(_, entry)| match entry {
             JournalEntry::Tasks(tasks) => Some(tasks),
             _ => None,
@@ -294,10 +293,11 @@ impl Lab {
             it.id.run == run && it.id.number > after && it.after.is_empty() && it.spec.is_plain()
         };
         let tasks = batches.flatten().filter(plain).take(limit as usize);
-        let stored = tasks.map(|it| ResumableTask {
+        let stored = tasks.map(|it| StoredTask {
             id: it.id,
             spec: it.spec.clone(),
             after: Vec::new(),
+            outcome: None,
             attempts: 0,
         });
         stored.collect()

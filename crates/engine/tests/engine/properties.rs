@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use packhorse_engine::{Input, LeasedDevice, MpsInput, MpsSettings, ResumableTask, StopSignal};
+use packhorse_engine::{Input, LeasedDevice, MpsInput, MpsSettings, StopSignal, StoredTask};
 use packhorse_model::{DeviceId, Milli, Outcome, RunId, TaskId};
 use proptest::prelude::*;
 
@@ -109,10 +109,11 @@ impl Play {
         ];
         let tasks = left.into_iter().map(|(number, new)| {
             let (spec, after) = new.parts();
-            ResumableTask {
+            StoredTask {
                 id: TaskId::new(RunId(2), number),
                 spec,
                 after,
+                outcome: None,
                 attempts: number,
             }
         });

@@ -1,21 +1,22 @@
 //! Runs that go on after an earlier session.
 
-use packhorse_engine::{Action, Input, ResumableTask};
+use packhorse_engine::{Action, Input, StoredTask};
 use packhorse_model::RunId;
 
 use crate::lab::{FAILED, INTERRUPTED, Lab, NewTask, OK, id, task};
 
-fn stored(number: u32, attempts: u32, new: NewTask) -> ResumableTask {
+fn stored(number: u32, attempts: u32, new: NewTask) -> StoredTask {
     let (spec, after) = new.parts();
-    ResumableTask {
+    StoredTask {
         id: packhorse_model::TaskId::new(RunId(1), number),
         spec,
         after,
+        outcome: None,
         attempts,
     }
 }
 
-fn resumed(lab: &mut Lab, known: u32, tasks: Vec<ResumableTask>) {
+fn resumed(lab: &mut Lab, known: u32, tasks: Vec<StoredTask>) {
     lab.run_with(1, |new| new.resumed = Some(known));
     lab.feed(Input::Resumed {
         run: RunId(1),

@@ -1,7 +1,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use packhorse_model::{Bytes, Command, Outcome, RunId, TaskId, TaskSpec, Timestamp};
+use packhorse_model::{Bytes, Command, Outcome, RunId, StoredTask, TaskSpec, Timestamp};
 use rusqlite::Row;
 use uuid::Uuid;
 
@@ -70,21 +70,6 @@ pub struct TaskCounts {
     pub not_started: u64,
     /// Skipped because of another task.
     pub skipped: u64,
-}
-
-/// A task as it is recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredTask {
-    /// Which one it is.
-    pub id: TaskId,
-    /// What it executes, and what it asks for.
-    pub spec: TaskSpec,
-    /// The numbers of the tasks it comes after.
-    pub after: Vec<u32>,
-    /// How it came out; `None` while it waits or runs.
-    pub outcome: Option<Outcome>,
-    /// The number of its last attempt; 0 if it has had none, or only a probe.
-    pub attempts: u32,
 }
 
 /// An attempt as it is recorded.
