@@ -234,12 +234,12 @@ impl Engine {
             && self.needs.ask(signature)
         {
             let signature = Arc::clone(signature);
-            self.act(Action::LookUpPeaks { signature });
+            self.act(Action::LookUpPeaks(signature));
         }
         for &number in &arrival.after {
             let task = TaskId::new(arrival.id.run, number);
             if self.has_to_look_up(task) {
-                self.act(Action::LookUpOutcome { task });
+                self.act(Action::LookUpOutcome(task));
             }
         }
     }

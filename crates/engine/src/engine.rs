@@ -163,7 +163,7 @@ impl Engine {
                 tasks,
                 message,
             } => self.rejected(run, tasks, message),
-            Input::InputEnded { run } => self.input_ended(run),
+            Input::InputEnded(run) => self.input_ended(run),
             Input::Fetched { run, tasks } => self.fetched(run, tasks),
             Input::Resumed { run, tasks, more } => self.resumed(run, tasks, more),
             Input::Peaks { signature, peaks } => self.peaks_found(&signature, peaks),
@@ -190,7 +190,7 @@ impl Engine {
                 self.act(Action::Reply { to: reply_to, text });
             }
             Input::Warning { task, message } => self.warn(task, message),
-            Input::Stalled { message } => {
+            Input::Stalled(message) => {
                 self.release(true);
                 self.warn(None, message);
                 self.release(true);

@@ -34,10 +34,7 @@ pub enum Input {
         message: Option<String>,
     },
     /// No more tasks will arrive.
-    InputEnded {
-        /// The run.
-        run: RunId,
-    },
+    InputEnded(RunId),
     /// The answer to [`Action::Fetch`](crate::Action::Fetch): plain tasks in the order of
     /// their numbers. None at all means that they are gone.
     Fetched {
@@ -138,10 +135,7 @@ pub enum Input {
     },
     /// The journal takes long to write the last results: what was to be told when they
     /// are written is told now, and this with it.
-    Stalled {
-        /// What it is.
-        message: String,
-    },
+    Stalled(String),
     /// What was left of the input of a run that is over has been kept, and it can be
     /// closed: the answer to [`Action::RunIdle`](crate::Action::RunIdle).
     Close {
@@ -252,10 +246,7 @@ pub struct OtherRun {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MpsInput {
     /// The daemon of a device can be used from now on, or still can.
-    Ready {
-        /// The device.
-        device: DeviceId,
-    },
+    Ready(DeviceId),
     /// No daemon can be had for a device: it is shared without.
     Unavailable {
         /// The device.
@@ -264,15 +255,9 @@ pub enum MpsInput {
         reason: String,
     },
     /// The daemon of a device is gone: the next task starts another.
-    Gone {
-        /// The device.
-        device: DeviceId,
-    },
+    Gone(DeviceId),
     /// The clients of an attempt that is to be ended are off their device.
-    Released {
-        /// The task.
-        task: TaskId,
-    },
+    Released(TaskId),
 }
 
 /// A signal that asks for an end.

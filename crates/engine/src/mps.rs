@@ -82,7 +82,7 @@ impl Engine {
                 None => {
                     self.mps.daemons.insert(device, DaemonState::Starting);
                     self.mps.waiting.push(start);
-                    return self.act(Action::Mps(MpsAction::Start { device }));
+                    return self.act(Action::Mps(MpsAction::Start(device)));
                 }
             }
         } else if !start.placement.devices.is_empty()
@@ -123,17 +123,17 @@ impl Engine {
 
     pub(crate) fn mps_event(&mut self, input: MpsInput) {
         match input {
-            MpsInput::Ready { device } => self.daemon_settled(device, DaemonState::Ready),
+            MpsInput::Ready(device) => self.daemon_settled(device, DaemonState::Ready),
             MpsInput::Unavailable { device, reason } => {
                 let name = self.device_name(device);
                 self.warn(None, format!("{name} is shared without MPS: {reason}"));
                 self.daemon_settled(device, DaemonState::Unavailable);
             }
-            MpsInput::Gone { device } => {
+            MpsInput::Gone(device) => {
                 self.mps.daemons.remove(&device);
                 self.start_waiting();
             }
-            MpsInput::Released { task } => self.act(Action::Proceed { task }),
+            MpsInput::Released(task) => self.act(Action::Proceed(task)),
         }
     }
 
@@ -173,7 +173,7 @@ impl Engine {
                 && *state == DaemonState::Ready
             {
                 *state = DaemonState::Unsure;
-                self.act(Action::Mps(MpsAction::Check { device }));
+                self.act(Action::Mps(MpsAction::Check(device)));
             }
             // Those that died with it may have been judged already.
             let before = self.mps.died.insert(device, (now, end.task));

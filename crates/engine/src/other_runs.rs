@@ -21,8 +21,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct OtherRuns {
     pub(crate) enabled: bool,
     others: Vec<OtherRun>,
-    /// What others were last told that we hold of each device.
-    published: Vec<Portion>,
+    /// What others were last told that we hold of each device, whatever it is called.
+    published: Vec<LeasedDevice>,
     /// When to try again to tell them, if that failed.
     pub(crate) again: Option<Duration>,
     /// What was last complained of.
@@ -31,31 +31,22 @@ pub(crate) struct OtherRuns {
     pub(crate) told: Vec<Outside>,
 }
 
-/// What we hold of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Portion {
-    memory: Bytes,
-    share: Milli,
-    attempts: u32,
-    whole: bool,
+/// What we hold of a device, whatever it is called.
+fn held(load: DeviceLoad) -> LeasedDevice {
+    LeasedDevice {
+        device: Box::default(),
+        memory: load.counted,
+        share: load.used,
+        attempts: load.attempts,
+        whole: load.whole,
+    }
 }
 
-impl Portion {
-    fn of(load: &DeviceLoad) -> Self {
-        Self {
-            memory: load.counted,
-            share: load.used,
-            attempts: load.attempts,
-            whole: load.whole,
-        }
-    }
-
-    fn covers(self, other: Self) -> bool {
-        self.memory >= other.memory
-            && self.share >= other.share
-            && self.attempts >= other.attempts
-            && (self.whole || !other.whole)
-    }
+fn covers(one: &LeasedDevice, other: &LeasedDevice) -> bool {
+    one.memory >= other.memory
+        && one.share >= other.share
+        && one.attempts >= other.attempts
+        && (one.whole || !other.whole)
 }
 
 impl OtherRuns {
@@ -63,7 +54,7 @@ impl OtherRuns {
         Self {
             enabled: enabled && devices > 0,
             others: Vec::new(),
-            published: vec![Portion::default(); devices],
+            published: vec![LeasedDevice::default(); devices],
             again: None,
             complaint: None,
             told: vec![Outside::default(); devices],
@@ -113,17 +104,14 @@ impl OtherRuns {
     /// What others are to see.
     fn lease(&self, devices: &[DeviceInfo]) -> Vec<LeasedDevice> {
         let mut lease = BTreeMap::new();
-        for (device, portion) in devices.iter().zip(&self.published) {
-            if *portion != Portion::default() {
-                lease.extend(device.keys.iter().map(|key| (key.as_str(), *portion)));
+        for (device, held) in devices.iter().zip(&self.published) {
+            if *held != LeasedDevice::default() {
+                lease.extend(device.keys.iter().map(|key| (key.as_str(), held)));
             }
         }
-        let held = lease.into_iter().map(|(key, portion)| LeasedDevice {
+        let held = lease.into_iter().map(|(key, held)| LeasedDevice {
             device: key.into(),
-            memory: portion.memory,
-            share: portion.share,
-            attempts: portion.attempts,
-            whole: portion.whole,
+            ..held.clone()
         });
         held.collect()
     }
@@ -166,8 +154,8 @@ impl Engine {
         let mut raised = self.other_runs.again.is_some();
         let published = self.other_runs.published.iter_mut();
         for (published, load) in published.zip(self.state.devices()) {
-            let held = Portion::of(&load);
-            if !published.covers(held) {
+            let held = held(load);
+            if !covers(published, &held) {
                 *published = held;
                 raised = true;
             }
@@ -185,12 +173,12 @@ impl Engine {
             .other_runs
             .again
             .is_some_and(|at| at <= self.now.monotonic);
-        let held = self.state.devices().map(|load| Portion::of(&load));
-        if held.eq(self.other_runs.published.iter().copied()) && !due {
+        let now_held = || self.state.devices().map(held);
+        let published = &mut self.other_runs.published;
+        if !due && published.iter().cloned().eq(now_held()) {
             return None;
         }
-        let held = self.state.devices().map(|load| Portion::of(&load));
-        self.other_runs.published = held.collect();
+        *published = now_held().collect();
         Some(self.other_runs.lease(&self.devices))
     }
 

@@ -34,10 +34,7 @@ pub enum JournalEntry {
         at: Timestamp,
     },
     /// All input of a run has been read: the tasks recorded are all there will be.
-    InputComplete {
-        /// The run.
-        run: RunId,
-    },
+    InputComplete(RunId),
     /// A run is over.
     RunEnded {
         /// The run.

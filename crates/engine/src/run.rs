@@ -150,7 +150,7 @@ impl Engine {
             return;
         };
         if !std::mem::replace(&mut run.input_over, true) {
-            self.record(JournalEntry::InputComplete { run: id });
+            self.record(JournalEntry::InputComplete(id));
         }
     }
 
@@ -252,7 +252,7 @@ impl Engine {
             at: now.wall,
             exit,
         });
-        self.act(Action::Closed { run: id });
+        self.act(Action::Closed(id));
     }
 
     /// Forgets the tasks of a run that will not run any more.

@@ -140,7 +140,7 @@ fn record(entry: JournalEntry) -> Record {
             reason: reason.into(),
             at,
         },
-        JournalEntry::InputComplete { run } => Record::InputComplete { run },
+        JournalEntry::InputComplete(run) => Record::InputComplete { run },
         JournalEntry::RunEnded { run, at, exit } => Record::RunEnded {
             run,
             at,

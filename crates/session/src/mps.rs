@@ -88,7 +88,7 @@ impl MpsThread {
     /// Hands over what is to be done.
     pub(crate) fn ask(&self, action: &MpsAction) {
         let question = match *action {
-            MpsAction::Start { device } => Question::Start {
+            MpsAction::Start(device) => Question::Start {
                 device,
                 key: self
                     .keys
@@ -96,7 +96,7 @@ impl MpsThread {
                     .cloned()
                     .unwrap_or_default(),
             },
-            MpsAction::Check { device } => Question::Check { device },
+            MpsAction::Check(device) => Question::Check { device },
             MpsAction::Release { task, leader } => Question::Release { task, leader },
         };
         if let Some(questions) = &self.questions {
@@ -114,7 +114,7 @@ impl MpsThread {
             MpsAnswer::Daemon { device, daemon, .. } => {
                 self.daemons.insert(*device, (**daemon).clone());
             }
-            MpsAnswer::Input(MpsInput::Gone { device }) => {
+            MpsAnswer::Input(MpsInput::Gone(device)) => {
                 self.daemons.remove(device);
             }
             MpsAnswer::Input(_) => {}
@@ -193,7 +193,7 @@ impl Service {
                     daemon,
                     pid,
                 });
-                self.tell(MpsAnswer::Input(MpsInput::Ready { device }));
+                self.tell(MpsAnswer::Input(MpsInput::Ready(device)));
             }
             Err(error) => {
                 let reason = error.to_string();
@@ -206,9 +206,9 @@ impl Service {
         let gone = |shared: &SharedDaemon| !shared.daemon().is_running().unwrap_or(true);
         let input = if self.ours.get(&device).is_some_and(gone) {
             self.ours.remove(&device);
-            MpsInput::Gone { device }
+            MpsInput::Gone(device)
         } else {
-            MpsInput::Ready { device }
+            MpsInput::Ready(device)
         };
         self.tell(MpsAnswer::Input(input));
     }
@@ -219,7 +219,7 @@ impl Service {
         release_clients(&daemons, leader, |client| {
             ancestry(client).any(|pid| pid == leader)
         });
-        self.tell(MpsAnswer::Input(MpsInput::Released { task }));
+        self.tell(MpsAnswer::Input(MpsInput::Released(task)));
     }
 
     fn quit(self) -> Vec<String> {

@@ -46,14 +46,6 @@ impl VramUse {
         }
     }
 
-    /// The most that a task takes, if somebody said.
-    fn bound(self) -> Option<Bytes> {
-        match self {
-            Self::Given(bytes) | Self::Bounded(bytes) => Some(bytes),
-            Self::Uncounted | Self::Learned | Self::Measured => None,
-        }
-    }
-
     /// The most that a task asks for at first.
     pub(crate) fn at_first(self) -> MemoryRequest {
         match self {
@@ -63,14 +55,16 @@ impl VramUse {
         }
     }
 
-    /// What a task asks for whose like needed `need`.
+    /// What a task asks for whose like needed `need`. One of which nothing is known has its
+    /// devices to itself; and so has one that would not fit into any device with its margin.
     fn request(self, need: Need, devices: &[DeviceInfo], models: Models) -> MemoryRequest {
-        match self {
-            Self::Learned | Self::Bounded(_) => {
-                need.request(self.bound(), largest(devices, models))
-            }
-            Self::Uncounted | Self::Given(_) | Self::Measured => self.at_first(),
-        }
+        let memory = match self {
+            Self::Learned => need.memory,
+            Self::Bounded(bytes) => need.memory.or(Some(bytes)),
+            Self::Uncounted | Self::Given(_) | Self::Measured => return self.at_first(),
+        };
+        let memory = memory.filter(|&memory| memory < largest(devices, models));
+        memory.map_or(MemoryRequest::Whole, MemoryRequest::Bytes)
     }
 }
 

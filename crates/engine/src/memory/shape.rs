@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_core as core;
-use packhorse_model::{Bytes, LearnedPeak, MemoryRequest, Models, TaskId};
+use packhorse_model::{Bytes, LearnedPeak, Models, TaskId};
 use rustc_hash::FxHashSet;
 
 use super::needs::models;
@@ -28,15 +28,6 @@ impl Need {
         Need {
             memory: core::reservation(samples.clone()),
             expected: core::expected(samples).map(coarse),
-        }
-    }
-
-    /// One of which nothing is known has `bound`, or its devices to itself; and so
-    /// has one that would not fit into any device with its margin.
-    pub(super) fn request(self, bound: Option<Bytes>, largest: Bytes) -> MemoryRequest {
-        match self.memory.or(bound) {
-            Some(bytes) if bytes < largest => MemoryRequest::Bytes(bytes),
-            _ => MemoryRequest::Whole,
         }
     }
 }

@@ -234,7 +234,7 @@ impl Lab {
             _ => {
                 let open = self.answer(action);
                 let at_once = match action {
-                    Action::RunIdle { .. } | Action::Closed { .. } => self.answers.closes,
+                    Action::RunIdle { .. } | Action::Closed(_) => self.answers.closes,
                     _ => self.answers.questions,
                 };
                 if at_once {
@@ -249,7 +249,7 @@ impl Lab {
     /// The answer to a question.
     fn answer(&self, action: &Action) -> Option<Input> {
         Some(match action {
-            Action::LookUpPeaks { signature } => {
+            Action::LookUpPeaks(signature) => {
                 let peaks = self.peaks.get(&**signature).cloned();
                 Input::Peaks {
                     signature: signature.clone(),
@@ -259,7 +259,7 @@ impl Lab {
                         .collect(),
                 }
             }
-            &Action::LookUpOutcome { task } => Input::Outcome {
+            &Action::LookUpOutcome(task) => Input::Outcome {
                 task,
                 outcome: self.outcomes.get(&task).copied(),
             },
@@ -276,9 +276,9 @@ impl Lab {
                 run,
                 tasks: self.stored(run, after, limit),
             },
-            &Action::Mps(MpsAction::Check { device }) => Input::Mps(MpsInput::Ready { device }),
+            &Action::Mps(MpsAction::Check(device)) => Input::Mps(MpsInput::Ready(device)),
             &Action::RunIdle { run, .. } => Input::Close { run, unread: 0 },
-            &Action::Closed { run } => Input::Stored { run, lost: None },
+            &Action::Closed(run) => Input::Stored { run, lost: None },
             _ => return None,
         })
     }
@@ -388,7 +388,7 @@ impl Lab {
     }
 
     pub(crate) fn end_input(&mut self, run: u32) {
-        self.feed(Input::InputEnded { run: RunId(run) });
+        self.feed(Input::InputEnded(RunId(run)));
     }
 
     pub(crate) fn stop(&mut self, run: u32, signal: StopSignal) {

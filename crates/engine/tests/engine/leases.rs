@@ -184,10 +184,7 @@ fn nobody_is_asked_where_nobody_is_told() {
     let mut lab = Lab::with_gpus(1);
     lab.run(1);
     let now = lab.clock();
-    assert!(
-        !lab.engine
-            .may_take(&Input::InputEnded { run: RunId(1) }, now)
-    );
+    assert!(!lab.engine.may_take(&Input::InputEnded(RunId(1)), now));
     lab.add(1, [task("a").vram(4)]);
     let asked = |action| matches!(action, Action::RefreshOtherRuns).then_some(());
     assert!(lab.take_actions(asked).is_empty());

@@ -51,7 +51,7 @@ fn the_journal_has_every_step_of_a_task_in_order() {
             JournalEntry::Started(start) => format!("started {}", start.attempt),
             JournalEntry::AttemptEnded(end) if end.is_final => format!("{} final", end.attempt),
             JournalEntry::AttemptEnded(end) => format!("{} again", end.attempt),
-            JournalEntry::InputComplete { .. } => "complete".to_owned(),
+            JournalEntry::InputComplete(_) => "complete".to_owned(),
             JournalEntry::RunEnded { .. } => "over".to_owned(),
             other => format!("{other:?}"),
         })

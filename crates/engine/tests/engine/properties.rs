@@ -232,7 +232,7 @@ impl Play {
                         task,
                         outcome: None,
                     });
-                    self.lab.feed(Input::Mps(MpsInput::Released { task }));
+                    self.lab.feed(Input::Mps(MpsInput::Released(task)));
                 }
             }
         }
@@ -249,12 +249,12 @@ impl Play {
     fn mps(&mut self, gpu: usize, kind: u8) {
         let device = DeviceId(u32::try_from(gpu).unwrap());
         self.lab.feed(Input::Mps(match kind % 8 {
-            0 => MpsInput::Gone { device },
+            0 => MpsInput::Gone(device),
             1 => MpsInput::Unavailable {
                 device,
                 reason: "none".to_owned(),
             },
-            _ => MpsInput::Ready { device },
+            _ => MpsInput::Ready(device),
         }));
     }
 

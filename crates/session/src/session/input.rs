@@ -56,7 +56,7 @@ impl Session<'_> {
             }));
         if read.next == NextRead::Never {
             self.source = SourceState::Over;
-            self.answers.push_back(Input::InputEnded { run });
+            self.answers.push_back(Input::InputEnded(run));
         }
         (taken, read.next)
     }

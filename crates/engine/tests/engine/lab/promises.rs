@@ -27,7 +27,7 @@ impl Promises {
             Input::Committed { trouble, .. } => self.impatient = trouble.is_some(),
             Input::AddRun(new) if new.output == OutputMode::Inherit => self.impatient = true,
             // What waits is told now.
-            Input::Stored { .. } | Input::Stalled { .. } => self.places.clear(),
+            Input::Stored { .. } | Input::Stalled(_) => self.places.clear(),
             _ => {}
         }
     }
