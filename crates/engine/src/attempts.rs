@@ -9,7 +9,7 @@ use packhorse_model::{
     StartedAttempt, StopMode, TaskId, TaskResult,
 };
 
-use crate::action::{Action, StartAttempt};
+use crate::action::{Action, MpsAction, StartAttempt};
 use crate::engine::Engine;
 use crate::memory::Judgement;
 use crate::record::JournalEntry;
@@ -30,7 +30,10 @@ impl Engine {
                 }
             }
             ProcessEvent::Trouble { task, message } => self.warn(Some(task), message),
-            ProcessEvent::Ending { task, leader } => self.attempt_ending(task, leader),
+            // A client that is killed while it computes would take its MPS server with it.
+            ProcessEvent::Ending { task, leader } => {
+                self.act(Action::Mps(MpsAction::Release { task, leader }));
+            }
         }
     }
 
@@ -69,13 +72,13 @@ impl Engine {
             Effect::Retrying {
                 task,
                 outcome,
-                next_attempt,
                 why,
                 left,
+                ..
             } => {
-                if !self.tasks.contains_key(&task) {
+                let Some(ended) = of(task).filter(|_| self.tasks.contains_key(&task)) else {
                     return;
-                }
+                };
                 if !matches!(
                     why,
                     RetryReason::Retry | RetryReason::Collateral | RetryReason::Probed
@@ -83,23 +86,16 @@ impl Engine {
                     // Whatever it asked for before, from now on it asks for memory.
                     self.count_memory();
                 }
-                let ended = of(task);
-                let note = ended.and_then(|ended| again(why, ended));
-                let place = ended.map_or(0, |ended| {
-                    self.record_end(ended, note.as_deref(), Some(why))
-                });
-                let attempt =
-                    ended.map_or(next_attempt.saturating_sub(1), |ended| ended.end.attempt);
-                self.tell_after(
-                    place,
-                    EventKind::Retrying {
-                        task,
-                        attempt,
-                        outcome,
-                        note,
-                        left,
-                    },
-                );
+                let note = again(why, ended);
+                let place = self.record_end(ended, note.as_deref(), Some(why));
+                let retrying = EventKind::Retrying {
+                    task,
+                    attempt: ended.end.attempt,
+                    outcome,
+                    note,
+                    left,
+                };
+                self.tell_after(place, retrying);
             }
             Effect::Finished { task, outcome, .. } => {
                 if !self.tasks.contains_key(&task) {
@@ -126,10 +122,7 @@ impl Engine {
         time_limit: Option<Duration>,
     ) {
         let labels = self.labels(&placement);
-        let Some(task) = self.tasks.get_mut(&id) else {
-            return;
-        };
-        let Some(run) = self.runs.get_mut(&id.run) else {
+        let (Some(task), Some(run)) = (self.tasks.get_mut(&id), self.runs.get_mut(&id.run)) else {
             return;
         };
         if let Some(bytes) = task.queued.take() {
@@ -139,7 +132,7 @@ impl Engine {
         // A probe is attempt 0 in every session.
         let number = match attempt {
             0 => 0,
-            attempt => attempt + task.before,
+            attempt => attempt.saturating_add(task.before),
         };
         let probe = task.need.as_ref().and_then(|need| need.probe.as_ref());
         let command = probe.filter(|_| number == 0).unwrap_or(&task.command);
@@ -148,14 +141,11 @@ impl Engine {
         let output = run.setup.output;
         let log = run_log(&run.setup.logs, id, number);
         let own_log = own_log(&run.setup.folder, &spec, number);
+        let devices = placement.devices.iter();
         task.attempt = Some(AttemptState {
             number,
             command: Arc::clone(&command),
-            devices: placement
-                .devices
-                .iter()
-                .map(|granted| granted.device)
-                .collect(),
+            devices: devices.map(|granted| granted.device).collect(),
             labels: Arc::clone(&labels),
             evicted: false,
             ended: false,
@@ -197,10 +187,9 @@ impl Engine {
     }
 
     fn attempt_started(&mut self, id: TaskId, number: u32) {
-        let Some(task) = self.tasks.get(&id) else {
-            return;
-        };
-        let Some(attempt) = task.attempt.as_ref().filter(|it| it.number == number) else {
+        let task = self.tasks.get(&id);
+        let attempt = task.and_then(|task| task.attempt.as_ref());
+        let Some(attempt) = attempt.filter(|it| it.number == number) else {
             return;
         };
         let (command, gpus) = (Arc::clone(&attempt.command), Arc::clone(&attempt.labels));
@@ -212,15 +201,13 @@ impl Engine {
         }));
         let run = self.runs.get(&id.run);
         if run.is_some_and(|run| run.setup.output != OutputMode::Inherit) {
-            self.tell_after(
-                place,
-                EventKind::Started {
-                    task: id,
-                    attempt: number,
-                    command,
-                    gpus,
-                },
-            );
+            let started = EventKind::Started {
+                task: id,
+                attempt: number,
+                command,
+                gpus,
+            };
+            self.tell_after(place, started);
         }
         self.evict_if_drained(id);
     }
@@ -268,7 +255,7 @@ impl Engine {
         let Some(task) = self.tasks.get(&id) else {
             return;
         };
-        let attempt = task.before + 1;
+        let attempt = task.before.saturating_add(1);
         let outcome = Outcome::NotStarted;
         if let Some(run) = self.runs.get_mut(&id.run) {
             run.decided.insert(id.number, Some(outcome));
@@ -300,10 +287,7 @@ impl Engine {
         self.forget_need(id);
         self.probe_over(id);
         self.mps.suspects.remove(&id);
-        let Some(task) = self.tasks.remove(&id) else {
-            return;
-        };
-        let Some(run) = self.runs.get_mut(&id.run) else {
+        let (Some(task), Some(run)) = (self.tasks.remove(&id), self.runs.get_mut(&id.run)) else {
             return;
         };
         run.live = run.live.saturating_sub(1);
@@ -316,21 +300,17 @@ impl Engine {
             run.backlog.exit(bytes);
         }
         let ran = end.filter(|end| end.outcome != Outcome::NotStarted);
-        let log = ran.and_then(|end| run.log_path(&task.spec, id, end.attempt));
-        self.tell_after(
-            place,
-            EventKind::Finished(TaskResult {
-                task: id,
-                attempts: end.map_or(0, |end| end.attempt),
-                outcome,
-                command: task.command,
-                message: note
-                    .or(end.and_then(|end| end.message.as_deref()))
-                    .map(str::to_owned),
-                took: end.map_or(Duration::ZERO, |end| end.took),
-                log,
-            }),
-        );
+        let message = note.or(end.and_then(|end| end.message.as_deref()));
+        let result = TaskResult {
+            task: id,
+            attempts: end.map_or(0, |end| end.attempt),
+            outcome,
+            message: message.map(str::to_owned),
+            took: end.map_or(Duration::ZERO, |end| end.took),
+            log: ran.and_then(|end| run.log_path(&task.spec, id, end.attempt)),
+            command: task.command,
+        };
+        self.tell_after(place, EventKind::Finished(result));
     }
 }
 

@@ -149,12 +149,6 @@ impl Engine {
         }
     }
 
-    /// An attempt waits to be ended: a client that is killed while it computes would take
-    /// its server with it.
-    pub(crate) fn attempt_ending(&mut self, task: TaskId, leader: u32) {
-        self.act(Action::Mps(MpsAction::Release { task, leader }));
-    }
-
     /// The MPS server of one of these devices died under an attempt: who is to blame.
     /// Whoever was alone with a server is innocent once: somebody may have ended it by
     /// hand.

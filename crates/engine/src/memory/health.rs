@@ -18,7 +18,8 @@ impl Engine {
         if std::mem::replace(&mut unit.drained, true) {
             return;
         }
-        unit.lingering = None;
+        // Nothing more will be seen of it.
+        (unit.lingering, unit.awaited) = (None, None);
         let device = device_id(index);
         let run = self.runs.keys().next().copied().unwrap_or(RunId(0));
         let keys = self.devices[index].keys.clone();

@@ -55,7 +55,7 @@ pub(super) struct UnitState {
     unanswered: Option<Duration>,
     /// Since when a look at it is waited for. What others hold there is not known
     /// meanwhile, so nothing that asks for memory is placed there.
-    awaited: Option<Duration>,
+    pub(super) awaited: Option<Duration>,
     /// It takes so long that the others do not wait for it.
     slow: bool,
     /// Memory that should be gone.
@@ -427,7 +427,9 @@ impl Engine {
         };
         let members = unit.attributions.iter().enumerate();
         let memory = members.map(|(member, found)| {
-            let runs: u64 = found.runs.iter().map(|(_, held)| held.0).sum();
+            let runs = found.runs.iter().map(|(_, held)| held.0);
+            // A driver may show anything.
+            let runs = runs.fold(0, u64::saturating_add);
             // What other runs may still take of what they were promised.
             let key = keys.get(member);
             let growth = key.map_or(0, |key| self.other_runs.growth(key, &found.runs));
