@@ -174,7 +174,7 @@ impl SchedulerState {
             assert!(kept, "more is promised than {device:?} has");
             let alone = !load.whole || load.attempts == 1;
             assert!(alone, "somebody should be alone on {device:?}");
-            let most = self.settings.max_per_device.unwrap_or(u32::MAX);
+            let most = device.max_attempts.unwrap_or(u32::MAX);
             assert!(load.attempts <= most, "{device:?} is over its limit");
         }
     }
@@ -200,9 +200,7 @@ impl SchedulerState {
         assert_eq!(self.queue.first(), first, "who is first in line");
         for family in self.queue.families() {
             let request = &family.request;
-            let wanted = reach::of(&self.ledger, request, |device| {
-                device.reach(self.settings, request)
-            });
+            let wanted = reach::of(&self.ledger, request, |device| device.reach(request));
             assert_eq!(family.reach, wanted, "reach of {family:?}");
         }
         let mut users: FxHashMap<ClassId, u32> = FxHashMap::default();
@@ -229,13 +227,13 @@ impl SchedulerState {
         for device in devices {
             assert!(node.devices.contains(device), "the reservation spans nodes");
         }
-        let possible = kept.is_possible(&self.ledger, self.settings, demand);
+        let possible = kept.is_possible(&self.ledger, demand);
         assert!(possible, "the reservation is of no use");
         if self.held || !self.ledger.has_slot() {
             return;
         }
         let mut again = kept.clone();
-        again.refresh(&self.ledger, self.settings, demand, Moment::new(self.now));
+        again.refresh(&self.ledger, demand, Moment::new(self.now));
         assert_eq!(again.until, kept.until, "when the holder starts");
         assert_eq!(again.slack, kept.slack, "what others may have");
     }

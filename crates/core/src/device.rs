@@ -6,7 +6,7 @@ use crate::cores::CoreSet;
 use crate::queue::Demand;
 use crate::tasks::Handle;
 use crate::time::{EndTimes, Moment};
-use crate::{DeviceSpec, Outside, SchedulerSettings};
+use crate::{DeviceSpec, Outside};
 
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceLedger {
@@ -16,6 +16,8 @@ pub(crate) struct DeviceLedger {
     /// How much memory it has; 0 if nobody knows.
     pub(crate) capacity: Bytes,
     pub(crate) model: u8,
+    /// At most so many attempts on it, others' included.
+    pub(crate) max_attempts: Option<u32>,
     pub(crate) drained: bool,
     /// Whether it is removed when the last of our attempts on it has ended.
     pub(crate) leaving: bool,
@@ -101,13 +103,19 @@ impl TenantLoad {
 }
 
 impl DeviceLedger {
-    pub(crate) fn new(spec: &DeviceSpec, node: usize, near: CoreSet) -> Self {
+    pub(crate) fn new(
+        spec: &DeviceSpec,
+        node: usize,
+        near: CoreSet,
+        max_attempts: Option<u32>,
+    ) -> Self {
         Self {
             id: spec.id,
             node,
             near,
             capacity: spec.memory,
             model: spec.model,
+            max_attempts,
             drained: false,
             leaving: false,
             outside: Outside::default(),
@@ -174,36 +182,29 @@ impl DeviceLedger {
 
     /// What there is now for one more attempt like `request`, whatever its
     /// amounts; nothing if it could not be there at all.
-    pub(crate) fn headroom(
-        &self,
-        settings: SchedulerSettings,
-        request: &Request,
-    ) -> Option<DeviceRoom> {
+    pub(crate) fn headroom(&self, request: &Request) -> Option<DeviceRoom> {
         if self.is_closed() {
             return None;
         }
-        self.room(self.load, self.outside, settings, request)
+        self.room(self.load, self.outside, request)
     }
 
     /// The same if none of our attempts were there.
-    pub(crate) fn reach(
-        &self,
-        settings: SchedulerSettings,
-        request: &Request,
-    ) -> Option<DeviceRoom> {
+    pub(crate) fn reach(&self, request: &Request) -> Option<DeviceRoom> {
         if self.is_closed() {
             return None;
         }
-        self.room(TenantLoad::default(), self.outside, settings, request)
+        self.room(TenantLoad::default(), self.outside, request)
     }
 
     /// The same if nobody's processes were there, and drained or not.
-    pub(crate) fn size(
-        &self,
-        settings: SchedulerSettings,
-        request: &Request,
-    ) -> Option<DeviceRoom> {
-        self.room(TenantLoad::default(), Outside::default(), settings, request)
+    pub(crate) fn size(&self, request: &Request) -> Option<DeviceRoom> {
+        self.room(TenantLoad::default(), Outside::default(), request)
+    }
+
+    /// Whether `request` fits if nobody's processes were there, drained or not.
+    pub(crate) fn suits(&self, request: &Request) -> bool {
+        self.size(request).is_some_and(|size| size.fits(request))
     }
 
     /// Whether that is more of it than a desktop's few windows hold.
@@ -216,7 +217,6 @@ impl DeviceLedger {
         &self,
         load: TenantLoad,
         outside: Outside,
-        settings: SchedulerSettings,
         request: &Request,
     ) -> Option<DeviceRoom> {
         let suits = request.models.contains(self.model) && self.capacity >= request.device_memory;
@@ -224,7 +224,7 @@ impl DeviceLedger {
             return None;
         }
         let attempts = load.attempts.saturating_add(outside.attempts);
-        if settings.max_per_device.is_some_and(|most| attempts >= most) {
+        if self.max_attempts.is_some_and(|most| attempts >= most) {
             return None;
         }
         if is_whole(request) && (attempts > 0 || outside.share > Milli(0)) {
@@ -247,14 +247,9 @@ impl DeviceLedger {
 
     /// When there will be room for `demand`, if our attempts end when they
     /// should.
-    pub(crate) fn ready(
-        &self,
-        settings: SchedulerSettings,
-        demand: &Demand,
-        now: Moment,
-    ) -> Moment {
+    pub(crate) fn ready(&self, demand: &Demand, now: Moment) -> Moment {
         let fits = |load| {
-            self.room(load, self.outside, settings, &demand.request)
+            self.room(load, self.outside, &demand.request)
                 .is_some_and(|room| room.fits(&demand.request))
         };
         let mut load = self.load;

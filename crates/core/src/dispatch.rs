@@ -113,11 +113,7 @@ fn drop_stale_reservation(state: &mut SchedulerState) {
     };
     let holds = reach::first(state) == Some(kept.holder)
         && state.tasks.get(kept.holder).class == kept.class
-        && kept.is_possible(
-            &state.ledger,
-            state.settings,
-            state.queue.demand(kept.class),
-        );
+        && kept.is_possible(&state.ledger, state.queue.demand(kept.class));
     if !holds {
         drop_reservation(state);
     }
@@ -135,7 +131,7 @@ fn refresh_reservation(state: &mut SchedulerState) {
     if let Some(kept) = &mut state.reservation {
         let demand = state.queue.demand(kept.class);
         let now = Moment::new(state.now);
-        kept.refresh(&state.ledger, state.settings, demand, now);
+        kept.refresh(&state.ledger, demand, now);
     }
 }
 
@@ -155,7 +151,6 @@ fn first_ones(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
             let class = state.tasks.get(task).class;
             state.reservation = Reservation::new(
                 &state.ledger,
-                state.settings,
                 (task, class),
                 state.queue.demand(class),
                 Moment::new(state.now),

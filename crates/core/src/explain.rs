@@ -186,12 +186,12 @@ impl Explainer<'_> {
         let now = Moment::new(self.now);
         let spot = own
             .map(|kept| kept.spot.clone())
-            .or_else(|| reserve::soonest(&state.ledger, state.settings, demand, now))
+            .or_else(|| reserve::soonest(&state.ledger, demand, now))
             .or_else(|| place_without_others(state, demand));
         if let Some(spot) = spot {
             return Some(self.missing(&demand.request, &spot));
         }
-        if let Some(refusal) = impossible(&state.ledger, state.settings, &demand.request) {
+        if let Some(refusal) = impossible(&state.ledger, &demand.request) {
             // The rest is a hint for whoever submits it.
             let refusal = refusal.to_string();
             return refusal.lines().next().map(|line| format!(": {line}"));
@@ -207,7 +207,7 @@ impl Explainer<'_> {
     fn missing(&self, request: &Request, spot: &Spot) -> String {
         let state = self.state;
         let node = &state.ledger.nodes[spot.node];
-        let room = |device: usize| state.ledger.devices[device].headroom(state.settings, request);
+        let room = |device: usize| state.ledger.devices[device].headroom(request);
         let full: Vec<usize> = spot
             .devices
             .iter()
@@ -373,11 +373,7 @@ fn place_without_others(state: &SchedulerState, demand: &Demand) -> Option<Spot>
         let needs = ledger.nodes[node].needs(&demand.request);
         let mut devices: Vec<_> = ledger
             .devices_of(node)
-            .filter(|(_, device)| !device.is_closed())
-            .filter(|(_, device)| {
-                let size = device.size(state.settings, &demand.request);
-                size.is_some_and(|size| size.fits(&demand.request))
-            })
+            .filter(|(_, device)| !device.is_closed() && device.suits(&demand.request))
             .map(|(index, device)| (device.outside.memory, device.attempts(), index))
             .collect();
         let node_ledger = &ledger.nodes[node];
@@ -401,9 +397,7 @@ fn place_without_others(state: &SchedulerState, demand: &Demand) -> Option<Spot>
 /// The drained devices that would do.
 fn drained(state: &SchedulerState, demand: &Demand) -> Vec<usize> {
     let devices = state.ledger.devices.iter().enumerate();
-    let suitable = devices.filter(|(_, device)| {
-        let size = device.size(state.settings, &demand.request);
-        device.drained && !device.leaving && size.is_some_and(|size| size.fits(&demand.request))
-    });
+    let suitable = devices
+        .filter(|(_, device)| device.drained && !device.leaving && device.suits(&demand.request));
     suitable.map(|(index, _)| index).collect()
 }

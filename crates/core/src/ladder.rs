@@ -80,7 +80,7 @@ fn more_memory(
     peak: Bytes,
 ) -> Option<(RetryReason, Request)> {
     let possible = |request: Request| {
-        let refusal = impossible(&state.ledger, state.settings, &request);
+        let refusal = impossible(&state.ledger, &request);
         refusal.is_none().then_some(request)
     };
     if let MemoryRequest::Bytes(promised) = request.memory {

@@ -23,6 +23,8 @@ pub(crate) struct Ledger {
     pub(crate) nodes: Vec<NodeLedger>,
     pub(crate) devices: Vec<DeviceLedger>,
     by_id: FxHashMap<DeviceId, usize>,
+    /// At most so many attempts on a device.
+    max_per_device: Option<u32>,
     pub(crate) slots: Option<u32>,
     pub(crate) attempts: u32,
     /// How often what others hold, or what is drained, has changed; from 1.
@@ -213,11 +215,12 @@ impl NodeLedger {
 }
 
 impl Ledger {
-    pub(crate) fn new(pool: &Pool) -> Self {
+    pub(crate) fn new(pool: &Pool, max_per_device: Option<u32>) -> Self {
         let mut ledger = Self {
             nodes: Vec::with_capacity(pool.nodes.len()),
             devices: Vec::new(),
             by_id: FxHashMap::default(),
+            max_per_device,
             slots: pool.slots,
             attempts: 0,
             changes: 1,
@@ -254,8 +257,8 @@ impl Ledger {
         for later in &mut self.nodes[node + 1..] {
             later.devices = later.devices.start + 1..later.devices.end + 1;
         }
-        self.devices
-            .insert(place, DeviceLedger::new(spec, node, near));
+        let device = DeviceLedger::new(spec, node, near, self.max_per_device);
+        self.devices.insert(place, device);
         self.number_devices(place);
         place
     }

@@ -1,6 +1,5 @@
 use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId, Request, TaskId};
 
-use crate::SchedulerSettings;
 use crate::device::{DeviceLedger, memory_of};
 use crate::ledger::{Amounts, Ledger, NodeLedger, count, small};
 use crate::prose::Number;
@@ -136,21 +135,11 @@ pub(crate) fn is_sensible(request: &Request) -> bool {
 }
 
 /// Why no node could ever satisfy `request`, even if nobody used it.
-pub(crate) fn impossible(
-    ledger: &Ledger,
-    settings: SchedulerSettings,
-    request: &Request,
-) -> Option<RefusalReason> {
+pub(crate) fn impossible(ledger: &Ledger, request: &Request) -> Option<RefusalReason> {
     if !is_sensible(request) {
         return Some(RefusalReason::NotAnAmount(request.gpus));
     }
-    let suits = |device: &&DeviceLedger| {
-        if device.leaving {
-            return false;
-        }
-        let size = device.size(settings, request);
-        size.is_some_and(|size| size.fits(request))
-    };
+    let suits = |device: &&DeviceLedger| !device.leaving && device.suits(request);
     let suitable = |node: &NodeLedger| {
         let devices = &ledger.devices[node.devices.clone()];
         count(devices.iter().filter(suits).count())

@@ -32,7 +32,6 @@
 
 use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
 
-use crate::SchedulerSettings;
 use crate::device::{DeviceLedger, DeviceRoom, is_whole};
 use crate::ledger::{Amounts, Ledger};
 use crate::place::Spot;
@@ -69,12 +68,11 @@ impl Reservation {
     /// `None` if it could start nowhere.
     pub(crate) fn new(
         ledger: &Ledger,
-        settings: SchedulerSettings,
         (holder, class): (Handle, ClassId),
         demand: &Demand,
         now: Moment,
     ) -> Option<Self> {
-        let spot = soonest(ledger, settings, demand, now)?;
+        let spot = soonest(ledger, demand, now)?;
         let mut reservation = Self {
             holder,
             class,
@@ -83,18 +81,12 @@ impl Reservation {
             until: Moment::NEVER,
             slack: Vec::new(),
         };
-        reservation.refresh(ledger, settings, demand, now);
+        reservation.refresh(ledger, demand, now);
         Some(reservation)
     }
 
     /// Takes note of what has changed on its node.
-    pub(crate) fn refresh(
-        &mut self,
-        ledger: &Ledger,
-        settings: SchedulerSettings,
-        demand: &Demand,
-        now: Moment,
-    ) {
+    pub(crate) fn refresh(&mut self, ledger: &Ledger, demand: &Demand, now: Moment) {
         let devices = self
             .spot
             .devices
@@ -102,29 +94,21 @@ impl Reservation {
             .map(|&index| &ledger.devices[index]);
         let ready = devices
             .clone()
-            .map(|device| device.ready(settings, demand, now))
+            .map(|device| device.ready(demand, now))
             .chain([ledger.nodes[self.spot.node].ready(&demand.request, now)]);
         let ready = ready.max().unwrap_or(Moment::NEVER);
         self.until = self.until.min(ready);
-        self.slack = devices
-            .map(|device| Slack::of(device, settings, demand))
-            .collect();
+        self.slack = devices.map(|device| Slack::of(device, demand)).collect();
     }
 
     /// Whether its holder could start there if all of our attempts ended.
-    pub(crate) fn is_possible(
-        &self,
-        ledger: &Ledger,
-        settings: SchedulerSettings,
-        demand: &Demand,
-    ) -> bool {
+    pub(crate) fn is_possible(&self, ledger: &Ledger, demand: &Demand) -> bool {
         let mut devices = self
             .spot
             .devices
             .iter()
             .map(|&index| &ledger.devices[index]);
-        !ledger.nodes[self.spot.node].leaving
-            && devices.all(|device| is_reachable(device, settings, demand))
+        !ledger.nodes[self.spot.node].leaving && devices.all(|device| is_reachable(device, demand))
     }
 
     pub(crate) fn has_device(&self, device: usize) -> bool {
@@ -161,15 +145,14 @@ impl Reservation {
 impl Slack {
     /// What others may have of `device`, which is kept for `demand`. `None`: it
     /// is closed to them.
-    fn of(device: &DeviceLedger, settings: SchedulerSettings, demand: &Demand) -> Option<Self> {
+    fn of(device: &DeviceLedger, demand: &Demand) -> Option<Self> {
         let request = &demand.request;
         if is_whole(request) {
             return None;
         }
         // With a limit, the holder and the newcomer both need a place.
-        if let Some(most) = settings.max_per_device
-            && device.attempts().saturating_add(2) > most
-        {
+        let both = device.attempts().saturating_add(2);
+        if device.max_attempts.is_some_and(|most| both > most) {
             return None;
         }
         let share = left_over(
@@ -194,8 +177,8 @@ impl Slack {
     }
 }
 
-fn is_reachable(device: &DeviceLedger, settings: SchedulerSettings, demand: &Demand) -> bool {
-    let reach = device.reach(settings, &demand.request);
+fn is_reachable(device: &DeviceLedger, demand: &Demand) -> bool {
+    let reach = device.reach(&demand.request);
     reach.is_some_and(|reach| reach.fits(&demand.request))
 }
 
@@ -218,12 +201,7 @@ type Distance = (Moment, u64, u64, Amounts);
 
 /// Where `demand` will fit soonest, or probably will. `None` if it never will,
 /// as things stand.
-pub(crate) fn soonest(
-    ledger: &Ledger,
-    settings: SchedulerSettings,
-    demand: &Demand,
-    now: Moment,
-) -> Option<Spot> {
+pub(crate) fn soonest(ledger: &Ledger, demand: &Demand, now: Moment) -> Option<Spot> {
     let wanted = demand.request.gpus.devices() as usize;
     let mut able = Vec::with_capacity(ledger.devices.len());
     let mut nodes = Vec::with_capacity(ledger.nodes.len());
@@ -241,7 +219,7 @@ pub(crate) fn soonest(
         }
         if wanted > 0 {
             let devices = ledger.devices_of(node);
-            let reachable = devices.filter(|(_, device)| is_reachable(device, settings, demand));
+            let reachable = devices.filter(|(_, device)| is_reachable(device, demand));
             able.extend(reachable.map(|(index, device)| Able {
                 ready: now,
                 fullness: device.fullness(),
@@ -255,7 +233,7 @@ pub(crate) fn soonest(
         }
         for device in &mut able[first..] {
             let account = &ledger.devices[device.index];
-            device.ready = when(&|| account.ready(settings, demand, now));
+            device.ready = when(&|| account.ready(demand, now));
         }
         let ready = when(&|| account.ready(&demand.request, now));
         nodes.push((node, ready, first..able.len()));

@@ -123,7 +123,7 @@ impl SchedulerState {
     /// A scheduler for `pool`, with nothing to do yet.
     pub fn new(pool: &Pool, settings: SchedulerSettings) -> Result<Self, PoolError> {
         pool.validate(&settings)?;
-        let ledger = Ledger::new(pool);
+        let ledger = Ledger::new(pool, settings.max_per_device);
         Ok(Self {
             settings,
             mix: RequestMix::new(&ledger),
@@ -161,7 +161,7 @@ impl SchedulerState {
 
     /// Why a task that needs this could never run here, if it could not.
     pub fn refusal(&self, request: &Request) -> Option<RefusalReason> {
-        impossible(&self.ledger, self.settings, request)
+        impossible(&self.ledger, request)
     }
 
     /// Whether every task that was submitted is over.
@@ -270,7 +270,7 @@ impl SchedulerState {
     pub(crate) fn view<'a>(&'a self, kept: Option<&'a Reservation>) -> PoolView<'a> {
         PoolView {
             ledger: &self.ledger,
-            settings: self.settings,
+            policy: self.settings.policy,
             mix: &self.mix,
             kept,
             now: Moment::new(self.now),

@@ -176,7 +176,7 @@ fn acceptable(state: &SchedulerState, submission: &Submission) -> Result<(), Ref
             return Err(RefusalReason::UnknownDependency(on));
         }
     }
-    impossible(&state.ledger, state.settings, &submission.request).map_or(Ok(()), Err)
+    impossible(&state.ledger, &submission.request).map_or(Ok(()), Err)
 }
 
 /// What becomes of a task at once because of one in `after` that has finished.
@@ -288,7 +288,7 @@ fn on_revise(
     let Some(handle) = state.tasks.find(task) else {
         return;
     };
-    if impossible(&state.ledger, state.settings, &request).is_some() {
+    if impossible(&state.ledger, &request).is_some() {
         return;
     }
     let record = state.tasks.get(handle);
