@@ -218,8 +218,9 @@ impl SchedulerState {
         };
         let first = reach::first(self);
         assert_eq!(first, Some(kept.holder), "the reservation is another one's");
-        let demand = self.queue.demand(self.tasks.get(kept.holder).class);
-        let (devices, wanted) = (&kept.spot.devices, demand.request.gpus.devices());
+        let class = self.tasks.get(kept.holder).class;
+        let request = &self.queue.demand(class).request;
+        let (devices, wanted) = (&kept.spot.devices, request.gpus.devices());
         let len = count(devices.len());
         assert_eq!(len, wanted, "the reservation has other devices");
         let node = &self.ledger.nodes[kept.spot.node];
@@ -227,13 +228,13 @@ impl SchedulerState {
         for device in devices {
             assert!(node.devices.contains(device), "the reservation spans nodes");
         }
-        let possible = kept.is_possible(&self.ledger, demand);
+        let possible = kept.is_possible(&self.ledger, request);
         assert!(possible, "the reservation is of no use");
         if self.held || !self.ledger.has_slot() {
             return;
         }
         let mut again = kept.clone();
-        again.refresh(&self.ledger, demand, Moment::new(self.now));
+        again.refresh(&self.ledger, request, Moment::new(self.now));
         assert_eq!(again.until, kept.until, "when the holder starts");
         assert_eq!(again.slack, kept.slack, "what others may have");
     }

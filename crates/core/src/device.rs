@@ -3,7 +3,6 @@
 use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Request};
 
 use crate::cores::CoreSet;
-use crate::queue::Demand;
 use crate::tasks::Handle;
 use crate::time::{EndTimes, Moment};
 use crate::{DeviceSpec, Outside};
@@ -245,12 +244,12 @@ impl DeviceLedger {
         Some(DeviceRoom { share, memory })
     }
 
-    /// When there will be room for `demand`, if our attempts end when they
+    /// When there will be room for `request`, if our attempts end when they
     /// should.
-    pub(crate) fn ready(&self, demand: &Demand, now: Moment) -> Moment {
+    pub(crate) fn ready(&self, request: &Request, now: Moment) -> Moment {
         let fits = |load| {
-            self.room(load, self.outside, &demand.request)
-                .is_some_and(|room| room.fits(&demand.request))
+            self.room(load, self.outside, request)
+                .is_some_and(|room| room.fits(request))
         };
         let mut load = self.load;
         let mut rest = self.tenants.iter().map(|tenant| tenant.ends.at(now)).min();

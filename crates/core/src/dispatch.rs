@@ -113,7 +113,7 @@ fn drop_stale_reservation(state: &mut SchedulerState) {
     };
     let holds = reach::first(state) == Some(kept.holder)
         && state.tasks.get(kept.holder).class == kept.class
-        && kept.is_possible(&state.ledger, state.queue.demand(kept.class));
+        && kept.is_possible(&state.ledger, &state.queue.demand(kept.class).request);
     if !holds {
         drop_reservation(state);
     }
@@ -129,9 +129,9 @@ fn drop_reservation(state: &mut SchedulerState) {
 /// Something has changed on the node of the reservation.
 fn refresh_reservation(state: &mut SchedulerState) {
     if let Some(kept) = &mut state.reservation {
-        let demand = state.queue.demand(kept.class);
+        let request = &state.queue.demand(kept.class).request;
         let now = Moment::new(state.now);
-        kept.refresh(&state.ledger, demand, now);
+        kept.refresh(&state.ledger, request, now);
     }
 }
 
@@ -149,12 +149,9 @@ fn first_ones(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
         }
         if state.reservation.is_none() {
             let class = state.tasks.get(task).class;
-            state.reservation = Reservation::new(
-                &state.ledger,
-                (task, class),
-                state.queue.demand(class),
-                Moment::new(state.now),
-            );
+            let request = &state.queue.demand(class).request;
+            let now = Moment::new(state.now);
+            state.reservation = Reservation::new(&state.ledger, (task, class), request, now);
         }
         break;
     }

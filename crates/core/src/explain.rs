@@ -7,7 +7,6 @@ use crate::finished::TaskEnding;
 use crate::ledger::{Amounts, small};
 use crate::place::Spot;
 use crate::prose::{Lasting, Number, Several, Share, gpus};
-use crate::queue::Demand;
 use crate::refusal::impossible;
 use crate::reserve::{self, Reservation};
 use crate::state::{AttemptRecord, SchedulerState};
@@ -181,22 +180,23 @@ impl Explainer<'_> {
         if state.view(None).best(demand, nodes).is_some() {
             return None;
         }
+        let request = &demand.request;
         let own = state.reservation.as_ref();
         let own = own.filter(|kept| kept.holder == task);
         let now = Moment::new(self.now);
         let spot = own
             .map(|kept| kept.spot.clone())
-            .or_else(|| reserve::soonest(&state.ledger, demand, now))
-            .or_else(|| place_without_others(state, demand));
+            .or_else(|| reserve::soonest(&state.ledger, request, now))
+            .or_else(|| place_without_others(state, request));
         if let Some(spot) = spot {
-            return Some(self.missing(&demand.request, &spot));
+            return Some(self.missing(request, &spot));
         }
-        if let Some(refusal) = impossible(&state.ledger, &demand.request) {
+        if let Some(refusal) = impossible(&state.ledger, request) {
             // The rest is a hint for whoever submits it.
             let refusal = refusal.to_string();
             return refusal.lines().next().map(|line| format!(": {line}"));
         }
-        let drained = self.names(&drained(state, demand));
+        let drained = self.names(&drained(state, request));
         let verb = if drained.len() == 1 { "takes" } else { "take" };
         let drained = Several(&drained);
         Some(format!(": {drained} {verb} nothing new, being drained"))
@@ -366,14 +366,14 @@ fn amounts(amounts: Amounts) -> impl Iterator<Item = String> {
 }
 
 /// Where it could start if other users' processes went: where they hold least.
-fn place_without_others(state: &SchedulerState, demand: &Demand) -> Option<Spot> {
+fn place_without_others(state: &SchedulerState, request: &Request) -> Option<Spot> {
     let ledger = &state.ledger;
-    let wanted = demand.request.gpus.devices() as usize;
+    let wanted = request.gpus.devices() as usize;
     let spots = (0..ledger.nodes.len()).filter_map(|node| {
-        let needs = ledger.nodes[node].needs(&demand.request);
+        let needs = ledger.nodes[node].needs(request);
         let mut devices: Vec<_> = ledger
             .devices_of(node)
-            .filter(|(_, device)| !device.is_closed() && device.suits(&demand.request))
+            .filter(|(_, device)| !device.is_closed() && device.suits(request))
             .map(|(index, device)| (device.outside.memory, device.attempts(), index))
             .collect();
         let node_ledger = &ledger.nodes[node];
@@ -395,9 +395,9 @@ fn place_without_others(state: &SchedulerState, demand: &Demand) -> Option<Spot>
 }
 
 /// The drained devices that would do.
-fn drained(state: &SchedulerState, demand: &Demand) -> Vec<usize> {
+fn drained(state: &SchedulerState, request: &Request) -> Vec<usize> {
     let devices = state.ledger.devices.iter().enumerate();
-    let suitable = devices
-        .filter(|(_, device)| device.drained && !device.leaving && device.suits(&demand.request));
+    let suitable =
+        devices.filter(|(_, device)| device.drained && !device.leaving && device.suits(request));
     suitable.map(|(index, _)| index).collect()
 }

@@ -35,7 +35,7 @@ use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
 use crate::device::{DeviceLedger, DeviceRoom, is_whole};
 use crate::ledger::{Amounts, Ledger};
 use crate::place::Spot;
-use crate::queue::{ClassId, Demand};
+use crate::queue::ClassId;
 use crate::slack::left_over;
 use crate::tasks::Handle;
 use crate::time::Moment;
@@ -64,29 +64,29 @@ pub(crate) struct Slack {
 }
 
 impl Reservation {
-    /// For `holder`, whose demand is `demand`, where it will probably fit soonest.
+    /// For `holder`, which needs `request`, where it will probably fit soonest.
     /// `None` if it could start nowhere.
     pub(crate) fn new(
         ledger: &Ledger,
         (holder, class): (Handle, ClassId),
-        demand: &Demand,
+        request: &Request,
         now: Moment,
     ) -> Option<Self> {
-        let spot = soonest(ledger, demand, now)?;
+        let spot = soonest(ledger, request, now)?;
         let mut reservation = Self {
             holder,
             class,
-            needs: ledger.nodes[spot.node].needs(&demand.request),
+            needs: ledger.nodes[spot.node].needs(request),
             spot,
             until: Moment::NEVER,
             slack: Vec::new(),
         };
-        reservation.refresh(ledger, demand, now);
+        reservation.refresh(ledger, request, now);
         Some(reservation)
     }
 
     /// Takes note of what has changed on its node.
-    pub(crate) fn refresh(&mut self, ledger: &Ledger, demand: &Demand, now: Moment) {
+    pub(crate) fn refresh(&mut self, ledger: &Ledger, request: &Request, now: Moment) {
         let devices = self
             .spot
             .devices
@@ -94,21 +94,21 @@ impl Reservation {
             .map(|&index| &ledger.devices[index]);
         let ready = devices
             .clone()
-            .map(|device| device.ready(demand, now))
-            .chain([ledger.nodes[self.spot.node].ready(&demand.request, now)]);
+            .map(|device| device.ready(request, now))
+            .chain([ledger.nodes[self.spot.node].ready(request, now)]);
         let ready = ready.max().unwrap_or(Moment::NEVER);
         self.until = self.until.min(ready);
-        self.slack = devices.map(|device| Slack::of(device, demand)).collect();
+        self.slack = devices.map(|device| Slack::of(device, request)).collect();
     }
 
     /// Whether its holder could start there if all of our attempts ended.
-    pub(crate) fn is_possible(&self, ledger: &Ledger, demand: &Demand) -> bool {
+    pub(crate) fn is_possible(&self, ledger: &Ledger, request: &Request) -> bool {
         let mut devices = self
             .spot
             .devices
             .iter()
             .map(|&index| &ledger.devices[index]);
-        !ledger.nodes[self.spot.node].leaving && devices.all(|device| is_reachable(device, demand))
+        !ledger.nodes[self.spot.node].leaving && devices.all(|device| is_reachable(device, request))
     }
 
     pub(crate) fn has_device(&self, device: usize) -> bool {
@@ -143,10 +143,9 @@ impl Reservation {
 }
 
 impl Slack {
-    /// What others may have of `device`, which is kept for `demand`. `None`: it
+    /// What others may have of `device`, which is kept for `request`. `None`: it
     /// is closed to them.
-    fn of(device: &DeviceLedger, demand: &Demand) -> Option<Self> {
-        let request = &demand.request;
+    fn of(device: &DeviceLedger, request: &Request) -> Option<Self> {
         if is_whole(request) {
             return None;
         }
@@ -177,9 +176,9 @@ impl Slack {
     }
 }
 
-fn is_reachable(device: &DeviceLedger, demand: &Demand) -> bool {
-    let reach = device.reach(&demand.request);
-    reach.is_some_and(|reach| reach.fits(&demand.request))
+fn is_reachable(device: &DeviceLedger, request: &Request) -> bool {
+    let reach = device.reach(request);
+    reach.is_some_and(|reach| reach.fits(request))
 }
 
 /// A device that would do.
@@ -199,10 +198,10 @@ struct Able {
 /// its node lacks.
 type Distance = (Moment, u64, u64, Amounts);
 
-/// Where `demand` will fit soonest, or probably will. `None` if it never will,
+/// Where `request` will fit soonest, or probably will. `None` if it never will,
 /// as things stand.
-pub(crate) fn soonest(ledger: &Ledger, demand: &Demand, now: Moment) -> Option<Spot> {
-    let wanted = demand.request.gpus.devices() as usize;
+pub(crate) fn soonest(ledger: &Ledger, request: &Request, now: Moment) -> Option<Spot> {
+    let wanted = request.gpus.devices() as usize;
     let mut able = Vec::with_capacity(ledger.devices.len());
     let mut nodes = Vec::with_capacity(ledger.nodes.len());
     let mut is_known = true;
@@ -214,12 +213,12 @@ pub(crate) fn soonest(ledger: &Ledger, demand: &Demand, now: Moment) -> Option<S
     };
     for (node, account) in ledger.nodes.iter().enumerate() {
         let first = able.len();
-        if account.leaving || !account.needs(&demand.request).is_within(account.size) {
+        if account.leaving || !account.needs(request).is_within(account.size) {
             continue;
         }
         if wanted > 0 {
             let devices = ledger.devices_of(node);
-            let reachable = devices.filter(|(_, device)| is_reachable(device, demand));
+            let reachable = devices.filter(|(_, device)| is_reachable(device, request));
             able.extend(reachable.map(|(index, device)| Able {
                 ready: now,
                 fullness: device.fullness(),
@@ -233,9 +232,9 @@ pub(crate) fn soonest(ledger: &Ledger, demand: &Demand, now: Moment) -> Option<S
         }
         for device in &mut able[first..] {
             let account = &ledger.devices[device.index];
-            device.ready = when(&|| account.ready(demand, now));
+            device.ready = when(&|| account.ready(request, now));
         }
-        let ready = when(&|| account.ready(&demand.request, now));
+        let ready = when(&|| account.ready(request, now));
         nodes.push((node, ready, first..able.len()));
     }
     if !is_known {
@@ -263,7 +262,7 @@ pub(crate) fn soonest(ledger: &Ledger, demand: &Demand, now: Moment) -> Option<S
                 .iter()
                 .map(|device| u64::from(device.attempts))
                 .sum(),
-            account.needs(&demand.request).beyond(account.free),
+            account.needs(request).beyond(account.free),
         );
         if best.as_ref().is_none_or(|(least, _)| distance < *least) {
             let mut devices: Vec<usize> = devices.iter().map(|device| device.index).collect();
