@@ -5,11 +5,10 @@ use packhorse_model::{CoreId, Granted, Placement, Request};
 use crate::device::is_whole;
 use crate::ledger::{Allocation, Ledger, count};
 use crate::refusal::is_sensible;
-use crate::state::{AttemptRecord, SchedulerState};
-use crate::step::{is_known, record};
-use crate::tasks::TaskStatus;
+use crate::state::SchedulerState;
+use crate::step::record;
 use crate::time::{EndTimes, Moment};
-use crate::{Effect, Now, ProbePlan, RefusalReason, Submission};
+use crate::{Effect, Now, RefusalReason, Submission};
 
 /// Takes in `attempt` of a task, which holds `placement` since `since`.
 pub(crate) fn on_adopt(
@@ -21,7 +20,7 @@ pub(crate) fn on_adopt(
     effects: &mut Vec<Effect>,
 ) {
     let task = submission.id;
-    let found = if is_known(state, task) {
+    let found = if state.knows(task) {
         Err(RefusalReason::AlreadyKnown)
     } else if !is_sensible(&submission.request) {
         Err(RefusalReason::NotAnAmount(submission.request.gpus))
@@ -38,27 +37,14 @@ pub(crate) fn on_adopt(
     let handle = record(state, submission);
     let record = state.tasks.get_mut(handle);
     record.attempts = attempt;
-    record.probe = ProbePlan::None;
-    record.status = TaskStatus::Running(count(state.running.len()));
     let since = since.min(state.now);
     let ends = EndTimes::new(Moment::new(since), record.limit, record.expected);
     let whole = is_whole(&submission.request);
     state
         .ledger
         .enter(&allocation, &grants, whole, handle, ends);
-    state.queue.refer_to_class(record.class);
     state.stale.touch(allocation.node);
-    state.running.push(AttemptRecord {
-        task: handle,
-        class: record.class,
-        attempt,
-        since,
-        number: state.started,
-        allocation,
-        stopping: false,
-        adopted: true,
-    });
-    state.started += 1;
+    state.add_running(handle, attempt, since, allocation, true);
 }
 
 /// Where `placement` is, and what it has of each device.

@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ProbePlan;
 use crate::device::{TenantLoad, is_whole};
-use crate::ledger::Amounts;
+use crate::ledger::{Amounts, count};
 use crate::queue::ClassId;
 use crate::reach;
 use crate::state::SchedulerState;
@@ -31,15 +31,10 @@ impl SchedulerState {
         let mut running = FxHashSet::default();
         for (handle, record) in self.tasks.iter() {
             let id = record.id;
-            assert_eq!(
-                self.tasks.find(id),
-                Some(handle),
-                "{id} is another task's record"
-            );
-            assert!(
-                self.finished.get(id).is_none(),
-                "{id} has finished and is still there"
-            );
+            let found = self.tasks.find(id);
+            assert_eq!(found, Some(handle), "{id} is another task's record");
+            let ending = self.finished.get(id);
+            assert_eq!(ending, None, "{id} has finished and is still there");
             match record.status {
                 TaskStatus::Waiting => {
                     assert_ne!(record.probe, ProbePlan::Awaited, "{id} is not measured");
@@ -56,42 +51,28 @@ impl SchedulerState {
                     assert!(running.insert(place), "{id} runs in another's place");
                     let held = &self.running[place as usize];
                     assert_eq!(held.task, handle, "{id} is not what runs in its place");
-                    let probe = held.attempt == 0;
-                    assert!(
-                        probe || held.attempt == record.attempts,
-                        "{id} runs as another attempt"
-                    );
-                    let request = &self.queue.demand(held.class).request;
-                    if !probe {
+                    if held.attempt > 0 {
+                        let attempts = record.attempts;
+                        assert_eq!(held.attempt, attempts, "{id} runs as another attempt");
                         assert_eq!(held.class, record.class, "{id} has another class");
                     }
                     if held.adopted {
                         continue;
                     }
+                    let request = &self.queue.demand(held.class).request;
                     let held = &held.allocation;
-                    let devices = request.gpus.devices() as usize;
-                    assert_eq!(held.devices.len(), devices, "{id} has other devices");
-                    assert_eq!(
-                        held.cores.len(),
-                        request.cores as usize,
-                        "{id} has other cores"
-                    );
+                    let (devices, cores) = (count(held.devices.len()), count(held.cores.len()));
+                    assert_eq!(devices, request.gpus.devices(), "{id} has other devices");
+                    assert_eq!(cores, request.cores, "{id} has other cores");
                     let needs = self.ledger.nodes[held.node].needs(request);
                     assert_eq!(held.amounts, needs, "{id} has other amounts");
                 }
             }
         }
         assert_eq!(self.running.len(), running.len(), "something unknown runs");
-        assert_eq!(
-            self.queue.len(),
-            waiting,
-            "somebody is missing in the queue"
-        );
-        assert_eq!(
-            self.queue.iter().count(),
-            waiting,
-            "the queue does not know its length"
-        );
+        let (len, queued) = (self.queue.len(), self.queue.iter().count());
+        assert_eq!(len, waiting, "somebody is missing in the queue");
+        assert_eq!(len, queued, "the queue does not know its length");
         for (class, order, handle) in self.queue.iter() {
             let record = self.tasks.get(handle);
             let wanted = (class, order, TaskStatus::Waiting);
@@ -104,33 +85,24 @@ impl SchedulerState {
     }
 
     fn check_nodes(&self) {
-        let devices = self
-            .ledger
-            .nodes
-            .iter()
-            .flat_map(|node| node.devices.clone());
-        assert!(
-            devices.eq(0..self.ledger.devices.len()),
-            "nodes have each other's devices"
-        );
+        let nodes = self.ledger.nodes.iter();
+        let devices = nodes.flat_map(|node| node.devices.clone());
+        let in_order = devices.eq(0..self.ledger.devices.len());
+        assert!(in_order, "nodes have each other's devices");
         for (place, device) in self.ledger.devices.iter().enumerate() {
             assert_eq!(self.ledger.find(device.id), Some(place), "{device:?}");
             let node = &self.ledger.nodes[device.node];
             assert!(node.devices.contains(&place), "node of {device:?}");
         }
-        let attempts = self.ledger.attempts as usize;
-        assert_eq!(attempts, self.running.len(), "slots are miscounted");
-        let slots = self.ledger.slots.unwrap_or(u32::MAX);
+        let attempts = count(self.running.len());
+        assert_eq!(self.ledger.attempts, attempts, "slots are miscounted");
+        let enough = self.ledger.slots.is_none_or(|slots| attempts <= slots);
         let adopted = self.running.iter().any(|running| running.adopted);
-        assert!(
-            adopted || self.ledger.attempts <= slots,
-            "more attempts than slots"
-        );
+        assert!(adopted || enough, "more attempts than slots");
         for (index, node) in self.ledger.nodes.iter().enumerate() {
             let here = || {
-                self.running
-                    .iter()
-                    .filter(|running| running.allocation.node == index)
+                let running = self.running.iter();
+                running.filter(|running| running.allocation.node == index)
             };
             assert_eq!(node.guests.len(), here().count(), "attempts of {node:?}");
             // What was adopted may be more than there is.
@@ -145,36 +117,17 @@ impl SchedulerState {
             }
             assert_eq!(node.shared_cores, shared, "shared cores of {node:?}");
             for core in 0..node.cores.len() {
-                let free = !taken.contains(&core);
-                assert_eq!(
-                    node.free_cores.contains(core),
-                    free,
-                    "core {core} of {node:?}"
-                );
+                let free = node.free_cores.contains(core);
+                assert_ne!(free, taken.contains(&core), "core {core} of {node:?}");
             }
-            let sum = |amount: fn(&Amounts) -> u64| {
-                let amounts = here().map(|running| amount(&running.allocation.amounts));
-                amounts.fold(0, u64::saturating_add)
-            };
-            let used = Amounts {
-                cores: sum(|amounts| amounts.cores),
-                cpu: sum(|amounts| amounts.cpu),
-                ram: sum(|amounts| amounts.ram),
-            };
+            let used = Amounts::sum(here().map(|running| running.allocation.amounts));
             assert_eq!(node.used, used, "what is used of {node:?}");
-            assert!(
-                adopted || used.is_within(node.size),
-                "{node:?} is over its size"
-            );
-            assert!(
-                !node.leaving || here().next().is_some(),
-                "{node:?} should be gone"
-            );
-            assert_eq!(
-                node.free,
-                node.size.beyond(used),
-                "what is free of {node:?}"
-            );
+            let free = node.size.beyond(used);
+            assert_eq!(node.free, free, "what is free of {node:?}");
+            let within = adopted || used.is_within(node.size);
+            assert!(within, "{node:?} is over its size");
+            let stays = !node.leaving || here().next().is_some();
+            assert!(stays, "{node:?} should be gone");
         }
     }
 
@@ -184,31 +137,21 @@ impl SchedulerState {
                 let running = self.running.iter();
                 running.filter(move |running| running.allocation.devices.contains(&index))
             };
-            assert_eq!(
-                device.tenants.len(),
-                here().count(),
-                "tenants of {device:?}"
-            );
+            let tenants = device.tenants.len();
+            assert_eq!(tenants, here().count(), "tenants of {device:?}");
             for running in here() {
-                assert_eq!(
-                    running.allocation.node, device.node,
-                    "{device:?} is given across nodes"
-                );
-                let tenant = device
-                    .tenants
-                    .iter()
-                    .find(|tenant| tenant.task == running.task);
+                let node = running.allocation.node;
+                assert_eq!(node, device.node, "{device:?} is given across nodes");
+                let mut tenants = device.tenants.iter();
+                let tenant = tenants.find(|tenant| tenant.task == running.task);
                 let tenant = tenant.expect("it is on the device");
                 if running.adopted {
                     continue;
                 }
                 let request = &self.queue.demand(running.class).request;
                 assert_eq!(tenant.share, request.gpus.share(), "a share of {device:?}");
-                assert_eq!(
-                    tenant.whole,
-                    is_whole(request),
-                    "who is alone on {device:?}"
-                );
+                let whole = is_whole(request);
+                assert_eq!(tenant.whole, whole, "who is alone on {device:?}");
                 let promised = match request.memory {
                     MemoryRequest::Uncounted => Bytes(0),
                     MemoryRequest::Bytes(memory) => memory,
@@ -216,30 +159,22 @@ impl SchedulerState {
                 };
                 assert_eq!(tenant.promised, promised, "a promise of {device:?}");
                 assert!(request.models.contains(device.model), "model of {device:?}");
-                assert!(
-                    device.capacity >= request.device_memory,
-                    "size of {device:?}"
-                );
+                let large = device.capacity >= request.device_memory;
+                assert!(large, "size of {device:?}");
             }
             let load = TenantLoad::of(&device.tenants);
             assert_eq!(device.load, load, "load of {device:?}");
-            assert!(
-                !device.leaving || here().next().is_some(),
-                "{device:?} should be gone"
-            );
+            let stays = !device.leaving || tenants > 0;
+            assert!(stays, "{device:?} should be gone");
             if here().any(|running| running.adopted) {
                 continue;
             }
             assert!(load.share <= Milli::ONE, "{device:?} is over its share");
-            assert!(
-                device.promised() <= device.capacity,
-                "more is promised than {device:?} has"
-            );
-            assert!(
-                !load.whole || load.attempts == 1,
-                "somebody should be alone on {device:?}"
-            );
-            let most = self.settings.max_per_device.unwrap_or(u32::MAX);
+            let kept = device.promised() <= device.capacity;
+            assert!(kept, "more is promised than {device:?} has");
+            let alone = !load.whole || load.attempts == 1;
+            assert!(alone, "somebody should be alone on {device:?}");
+            let most = device.max_attempts.unwrap_or(u32::MAX);
             assert!(load.attempts <= most, "{device:?} is over its limit");
         }
     }
@@ -252,10 +187,8 @@ impl SchedulerState {
                 let id = record.id;
                 assert_eq!(record.status, TaskStatus::Blocked, "{id} did not wait");
                 let on = self.tasks.get(on).id;
-                assert!(
-                    self.tasks.find(on).is_some(),
-                    "{id} waits for {on}, which is over"
-                );
+                let is_over = self.tasks.find(on).is_none();
+                assert!(!is_over, "{id} waits for {on}, which is over");
             }
         }
         assert_eq!(edges, self.deps.len(), "a dependency of nobody");
@@ -263,16 +196,11 @@ impl SchedulerState {
 
     fn check_line(&self) {
         let first = self.queue.iter().min_by_key(|&(_, order, _)| order);
-        assert_eq!(
-            self.queue.first(),
-            first.map(|(.., task)| task),
-            "who is first in line"
-        );
+        let first = first.map(|(.., task)| task);
+        assert_eq!(self.queue.first(), first, "who is first in line");
         for family in self.queue.families() {
             let request = &family.request;
-            let wanted = reach::of(&self.ledger, request, |device| {
-                device.reach(self.settings, request)
-            });
+            let wanted = reach::of(&self.ledger, request, |device| device.reach(request));
             assert_eq!(family.reach, wanted, "reach of {family:?}");
         }
         let mut users: FxHashMap<ClassId, u32> = FxHashMap::default();
@@ -288,32 +216,25 @@ impl SchedulerState {
         let Some(kept) = &self.reservation else {
             return;
         };
-        assert_eq!(
-            reach::first(self),
-            Some(kept.holder),
-            "the reservation is another one's"
-        );
-        let demand = self.queue.demand(self.tasks.get(kept.holder).class);
-        let devices = demand.request.gpus.devices() as usize;
-        assert_eq!(
-            kept.spot.devices.len(),
-            devices,
-            "the reservation has other devices"
-        );
+        let first = reach::first(self);
+        assert_eq!(first, Some(kept.holder), "the reservation is another one's");
+        let class = self.tasks.get(kept.holder).class;
+        let request = &self.queue.demand(class).request;
+        let (devices, wanted) = (&kept.spot.devices, request.gpus.devices());
+        let len = count(devices.len());
+        assert_eq!(len, wanted, "the reservation has other devices");
         let node = &self.ledger.nodes[kept.spot.node];
         assert!(!node.leaving, "the reservation is on a node that is to go");
-        for device in &kept.spot.devices {
+        for device in devices {
             assert!(node.devices.contains(device), "the reservation spans nodes");
         }
-        assert!(
-            kept.is_possible(&self.ledger, self.settings, demand),
-            "the reservation is of no use"
-        );
+        let possible = kept.is_possible(&self.ledger, request);
+        assert!(possible, "the reservation is of no use");
         if self.held || !self.ledger.has_slot() {
             return;
         }
         let mut again = kept.clone();
-        again.refresh(&self.ledger, self.settings, demand, Moment::new(self.now));
+        again.refresh(&self.ledger, request, Moment::new(self.now));
         assert_eq!(again.until, kept.until, "when the holder starts");
         assert_eq!(again.slack, kept.slack, "what others may have");
     }

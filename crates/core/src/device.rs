@@ -3,10 +3,9 @@
 use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Request};
 
 use crate::cores::CoreSet;
-use crate::queue::Demand;
 use crate::tasks::Handle;
 use crate::time::{EndTimes, Moment};
-use crate::{DeviceSpec, Outside, SchedulerSettings};
+use crate::{DeviceSpec, Outside};
 
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceLedger {
@@ -16,6 +15,8 @@ pub(crate) struct DeviceLedger {
     /// How much memory it has; 0 if nobody knows.
     pub(crate) capacity: Bytes,
     pub(crate) model: u8,
+    /// At most so many attempts on it, others' included.
+    pub(crate) max_attempts: Option<u32>,
     pub(crate) drained: bool,
     /// Whether it is removed when the last of our attempts on it has ended.
     pub(crate) leaving: bool,
@@ -40,7 +41,7 @@ pub(crate) struct Tenant {
 }
 
 /// What attempts hold of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TenantLoad {
     pub(crate) share: Milli,
     pub(crate) memory: Bytes,
@@ -101,13 +102,19 @@ impl TenantLoad {
 }
 
 impl DeviceLedger {
-    pub(crate) fn new(spec: &DeviceSpec, node: usize, near: CoreSet) -> Self {
+    pub(crate) fn new(
+        spec: &DeviceSpec,
+        node: usize,
+        near: CoreSet,
+        max_attempts: Option<u32>,
+    ) -> Self {
         Self {
             id: spec.id,
             node,
             near,
             capacity: spec.memory,
             model: spec.model,
+            max_attempts,
             drained: false,
             leaving: false,
             outside: Outside::default(),
@@ -174,45 +181,33 @@ impl DeviceLedger {
 
     /// What there is now for one more attempt like `request`, whatever its
     /// amounts; nothing if it could not be there at all.
-    pub(crate) fn headroom(
-        &self,
-        settings: SchedulerSettings,
-        request: &Request,
-    ) -> Option<DeviceRoom> {
+    pub(crate) fn headroom(&self, request: &Request) -> Option<DeviceRoom> {
         if self.is_closed() {
             return None;
         }
-        self.room(self.load, self.outside, settings, request)
+        self.room(self.load, self.outside, request)
     }
 
     /// The same if none of our attempts were there.
-    pub(crate) fn reach(
-        &self,
-        settings: SchedulerSettings,
-        request: &Request,
-    ) -> Option<DeviceRoom> {
+    pub(crate) fn reach(&self, request: &Request) -> Option<DeviceRoom> {
         if self.is_closed() {
             return None;
         }
-        self.room(TenantLoad::default(), self.outside, settings, request)
+        self.room(TenantLoad::default(), self.outside, request)
     }
 
     /// The same if nobody's processes were there, and drained or not.
-    pub(crate) fn size(
-        &self,
-        settings: SchedulerSettings,
-        request: &Request,
-    ) -> Option<DeviceRoom> {
-        self.room(TenantLoad::default(), Outside::default(), settings, request)
+    pub(crate) fn size(&self, request: &Request) -> Option<DeviceRoom> {
+        self.room(TenantLoad::default(), Outside::default(), request)
     }
 
-    /// Whether other users' processes hold more of it than a desktop's few windows
-    /// do.
-    pub(crate) fn has_outside_load(&self) -> bool {
-        self.is_outside_load(self.outside)
+    /// Whether `request` fits if nobody's processes were there, drained or not.
+    pub(crate) fn suits(&self, request: &Request) -> bool {
+        self.size(request).is_some_and(|size| size.fits(request))
     }
 
-    fn is_outside_load(&self, outside: Outside) -> bool {
+    /// Whether that is more of it than a desktop's few windows hold.
+    pub(crate) fn is_outside_load(&self, outside: Outside) -> bool {
         u128::from(outside.memory.0) * 20 > u128::from(self.capacity.0)
     }
 
@@ -221,7 +216,6 @@ impl DeviceLedger {
         &self,
         load: TenantLoad,
         outside: Outside,
-        settings: SchedulerSettings,
         request: &Request,
     ) -> Option<DeviceRoom> {
         let suits = request.models.contains(self.model) && self.capacity >= request.device_memory;
@@ -229,7 +223,7 @@ impl DeviceLedger {
             return None;
         }
         let attempts = load.attempts.saturating_add(outside.attempts);
-        if settings.max_per_device.is_some_and(|most| attempts >= most) {
+        if self.max_attempts.is_some_and(|most| attempts >= most) {
             return None;
         }
         if is_whole(request) && (attempts > 0 || outside.share > Milli(0)) {
@@ -250,17 +244,12 @@ impl DeviceLedger {
         Some(DeviceRoom { share, memory })
     }
 
-    /// When there will be room for `demand`, if our attempts end when they
+    /// When there will be room for `request`, if our attempts end when they
     /// should.
-    pub(crate) fn ready(
-        &self,
-        settings: SchedulerSettings,
-        demand: &Demand,
-        now: Moment,
-    ) -> Moment {
+    pub(crate) fn ready(&self, request: &Request, now: Moment) -> Moment {
         let fits = |load| {
-            self.room(load, self.outside, settings, &demand.request)
-                .is_some_and(|room| room.fits(&demand.request))
+            self.room(load, self.outside, request)
+                .is_some_and(|room| room.fits(request))
         };
         let mut load = self.load;
         let mut rest = self.tenants.iter().map(|tenant| tenant.ends.at(now)).min();

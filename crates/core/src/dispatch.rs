@@ -11,15 +11,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use crate::ledger::count;
 use crate::needs::Rooms;
 use crate::place::Spot;
 use crate::queue_key::QueueKey;
 use crate::reserve::Reservation;
-use crate::state::{AttemptRecord, SchedulerState};
+use crate::state::SchedulerState;
 use crate::tasks::{Handle, TaskStatus};
 use crate::time::{EndTimes, Moment};
-use crate::{Effect, ProbePlan, reach};
+use crate::{Effect, reach};
 
 /// What has changed since the last dispatch.
 #[derive(Clone, Debug, Default)]
@@ -114,11 +113,7 @@ fn drop_stale_reservation(state: &mut SchedulerState) {
     };
     let holds = reach::first(state) == Some(kept.holder)
         && state.tasks.get(kept.holder).class == kept.class
-        && kept.is_possible(
-            &state.ledger,
-            state.settings,
-            state.queue.demand(kept.class),
-        );
+        && kept.is_possible(&state.ledger, &state.queue.demand(kept.class).request);
     if !holds {
         drop_reservation(state);
     }
@@ -134,9 +129,9 @@ fn drop_reservation(state: &mut SchedulerState) {
 /// Something has changed on the node of the reservation.
 fn refresh_reservation(state: &mut SchedulerState) {
     if let Some(kept) = &mut state.reservation {
-        let demand = state.queue.demand(kept.class);
+        let request = &state.queue.demand(kept.class).request;
         let now = Moment::new(state.now);
-        kept.refresh(&state.ledger, state.settings, demand, now);
+        kept.refresh(&state.ledger, request, now);
     }
 }
 
@@ -154,13 +149,9 @@ fn first_ones(state: &mut SchedulerState, effects: &mut Vec<Effect>) -> bool {
         }
         if state.reservation.is_none() {
             let class = state.tasks.get(task).class;
-            state.reservation = Reservation::new(
-                &state.ledger,
-                state.settings,
-                (task, class),
-                state.queue.demand(class),
-                Moment::new(state.now),
-            );
+            let request = &state.queue.demand(class).request;
+            let now = Moment::new(state.now);
+            state.reservation = Reservation::new(&state.ledger, (task, class), request, now);
         }
         break;
     }
@@ -239,14 +230,6 @@ fn on_node(
     state: &SchedulerState,
     node: usize,
 ) -> Option<Reverse<(QueueKey, StartCandidate, Handle)>> {
-    let (order, task) = first_on(state, node)?;
-    let started = state.started;
-    let candidate = StartCandidate::OnNode { node, started };
-    Some(Reverse((order, candidate, task)))
-}
-
-/// The first of those that fit on `node`, and its place in line.
-fn first_on(state: &SchedulerState, node: usize) -> Option<(QueueKey, Handle)> {
     let view = state.view(state.reservation.as_ref());
     let mut rooms = Rooms::default();
     let task = state.queue.first_of(|family| {
@@ -254,7 +237,9 @@ fn first_on(state: &SchedulerState, node: usize) -> Option<(QueueKey, Handle)> {
         view.add_rooms(node, &family.request, &mut rooms);
         family.index.first(&rooms)
     })?;
-    Some((state.tasks.get(task).key, task))
+    let started = state.started;
+    let candidate = StartCandidate::OnNode { node, started };
+    Some(Reverse((state.tasks.get(task).key, candidate, task)))
 }
 
 fn start(state: &mut SchedulerState, task: Handle, spot: Spot, effects: &mut Vec<Effect>) {
@@ -263,30 +248,13 @@ fn start(state: &mut SchedulerState, task: Handle, spot: Spot, effects: &mut Vec
     let ends = EndTimes::new(Moment::new(state.now), record.limit, record.expected);
     let request = &state.queue.demand(record.class).request;
     let held = state.ledger.take(spot, request, task, ends);
-    let attempt = if record.probe == ProbePlan::First {
-        0
-    } else {
-        record.attempts += 1;
-        record.attempts
-    };
-    record.probe = ProbePlan::None;
-    record.status = TaskStatus::Running(count(state.running.len()));
+    let attempt = record.next_attempt();
+    record.attempts = record.attempts.max(attempt);
     effects.push(Effect::Start {
         task: record.id,
         attempt,
         placement: state.ledger.placement(&held, task),
         time_limit: record.limit.get(),
     });
-    state.queue.refer_to_class(record.class);
-    state.running.push(AttemptRecord {
-        task,
-        class: record.class,
-        attempt,
-        since: state.now,
-        number: state.started,
-        allocation: held,
-        stopping: false,
-        adopted: false,
-    });
-    state.started += 1;
+    state.add_running(task, attempt, state.now, held, false);
 }

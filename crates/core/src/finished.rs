@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 /// How a task ended, as far as it matters to tasks that come after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TaskEnding {
+pub(crate) enum TaskEnding {
     /// Tasks after it may start.
     Succeeded,
     /// Tasks after it are skipped.

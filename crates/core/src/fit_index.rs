@@ -17,14 +17,6 @@ pub(crate) struct FitIndex {
     root: Option<Node>,
 }
 
-/// The first of a class, and what it needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
-    pub(crate) key: QueueKey,
-    pub(crate) class: ClassId,
-    pub(crate) needs: NeededAmounts,
-}
-
 /// A part of the line; never empty.
 #[derive(Clone, Debug)]
 struct Node {
@@ -37,7 +29,8 @@ struct Node {
 
 #[derive(Clone, Debug)]
 enum Below {
-    Heads(Vec<Head>),
+    /// The first of a class, alone.
+    Head(ClassId),
     Nodes(Vec<Node>),
 }
 
@@ -46,17 +39,20 @@ impl FitIndex {
         self.root.is_none()
     }
 
-    pub(crate) fn insert(&mut self, head: Head) {
-        let Some(root) = &mut self.root else {
-            self.root = Some(Node::new(Below::Heads(vec![head]), head.key, head.needs));
-            return;
+    /// Adds the first of `class`, which has the place `key` in line.
+    pub(crate) fn insert(&mut self, key: QueueKey, class: ClassId, needs: NeededAmounts) {
+        let head = Node {
+            start: key,
+            least: needs,
+            below: Below::Head(class),
         };
-        if let Some(second) = root.insert(head) {
-            let (start, least) = (root.start, root.least.least(&second.least));
-            let below = Below::Nodes(Vec::new());
-            let first = std::mem::replace(root, Node::new(below, start, least));
-            root.below = Below::Nodes(vec![first, second]);
-        }
+        self.root = Some(match self.root.take() {
+            None => head,
+            Some(mut root) => match root.insert(head) {
+                None => root,
+                Some(second) => Node::new(vec![root, second]),
+            },
+        });
     }
 
     pub(crate) fn remove(&mut self, key: QueueKey) {
@@ -74,8 +70,7 @@ impl FitIndex {
 
     /// Who is first of those who fit into `rooms`.
     pub(crate) fn first(&self, rooms: &Rooms) -> Option<(QueueKey, ClassId)> {
-        let head = self.root.as_ref()?.first(rooms)?;
-        Some((head.key, head.class))
+        self.root.as_ref()?.first(rooms)
     }
 
     /// Who is first of all.
@@ -83,7 +78,7 @@ impl FitIndex {
         let mut node = self.root.as_ref()?;
         loop {
             match &node.below {
-                Below::Heads(heads) => return heads.first().map(|head| (head.key, head.class)),
+                Below::Head(class) => return Some((node.start, *class)),
                 Below::Nodes(nodes) => node = nodes.first()?,
             }
         }
@@ -91,80 +86,61 @@ impl FitIndex {
 }
 
 impl Node {
-    fn new(below: Below, start: QueueKey, least: NeededAmounts) -> Self {
-        Self {
-            start,
-            least,
-            below,
-        }
+    /// Over `nodes`, of which there is at least one.
+    fn new(nodes: Vec<Self>) -> Self {
+        let mut node = Self {
+            start: nodes[0].start,
+            least: nodes[0].least,
+            below: Below::Nodes(nodes),
+        };
+        node.measure();
+        node
     }
 
-    /// Adds `head`. The second half, if this has become too large.
-    fn insert(&mut self, head: Head) -> Option<Self> {
-        self.start = self.start.min(head.key);
-        self.least = self.least.least(&head.needs);
-        match &mut self.below {
-            Below::Heads(heads) => {
-                let place = heads.partition_point(|other| other.key < head.key);
-                heads.insert(place, head);
-                if heads.len() <= CHILDREN {
-                    return None;
-                }
-                // Most come to the end of the line: what is in front stays full.
-                let from = if place + 1 == heads.len() {
-                    place
-                } else {
-                    CHILDREN / 2
-                };
-                let second = heads.split_off(from);
-                let second = Self::new(Below::Heads(second), self.start, self.least).measured();
-                self.measure();
-                Some(second)
-            }
-            Below::Nodes(nodes) => {
-                let place = nodes.partition_point(|node| node.start <= head.key);
-                let place = place.saturating_sub(1);
-                let second = nodes[place].insert(head)?;
-                nodes.insert(place + 1, second);
-                if nodes.len() <= CHILDREN {
-                    return None;
-                }
-                let from = if place + 2 == nodes.len() {
-                    place + 1
-                } else {
-                    CHILDREN / 2
-                };
-                let second = nodes.split_off(from);
-                let second = Self::new(Below::Nodes(second), self.start, self.least).measured();
-                self.measure();
-                Some(second)
-            }
+    /// Adds `head`. What comes behind this node, if that has become too large.
+    fn insert(&mut self, head: Self) -> Option<Self> {
+        let Below::Nodes(nodes) = &mut self.below else {
+            // The later of two heads comes behind the other.
+            return Some(if head.start < self.start {
+                std::mem::replace(self, head)
+            } else {
+                head
+            });
+        };
+        self.start = self.start.min(head.start);
+        self.least = self.least.least(&head.least);
+        let place = nodes.partition_point(|node| node.start <= head.start);
+        let place = place.saturating_sub(1);
+        let second = nodes[place].insert(head)?;
+        nodes.insert(place + 1, second);
+        if nodes.len() <= CHILDREN {
+            return None;
         }
+        // Most come to the end of the line: what is in front stays full.
+        let from = if place + 2 == nodes.len() {
+            place + 1
+        } else {
+            CHILDREN / 2
+        };
+        let second = Self::new(nodes.split_off(from));
+        self.measure();
+        Some(second)
     }
 
     /// Removes what has this key. Whether nothing is left.
     fn remove(&mut self, key: QueueKey) -> bool {
-        match &mut self.below {
-            Below::Heads(heads) => {
-                if let Ok(place) = heads.binary_search_by_key(&key, |head| head.key) {
-                    heads.remove(place);
-                }
-                if heads.is_empty() {
-                    return true;
-                }
-            }
-            Below::Nodes(nodes) => {
-                let place = nodes.partition_point(|node| node.start <= key);
-                let Some(place) = place.checked_sub(1) else {
-                    return false;
-                };
-                if nodes[place].remove(key) {
-                    nodes.remove(place);
-                }
-                if nodes.is_empty() {
-                    return true;
-                }
-            }
+        let Below::Nodes(nodes) = &mut self.below else {
+            return self.start == key;
+        };
+        let place = nodes.partition_point(|node| node.start <= key);
+        let Some(place) = place.checked_sub(1) else {
+            return false;
+        };
+        if nodes[place].remove(key) {
+            nodes.remove(place);
+        }
+        if nodes.is_empty() {
+            return true;
         }
         self.measure();
         false
@@ -172,34 +148,21 @@ impl Node {
 
     /// Finds `start` and `least` anew.
     fn measure(&mut self) {
-        let found = match &self.below {
-            Below::Heads(heads) => {
-                let needs = heads.iter().map(|head| head.needs);
-                let least = needs.reduce(|one, other| one.least(&other));
-                heads.first().map(|head| head.key).zip(least)
-            }
-            Below::Nodes(nodes) => {
-                let needs = nodes.iter().map(|node| node.least);
-                let least = needs.reduce(|one, other| one.least(&other));
-                nodes.first().map(|node| node.start).zip(least)
-            }
-        };
-        if let Some((start, least)) = found {
-            (self.start, self.least) = (start, least);
+        if let Below::Nodes(nodes) = &self.below
+            && let [first, rest @ ..] = &nodes[..]
+        {
+            self.start = first.start;
+            let least = rest.iter().map(|node| &node.least);
+            self.least = least.fold(first.least, |one, other| one.least(other));
         }
     }
 
-    fn measured(mut self) -> Self {
-        self.measure();
-        self
-    }
-
-    fn first(&self, rooms: &Rooms) -> Option<&Head> {
+    fn first(&self, rooms: &Rooms) -> Option<(QueueKey, ClassId)> {
         if !rooms.admit(&self.least) {
             return None;
         }
         match &self.below {
-            Below::Heads(heads) => heads.iter().find(|head| rooms.admit(&head.needs)),
+            Below::Head(class) => Some((self.start, *class)),
             Below::Nodes(nodes) => nodes.iter().find_map(|node| node.first(rooms)),
         }
     }
@@ -230,6 +193,8 @@ mod tests {
         }
     }
 
+    type Head = (QueueKey, ClassId, NeededAmounts);
+
     fn head(number: u64, random: &mut Lcg) -> Head {
         let request = Request {
             gpus: GpuRequest::Share(Milli(0)),
@@ -239,11 +204,9 @@ mod tests {
         };
         let bound = Bound::new(Length::new(None), Length::new(None));
         let priority = Priority(i32::try_from(random.below(50)).unwrap_or(0));
-        Head {
-            key: QueueKey::new(0, priority, None, Now::default(), number),
-            class: ClassId(u32::try_from(number).unwrap_or(0)),
-            needs: NeededAmounts::of(&Demand { request, bound }),
-        }
+        let key = QueueKey::new(0, priority, None, Now::default(), number);
+        let class = ClassId(u32::try_from(number).unwrap_or(0));
+        (key, class, NeededAmounts::of(&Demand { request, bound }))
     }
 
     fn rooms(random: &mut Lcg) -> Rooms {
@@ -276,8 +239,9 @@ mod tests {
             let grows = number / 5000 % 2 == 0 || slow.is_empty();
             if grows && random.below(4) > 0 {
                 let head = head(number, &mut random);
-                index.insert(head);
-                slow.insert(head.key, head);
+                let (key, class, needs) = head;
+                index.insert(key, class, needs);
+                slow.insert(key, head);
             } else if let Some((&first, _)) = slow.first_key_value() {
                 let some = slow
                     .keys()
@@ -287,12 +251,12 @@ mod tests {
                 slow.remove(&key);
             }
             assert_eq!(index.is_empty(), slow.is_empty());
-            let front = slow.first_key_value().map(|(&key, head)| (key, head.class));
+            let front = slow.values().next().map(|&(key, class, _)| (key, class));
             assert_eq!(index.front(), front);
             if number % 10 == 0 {
                 let rooms = rooms(&mut random);
-                let mut fitting = slow.values().filter(|head| rooms.admit(&head.needs));
-                let wanted = fitting.next().map(|head| (head.key, head.class));
+                let mut fitting = slow.values().filter(|(.., needs)| rooms.admit(needs));
+                let wanted = fitting.next().map(|&(key, class, _)| (key, class));
                 assert_eq!(index.first(&rooms), wanted);
                 found += u32::from(wanted.is_some());
             }

@@ -30,7 +30,6 @@ use std::hash::{Hash, Hasher};
 use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
 use rustc_hash::FxHasher;
 
-use crate::SchedulerSettings;
 use crate::device::{DeviceLedger, TenantLoad, is_whole, memory_of};
 use crate::ledger::{Amounts, Ledger, NodeLedger};
 
@@ -196,10 +195,8 @@ pub(crate) fn likeness(ledger: &Ledger, node: usize) -> u64 {
     let uncounted = (size.cpu == u64::MAX, size.ram == u64::MAX);
     (cores, cpu, ram, uncounted).hash(&mut hasher);
     for (_, device) in ledger.devices_of(node) {
-        let load = device.load;
-        (load.share, load.memory, load.attempts, load.whole).hash(&mut hasher);
-        (device.capacity, device.model, device.is_closed()).hash(&mut hasher);
-        device.outside.hash(&mut hasher);
+        (device.load, device.capacity, device.model).hash(&mut hasher);
+        (device.is_closed(), device.outside).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -211,7 +208,6 @@ pub(crate) struct Outlook<'a> {
     own: &'a NodeLedger,
     mix: &'a RequestMix,
     ledger: &'a Ledger,
-    settings: SchedulerSettings,
     /// Its devices, those that are alike together.
     groups: Vec<DeviceGroup<'a>>,
     /// The room of all its devices.
@@ -244,13 +240,13 @@ impl<'a> LoadedDevice<'a> {
 
     /// How much tasks of one kind could fill of it; nothing if not even one
     /// fits.
-    fn fill(&self, settings: SchedulerSettings, request: &Request) -> Option<u64> {
+    fn fill(&self, request: &Request) -> Option<u64> {
         let (device, load) = (self.device, self.load);
-        let room = device.room(load, device.outside, settings, request)?;
+        let room = device.room(load, device.outside, request)?;
         if device.is_closed() || !room.fits(request) {
             return None;
         }
-        let places = settings.max_per_device.map_or(u64::MAX, |most| {
+        let places = device.max_attempts.map_or(u64::MAX, |most| {
             let attempts = load.attempts.saturating_add(device.outside.attempts);
             most.saturating_sub(attempts).into()
         });
@@ -303,12 +299,7 @@ impl KindUse {
 }
 
 impl<'a> Outlook<'a> {
-    pub(crate) fn new(
-        mix: &'a RequestMix,
-        ledger: &'a Ledger,
-        settings: SchedulerSettings,
-        node: usize,
-    ) -> Self {
+    pub(crate) fn new(mix: &'a RequestMix, ledger: &'a Ledger, node: usize) -> Self {
         let mut groups: Vec<DeviceGroup> = Vec::new();
         for (_, device) in ledger.devices_of(node) {
             let alike = |group: &&mut DeviceGroup| are_alike(group.state.device, device);
@@ -325,7 +316,6 @@ impl<'a> Outlook<'a> {
             own: &ledger.nodes[node],
             mix,
             ledger,
-            settings,
             room: rooms.sum(),
             groups,
             uses: Vec::with_capacity(mix.kinds.len()),
@@ -335,7 +325,7 @@ impl<'a> Outlook<'a> {
         for kind in &mix.kinds {
             if !last.is_some_and(|last| need_same_devices(last, &kind.request)) {
                 let groups = outlook.groups.iter();
-                let fills = groups.map(|group| group.state.fill(settings, &kind.request));
+                let fills = groups.map(|group| group.state.fill(&kind.request));
                 let fills = fills.collect();
                 outlook.fills.push(fills);
             }
@@ -404,9 +394,7 @@ impl<'a> Outlook<'a> {
                 };
                 let row = &self.fills[before.row];
                 let gone = sum(&mut changes.iter().map(|(group, _)| row[*group]));
-                let come = sum(&mut changes
-                    .iter()
-                    .map(|(_, after)| after.fill(self.settings, &kind.request)));
+                let come = sum(&mut changes.iter().map(|(_, after)| after.fill(&kind.request)));
                 change = (before.row, gone, come);
             }
             let (_, gone, come) = change;
@@ -450,10 +438,11 @@ mod tests {
             cpu: None,
             ram: None,
         };
-        RequestMix::new(&Ledger::new(&Pool {
+        let pool = Pool {
             nodes: vec![node],
             slots: None,
-        }))
+        };
+        RequestMix::new(&Ledger::new(&pool, None))
     }
 
     fn share(milli: u32) -> Request {

@@ -22,10 +22,8 @@ const MOST_COLLATERAL: u8 = 16;
 pub(crate) enum Next {
     /// The task is over.
     Finish(Outcome),
-    /// It goes back in line.
-    Again(RetryReason),
-    /// It goes back in line, and needs something else.
-    Otherwise(RetryReason, Request),
+    /// It goes back in line, and may need something else.
+    Again(RetryReason, Option<Request>),
 }
 
 /// What comes after `ended`.
@@ -42,7 +40,7 @@ pub(crate) fn next(
         return if ended.stopping || outcome == Outcome::Interrupted {
             Next::Finish(Outcome::Interrupted)
         } else {
-            Next::Again(RetryReason::Probed)
+            Next::Again(RetryReason::Probed, None)
         };
     }
     // An attempt's number has to stay a u32, however many were asked for.
@@ -51,13 +49,13 @@ pub(crate) fn next(
     }
     match cause {
         EndCause::Collateral if record.collateral < MOST_COLLATERAL => {
-            return Next::Again(RetryReason::Collateral);
+            return Next::Again(RetryReason::Collateral, None);
         }
         EndCause::OutOfMemory { peak } if outcome.is_worth_retrying() => {
             let request = &state.queue.demand(ended.class).request;
             if request.gpus != GpuRequest::None {
                 if let Some((why, request)) = more_memory(state, ended, request, peak) {
-                    return Next::Otherwise(why, request);
+                    return Next::Again(why, Some(request));
                 }
                 // One that never asked for memory may still have its retries.
                 if request.memory != MemoryRequest::Uncounted {
@@ -68,7 +66,7 @@ pub(crate) fn next(
         EndCause::Own | EndCause::OutOfMemory { .. } | EndCause::Collateral => {}
     }
     if outcome.is_worth_retrying() && record.retries > 0 {
-        Next::Again(RetryReason::Retry)
+        Next::Again(RetryReason::Retry, None)
     } else {
         Next::Finish(outcome)
     }
@@ -82,7 +80,7 @@ fn more_memory(
     peak: Bytes,
 ) -> Option<(RetryReason, Request)> {
     let possible = |request: Request| {
-        let refusal = impossible(&state.ledger, state.settings, &request);
+        let refusal = impossible(&state.ledger, &request);
         refusal.is_none().then_some(request)
     };
     if let MemoryRequest::Bytes(promised) = request.memory {
@@ -107,13 +105,13 @@ fn more_memory(
             return Some((RetryReason::MoreMemory { memory }, request));
         }
     }
+    let devices = ended.allocation.devices.iter();
+    let devices = devices.map(|&device| &state.ledger.devices[device]);
     // One with whole devices was alone there, unless strangers were not few.
     let was_alone = matches!(request.gpus, GpuRequest::Whole(_))
-        && !ended
-            .allocation
-            .devices
-            .iter()
-            .any(|&device| state.ledger.devices[device].has_outside_load());
+        && !devices
+            .clone()
+            .any(|device| device.is_outside_load(device.outside));
     if request.memory != MemoryRequest::Whole && !was_alone {
         let alone = Request {
             memory: MemoryRequest::Whole,
@@ -121,9 +119,8 @@ fn more_memory(
         };
         return possible(alone).map(|request| (RetryReason::Alone, request));
     }
-    let devices = ended.allocation.devices.iter();
     let above = devices
-        .map(|&device| state.ledger.devices[device].capacity)
+        .map(|device| device.capacity)
         .min()
         .filter(|&capacity| capacity > Bytes(0))?;
     let larger = Request {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use packhorse_model::Bytes;
+use packhorse_model::{Bytes, LearnedPeak};
 
 /// While fewer were seen, the largest counts instead of a quantile.
 const FEW: usize = 20;
@@ -14,15 +14,6 @@ const LEAST_MARGIN: Bytes = Bytes(64 << 20);
 /// Reserved amounts are multiples of this, so that like tasks are alike.
 const STEP: Bytes = Bytes(64 << 20);
 
-/// The memory that one earlier attempt was seen to need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PeakSample {
-    /// The most that was seen on one device.
-    pub peak: Bytes,
-    /// By how much more it may have been, between two looks.
-    pub error: Bytes,
-}
-
 /// How much memory to promise to a task whose like needed `samples`. `None` if
 /// there are none.
 ///
@@ -30,9 +21,9 @@ pub struct PeakSample {
 /// shrinks as evidence grows: a tenth of it divided by the square root of their
 /// number, but never less than 64 MiB or what sampling may have missed. The sum
 /// is rounded up to 64 MiB.
-pub fn reservation(samples: &[PeakSample]) -> Option<Bytes> {
-    let peak = high(samples.iter().map(|sample| sample.peak.0))?;
-    let margin = margin(peak, samples.len())
+pub fn reservation<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone) -> Option<Bytes> {
+    let peak = high(samples.clone().map(|sample| sample.peak.0))?;
+    let margin = margin(peak, samples.clone().count())
         .max(error(samples, peak))
         .max(LEAST_MARGIN.0);
     Some(round_up(Bytes(peak.saturating_add(margin))))
@@ -41,24 +32,21 @@ pub fn reservation(samples: &[PeakSample]) -> Option<Bytes> {
 /// How much more than `peak` may have gone unseen. Of those that came near it,
 /// the one that was looked at best counts; and the more of them agree, the less
 /// can all have missed.
-fn error(samples: &[PeakSample], peak: u64) -> u64 {
-    let near = |sample: &&PeakSample| sample.peak.0 >= peak - peak / 20;
-    let best = samples
-        .iter()
-        .filter(near)
-        .map(|sample| sample.error.0)
-        .min();
-    let count = samples.iter().filter(near).count() as u128;
+fn error<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone, peak: u64) -> u64 {
+    let near = samples.filter(|sample| sample.peak.0 >= peak - peak / 20);
+    let best = near.clone().map(|sample| sample.error.0).min();
+    let count = near.count() as u128;
     let root = (count * 1_000_000).isqrt().max(1);
     u64::try_from(u128::from(best.unwrap_or(0)) * 1000 / root).unwrap_or(u64::MAX)
 }
 
-/// How long a task will take at most whose like took `durations`: the same
-/// quantile and margin, without a floor. `None` if there are none.
-pub fn expected(durations: &[Duration]) -> Option<Duration> {
-    let nanos = |&duration: &Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    let high = high(durations.iter().map(nanos))?;
-    let nanos = high.saturating_add(margin(high, durations.len()));
+/// How long a task will take at most whose like took as long as `samples`: the same
+/// quantile and margin, without a floor. `None` if no duration is known.
+pub fn expected<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone) -> Option<Duration> {
+    let durations = samples.filter_map(|sample| sample.duration);
+    let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let high = high(durations.clone().map(nanos))?;
+    let nanos = high.saturating_add(margin(high, durations.count()));
     Some(Duration::from_nanos(nanos))
 }
 
@@ -91,28 +79,38 @@ fn margin(amount: u64, count: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use packhorse_model::{PeakOrigin, Timestamp};
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
+    const SAMPLE: LearnedPeak = LearnedPeak {
+        at: Timestamp(0),
+        peak: Bytes(0),
+        error: Bytes(0),
+        duration: None,
+        origin: PeakOrigin::Run,
+    };
 
-    fn peaks(mebibytes: impl IntoIterator<Item = u64>) -> Vec<PeakSample> {
-        let sample = |peak| PeakSample {
+    fn peaks(mebibytes: impl IntoIterator<Item = u64>) -> Vec<LearnedPeak> {
+        let sample = |peak| LearnedPeak {
             peak: Bytes(peak * MIB),
-            error: Bytes(0),
+            ..SAMPLE
         };
         mebibytes.into_iter().map(sample).collect()
     }
 
-    fn reserved(samples: &[PeakSample]) -> u64 {
-        let Bytes(amount) = reservation(samples).unwrap();
+    fn reserved(samples: &[LearnedPeak]) -> u64 {
+        let Bytes(amount) = reservation(samples.iter()).unwrap();
         assert_eq!(amount % (64 * MIB), 0);
         amount / MIB
     }
 
     #[test]
     fn nothing_seen_is_nothing_known() {
-        assert_eq!(reservation(&[]), None);
-        assert_eq!(expected(&[]), None);
+        assert_eq!(reservation([].iter()), None);
+        assert_eq!(expected([].iter()), None);
+        assert_eq!(expected([SAMPLE].iter()), None);
     }
 
     #[test]
@@ -156,23 +154,27 @@ mod tests {
 
     #[test]
     fn the_largest_numbers_do_no_harm() {
-        let huge = PeakSample {
+        let huge = LearnedPeak {
             peak: Bytes(u64::MAX),
             error: Bytes(u64::MAX),
+            duration: Some(Duration::MAX),
+            ..SAMPLE
         };
-        assert_eq!(reservation(&[huge]), Some(Bytes(u64::MAX)));
-        assert!(expected(&[Duration::MAX]).is_some());
+        assert_eq!(reservation([huge].iter()), Some(Bytes(u64::MAX)));
+        assert!(expected([huge].iter()).is_some());
     }
 
     #[test]
     fn durations_have_a_margin_too() {
-        let seconds = |seconds: &[u64]| -> Vec<Duration> {
-            seconds.iter().map(|&s| Duration::from_secs(s)).collect()
+        let expected = |seconds: &[u64]| {
+            let sample = |&seconds: &u64| LearnedPeak {
+                duration: Some(Duration::from_secs(seconds)),
+                ..SAMPLE
+            };
+            let samples: Vec<LearnedPeak> = seconds.iter().map(sample).collect();
+            expected(samples.iter())
         };
-        assert_eq!(
-            expected(&seconds(&[100, 60, 80, 20])),
-            Some(Duration::from_secs(105))
-        );
-        assert_eq!(expected(&seconds(&[100])), Some(Duration::from_secs(110)));
+        assert_eq!(expected(&[100, 60, 80, 20]), Some(Duration::from_secs(105)));
+        assert_eq!(expected(&[100]), Some(Duration::from_secs(110)));
     }
 }

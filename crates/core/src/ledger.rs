@@ -23,6 +23,8 @@ pub(crate) struct Ledger {
     pub(crate) nodes: Vec<NodeLedger>,
     pub(crate) devices: Vec<DeviceLedger>,
     by_id: FxHashMap<DeviceId, usize>,
+    /// At most so many attempts on a device.
+    max_per_device: Option<u32>,
     pub(crate) slots: Option<u32>,
     pub(crate) attempts: u32,
     /// How often what others hold, or what is drained, has changed; from 1.
@@ -77,7 +79,12 @@ pub(crate) struct Allocation {
 /// A count as a number of the ledger. More cores or devices than `u32` can
 /// count are as good as `u32::MAX`: no request can name more.
 pub(crate) fn count(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
+    small(len as u64)
+}
+
+/// The same of an amount.
+pub(crate) fn small(amount: u64) -> u32 {
+    u32::try_from(amount).unwrap_or(u32::MAX)
 }
 
 impl Amounts {
@@ -91,12 +98,24 @@ impl Amounts {
         }
     }
 
-    fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
+    /// How busy its cores are kept, or may be.
+    pub(crate) fn busy(self) -> Milli {
+        Milli(small(self.cpu))
+    }
+
+    pub(crate) fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             cores: with(self.cores, other.cores),
             cpu: with(self.cpu, other.cpu),
             ram: with(self.ram, other.ram),
         }
+    }
+
+    /// All of them together.
+    pub(crate) fn sum(amounts: impl Iterator<Item = Self>) -> Self {
+        amounts.fold(Self::default(), |sum, more| {
+            sum.zip(more, u64::saturating_add)
+        })
     }
 
     /// How much of each is lacking in `free`.
@@ -167,10 +186,7 @@ impl NodeLedger {
             }
         }
         self.guests.retain(|guest| guest.task != task);
-        let amounts = self.guests.iter().map(|guest| guest.amounts);
-        self.used = amounts.fold(Amounts::default(), |sum, amounts| {
-            sum.zip(amounts, u64::saturating_add)
-        });
+        self.used = Amounts::sum(self.guests.iter().map(|guest| guest.amounts));
         self.free = self.size.beyond(self.used);
     }
 
@@ -199,11 +215,12 @@ impl NodeLedger {
 }
 
 impl Ledger {
-    pub(crate) fn new(pool: &Pool) -> Self {
+    pub(crate) fn new(pool: &Pool, max_per_device: Option<u32>) -> Self {
         let mut ledger = Self {
             nodes: Vec::with_capacity(pool.nodes.len()),
             devices: Vec::new(),
             by_id: FxHashMap::default(),
+            max_per_device,
             slots: pool.slots,
             attempts: 0,
             changes: 1,
@@ -240,8 +257,8 @@ impl Ledger {
         for later in &mut self.nodes[node + 1..] {
             later.devices = later.devices.start + 1..later.devices.end + 1;
         }
-        self.devices
-            .insert(place, DeviceLedger::new(spec, node, near));
+        let device = DeviceLedger::new(spec, node, near, self.max_per_device);
+        self.devices.insert(place, device);
         self.number_devices(place);
         place
     }

@@ -87,14 +87,9 @@ mod submission;
 mod tasks;
 mod time;
 
-pub use explain::{
-    Explanation, Holder, MissingResources, PendingDependency, Reserved, Short, WaitReason,
-    WaitingTask, explain,
-};
-pub use finished::TaskEnding;
-pub use learn::{PeakSample, expected, reservation};
+pub use explain::explain;
+pub use learn::{expected, reservation};
 pub use pool::{DeviceSpec, NodeSpec, Policy, Pool, PoolError, SchedulerSettings};
-pub use prose::Prose;
 pub use refusal::RefusalReason;
 pub use scheduler_event::{Effect, EndCause, Now, Outside, RetryReason, SchedulerEvent};
 pub use state::{DeviceLoad, RunningTask, SchedulerCounts, SchedulerState};

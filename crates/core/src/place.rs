@@ -3,6 +3,7 @@
 use packhorse_model::{GpuRequest, Request};
 use rustc_hash::FxHashSet;
 
+use crate::Policy;
 use crate::device::{DeviceLedger, DeviceRoom};
 use crate::fragmentation::{Outlook, RequestMix, are_alike, likeness};
 use crate::ledger::Ledger;
@@ -10,7 +11,6 @@ use crate::needs::Rooms;
 use crate::queue::Demand;
 use crate::reserve::Reservation;
 use crate::time::Moment;
-use crate::{Policy, SchedulerSettings};
 
 /// A place for an attempt: a node, and devices of it in the pool's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ struct SpotCandidate {
 #[derive(Clone, Copy)]
 pub(crate) struct PoolView<'a> {
     pub(crate) ledger: &'a Ledger,
-    pub(crate) settings: SchedulerSettings,
+    pub(crate) policy: Policy,
     /// What tasks need here, and how often.
     pub(crate) mix: &'a RequestMix,
     /// What has to be left to the first in line.
@@ -65,13 +65,11 @@ impl PoolView<'_> {
         }
         let mut outlook: Option<Outlook> = None;
         let best = candidates.into_iter().min_by_key(|candidate| {
-            let cost = match self.settings.policy {
+            let cost = match self.policy {
                 Policy::Pack => {
                     let node = candidate.spot.node;
                     let known = outlook.take().filter(|outlook| outlook.node == node);
-                    let known = known.unwrap_or_else(|| {
-                        Outlook::new(self.mix, self.ledger, self.settings, node)
-                    });
+                    let known = known.unwrap_or_else(|| Outlook::new(self.mix, self.ledger, node));
                     let cost = known.cost(&demand.request, &candidate.spot.devices);
                     outlook = Some(known);
                     cost
@@ -109,7 +107,7 @@ impl PoolView<'_> {
     /// that were looked at.
     fn is_worth_a_look(&self, node: usize, met: &mut FxHashSet<u64>) -> bool {
         let is_kept = self.kept.is_some_and(|kept| kept.spot.node == node);
-        self.settings.policy == Policy::Spread || is_kept || met.insert(likeness(self.ledger, node))
+        self.policy == Policy::Spread || is_kept || met.insert(likeness(self.ledger, node))
     }
 
     fn has_amounts(&self, node: usize, demand: &Demand) -> bool {
@@ -139,7 +137,7 @@ impl PoolView<'_> {
     ) -> impl Iterator<Item = (usize, DeviceRoom)> {
         let devices = self.ledger.devices_of(node);
         devices.filter_map(move |(index, device)| {
-            let room = device.headroom(self.settings, request)?;
+            let room = device.headroom(request)?;
             let room = match kept {
                 Some(kept) => kept.room_left(index, request, room)?,
                 None => room,
@@ -161,7 +159,7 @@ impl PoolView<'_> {
             let spot = Spot { node, devices };
             candidates.push(SpotCandidate { spot, ties });
         };
-        let policy = self.settings.policy;
+        let policy = self.policy;
         match demand.request.gpus {
             GpuRequest::None => {
                 let ledger = &self.ledger.nodes[node];

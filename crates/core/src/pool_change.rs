@@ -79,13 +79,7 @@ pub(crate) fn remove_unused(state: &mut SchedulerState, node: usize) {
         if !account.leaving || !account.tenants.is_empty() {
             continue;
         }
-        if state
-            .reservation
-            .as_ref()
-            .is_some_and(|kept| kept.has_device(device))
-        {
-            state.reservation = None;
-        }
+        state.reservation.take_if(|kept| kept.has_device(device));
         state.ledger.remove_device(device);
         move_devices(state, |other| other - usize::from(other > device));
         changed(state);

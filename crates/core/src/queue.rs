@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Milli, Request};
 use rustc_hash::FxHashMap;
 
-use crate::fit_index::{FitIndex, Head};
+use crate::fit_index::FitIndex;
 use crate::ledger::count;
 use crate::needs::{NeededAmounts, Rooms};
 use crate::queue_key::QueueKey;
@@ -209,11 +209,7 @@ impl TaskQueue {
             index.remove(key);
         }
         if let Some((key, _)) = class.head {
-            index.insert(Head {
-                key,
-                class: id,
-                needs: NeededAmounts::of(&class.demand),
-            });
+            index.insert(key, id, NeededAmounts::of(&class.demand));
         }
     }
 

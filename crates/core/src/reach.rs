@@ -15,12 +15,12 @@ use crate::tasks::Handle;
 /// Finds out anew what each family of those who wait may need, where that may
 /// have changed.
 pub(crate) fn refresh(state: &mut SchedulerState) {
-    let (ledger, settings) = (&state.ledger, state.settings);
+    let ledger = &state.ledger;
     for family in state.queue.families_mut() {
         if family.reached != ledger.changes {
             family.reached = ledger.changes;
             family.reach = of(ledger, &family.request, |device| {
-                device.reach(settings, &family.request)
+                device.reach(&family.request)
             });
         }
     }
@@ -39,7 +39,7 @@ pub(crate) fn nothing_ever(state: &SchedulerState) -> bool {
     let first = state.queue.first_of(|family| {
         let request = &family.request;
         let rooms = of(&state.ledger, request, |device| {
-            let size = device.size(state.settings, request);
+            let size = device.size(request);
             size.filter(|_| !device.is_closed())
         });
         family.index.first(&rooms)

@@ -1,8 +1,7 @@
 use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId, Request, TaskId};
 
-use crate::SchedulerSettings;
 use crate::device::{DeviceLedger, memory_of};
-use crate::ledger::{Amounts, Ledger, NodeLedger, count};
+use crate::ledger::{Amounts, Ledger, NodeLedger, count, small};
 use crate::prose::Number;
 
 /// Why a submitted task was not taken.
@@ -136,21 +135,11 @@ pub(crate) fn is_sensible(request: &Request) -> bool {
 }
 
 /// Why no node could ever satisfy `request`, even if nobody used it.
-pub(crate) fn impossible(
-    ledger: &Ledger,
-    settings: SchedulerSettings,
-    request: &Request,
-) -> Option<RefusalReason> {
+pub(crate) fn impossible(ledger: &Ledger, request: &Request) -> Option<RefusalReason> {
     if !is_sensible(request) {
         return Some(RefusalReason::NotAnAmount(request.gpus));
     }
-    let suits = |device: &&DeviceLedger| {
-        if device.leaving {
-            return false;
-        }
-        let size = device.size(settings, request);
-        size.is_some_and(|size| size.fits(request))
-    };
+    let suits = |device: &&DeviceLedger| !device.leaving && device.suits(request);
     let suitable = |node: &NodeLedger| {
         let devices = &ledger.devices[node.devices.clone()];
         count(devices.iter().filter(suits).count())
@@ -166,7 +155,6 @@ pub(crate) fn impossible(
     if nodes().next().is_none() {
         return Some(RefusalReason::NoMachine);
     }
-    let largest = |amount: fn(&NodeLedger) -> u64| nodes().map(amount).max().unwrap_or(0);
     let staying = |node: &NodeLedger| {
         let devices = ledger.devices[node.devices.clone()].iter();
         devices.filter(|device| !device.leaving).count() as u64
@@ -174,13 +162,9 @@ pub(crate) fn impossible(
     let gpus = nodes().map(staying).max().unwrap_or(0);
     let best = nodes().map(suitable).max().unwrap_or(0);
     let needs = Amounts::of(request);
-    let sizes = Amounts {
-        cores: largest(|node| node.size.cores),
-        cpu: largest(|node| node.size.cpu),
-        ram: largest(|node| node.size.ram),
-    };
+    let sizes = nodes().map(|node| node.size);
+    let sizes = sizes.fold(Amounts::default(), |most, size| most.zip(size, u64::max));
     let lacking = needs.beyond(sizes);
-    let small = |amount: u64| u32::try_from(amount).unwrap_or(u32::MAX);
     Some(if u64::from(wanted) > gpus {
         RefusalReason::TooManyGpus {
             wanted,
@@ -200,8 +184,8 @@ pub(crate) fn impossible(
         }
     } else if lacking.cpu > 0 {
         RefusalReason::TooMuchCpu {
-            wanted: Milli(small(needs.cpu)),
-            most: Milli(small(sizes.cpu)),
+            wanted: needs.busy(),
+            most: sizes.busy(),
         }
     } else if lacking.ram > 0 {
         RefusalReason::TooMuchRam {

@@ -32,11 +32,10 @@
 
 use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
 
-use crate::SchedulerSettings;
 use crate::device::{DeviceLedger, DeviceRoom, is_whole};
 use crate::ledger::{Amounts, Ledger};
 use crate::place::Spot;
-use crate::queue::{ClassId, Demand};
+use crate::queue::ClassId;
 use crate::slack::left_over;
 use crate::tasks::Handle;
 use crate::time::Moment;
@@ -65,36 +64,29 @@ pub(crate) struct Slack {
 }
 
 impl Reservation {
-    /// For `holder`, whose demand is `demand`, where it will probably fit soonest.
+    /// For `holder`, which needs `request`, where it will probably fit soonest.
     /// `None` if it could start nowhere.
     pub(crate) fn new(
         ledger: &Ledger,
-        settings: SchedulerSettings,
         (holder, class): (Handle, ClassId),
-        demand: &Demand,
+        request: &Request,
         now: Moment,
     ) -> Option<Self> {
-        let spot = soonest(ledger, settings, demand, now)?;
+        let spot = soonest(ledger, request, now)?;
         let mut reservation = Self {
             holder,
             class,
-            needs: ledger.nodes[spot.node].needs(&demand.request),
+            needs: ledger.nodes[spot.node].needs(request),
             spot,
             until: Moment::NEVER,
             slack: Vec::new(),
         };
-        reservation.refresh(ledger, settings, demand, now);
+        reservation.refresh(ledger, request, now);
         Some(reservation)
     }
 
     /// Takes note of what has changed on its node.
-    pub(crate) fn refresh(
-        &mut self,
-        ledger: &Ledger,
-        settings: SchedulerSettings,
-        demand: &Demand,
-        now: Moment,
-    ) {
+    pub(crate) fn refresh(&mut self, ledger: &Ledger, request: &Request, now: Moment) {
         let devices = self
             .spot
             .devices
@@ -102,29 +94,21 @@ impl Reservation {
             .map(|&index| &ledger.devices[index]);
         let ready = devices
             .clone()
-            .map(|device| device.ready(settings, demand, now))
-            .chain([ledger.nodes[self.spot.node].ready(&demand.request, now)]);
+            .map(|device| device.ready(request, now))
+            .chain([ledger.nodes[self.spot.node].ready(request, now)]);
         let ready = ready.max().unwrap_or(Moment::NEVER);
         self.until = self.until.min(ready);
-        self.slack = devices
-            .map(|device| Slack::of(device, settings, demand))
-            .collect();
+        self.slack = devices.map(|device| Slack::of(device, request)).collect();
     }
 
     /// Whether its holder could start there if all of our attempts ended.
-    pub(crate) fn is_possible(
-        &self,
-        ledger: &Ledger,
-        settings: SchedulerSettings,
-        demand: &Demand,
-    ) -> bool {
+    pub(crate) fn is_possible(&self, ledger: &Ledger, request: &Request) -> bool {
         let mut devices = self
             .spot
             .devices
             .iter()
             .map(|&index| &ledger.devices[index]);
-        !ledger.nodes[self.spot.node].leaving
-            && devices.all(|device| is_reachable(device, settings, demand))
+        !ledger.nodes[self.spot.node].leaving && devices.all(|device| is_reachable(device, request))
     }
 
     pub(crate) fn has_device(&self, device: usize) -> bool {
@@ -159,17 +143,15 @@ impl Reservation {
 }
 
 impl Slack {
-    /// What others may have of `device`, which is kept for `demand`. `None`: it
+    /// What others may have of `device`, which is kept for `request`. `None`: it
     /// is closed to them.
-    fn of(device: &DeviceLedger, settings: SchedulerSettings, demand: &Demand) -> Option<Self> {
-        let request = &demand.request;
+    fn of(device: &DeviceLedger, request: &Request) -> Option<Self> {
         if is_whole(request) {
             return None;
         }
         // With a limit, the holder and the newcomer both need a place.
-        if let Some(most) = settings.max_per_device
-            && device.attempts().saturating_add(2) > most
-        {
+        let both = device.attempts().saturating_add(2);
+        if device.max_attempts.is_some_and(|most| both > most) {
             return None;
         }
         let share = left_over(
@@ -194,9 +176,9 @@ impl Slack {
     }
 }
 
-fn is_reachable(device: &DeviceLedger, settings: SchedulerSettings, demand: &Demand) -> bool {
-    let reach = device.reach(settings, &demand.request);
-    reach.is_some_and(|reach| reach.fits(&demand.request))
+fn is_reachable(device: &DeviceLedger, request: &Request) -> bool {
+    let reach = device.reach(request);
+    reach.is_some_and(|reach| reach.fits(request))
 }
 
 /// A device that would do.
@@ -216,29 +198,27 @@ struct Able {
 /// its node lacks.
 type Distance = (Moment, u64, u64, Amounts);
 
-/// Where `demand` will fit soonest, or probably will. `None` if it never will,
+/// Where `request` will fit soonest, or probably will. `None` if it never will,
 /// as things stand.
-pub(crate) fn soonest(
-    ledger: &Ledger,
-    settings: SchedulerSettings,
-    demand: &Demand,
-    now: Moment,
-) -> Option<Spot> {
-    let wanted = demand.request.gpus.devices() as usize;
+pub(crate) fn soonest(ledger: &Ledger, request: &Request, now: Moment) -> Option<Spot> {
+    let wanted = request.gpus.devices() as usize;
     let mut able = Vec::with_capacity(ledger.devices.len());
     let mut nodes = Vec::with_capacity(ledger.nodes.len());
-    let mut clock = Clock {
-        now,
-        is_known: true,
+    let mut is_known = true;
+    // Asks when something is free, as long as that is known of all.
+    let mut when = |ready: &dyn Fn() -> Moment| {
+        let ready = if is_known { ready() } else { now };
+        is_known &= ready != Moment::NEVER;
+        ready
     };
     for (node, account) in ledger.nodes.iter().enumerate() {
         let first = able.len();
-        if account.leaving || !account.needs(&demand.request).is_within(account.size) {
+        if account.leaving || !account.needs(request).is_within(account.size) {
             continue;
         }
         if wanted > 0 {
             let devices = ledger.devices_of(node);
-            let reachable = devices.filter(|(_, device)| is_reachable(device, settings, demand));
+            let reachable = devices.filter(|(_, device)| is_reachable(device, request));
             able.extend(reachable.map(|(index, device)| Able {
                 ready: now,
                 fullness: device.fullness(),
@@ -252,12 +232,12 @@ pub(crate) fn soonest(
         }
         for device in &mut able[first..] {
             let account = &ledger.devices[device.index];
-            device.ready = clock.read(|| account.ready(settings, demand, now));
+            device.ready = when(&|| account.ready(request, now));
         }
-        let ready = clock.read(|| account.ready(&demand.request, now));
+        let ready = when(&|| account.ready(request, now));
         nodes.push((node, ready, first..able.len()));
     }
-    if !clock.is_known {
+    if !is_known {
         for device in &mut able {
             device.ready = now;
         }
@@ -282,7 +262,7 @@ pub(crate) fn soonest(
                 .iter()
                 .map(|device| u64::from(device.attempts))
                 .sum(),
-            account.needs(&demand.request).beyond(account.free),
+            account.needs(request).beyond(account.free),
         );
         if best.as_ref().is_none_or(|(least, _)| distance < *least) {
             let mut devices: Vec<usize> = devices.iter().map(|device| device.index).collect();
@@ -304,21 +284,4 @@ fn first_of(devices: &mut [Able], wanted: usize) -> &[Able] {
         devices.sort_unstable();
     }
     &devices[..wanted]
-}
-
-/// Asks when things are free, as long as that is known of all.
-struct Clock {
-    now: Moment,
-    is_known: bool,
-}
-
-impl Clock {
-    fn read(&mut self, ready: impl FnOnce() -> Moment) -> Moment {
-        if self.is_known {
-            let ready = ready();
-            self.is_known = ready != Moment::NEVER;
-            return ready;
-        }
-        self.now
-    }
 }

@@ -5,14 +5,16 @@ use crate::deps::Deps;
 use crate::dispatch::Stale;
 use crate::finished::FinishedTasks;
 use crate::fragmentation::RequestMix;
-use crate::ledger::{Allocation, Ledger};
+use crate::ledger::{Allocation, Ledger, count};
 use crate::place::PoolView;
 use crate::queue::{ClassId, TaskQueue};
 use crate::refusal::impossible;
 use crate::reserve::Reservation;
-use crate::tasks::{Handle, Tasks};
+use crate::tasks::{Handle, TaskStatus, Tasks};
 use crate::time::Moment;
-use crate::{Now, Outside, OwnerId, Pool, PoolError, RefusalReason, SchedulerSettings, reach};
+use crate::{
+    Now, Outside, OwnerId, Pool, PoolError, ProbePlan, RefusalReason, SchedulerSettings, reach,
+};
 
 /// Everything the scheduler knows. Changed by [`step`](crate::step) alone.
 #[derive(Clone, Debug)]
@@ -121,7 +123,7 @@ impl SchedulerState {
     /// A scheduler for `pool`, with nothing to do yet.
     pub fn new(pool: &Pool, settings: SchedulerSettings) -> Result<Self, PoolError> {
         pool.validate(&settings)?;
-        let ledger = Ledger::new(pool);
+        let ledger = Ledger::new(pool, settings.max_per_device);
         Ok(Self {
             settings,
             mix: RequestMix::new(&ledger),
@@ -152,9 +154,14 @@ impl SchedulerState {
         }
     }
 
+    /// Whether there is or was such a task.
+    pub fn knows(&self, task: TaskId) -> bool {
+        self.tasks.find(task).is_some() || self.finished.get(task).is_some()
+    }
+
     /// Why a task that needs this could never run here, if it could not.
     pub fn refusal(&self, request: &Request) -> Option<RefusalReason> {
-        impossible(&self.ledger, self.settings, request)
+        impossible(&self.ledger, request)
     }
 
     /// Whether every task that was submitted is over.
@@ -192,6 +199,32 @@ impl SchedulerState {
             .into_iter()
             .map(|running| self.running_task(running))
             .collect()
+    }
+
+    /// Takes note of an attempt that runs from now on, or did when it was `adopted`.
+    pub(crate) fn add_running(
+        &mut self,
+        task: Handle,
+        attempt: u32,
+        since: Now,
+        allocation: Allocation,
+        adopted: bool,
+    ) {
+        let record = self.tasks.get_mut(task);
+        record.probe = ProbePlan::None;
+        record.status = TaskStatus::Running(count(self.running.len()));
+        self.queue.refer_to_class(record.class);
+        self.running.push(AttemptRecord {
+            task,
+            class: record.class,
+            attempt,
+            since,
+            number: self.started,
+            allocation,
+            stopping: false,
+            adopted,
+        });
+        self.started += 1;
     }
 
     pub(crate) fn running_task(&self, running: &AttemptRecord) -> RunningTask {
@@ -237,7 +270,7 @@ impl SchedulerState {
     pub(crate) fn view<'a>(&'a self, kept: Option<&'a Reservation>) -> PoolView<'a> {
         PoolView {
             ledger: &self.ledger,
-            settings: self.settings,
+            policy: self.settings.policy,
             mix: &self.mix,
             kept,
             now: Moment::new(self.now),

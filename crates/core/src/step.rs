@@ -10,6 +10,7 @@ use crate::device::DeviceLedger;
 use crate::dispatch::dispatch;
 use crate::finished::TaskEnding;
 use crate::ladder::{self, Next};
+use crate::ledger::count;
 use crate::pool_change::{self, remove_unused};
 use crate::queue::{ClassId, Demand};
 use crate::queue_key::QueueKey;
@@ -163,24 +164,19 @@ fn learn(state: &mut SchedulerState, before: ClassId, request: &Request) {
     state.mix.see(request);
 }
 
-/// Whether there is or was such a task.
-pub(crate) fn is_known(state: &SchedulerState, task: TaskId) -> bool {
-    state.tasks.find(task).is_some() || state.finished.get(task).is_some()
-}
-
 fn acceptable(state: &SchedulerState, submission: &Submission) -> Result<(), RefusalReason> {
-    if is_known(state, submission.id) {
+    if state.knows(submission.id) {
         return Err(RefusalReason::AlreadyKnown);
     }
     for &on in &submission.after {
         if on == submission.id {
             return Err(RefusalReason::AfterItself);
         }
-        if !is_known(state, on) {
+        if !state.knows(on) {
             return Err(RefusalReason::UnknownDependency(on));
         }
     }
-    impossible(&state.ledger, state.settings, &submission.request).map_or(Ok(()), Err)
+    impossible(&state.ledger, &submission.request).map_or(Ok(()), Err)
 }
 
 /// What becomes of a task at once because of one in `after` that has finished.
@@ -217,30 +213,24 @@ fn on_ended(
     let next = ladder::next(state, &state.running[place], outcome, cause);
     let ended = state.running.swap_remove(place);
     if let Some(moved) = state.running.get(place) {
-        state.tasks.get_mut(moved.task).status =
-            TaskStatus::Running(u32::try_from(place).unwrap_or(u32::MAX));
+        state.tasks.get_mut(moved.task).status = TaskStatus::Running(count(place));
     }
     state.ledger.give_back(&ended.allocation, ended.task);
     state.queue.leave_class(ended.class);
     state.stale.touch(ended.allocation.node);
     remove_unused(state, ended.allocation.node);
-    let why = match next {
-        Next::Finish(outcome) => {
-            finish(state, ended.task, outcome, effects);
-            return;
-        }
-        Next::Again(why) => why,
-        Next::Otherwise(why, request) => {
-            let record = state.tasks.get(ended.task);
-            let (limit, expected) = (record.limit, record.expected);
-            let before = record.class;
-            learn(state, before, &request);
-            let class = join_class(state, request, limit, expected);
-            state.tasks.get_mut(ended.task).class = class;
-            state.queue.leave_class(before);
-            why
-        }
+    let (why, request) = match next {
+        Next::Finish(outcome) => return finish(state, ended.task, outcome, effects),
+        Next::Again(why, request) => (why, request),
     };
+    if let Some(request) = request {
+        let record = state.tasks.get(ended.task);
+        let (limit, expected, before) = (record.limit, record.expected, record.class);
+        learn(state, before, &request);
+        let class = join_class(state, request, limit, expected);
+        state.tasks.get_mut(ended.task).class = class;
+        state.queue.leave_class(before);
+    }
     let record = state.tasks.get_mut(ended.task);
     match why {
         RetryReason::Retry => record.retries -= 1,
@@ -252,11 +242,7 @@ fn on_ended(
     }
     effects.push(Effect::Retrying {
         task: record.id,
-        next_attempt: if record.probe == ProbePlan::First {
-            0
-        } else {
-            record.attempts + 1
-        },
+        next_attempt: record.next_attempt(),
         outcome,
         why,
         left: record.retries,
@@ -302,7 +288,7 @@ fn on_revise(
     let Some(handle) = state.tasks.find(task) else {
         return;
     };
-    if impossible(&state.ledger, state.settings, &request).is_some() {
+    if impossible(&state.ledger, &request).is_some() {
         return;
     }
     let record = state.tasks.get(handle);

@@ -36,6 +36,16 @@ pub(crate) struct TaskRecord {
     pub(crate) fresh: bool,
 }
 
+impl TaskRecord {
+    /// Which attempt the next one is; 0 is a probe.
+    pub(crate) fn next_attempt(&self) -> u32 {
+        match self.probe {
+            ProbePlan::First => 0,
+            ProbePlan::None | ProbePlan::Awaited => self.attempts.saturating_add(1),
+        }
+    }
+}
+
 /// What a task is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskStatus {

@@ -36,7 +36,7 @@ fn nanoseconds_per_task(runs: u32) -> f64 {
         let folder = Path::new("/nowhere");
         let new = NewRunInput {
             run: RunId(run),
-            defaults: TaskSpec::default(),
+            defaults: TaskSpec::default().into(),
             batch: None,
             output: OutputMode::Log,
             folder: folder.to_owned(),

@@ -26,15 +26,9 @@ pub enum Action {
         mode: StopMode,
     },
     /// The first signal to an attempt that waits to be ended may be sent.
-    Proceed {
-        /// The task.
-        task: TaskId,
-    },
+    Proceed(TaskId),
     /// Give up on an attempt that outlives SIGKILL.
-    Abandon {
-        /// The task.
-        task: TaskId,
-    },
+    Abandon(TaskId),
     /// Take a sample of every device.
     Sample,
     /// Read plain tasks back from the store.
@@ -47,15 +41,9 @@ pub enum Action {
         limit: u32,
     },
     /// Look up what was learned of commands of this shape.
-    LookUpPeaks {
-        /// The shape.
-        signature: Arc<str>,
-    },
+    LookUpPeaks(Arc<str>),
     /// Look up how a task of an earlier session came out.
-    LookUpOutcome {
-        /// The task.
-        task: TaskId,
-    },
+    LookUpOutcome(TaskId),
     /// Read the end of what an attempt wrote.
     ReadLog(LogTail),
     /// Look what other runs hold.
@@ -80,10 +68,7 @@ pub enum Action {
     },
     /// A run is over but for its last record: when that is safe, answer with
     /// [`Input::Stored`](crate::Input::Stored).
-    Closed {
-        /// The run.
-        run: RunId,
-    },
+    Closed(RunId),
     /// A run is over, and that was told.
     RunOver(Box<RunSummary>),
 }
@@ -139,15 +124,9 @@ pub struct LogTail {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MpsAction {
     /// Start the daemon of a device, or find the one that runs.
-    Start {
-        /// The device.
-        device: DeviceId,
-    },
+    Start(DeviceId),
     /// Find out whether the daemon of a device still runs.
-    Check {
-        /// The device.
-        device: DeviceId,
-    },
+    Check(DeviceId),
     /// Take the clients of an attempt off their device before it is ended.
     Release {
         /// The task.

@@ -4,16 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use packhorse_core::{self as core, Now, ProbePlan, SchedulerEvent, Submission};
-use packhorse_intake::signature::signature;
-use packhorse_model::{Command, LearnedPeak, Outcome, Phase, RunId, TaskId, TaskSpec};
+use packhorse_core::{SchedulerEvent, Submission};
+use packhorse_model::{Command, LearnedPeak, Outcome, RunId, StoredTask, TaskId, TaskSpec};
 
 use crate::action::Action;
 use crate::backlog::FETCHED;
 use crate::engine::Engine;
-use crate::memory::{Shape, VramUse};
-use crate::record::{ArrivedTask, JournalEntry, ResumableTask};
-use crate::task::Task;
+use crate::memory::{Shape, VramUse, signature_of};
+use crate::record::{ArrivedTask, JournalEntry};
+use crate::task::{Task, submission};
 
 /// A task on its way to the scheduler.
 pub(crate) struct Arrival {
@@ -54,7 +53,7 @@ impl Engine {
                 run.backlog.enter(number, bytes);
                 soon.push((task, spec.clone(), Vec::new(), Some(bytes)));
             } else {
-                run.backlog.leave();
+                run.backlog.stored += 1;
             }
             batch.push(ArrivedTask {
                 id: task,
@@ -111,16 +110,16 @@ impl Engine {
 
     /// Takes over what an earlier session left: all tasks that ask for something
     /// themselves, and the first of the plain ones.
-    pub(crate) fn resumed(&mut self, id: RunId, tasks: Vec<ResumableTask>, more: bool) {
+    pub(crate) fn resumed(&mut self, id: RunId, tasks: Vec<StoredTask>, more: bool) {
         self.arrive_together(id, true, more, |engine| {
             for stored in tasks {
-                engine.unsettle(id);
                 let plain = stored.after.is_empty() && stored.spec.is_plain();
                 let Some(run) = engine.runs.get_mut(&id) else {
                     return;
                 };
+                run.settled = run.settled.saturating_sub(1);
                 if plain && !run.backlog.has_room() {
-                    run.backlog.leave();
+                    run.backlog.stored += 1;
                 } else {
                     engine.admit_stored(stored, plain);
                 }
@@ -128,12 +127,13 @@ impl Engine {
         });
     }
 
-    fn admit_stored(&mut self, stored: ResumableTask, plain: bool) {
-        let ResumableTask {
+    fn admit_stored(&mut self, stored: StoredTask, plain: bool) {
+        let StoredTask {
             id,
             spec,
             after,
             attempts,
+            ..
         } = stored;
         let bytes = plain.then(|| spec.command.weight());
         if let (Some(bytes), Some(run)) = (bytes, self.runs.get_mut(&id.run)) {
@@ -144,33 +144,30 @@ impl Engine {
 
     /// Asks for plain tasks that wait in the store when their turn comes near.
     pub(crate) fn fetch_due(&mut self) {
-        let mut due = Vec::new();
         for (&id, run) in &mut self.runs {
-            if run.phase == Phase::Running && run.backlog.is_due() {
-                run.backlog.set_fetching(true);
-                due.push((id, run.backlog.fed));
+            if run.takes_tasks() && run.backlog.is_due() {
+                run.backlog.fetching = true;
+                self.actions.push(Action::Fetch {
+                    run: id,
+                    after: run.backlog.fed,
+                    limit: FETCHED,
+                });
             }
-        }
-        for (run, after) in due {
-            let limit = FETCHED;
-            self.act(Action::Fetch { run, after, limit });
         }
     }
 
-    pub(crate) fn fetched(&mut self, id: RunId, tasks: Vec<ResumableTask>) {
+    pub(crate) fn fetched(&mut self, id: RunId, tasks: Vec<StoredTask>) {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
-        run.backlog.set_fetching(false);
+        run.backlog.fetching = false;
         if tasks.is_empty() {
-            let lost = run.backlog.lose();
+            let lost = std::mem::take(&mut run.backlog.stored);
             run.rejected += lost;
             return self.warn(None, format!("{lost} tasks are gone from the store"));
         }
+        run.backlog.stored = run.backlog.stored.saturating_sub(tasks.len() as u64);
         for stored in tasks {
-            if let Some(run) = self.runs.get_mut(&id) {
-                run.backlog.fetch();
-            }
             self.admit_stored(stored, true);
         }
     }
@@ -192,9 +189,9 @@ impl Engine {
         let mut own = own;
         let command = Arc::new(std::mem::take(&mut own.command));
         let spec = if queued.is_some() {
-            Arc::clone(&run.defaults)
+            Arc::clone(&run.setup.defaults)
         } else {
-            Arc::new(own.over(&run.defaults))
+            Arc::new(own.over(&run.setup.defaults))
         };
         let waits = !run.arriving.is_empty();
         let arrival = Arrival {
@@ -210,13 +207,15 @@ impl Engine {
             },
             after,
         };
-        let asks = self.look_up(&arrival);
-        if waits || asks {
-            if let Some(run) = self.runs.get_mut(&id.run) {
-                run.arriving.push_back(arrival);
-            }
-        } else {
-            self.submit(arrival);
+        let ready = self.is_ready(&arrival);
+        if ready && !waits {
+            return self.submit(arrival);
+        }
+        if !ready {
+            self.look_up(&arrival);
+        }
+        if let Some(run) = self.runs.get_mut(&id.run) {
+            run.arriving.push_back(arrival);
         }
     }
 
@@ -226,44 +225,33 @@ impl Engine {
             return None;
         }
         let run = self.runs.get(&run)?;
-        Some(match &spec.signature {
-            Some(signature) => signature.as_str().into(),
-            None => match &spec.folder {
-                Some(own) => signature(command, &run.folder.join(own)).into(),
-                None => signature(command, &run.folder).into(),
-            },
-        })
+        Some(signature_of(command, spec, &run.setup.folder))
     }
 
-    /// Asks for what is not known of a task; whether there is anything.
-    fn look_up(&mut self, arrival: &Arrival) -> bool {
-        let mut asks = false;
+    /// Asks for what is not known of a task.
+    fn look_up(&mut self, arrival: &Arrival) {
         if let Some(signature) = &arrival.signature
-            && !self.needs.knows(signature)
+            && self.needs.ask(signature)
         {
-            asks = true;
-            if self.needs.ask(signature) {
-                let signature = Arc::clone(signature);
-                self.act(Action::LookUpPeaks { signature });
-            }
+            let signature = Arc::clone(signature);
+            self.act(Action::LookUpPeaks(signature));
         }
         for &number in &arrival.after {
             let task = TaskId::new(arrival.id.run, number);
             if self.has_to_look_up(task) {
-                asks = true;
-                self.act(Action::LookUpOutcome { task });
+                self.act(Action::LookUpOutcome(task));
             }
         }
-        asks
     }
 
     /// Whether nobody here knows how a task came out, since it may have been settled in an
     /// earlier session.
     fn has_to_look_up(&self, task: TaskId) -> bool {
         let run = self.runs.get(&task.run);
-        run.is_some_and(|run| run.resumed && !run.decided.contains_key(&task.number))
+        let resumed = run.filter(|run| run.setup.resumed.is_some());
+        resumed.is_some_and(|run| !run.decided.contains_key(&task.number))
             && !self.tasks.contains_key(&task)
-            && core::explain(&self.state, task, Now(self.now.monotonic)).is_none()
+            && !self.state.knows(task)
     }
 
     pub(crate) fn peaks_found(
@@ -334,16 +322,10 @@ impl Engine {
         if skipped {
             return self.skip(id, task);
         }
-        let spec = Arc::clone(&task.spec);
         let mut submission = Submission {
-            id,
             batch: run.batch_of(id),
-            priority: spec.priority.unwrap_or_default(),
-            retries: spec.retries.unwrap_or(0),
-            time_limit: spec.timeout.and_then(packhorse_model::TimeLimit::get),
-            probe: ProbePlan::None,
             after: comes_after,
-            ..Submission::new(id, self.request(&spec))
+            ..submission(id, &task.spec, &self.devices, self.slots)
         };
         if let Some(signature) = signature {
             self.settle_need(&mut submission, &mut task, signature);

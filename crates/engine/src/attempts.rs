@@ -1,26 +1,19 @@
 //! Attempts: started as the scheduler says, and written down and told when they end.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_core::{Effect, EndCause, RefusalReason, RetryReason, SchedulerEvent};
 use packhorse_model::{
-    AttemptEnd, EventKind, Outcome, OutputMode, Placement, ProcessEvent, StopMode, TaskId,
-    TaskResult,
+    AttemptEnd, EndedAttempt, EventKind, Outcome, OutputMode, Placement, ProcessEvent,
+    StartedAttempt, StopMode, TaskId, TaskResult,
 };
 
-use crate::action::{Action, StartAttempt};
+use crate::action::{Action, MpsAction, StartAttempt};
 use crate::engine::Engine;
 use crate::memory::Judgement;
-use crate::record::{AttemptEndRecord, AttemptStart, JournalEntry, Verdict};
-use crate::task::{AttemptState, log_path, own_log, run_log};
-
-/// The end of an attempt, and what was made of it.
-pub(crate) struct Judged {
-    pub(crate) end: AttemptEnd,
-    pub(crate) judgement: Judgement,
-}
+use crate::record::JournalEntry;
+use crate::task::{AttemptState, own_log, run_log};
 
 impl Engine {
     pub(crate) fn process_event(&mut self, event: ProcessEvent) {
@@ -32,15 +25,15 @@ impl Engine {
                 stream,
                 bytes,
             } => {
-                let mut lines = Vec::new();
-                self.output
-                    .push(task, stream, &bytes, |line| lines.push(line));
-                for line in lines {
+                for line in self.output.push(task, stream, &bytes) {
                     self.tell(line);
                 }
             }
             ProcessEvent::Trouble { task, message } => self.warn(Some(task), message),
-            ProcessEvent::Ending { task, leader } => self.attempt_ending(task, leader),
+            // A client that is killed while it computes would take its MPS server with it.
+            ProcessEvent::Ending { task, leader } => {
+                self.act(Action::Mps(MpsAction::Release { task, leader }));
+            }
         }
     }
 
@@ -51,21 +44,21 @@ impl Engine {
     }
 
     /// Tells the scheduler of an end that has been judged.
-    pub(crate) fn attempt_ended(&mut self, end: AttemptEnd, judgement: Judgement) {
-        let lines: Vec<_> = self.output.finish(end.task).collect();
-        for line in lines {
+    pub(crate) fn attempt_ended(&mut self, judgement: Judgement) {
+        let end = &judgement.end;
+        for line in self.output.finish(end.task) {
             self.tell(line);
         }
         let event = SchedulerEvent::Ended {
             task: end.task,
             attempt: self.scheduler_attempt(end.task, end.attempt),
             outcome: end.outcome,
-            cause: judgement.cause.unwrap_or(EndCause::Own),
+            cause: judgement.cause,
         };
-        self.step_ended(event, Judged { end, judgement });
+        self.step_ended(event, judgement);
     }
 
-    pub(crate) fn carry_out(&mut self, effect: Effect, ended: Option<&Judged>) {
+    pub(crate) fn carry_out(&mut self, effect: Effect, ended: Option<&Judgement>) {
         // The end that caused the step, if the effect is about the same task.
         let of = |task: TaskId| ended.filter(|ended| ended.end.task == task);
         match effect {
@@ -79,13 +72,13 @@ impl Engine {
             Effect::Retrying {
                 task,
                 outcome,
-                next_attempt,
                 why,
                 left,
+                ..
             } => {
-                if !self.tasks.contains_key(&task) {
+                let Some(ended) = of(task).filter(|_| self.tasks.contains_key(&task)) else {
                     return;
-                }
+                };
                 if !matches!(
                     why,
                     RetryReason::Retry | RetryReason::Collateral | RetryReason::Probed
@@ -93,35 +86,27 @@ impl Engine {
                     // Whatever it asked for before, from now on it asks for memory.
                     self.count_memory();
                 }
-                let note = of(task).and_then(|ended| again(why, ended));
-                let place = of(task).map_or(0, |ended| {
-                    self.record_end(ended, note.clone(), Verdict::Again)
-                });
-                let attempt =
-                    of(task).map_or(next_attempt.saturating_sub(1), |ended| ended.end.attempt);
-                self.tell_after(
-                    place,
-                    EventKind::Retrying {
-                        task,
-                        attempt,
-                        outcome,
-                        note,
-                        left,
-                    },
-                );
+                let note = again(why, ended);
+                let place = self.record_end(ended, note.as_deref(), Some(why));
+                let retrying = EventKind::Retrying {
+                    task,
+                    attempt: ended.end.attempt,
+                    outcome,
+                    note,
+                    left,
+                };
+                self.tell_after(place, retrying);
             }
             Effect::Finished { task, outcome, .. } => {
                 if !self.tasks.contains_key(&task) {
                     return;
                 }
-                let place = match of(task) {
-                    Some(ended) => {
-                        self.record_end(ended, ended.judgement.note.clone(), Verdict::Final)
-                    }
+                let ended = of(task);
+                let note = ended.and_then(|ended| ended.note.as_deref());
+                let place = match ended {
+                    Some(ended) => self.record_end(ended, note, None),
                     None => self.record(JournalEntry::TaskFinished { task, outcome }),
                 };
-                let ended = of(task);
-                let note = ended.and_then(|ended| ended.judgement.note.clone());
                 self.finished(task, outcome, ended.map(|ended| &ended.end), note, place);
             }
             Effect::Refused { task, reason } => self.refuse(task, &reason),
@@ -137,10 +122,7 @@ impl Engine {
         time_limit: Option<Duration>,
     ) {
         let labels = self.labels(&placement);
-        let Some(task) = self.tasks.get_mut(&id) else {
-            return;
-        };
-        let Some(run) = self.runs.get_mut(&id.run) else {
+        let (Some(task), Some(run)) = (self.tasks.get_mut(&id), self.runs.get_mut(&id.run)) else {
             return;
         };
         if let Some(bytes) = task.queued.take() {
@@ -150,26 +132,20 @@ impl Engine {
         // A probe is attempt 0 in every session.
         let number = match attempt {
             0 => 0,
-            attempt => attempt + task.before,
+            attempt => attempt.saturating_add(task.before),
         };
-        let probe = task.need.as_ref().and_then(|need| need.probe());
-        let command = match probe.filter(|_| number == 0) {
-            Some(probe) => Arc::clone(probe),
-            None => Arc::clone(&task.command),
-        };
+        let probe = task.need.as_ref().and_then(|need| need.probe.as_ref());
+        let command = probe.filter(|_| number == 0).unwrap_or(&task.command);
+        let command = Arc::clone(command);
         let spec = Arc::clone(&task.spec);
-        let output = run.output;
-        let log = run_log(&run.logs, id, number);
-        let own_log = own_log(&run.folder, &spec, number);
+        let output = run.setup.output;
+        let log = run_log(&run.setup.logs, id, number);
+        let own_log = own_log(&run.setup.folder, &spec, number);
+        let devices = placement.devices.iter();
         task.attempt = Some(AttemptState {
             number,
             command: Arc::clone(&command),
-            devices: placement
-                .devices
-                .iter()
-                .map(|granted| granted.device)
-                .collect(),
-            joined: (!labels.is_empty()).then(|| labels.join(",").into()),
+            devices: devices.map(|granted| granted.device).collect(),
             labels: Arc::clone(&labels),
             evicted: false,
             ended: false,
@@ -211,31 +187,27 @@ impl Engine {
     }
 
     fn attempt_started(&mut self, id: TaskId, number: u32) {
-        let Some(task) = self.tasks.get(&id) else {
-            return;
-        };
-        let Some(attempt) = task.attempt.as_ref().filter(|it| it.number == number) else {
+        let task = self.tasks.get(&id);
+        let attempt = task.and_then(|task| task.attempt.as_ref());
+        let Some(attempt) = attempt.filter(|it| it.number == number) else {
             return;
         };
         let (command, gpus) = (Arc::clone(&attempt.command), Arc::clone(&attempt.labels));
-        let device = attempt.joined.clone();
-        let place = self.record(JournalEntry::Started(AttemptStart {
+        let place = self.record(JournalEntry::Started(StartedAttempt {
             task: id,
             attempt: number,
             at: self.now.wall,
-            device,
+            device: (!gpus.is_empty()).then(|| gpus.join(",").into()),
         }));
         let run = self.runs.get(&id.run);
-        if run.is_some_and(|run| run.output != OutputMode::Inherit) {
-            self.tell_after(
-                place,
-                EventKind::Started {
-                    task: id,
-                    attempt: number,
-                    command,
-                    gpus,
-                },
-            );
+        if run.is_some_and(|run| run.setup.output != OutputMode::Inherit) {
+            let started = EventKind::Started {
+                task: id,
+                attempt: number,
+                command,
+                gpus,
+            };
+            self.tell_after(place, started);
         }
         self.evict_if_drained(id);
     }
@@ -259,17 +231,23 @@ impl Engine {
         alive
     }
 
-    fn record_end(&mut self, ended: &Judged, note: Option<String>, verdict: Verdict) -> u64 {
-        let Judged { end, judgement } = ended;
-        self.record(JournalEntry::AttemptEnded(AttemptEndRecord {
+    /// Writes down an end, after which the task may be in line `again`.
+    fn record_end(
+        &mut self,
+        judgement: &Judgement,
+        note: Option<&str>,
+        again: Option<RetryReason>,
+    ) -> u64 {
+        let end = &judgement.end;
+        self.record(JournalEntry::AttemptEnded(EndedAttempt {
             task: end.task,
             attempt: end.attempt,
             at: self.now.wall,
             outcome: end.outcome,
-            message: end.message.clone(),
+            message: end.message.as_deref().map(Into::into),
             peak: judgement.peak,
-            note,
-            verdict,
+            note: note.map(Into::into),
+            is_final: again.is_none(),
         }))
     }
 
@@ -277,24 +255,25 @@ impl Engine {
         let Some(task) = self.tasks.get(&id) else {
             return;
         };
-        let attempt = task.before + 1;
+        let attempt = task.before.saturating_add(1);
         let outcome = Outcome::NotStarted;
         if let Some(run) = self.runs.get_mut(&id.run) {
             run.decided.insert(id.number, Some(outcome));
         }
-        let end = AttemptEnd {
-            task: id,
-            attempt,
-            outcome,
-            message: Some(reason.to_string()),
-            took: Duration::ZERO,
+        let judgement = Judgement {
+            end: AttemptEnd {
+                task: id,
+                attempt,
+                outcome,
+                message: Some(reason.to_string()),
+                took: Duration::ZERO,
+            },
+            cause: EndCause::Own,
+            note: None,
+            peak: None,
         };
-        let judged = Judged {
-            end,
-            judgement: Judgement::default(),
-        };
-        let place = self.record_end(&judged, None, Verdict::Final);
-        self.finished(id, outcome, Some(&judged.end), None, place);
+        let place = self.record_end(&judgement, None, None);
+        self.finished(id, outcome, Some(&judgement.end), None, place);
     }
 
     pub(crate) fn finished(
@@ -302,16 +281,13 @@ impl Engine {
         id: TaskId,
         outcome: Outcome,
         end: Option<&AttemptEnd>,
-        note: Option<String>,
+        note: Option<&str>,
         place: u64,
     ) {
         self.forget_need(id);
         self.probe_over(id);
-        self.forget_suspect(id);
-        let Some(task) = self.tasks.remove(&id) else {
-            return;
-        };
-        let Some(run) = self.runs.get_mut(&id.run) else {
+        self.mps.suspects.remove(&id);
+        let (Some(task), Some(run)) = (self.tasks.remove(&id), self.runs.get_mut(&id.run)) else {
             return;
         };
         run.live = run.live.saturating_sub(1);
@@ -324,27 +300,17 @@ impl Engine {
             run.backlog.exit(bytes);
         }
         let ran = end.filter(|end| end.outcome != Outcome::NotStarted);
-        let logged = ran.filter(|_| run.output != OutputMode::Inherit);
-        let log = logged.map(|end| log_path(&run.logs, &run.folder, &task.spec, id, end.attempt));
-        self.tell_after(
-            place,
-            EventKind::Finished(TaskResult {
-                task: id,
-                attempts: end.map_or(0, |end| end.attempt),
-                outcome,
-                command: task.command,
-                message: note.or_else(|| end.and_then(|end| end.message.clone())),
-                took: end.map_or(Duration::ZERO, |end| end.took),
-                log,
-            }),
-        );
-    }
-
-    /// Where the output of an attempt is, if it wrote any that is kept.
-    pub(crate) fn log_of(&self, id: TaskId, attempt: u32) -> Option<PathBuf> {
-        let (task, run) = (self.tasks.get(&id)?, self.runs.get(&id.run)?);
-        let kept = run.output != OutputMode::Inherit;
-        kept.then(|| log_path(&run.logs, &run.folder, &task.spec, id, attempt))
+        let message = note.or(end.and_then(|end| end.message.as_deref()));
+        let result = TaskResult {
+            task: id,
+            attempts: end.map_or(0, |end| end.attempt),
+            outcome,
+            message: message.map(str::to_owned),
+            took: end.map_or(Duration::ZERO, |end| end.took),
+            log: ran.and_then(|end| run.log_path(&task.spec, id, end.attempt)),
+            command: task.command,
+        };
+        self.tell_after(place, EventKind::Finished(result));
     }
 }
 
@@ -356,8 +322,8 @@ impl StartAttempt {
 }
 
 /// Why a task is in line again, in words; nothing if that is a plain retry.
-fn again(why: RetryReason, ended: &Judged) -> Option<String> {
-    let note = ended.judgement.note.as_deref();
+fn again(why: RetryReason, ended: &Judgement) -> Option<String> {
+    let note = ended.note.as_deref();
     let what = note.unwrap_or("it did not succeed");
     Some(match why {
         RetryReason::Retry => return note.map(str::to_owned),
@@ -372,15 +338,15 @@ fn again(why: RetryReason, ended: &Judged) -> Option<String> {
 }
 
 /// What came of a probe. One that did not succeed may have ended before it held most.
-fn probed(ended: &Judged) -> String {
-    let Judged { end, judgement } = ended;
-    let why = judgement.note.as_ref().or(end.message.as_ref());
+fn probed(ended: &Judgement) -> String {
+    let end = &ended.end;
+    let why = ended.note.as_ref().or(end.message.as_ref());
     let why = why.map_or_else(|| end.outcome.to_string(), Clone::clone);
-    match (end.outcome, judgement.peak) {
+    match (end.outcome, ended.peak) {
         (Outcome::Succeeded, Some(peak)) => format!("measured: {peak} of GPU memory"),
         (Outcome::Succeeded, None) => "it ended before its memory could be measured".to_owned(),
         (Outcome::NotStarted, _) => format!("not started, so nothing was measured: {why}"),
-        _ if matches!(judgement.cause, Some(EndCause::OutOfMemory { .. })) => why,
+        _ if matches!(ended.cause, EndCause::OutOfMemory { .. }) => why,
         _ => format!("failed, so it does not tell how much memory is needed: {why}"),
     }
 }

@@ -23,7 +23,7 @@ pub(crate) const FETCHED: u32 = 2048;
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     /// Plain tasks that are in the store alone.
-    stored: u64,
+    pub(crate) stored: u64,
     /// Those in the store alone have numbers above this.
     pub(crate) fed: u32,
     /// Plain tasks that wait in the core.
@@ -31,7 +31,7 @@ pub(crate) struct Backlog {
     /// The bytes of their commands.
     bytes: usize,
     /// Whether some were asked for, and have not come.
-    fetching: bool,
+    pub(crate) fetching: bool,
 }
 
 impl Backlog {
@@ -51,16 +51,6 @@ impl Backlog {
         }
     }
 
-    /// A plain task stays in the store.
-    pub(crate) fn leave(&mut self) {
-        self.stored += 1;
-    }
-
-    /// A plain task that was left in the store is fetched.
-    pub(crate) fn fetch(&mut self) {
-        self.stored = self.stored.saturating_sub(1);
-    }
-
     /// A plain task with so many bytes waits in the core from now on.
     pub(crate) fn enter(&mut self, number: u32, bytes: usize) {
         self.fed = self.fed.max(number);
@@ -77,24 +67,6 @@ impl Backlog {
     /// Whether it is time to fetch, and nobody has yet.
     pub(crate) fn is_due(&self) -> bool {
         !self.fetching && self.stored > 0 && self.waiting < FEW && self.bytes < MOST_BYTES
-    }
-
-    /// Some were asked for, or have come.
-    pub(crate) fn set_fetching(&mut self, fetching: bool) {
-        self.fetching = fetching;
-    }
-
-    pub(crate) fn is_fetching(&self) -> bool {
-        self.fetching
-    }
-
-    pub(crate) fn stored(&self) -> u64 {
-        self.stored
-    }
-
-    /// What was left in the store is not there any more.
-    pub(crate) fn lose(&mut self) -> u64 {
-        std::mem::take(&mut self.stored)
     }
 }
 
@@ -115,11 +87,11 @@ mod tests {
     fn nothing_overtakes_what_was_left_in_the_store() {
         let mut backlog = Backlog::default();
         backlog.enter(1, 1);
-        backlog.leave();
+        backlog.stored += 1;
         assert!(!backlog.has_room());
         assert_eq!(backlog.room(0), 0);
         assert!(backlog.is_due());
-        backlog.fetch();
+        backlog.stored -= 1;
         assert!(!backlog.is_due());
         assert!(backlog.has_room());
     }

@@ -6,11 +6,20 @@ use packhorse_model::TaskId;
 use crate::engine::Engine;
 
 impl Engine {
+    /// Why the first in line waits, in words; nothing if nobody waits.
+    pub fn why_first_waits(&self) -> Option<String> {
+        self.explain(self.state.first_in_line()?)
+    }
+
+    fn explain(&self, task: TaskId) -> Option<String> {
+        let name = |device| self.device_name(device);
+        core::explain(&self.state, task, Now(self.now.monotonic), &name)
+    }
+
     /// Why a task is where it is, in words.
     pub(crate) fn why(&self, task: TaskId) -> String {
-        let explanation = core::explain(&self.state, task, Now(self.now.monotonic));
-        if let Some(explanation) = explanation {
-            return explanation.prose(&self.device_names()).to_string();
+        if let Some(explanation) = self.explain(task) {
+            return explanation;
         }
         let run = self.runs.get(&task.run);
         if run.is_some_and(|run| run.is_in_store(task.number)) {

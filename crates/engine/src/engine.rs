@@ -11,10 +11,9 @@ use packhorse_model::{
 use rustc_hash::FxHashMap;
 
 use crate::action::Action;
-use crate::attempts::Judged;
 use crate::input::Input;
 use crate::lines::OutputLines;
-use crate::memory::{Monitor, Needs, OomSigns};
+use crate::memory::{Judgement, Monitor, Needs, OomSigns};
 use crate::mps::MpsState;
 use crate::other_runs::OtherRuns;
 use crate::outbox::Outbox;
@@ -87,11 +86,11 @@ pub struct Engine {
     /// Every task that has been admitted and is not over.
     pub(crate) tasks: FxHashMap<TaskId, Task>,
     /// What is seen of the devices, where a driver knows them.
-    pub(crate) monitor: Option<Monitor>,
+    pub(crate) monitor: Monitor,
     /// What was learned of commands like these.
     pub(crate) needs: Needs,
     pub(crate) other_runs: OtherRuns,
-    pub(crate) mps: Option<MpsState>,
+    pub(crate) mps: MpsState,
     pub(crate) output: OutputLines,
     pub(crate) outbox: Outbox,
     /// How many records were sent so far.
@@ -103,33 +102,35 @@ pub struct Engine {
     /// How many callers want nothing to be started at the moment.
     holds: u32,
     effects: Vec<Effect>,
-    actions: Vec<Action>,
+    pub(crate) actions: Vec<Action>,
     pub(crate) now: ClockReading,
 }
 
 /// Something the scheduler is to be told, and the end of the attempt that it is about.
 struct Step {
     event: SchedulerEvent,
-    ended: Option<Box<Judged>>,
+    ended: Option<Box<Judgement>>,
 }
 
 impl Engine {
     /// An engine with no runs.
     pub fn new(settings: EngineSettings) -> Result<Self, PoolError> {
         let state = SchedulerState::new(&settings.pool, settings.scheduler)?;
-        let count = settings.devices.len();
+        let watched = if settings.sampled {
+            settings.devices.len()
+        } else {
+            0
+        };
         Ok(Self {
             slots: settings.pool.slots,
             state,
             oom_signs: settings.oom_signs,
             runs: BTreeMap::new(),
             tasks: FxHashMap::default(),
-            monitor: settings
-                .sampled
-                .then(|| Monitor::new(count, settings.silence)),
+            monitor: Monitor::new(watched, settings.silence),
             needs: Needs::default(),
-            other_runs: OtherRuns::new(&settings.devices, settings.leases),
-            mps: settings.mps.map(MpsState::new),
+            other_runs: OtherRuns::new(settings.devices.len(), settings.leases),
+            mps: MpsState::new(settings.mps),
             output: OutputLines::default(),
             outbox: Outbox::new(settings.patience),
             records: 0,
@@ -162,7 +163,7 @@ impl Engine {
                 tasks,
                 message,
             } => self.rejected(run, tasks, message),
-            Input::InputEnded { run } => self.input_ended(run),
+            Input::InputEnded(run) => self.input_ended(run),
             Input::Fetched { run, tasks } => self.fetched(run, tasks),
             Input::Resumed { run, tasks, more } => self.resumed(run, tasks, more),
             Input::Peaks { signature, peaks } => self.peaks_found(&signature, peaks),
@@ -172,7 +173,7 @@ impl Engine {
                 attempt,
                 tail,
                 mps_failed,
-            } => self.log_read(task, attempt, tail.as_deref(), mps_failed),
+            } => self.log_read(task, attempt, tail, mps_failed),
             Input::Process(event) => self.process_event(event),
             Input::Committed { records, trouble } => self.committed(records, trouble),
             Input::Sampled(view) => self.sampled(&view),
@@ -189,7 +190,7 @@ impl Engine {
                 self.act(Action::Reply { to: reply_to, text });
             }
             Input::Warning { task, message } => self.warn(task, message),
-            Input::Stalled { message } => {
+            Input::Stalled(message) => {
                 self.release(true);
                 self.warn(None, message);
                 self.release(true);
@@ -235,7 +236,7 @@ impl Engine {
     }
 
     /// The same about the end of an attempt.
-    pub(crate) fn step_ended(&mut self, event: SchedulerEvent, ended: Judged) {
+    pub(crate) fn step_ended(&mut self, event: SchedulerEvent, ended: Judgement) {
         let ended = Some(Box::new(ended));
         self.steps.push_back(Step { event, ended });
     }
@@ -297,11 +298,6 @@ impl Engine {
         info.map_or_else(String::new, |info| format!("GPU {}", info.label))
     }
 
-    /// The same as a function, for code that does not know the engine.
-    pub(crate) fn device_names(&self) -> impl Fn(DeviceId) -> String {
-        |device| self.device_name(device)
-    }
-
     fn committed(&mut self, records: u64, trouble: Option<String>) {
         self.outbox.committed = self.outbox.committed.max(records);
         if let Some(message) = trouble.as_ref().filter(|_| trouble != self.trouble) {
@@ -325,27 +321,23 @@ impl Engine {
 
     /// Tells what is safe, or all there is.
     pub(crate) fn release(&mut self, all: bool) {
-        let now = self.now.monotonic;
-        while let Some(event) = self.outbox.pop(all) {
-            self.actions.push(Action::Tell(event));
-        }
-        self.outbox.released(now);
+        let safe = self.outbox.release(all, self.now.monotonic);
+        self.actions.extend(safe.map(Action::Tell));
     }
 
     /// When [`Input::Wake`] is wanted though nothing happens, on the monotonic clock.
     pub fn wake_at(&self) -> Option<Duration> {
-        let monitor = self.monitor.as_ref();
         let wake = [
             self.outbox.deadline(),
-            monitor.and_then(Monitor::wake_at),
-            self.other_runs.again(),
+            self.monitor.wake_at(),
+            self.other_runs.again,
         ];
         wake.into_iter().flatten().min()
     }
 
     /// Whether something waits to be told until the journal has committed more.
     pub fn waits_for_journal(&self) -> bool {
-        self.outbox.is_waiting() || self.runs.values().any(Run::fetching)
+        self.outbox.is_waiting() || self.runs.values().any(|run| run.backlog.fetching)
     }
 
     /// Whether any task waits for room on a device.
@@ -359,18 +351,11 @@ impl Engine {
         run.map_or(0, |run| run.backlog.room(run.live))
     }
 
-    /// Why the first in line waits, in words; nothing if nobody waits.
-    pub fn why_first_waits(&self) -> Option<String> {
-        let first = self.state.first_in_line()?;
-        let explanation = core::explain(&self.state, first, Now(self.now.monotonic))?;
-        Some(explanation.prose(&self.device_names()).to_string())
-    }
-
     /// Whether the input may lead to an attempt being started on what other runs could
     /// take as well: then it has to be handled under the lock of all runs, after they
     /// were looked at.
     pub fn may_take(&self, input: &Input, now: ClockReading) -> bool {
-        if !self.other_runs.is_enabled() || self.other_runs.all_is_ours() {
+        if !self.other_runs.enabled || self.other_runs.all_is_ours() {
             return false;
         }
         match input {
@@ -400,7 +385,7 @@ impl Engine {
 
     /// Whether some task is in line, or may be again before long.
     fn has_more_to_start(&self) -> bool {
-        self.has_waiting() || self.has_pending() || self.waits_for_daemon()
+        self.has_waiting() || !self.monitor.pending.is_empty() || !self.mps.waiting.is_empty()
     }
 
     /// What a task with these options asks for, but for memory.
@@ -411,8 +396,10 @@ impl Engine {
     /// The most that a task with these options asks for at first: to tell before
     /// anything is started whether it could ever run.
     pub fn refusal(&self, spec: &TaskSpec) -> Option<core::RefusalReason> {
-        let request = self.request(spec);
-        let request = crate::VramUse::of(spec).at_first(&request);
+        let request = Request {
+            memory: crate::VramUse::of(spec).at_first(),
+            ..self.request(spec)
+        };
         self.state.refusal(&request)
     }
 

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_model::{
-    Bytes, DeviceId, LearnedPeak, Milli, Outcome, OutputMode, ProcessEvent, RunId, TaskId, TaskSpec,
+    Bytes, DeviceId, LearnedPeak, LeasedDevice, Outcome, OutputMode, ProcessEvent, RunId,
+    StoredTask, TaskId, TaskSpec,
 };
-
-use crate::record::ResumableTask;
 
 /// What happened outside.
 #[derive(Clone, Debug)]
@@ -35,17 +34,14 @@ pub enum Input {
         message: Option<String>,
     },
     /// No more tasks will arrive.
-    InputEnded {
-        /// The run.
-        run: RunId,
-    },
+    InputEnded(RunId),
     /// The answer to [`Action::Fetch`](crate::Action::Fetch): plain tasks in the order of
     /// their numbers. None at all means that they are gone.
     Fetched {
         /// The run.
         run: RunId,
         /// The tasks.
-        tasks: Vec<ResumableTask>,
+        tasks: Vec<StoredTask>,
     },
     /// Tasks that an earlier session left, in the order of their numbers. `more` as with
     /// [`Input::Tasks`].
@@ -53,7 +49,7 @@ pub enum Input {
         /// The run.
         run: RunId,
         /// The tasks.
-        tasks: Vec<ResumableTask>,
+        tasks: Vec<StoredTask>,
         /// Whether more follow.
         more: bool,
     },
@@ -139,10 +135,7 @@ pub enum Input {
     },
     /// The journal takes long to write the last results: what was to be told when they
     /// are written is told now, and this with it.
-    Stalled {
-        /// What it is.
-        message: String,
-    },
+    Stalled(String),
     /// What was left of the input of a run that is over has been kept, and it can be
     /// closed: the answer to [`Action::RunIdle`](crate::Action::RunIdle).
     Close {
@@ -169,7 +162,7 @@ pub struct NewRunInput {
     /// Which one.
     pub run: RunId,
     /// A task without a command: what holds for every task that says nothing else.
-    pub defaults: TaskSpec,
+    pub defaults: Arc<TaskSpec>,
     /// How many tasks make a batch.
     pub batch: Option<std::num::NonZeroU32>,
     /// What becomes of output.
@@ -246,32 +239,14 @@ pub struct OtherRun {
     /// Its process.
     pub pid: u32,
     /// What it holds.
-    pub devices: Vec<OtherRunDevice>,
-}
-
-/// What a run holds of a device.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OtherRunDevice {
-    /// The device's UUID, or its id where no driver knows it.
-    pub key: Box<str>,
-    /// Memory promised.
-    pub memory: Bytes,
-    /// Shares given out.
-    pub share: Milli,
-    /// How many attempts are on it.
-    pub attempts: u32,
-    /// Whether nobody else is to join them.
-    pub whole: bool,
+    pub devices: Vec<LeasedDevice>,
 }
 
 /// Answers about MPS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MpsInput {
     /// The daemon of a device can be used from now on, or still can.
-    Ready {
-        /// The device.
-        device: DeviceId,
-    },
+    Ready(DeviceId),
     /// No daemon can be had for a device: it is shared without.
     Unavailable {
         /// The device.
@@ -280,15 +255,9 @@ pub enum MpsInput {
         reason: String,
     },
     /// The daemon of a device is gone: the next task starts another.
-    Gone {
-        /// The device.
-        device: DeviceId,
-    },
+    Gone(DeviceId),
     /// The clients of an attempt that is to be ended are off their device.
-    Released {
-        /// The task.
-        task: TaskId,
-    },
+    Released(TaskId),
 }
 
 /// A signal that asks for an end.

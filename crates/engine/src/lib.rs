@@ -48,13 +48,12 @@ mod task;
 pub use action::{Action, LogTail, MpsAction, MpsShare, StartAttempt};
 pub use engine::{ClockReading, DeviceInfo, Engine, EngineSettings, MpsSettings};
 pub use input::{
-    DeviceView, Input, MemberView, MpsInput, NewRunInput, OtherRun, OtherRunDevice, Owner,
-    ProcessView, StopSignal,
+    DeviceView, Input, MemberView, MpsInput, NewRunInput, OtherRun, Owner, ProcessView, StopSignal,
 };
 pub use memory::{OomSigns, OomSignsError, VramUse, forecast, models, models_named};
-pub use record::{
-    ArrivedTask, AttemptEndRecord, AttemptStart, JournalEntry, ResumableTask, Verdict,
-};
+pub use record::{ArrivedTask, JournalEntry};
 pub use task::{own_log, run_log};
 
-pub use packhorse_model::{AttemptEnd, OutputMode, ProcessEvent, StopMode};
+pub use packhorse_model::{
+    AttemptEnd, LeasedDevice, OutputMode, ProcessEvent, StopMode, StoredTask,
+};

@@ -19,10 +19,10 @@ impl OutputLines {
         task: TaskId,
         stream: Stream,
         mut bytes: &[u8],
-        mut line: impl FnMut(EventKind),
-    ) {
+    ) -> Vec<EventKind> {
         let open = self.open.entry((task, stream)).or_default();
-        let mut tell = |text: &[u8]| line(output(task, stream, text));
+        let mut lines = Vec::new();
+        let mut tell = |text: &[u8]| lines.push(output(task, stream, text));
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             if open.is_empty() {
                 tell(&bytes[..end]);
@@ -38,15 +38,17 @@ impl OutputLines {
             tell(open);
             open.clear();
         }
+        lines
     }
 
     /// What an attempt that is over has left unfinished.
-    pub(crate) fn finish(&mut self, task: TaskId) -> impl Iterator<Item = EventKind> {
+    pub(crate) fn finish(&mut self, task: TaskId) -> Vec<EventKind> {
         let streams = [Stream::Stdout, Stream::Stderr].into_iter();
-        streams.filter_map(move |stream| {
+        let rests = streams.filter_map(|stream| {
             let rest = self.open.remove(&(task, stream))?;
             (!rest.is_empty()).then(|| output(task, stream, &rest))
-        })
+        });
+        rests.collect()
     }
 }
 
@@ -80,10 +82,11 @@ mod tests {
             (b, b"four\n"),
             (a, b"more"),
         ] {
-            lines.push(task, Stream::Stdout, bytes, |kind| seen.push(text(kind)));
+            seen.extend(lines.push(task, Stream::Stdout, bytes));
         }
-        seen.extend(lines.finish(a).map(text));
-        seen.extend(lines.finish(b).map(text));
+        seen.extend(lines.finish(a));
+        seen.extend(lines.finish(b));
+        let seen: Vec<String> = seen.into_iter().map(text).collect();
         assert_eq!(seen, ["one two", "three four", "then more"]);
     }
 
@@ -94,9 +97,11 @@ mod tests {
         let mut bytes = 0;
         for _ in 0..100 {
             let piece = vec![b'x'; 64 * 1024];
-            lines.push(task, Stream::Stdout, &piece, |kind| {
-                bytes += text(kind).len();
-            });
+            let completed = lines.push(task, Stream::Stdout, &piece);
+            bytes += completed
+                .into_iter()
+                .map(|kind| text(kind).len())
+                .sum::<usize>();
         }
         assert!(bytes >= 99 * 64 * 1024 - LONGEST);
     }

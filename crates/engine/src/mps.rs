@@ -18,16 +18,17 @@ use crate::input::MpsInput;
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// What is known of daemons and servers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct MpsState {
-    threads: Option<u8>,
+    /// How devices are shared through MPS, if they are.
+    settings: Option<MpsSettings>,
     daemons: FxHashMap<DeviceId, DaemonState>,
     /// Attempts that wait for their daemon.
-    waiting: Vec<StartAttempt>,
+    pub(crate) waiting: Vec<StartAttempt>,
     /// Whether it was said that tasks on several devices go without.
     told_of_several: bool,
     /// Tasks that were alone with a server when it died.
-    suspects: FxHashSet<TaskId>,
+    pub(crate) suspects: FxHashSet<TaskId>,
     /// When a server was last seen to have died, and under whom.
     died: FxHashMap<DeviceId, (Duration, TaskId)>,
 }
@@ -43,19 +44,17 @@ enum DaemonState {
 }
 
 impl MpsState {
-    pub(crate) fn new(settings: MpsSettings) -> Self {
+    pub(crate) fn new(settings: Option<MpsSettings>) -> Self {
         Self {
-            threads: settings.threads,
-            daemons: FxHashMap::default(),
-            waiting: Vec::new(),
-            told_of_several: false,
-            suspects: FxHashSet::default(),
-            died: FxHashMap::default(),
+            settings,
+            ..Self::default()
         }
     }
+}
 
+impl MpsSettings {
     /// What an attempt with this part of a device is told.
-    fn client(&self, granted: Granted) -> MpsShare {
+    fn client(self, granted: Granted) -> MpsShare {
         let share = u8::try_from(granted.share.0 / 10).ok();
         let share = share.filter(|share| (1..100).contains(share));
         MpsShare {
@@ -69,33 +68,31 @@ impl MpsState {
 impl Engine {
     /// Starts an attempt, when its daemon is ready if it is to use one.
     pub(crate) fn start_with_mps(&mut self, mut start: StartAttempt) {
-        let only = self.only_device(&start.placement);
-        let Some(mps) = &mut self.mps else {
+        let Some(settings) = self.mps.settings else {
             return self.act(Action::Start(Box::new(start)));
         };
-        let Some(granted) = only else {
-            let several = !start.placement.devices.is_empty();
-            if several && !std::mem::replace(&mut mps.told_of_several, true) {
-                let message = "tasks on several GPUs go without MPS: \
-                               a program can talk to one daemon only";
-                self.warn(None, message.to_owned());
+        if let Some(granted) = self.only_device(&start.placement) {
+            let device = granted.device;
+            match self.mps.daemons.get(&device) {
+                Some(DaemonState::Ready) => start.mps = Some(settings.client(granted)),
+                Some(DaemonState::Unavailable) => {}
+                Some(DaemonState::Starting | DaemonState::Unsure) => {
+                    return self.mps.waiting.push(start);
+                }
+                None => {
+                    self.mps.daemons.insert(device, DaemonState::Starting);
+                    self.mps.waiting.push(start);
+                    return self.act(Action::Mps(MpsAction::Start(device)));
+                }
             }
-            return self.act(Action::Start(Box::new(start)));
-        };
-        let device = granted.device;
-        match mps.daemons.get(&device) {
-            Some(DaemonState::Ready) => {
-                start.mps = Some(mps.client(granted));
-                self.act(Action::Start(Box::new(start)));
-            }
-            Some(DaemonState::Unavailable) => self.act(Action::Start(Box::new(start))),
-            Some(DaemonState::Starting | DaemonState::Unsure) => mps.waiting.push(start),
-            None => {
-                mps.daemons.insert(device, DaemonState::Starting);
-                mps.waiting.push(start);
-                self.act(Action::Mps(MpsAction::Start { device }));
-            }
+        } else if !start.placement.devices.is_empty()
+            && !std::mem::replace(&mut self.mps.told_of_several, true)
+        {
+            let message = "tasks on several GPUs go without MPS: \
+                           a program can talk to one daemon only";
+            self.warn(None, message.to_owned());
         }
+        self.act(Action::Start(Box::new(start)));
     }
 
     /// What is granted, if it is of one device and not of a group.
@@ -109,13 +106,11 @@ impl Engine {
 
     /// Takes back an attempt that still waits for its daemon; whether there was one.
     pub(crate) fn stop_before_start(&mut self, task: TaskId) -> bool {
-        let Some(mps) = &mut self.mps else {
+        let waiting = &mut self.mps.waiting;
+        let Some(place) = waiting.iter().position(|start| start.task == task) else {
             return false;
         };
-        let Some(place) = mps.waiting.iter().position(|start| start.task == task) else {
-            return false;
-        };
-        let start = mps.waiting.remove(place);
+        let start = waiting.remove(place);
         self.attempt_over(AttemptEnd {
             task,
             attempt: start.attempt,
@@ -126,60 +121,32 @@ impl Engine {
         true
     }
 
-    /// A task is over.
-    pub(crate) fn forget_suspect(&mut self, task: TaskId) {
-        if let Some(mps) = &mut self.mps {
-            mps.suspects.remove(&task);
-        }
-    }
-
-    /// Whether an attempt still waits for its daemon.
-    pub(crate) fn waits_for_daemon(&self) -> bool {
-        let mps = self.mps.as_ref();
-        mps.is_some_and(|mps| !mps.waiting.is_empty())
-    }
-
     pub(crate) fn mps_event(&mut self, input: MpsInput) {
         match input {
-            MpsInput::Ready { device } => self.daemon_settled(device, DaemonState::Ready),
+            MpsInput::Ready(device) => self.daemon_settled(device, DaemonState::Ready),
             MpsInput::Unavailable { device, reason } => {
                 let name = self.device_name(device);
                 self.warn(None, format!("{name} is shared without MPS: {reason}"));
                 self.daemon_settled(device, DaemonState::Unavailable);
             }
-            MpsInput::Gone { device } => {
-                if let Some(mps) = &mut self.mps {
-                    mps.daemons.remove(&device);
-                    self.start_waiting();
-                }
+            MpsInput::Gone(device) => {
+                self.mps.daemons.remove(&device);
+                self.start_waiting();
             }
-            MpsInput::Released { task } => self.act(Action::Proceed { task }),
+            MpsInput::Released(task) => self.act(Action::Proceed(task)),
         }
     }
 
     fn daemon_settled(&mut self, device: DeviceId, state: DaemonState) {
-        let Some(mps) = &mut self.mps else {
-            return;
-        };
-        mps.daemons.insert(device, state);
+        self.mps.daemons.insert(device, state);
         self.start_waiting();
     }
 
     /// Looks again at attempts that wait for their daemons.
     fn start_waiting(&mut self) {
-        let waiting = self
-            .mps
-            .as_mut()
-            .map(|mps| std::mem::take(&mut mps.waiting));
-        for start in waiting.into_iter().flatten() {
+        for start in std::mem::take(&mut self.mps.waiting) {
             self.start_with_mps(start);
         }
-    }
-
-    /// An attempt waits to be ended: a client that is killed while it computes would take
-    /// its server with it.
-    pub(crate) fn attempt_ending(&mut self, task: TaskId, leader: u32) {
-        self.act(Action::Mps(MpsAction::Release { task, leader }));
     }
 
     /// The MPS server of one of these devices died under an attempt: who is to blame.
@@ -190,50 +157,39 @@ impl Engine {
         end: &AttemptEnd,
         devices: &[DeviceId],
     ) -> Option<(EndCause, String)> {
-        let shared: Vec<bool> = devices
-            .iter()
-            .map(|&device| self.is_shared_with_others(end.task, device))
-            .collect();
+        self.mps.settings?;
         let now = self.now.monotonic;
-        let mut checks = Vec::new();
-        let mps = self.mps.as_mut()?;
+        let mut alone = true;
         for &device in devices {
             // If the daemon went as well, the next task starts another; it waits until that
             // is known.
-            if let Some(state) = mps.daemons.get_mut(&device)
+            if let Some(state) = self.mps.daemons.get_mut(&device)
                 && *state == DaemonState::Ready
             {
                 *state = DaemonState::Unsure;
-                checks.push(Action::Mps(MpsAction::Check { device }));
+                self.act(Action::Mps(MpsAction::Check(device)));
             }
-        }
-        let mut alone = true;
-        for (&device, shared) in devices.iter().zip(shared) {
             // Those that died with it may have been judged already.
-            let before = mps.died.insert(device, (now, end.task));
+            let before = self.mps.died.insert(device, (now, end.task));
             alone &= before
                 .is_none_or(|(at, task)| task == end.task || now.saturating_sub(at) > TOGETHER);
-            alone &= !shared;
+            alone &= !self.is_shared_with_others(end.task, device);
         }
-        let blame = if alone && !mps.suspects.insert(end.task) {
+        Some(if alone && !self.mps.suspects.insert(end.task) {
             let note = "its MPS server died under it again, and it was alone there";
             (EndCause::Own, note.to_owned())
         } else {
-            (
-                EndCause::Collateral,
-                "its MPS server died under it".to_owned(),
-            )
-        };
-        for check in checks {
-            self.act(check);
-        }
-        Some(blame)
+            let note = "its MPS server died under it";
+            (EndCause::Collateral, note.to_owned())
+        })
     }
 
     /// Whether anybody but this task is on a device.
     fn is_shared_with_others(&self, task: TaskId, device: DeviceId) -> bool {
         let mut tasks = self.tasks.iter();
         let ours = tasks.any(|(&other, it)| other != task && it.devices().contains(&device));
-        ours || self.other_runs.held(device.0 as usize).attempts > 0
+        let held = self.devices.get(device.0 as usize);
+        let held = held.map(|device| self.other_runs.held(device));
+        ours || held.is_some_and(|held| held.attempts > 0)
     }
 }

@@ -9,81 +9,65 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use packhorse_core::{DeviceLoad, Outside};
-use packhorse_model::{Bytes, Milli};
+use packhorse_model::{Bytes, LeasedDevice, Milli};
 
 use crate::engine::{DeviceInfo, Engine};
-use crate::input::{OtherRun, OtherRunDevice};
+use crate::input::OtherRun;
 
 /// How long after a failure others are told again what we hold.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of other runs.
 pub(crate) struct OtherRuns {
-    enabled: bool,
+    pub(crate) enabled: bool,
     others: Vec<OtherRun>,
-    /// What the members of each device are known by.
-    keys: Vec<Vec<String>>,
-    /// What others were last told that we hold of each device.
-    published: Vec<Portion>,
+    /// What others were last told that we hold of each device, whatever it is called.
+    published: Vec<LeasedDevice>,
     /// When to try again to tell them, if that failed.
-    again: Option<Duration>,
+    pub(crate) again: Option<Duration>,
     /// What was last complained of.
     complaint: Option<String>,
     /// What the scheduler was last told that others hold of each device.
     pub(crate) told: Vec<Outside>,
 }
 
-/// What we hold of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Portion {
-    memory: Bytes,
-    share: Milli,
-    attempts: u32,
-    whole: bool,
+/// What we hold of a device, whatever it is called.
+fn held(load: DeviceLoad) -> LeasedDevice {
+    LeasedDevice {
+        device: Box::default(),
+        memory: load.counted,
+        share: load.used,
+        attempts: load.attempts,
+        whole: load.whole,
+    }
 }
 
-impl Portion {
-    fn of(load: &DeviceLoad) -> Self {
-        Self {
-            memory: load.counted,
-            share: load.used,
-            attempts: load.attempts,
-            whole: load.whole,
-        }
-    }
-
-    fn covers(self, other: Self) -> bool {
-        self.memory >= other.memory
-            && self.share >= other.share
-            && self.attempts >= other.attempts
-            && (self.whole || !other.whole)
-    }
+fn covers(one: &LeasedDevice, other: &LeasedDevice) -> bool {
+    one.memory >= other.memory
+        && one.share >= other.share
+        && one.attempts >= other.attempts
+        && (one.whole || !other.whole)
 }
 
 impl OtherRuns {
-    pub(crate) fn new(devices: &[DeviceInfo], enabled: bool) -> Self {
+    pub(crate) fn new(devices: usize, enabled: bool) -> Self {
         Self {
-            enabled: enabled && !devices.is_empty(),
+            enabled: enabled && devices > 0,
             others: Vec::new(),
-            keys: devices.iter().map(|device| device.keys.clone()).collect(),
-            published: vec![Portion::default(); devices.len()],
+            published: vec![LeasedDevice::default(); devices],
             again: None,
             complaint: None,
-            told: vec![Outside::default(); devices.len()],
+            told: vec![Outside::default(); devices],
         }
     }
 
-    pub(crate) fn is_enabled(&self) -> bool {
-        self.enabled
-    }
-
     /// What other runs hold of a device, but for its memory.
-    pub(crate) fn held(&self, index: usize) -> Outside {
+    pub(crate) fn held(&self, device: &DeviceInfo) -> Outside {
         let mut all = Outside::default();
-        for key in self.keys.get(index).into_iter().flatten() {
+        for key in &device.keys {
             let mut sum = Outside::default();
             let held = self.others.iter().flat_map(|other| &other.devices);
-            for held in held.filter(|held| *held.key == **key) {
+            for held in held.filter(|held| *held.device == **key) {
                 sum.share.0 = sum.share.0.saturating_add(held.share.0).min(Milli::ONE.0);
                 sum.attempts = sum.attempts.saturating_add(held.attempts);
                 sum.whole |= held.whole;
@@ -95,15 +79,12 @@ impl OtherRuns {
         all
     }
 
-    /// What other runs may still take of the memory they were promised on a member of a
-    /// device, given what each is seen to hold.
-    pub(crate) fn growth(&self, index: usize, member: usize, seen: &[(u32, Bytes)]) -> u64 {
-        let Some(key) = self.keys.get(index).and_then(|keys| keys.get(member)) else {
-            return 0;
-        };
+    /// What other runs may still take of the memory they were promised on the member of a
+    /// device that is known by `key`, given what each is seen to hold.
+    pub(crate) fn growth(&self, key: &str, seen: &[(u32, Bytes)]) -> u64 {
         let mut growth = 0_u64;
         for other in &self.others {
-            let promised = other.devices.iter().filter(|held| *held.key == **key);
+            let promised = other.devices.iter().filter(|held| *held.device == *key);
             let promised: u64 = promised
                 .map(|held| held.memory.0)
                 .fold(0, u64::saturating_add);
@@ -120,28 +101,17 @@ impl OtherRuns {
         self.again.is_none() && self.published.iter().all(|portion| portion.whole)
     }
 
-    /// When to try again to tell others what we hold, if that failed.
-    pub(crate) fn again(&self) -> Option<Duration> {
-        self.again
-    }
-
     /// What others are to see.
-    fn lease(&self) -> Vec<OtherRunDevice> {
+    fn lease(&self, devices: &[DeviceInfo]) -> Vec<LeasedDevice> {
         let mut lease = BTreeMap::new();
-        for (keys, portion) in self.keys.iter().zip(&self.published) {
-            if *portion == Portion::default() {
-                continue;
-            }
-            for key in keys {
-                lease.insert(key.as_str(), *portion);
+        for (device, held) in devices.iter().zip(&self.published) {
+            if *held != LeasedDevice::default() {
+                lease.extend(device.keys.iter().map(|key| (key.as_str(), held)));
             }
         }
-        let held = lease.into_iter().map(|(key, portion)| OtherRunDevice {
-            key: key.into(),
-            memory: portion.memory,
-            share: portion.share,
-            attempts: portion.attempts,
-            whole: portion.whole,
+        let held = lease.into_iter().map(|(key, held)| LeasedDevice {
+            device: key.into(),
+            ..held.clone()
         });
         held.collect()
     }
@@ -156,10 +126,10 @@ impl Engine {
         };
         let newcomers = !others.iter().all(known);
         self.other_runs.others = others;
-        if newcomers && let Some(monitor) = &mut self.monitor {
+        if newcomers {
             // What they hold already would count as strangers' besides what they were
             // promised.
-            monitor.look();
+            self.monitor.look();
         }
         for index in 0..self.devices.len() {
             self.tell_outside(index);
@@ -180,22 +150,22 @@ impl Engine {
 
     /// What others have to be told under the lock, because more is held than they know:
     /// all that we hold from now on.
-    pub fn lease_to_raise(&mut self) -> Option<Vec<OtherRunDevice>> {
+    pub fn lease_to_raise(&mut self) -> Option<Vec<LeasedDevice>> {
         let mut raised = self.other_runs.again.is_some();
         let published = self.other_runs.published.iter_mut();
         for (published, load) in published.zip(self.state.devices()) {
-            let held = Portion::of(&load);
-            if !published.covers(held) {
+            let held = held(load);
+            if !covers(published, &held) {
                 *published = held;
                 raised = true;
             }
         }
-        raised.then(|| self.other_runs.lease())
+        raised.then(|| self.other_runs.lease(&self.devices))
     }
 
     /// What others may be told between two turns of the loop, because less is held than
     /// they know. What is free for a moment only is not given up.
-    pub fn lease_to_lower(&mut self) -> Option<Vec<OtherRunDevice>> {
+    pub fn lease_to_lower(&mut self) -> Option<Vec<LeasedDevice>> {
         if !self.other_runs.enabled {
             return None;
         }
@@ -203,13 +173,13 @@ impl Engine {
             .other_runs
             .again
             .is_some_and(|at| at <= self.now.monotonic);
-        let held = self.state.devices().map(|load| Portion::of(&load));
-        if held.eq(self.other_runs.published.iter().copied()) && !due {
+        let now_held = || self.state.devices().map(held);
+        let published = &mut self.other_runs.published;
+        if !due && published.iter().cloned().eq(now_held()) {
             return None;
         }
-        let held = self.state.devices().map(|load| Portion::of(&load));
-        self.other_runs.published = held.collect();
-        Some(self.other_runs.lease())
+        *published = now_held().collect();
+        Some(self.other_runs.lease(&self.devices))
     }
 
     /// Takes note of how telling others went.

@@ -54,25 +54,18 @@ impl Outbox {
         None
     }
 
-    /// The next that may be told, or simply the next if `all` may be.
-    pub(crate) fn pop(&mut self, all: bool) -> Option<Event> {
-        let (place, _) = self.waiting.front()?;
-        if !all && *place > self.committed {
-            return None;
+    /// Those that may be told now, or simply `all`.
+    pub(crate) fn release(&mut self, all: bool, now: Duration) -> impl Iterator<Item = Event> {
+        let waits = |(place, _): &(u64, Event)| !all && *place > self.committed;
+        let safe = self.waiting.iter().position(waits);
+        let safe = safe.unwrap_or(self.waiting.len());
+        if safe > 0 {
+            self.since = (safe < self.waiting.len()).then_some(now);
         }
-        let (_, event) = self.waiting.pop_front()?;
-        self.bytes -= bytes(&event);
-        self.since = None;
-        Some(event)
-    }
-
-    /// Takes note that what may be told has been.
-    pub(crate) fn released(&mut self, now: Duration) {
-        if self.waiting.is_empty() {
-            self.since = None;
-        } else {
-            self.since.get_or_insert(now);
-        }
+        self.waiting.drain(..safe).map(|(_, event)| {
+            self.bytes -= bytes(&event);
+            event
+        })
     }
 
     pub(crate) fn is_waiting(&self) -> bool {

@@ -1,9 +1,7 @@
 //! One run: where its tasks come from, how far it has come, how it ends.
 
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use packhorse_core::SchedulerEvent;
@@ -18,17 +16,11 @@ use crate::backlog::Backlog;
 use crate::engine::{ClockReading, Engine};
 use crate::input::{NewRunInput, StopSignal};
 use crate::record::JournalEntry;
+use crate::task::log_path;
 
 /// A run while it goes on.
 pub(crate) struct Run {
-    /// What holds for every task that says nothing else.
-    pub(crate) defaults: Arc<TaskSpec>,
-    pub(crate) batch: Option<NonZeroU32>,
-    pub(crate) output: OutputMode,
-    /// The folder it was started in.
-    pub(crate) folder: PathBuf,
-    /// The folder of its logs.
-    pub(crate) logs: Arc<Path>,
+    pub(crate) setup: NewRunInput,
     started: ClockReading,
     pub(crate) phase: Phase,
     pub(crate) signal: Option<StopSignal>,
@@ -36,15 +28,12 @@ pub(crate) struct Run {
     pub(crate) stepped: Duration,
     /// How many tasks there are.
     pub(crate) known: u32,
-    /// How many there will be, if that was known beforehand.
-    total: Option<u32>,
     /// How many of them earlier sessions settled.
-    settled: u32,
+    pub(crate) settled: u32,
     /// What was told of that.
     told: Option<(u64, bool)>,
-    /// Whether there were earlier sessions, whose tasks the scheduler does not know.
-    pub(crate) resumed: bool,
-    input: InputState,
+    /// Whether no more tasks arrive, and that is written down.
+    input_over: bool,
     /// Lines of the input that were no tasks.
     pub(crate) rejected: u64,
     pub(crate) backlog: Backlog,
@@ -67,14 +56,6 @@ pub(crate) struct Run {
     ending: RunEnding,
 }
 
-/// Whether more tasks may arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum InputState {
-    Open,
-    /// All were read, and that is written down.
-    Ended,
-}
-
 /// How far the end of a run has come.
 enum RunEnding {
     /// It goes on.
@@ -86,11 +67,6 @@ enum RunEnding {
 }
 
 impl Run {
-    /// Whether a page of tasks is waited for from the store.
-    pub(crate) fn fetching(&self) -> bool {
-        self.backlog.is_fetching()
-    }
-
     /// Whether tasks are still made or fetched for it.
     pub(crate) fn takes_tasks(&self) -> bool {
         self.phase == Phase::Running
@@ -98,59 +74,51 @@ impl Run {
 
     /// Whether a plain task with this number waits in the store alone.
     pub(crate) fn is_in_store(&self, number: u32) -> bool {
-        self.backlog.stored() > 0 && number > self.backlog.fed && number <= self.known
-    }
-
-    pub(crate) fn is_input_over(&self) -> bool {
-        self.input == InputState::Ended
+        self.backlog.stored > 0 && number > self.backlog.fed && number <= self.known
     }
 
     /// The batch that a task belongs to. Tasks are counted from 1.
     pub(crate) fn batch_of(&self, task: TaskId) -> u32 {
-        self.batch.map_or(0, |size| (task.number.max(1) - 1) / size)
+        let size = self.setup.batch;
+        size.map_or(0, |size| (task.number.max(1) - 1) / size)
+    }
+
+    /// Where the output of an attempt is, if it is kept.
+    pub(crate) fn log_path(&self, spec: &TaskSpec, id: TaskId, attempt: u32) -> Option<PathBuf> {
+        let setup = &self.setup;
+        let kept = setup.output != OutputMode::Inherit;
+        kept.then(|| log_path(&setup.logs, &setup.folder, spec, id, attempt))
     }
 
     /// Tasks that are known and not settled.
     fn left(&self) -> u64 {
-        self.live + self.backlog.stored()
+        self.live + self.backlog.stored
     }
 }
 
 impl Engine {
     pub(crate) fn add_run(&mut self, new: NewRunInput) {
         self.records = self.records.max(new.record);
-        self.tell_after(
-            new.record,
-            EventKind::RunStarted {
-                run: new.run,
-                gpus: self
-                    .devices
-                    .iter()
-                    .map(|device| device.label.clone())
-                    .collect(),
-                slots: self.slots,
-                resumed: new.resumed.is_some(),
-            },
-        );
+        let labels = self.devices.iter().map(|device| device.label.clone());
+        let started = EventKind::RunStarted {
+            run: new.run,
+            gpus: labels.collect(),
+            slots: self.slots,
+            resumed: new.resumed.is_some(),
+        };
+        self.tell_after(new.record, started);
         self.runs.insert(
             new.run,
             Run {
-                defaults: Arc::new(new.defaults),
-                batch: new.batch,
-                output: new.output,
-                folder: new.folder,
-                logs: new.logs,
                 started: self.now,
                 phase: Phase::Running,
                 signal: None,
                 stepped: self.now.monotonic,
                 known: new.resumed.unwrap_or(0),
-                total: new.total,
                 // Those that are not settled are told one by one.
                 settled: new.resumed.unwrap_or(0),
                 told: None,
-                resumed: new.resumed.is_some(),
-                input: InputState::Open,
+                input_over: false,
                 rejected: 0,
                 backlog: Backlog::default(),
                 arriving: VecDeque::new(),
@@ -163,15 +131,9 @@ impl Engine {
                 failed: 0,
                 interrupted: 0,
                 ending: RunEnding::No,
+                setup: new,
             },
         );
-    }
-
-    /// A task of an earlier session is to run.
-    pub(crate) fn unsettle(&mut self, run: RunId) {
-        if let Some(run) = self.runs.get_mut(&run) {
-            run.settled = run.settled.saturating_sub(1);
-        }
     }
 
     pub(crate) fn rejected(&mut self, run: RunId, tasks: u64, message: Option<String>) {
@@ -187,8 +149,8 @@ impl Engine {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
-        if std::mem::replace(&mut run.input, InputState::Ended) == InputState::Open {
-            self.record(JournalEntry::InputComplete { run: id });
+        if !std::mem::replace(&mut run.input_over, true) {
+            self.record(JournalEntry::InputComplete(id));
         }
     }
 
@@ -199,8 +161,9 @@ impl Engine {
             if run.holding {
                 continue;
             }
-            let tasks = run.total.unwrap_or(run.known).saturating_sub(run.settled);
-            let known = (tasks.into(), run.total.is_some() || run.is_input_over());
+            let total = run.setup.total;
+            let tasks = total.unwrap_or(run.known).saturating_sub(run.settled);
+            let known = (tasks.into(), total.is_some() || run.input_over);
             if run.told != Some(known) {
                 run.told = Some(known);
                 news.push((id, known));
@@ -217,28 +180,22 @@ impl Engine {
 
     /// Says of runs that have come to their end that nothing of them is alive.
     pub(crate) fn find_idle_runs(&mut self) {
-        let mut idle = Vec::new();
-        for (&id, run) in &self.runs {
-            if !matches!(run.ending, RunEnding::No) || run.alive > 0 || self.has_pending_of(id) {
+        for (&id, run) in &mut self.runs {
+            let mut pending = self.monitor.pending.iter();
+            let pending = pending.any(|pending| pending.end.task.run == id);
+            if !matches!(run.ending, RunEnding::No) || run.alive > 0 || pending {
                 continue;
             }
-            let done = run.is_input_over() && run.left() == 0;
-            let expects_tasks = !run.is_input_over() || !run.arriving.is_empty() || run.fetching();
+            let done = run.input_over && run.left() == 0;
+            let expects_tasks = !run.input_over || !run.arriving.is_empty() || run.backlog.fetching;
             let stuck = !expects_tasks && self.state.is_stuck();
             if done || stuck || run.phase > Phase::Running {
-                idle.push(id);
-            }
-        }
-        for id in idle {
-            if let Some(run) = self.runs.get_mut(&id) {
                 run.ending = RunEnding::Idle;
+                self.actions.push(Action::RunIdle {
+                    run: id,
+                    keep_input: matches!(run.phase, Phase::Draining | Phase::Terminating),
+                });
             }
-            let phase = self.runs.get(&id).map_or(Phase::Running, |run| run.phase);
-            let keep_input = phase > Phase::Running && phase < Phase::Killing;
-            self.act(Action::RunIdle {
-                run: id,
-                keep_input,
-            });
         }
     }
 
@@ -265,7 +222,7 @@ impl Engine {
         let left = waiting
             .saturating_add(run.interrupted)
             .saturating_add(unread);
-        let stopped = left > 0 || !run.is_input_over();
+        let stopped = left > 0 || !run.input_over;
         let signal = run.signal.filter(|_| stopped && run.phase > Phase::Running);
         let exit = match signal {
             Some(StopSignal::Terminate) => Exit::Signal(15),
@@ -295,7 +252,7 @@ impl Engine {
             at: now.wall,
             exit,
         });
-        self.act(Action::Closed { run: id });
+        self.act(Action::Closed(id));
     }
 
     /// Forgets the tasks of a run that will not run any more.

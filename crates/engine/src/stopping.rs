@@ -46,7 +46,7 @@ impl Engine {
         if run.phase == Phase::Killing {
             // They were killed before, and are still there.
             for task in alive {
-                self.act(Action::Abandon { task });
+                self.act(Action::Abandon(task));
             }
             return;
         }

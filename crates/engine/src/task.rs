@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use packhorse_model::{Command, DeviceId, GpuRequest, Milli, Models, Request, TaskId, TaskSpec};
+use packhorse_core::Submission;
+use packhorse_model::{
+    Command, DeviceId, GpuRequest, Milli, Models, Request, TaskId, TaskSpec, TimeLimit,
+};
 
 use crate::engine::DeviceInfo;
 use crate::memory::{VramNeed, VramUse, models_named};
@@ -33,8 +36,6 @@ pub(crate) struct AttemptState {
     pub(crate) devices: Vec<DeviceId>,
     /// Its devices as people call them.
     pub(crate) labels: Arc<[String]>,
-    /// The same in one word; none if there are no devices.
-    pub(crate) joined: Option<Arc<str>>,
     /// It is ended because of its device, not because of itself.
     pub(crate) evicted: bool,
     /// It is over, and what to make of that is not known yet.
@@ -83,6 +84,21 @@ pub(crate) fn request(spec: &TaskSpec, devices: &[DeviceInfo], slots: Option<u32
         cpu: spec.cpu.unwrap_or_default(),
         ram: spec.ram.unwrap_or_default(),
         ..Request::default()
+    }
+}
+
+/// What the scheduler is told of a task with these options, but for memory.
+pub(crate) fn submission(
+    id: TaskId,
+    spec: &TaskSpec,
+    devices: &[DeviceInfo],
+    slots: Option<u32>,
+) -> Submission {
+    Submission {
+        priority: spec.priority.unwrap_or_default(),
+        retries: spec.retries.unwrap_or(0),
+        time_limit: spec.timeout.and_then(TimeLimit::get),
+        ..Submission::new(id, request(spec, devices, slots))
     }
 }
 

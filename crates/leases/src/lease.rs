@@ -1,4 +1,4 @@
-use packhorse_model::{Bytes, Milli, RunId};
+use packhorse_model::{LeasedDevice, RunId};
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -26,22 +26,6 @@ pub struct LeaseOwner {
     pub run: Option<RunId>,
     /// How it was started.
     pub command: String,
-}
-
-/// What a process holds of one device.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeasedDevice {
-    /// Its UUID, or its id as it was typed if no driver knows it.
-    pub device: Box<str>,
-    /// The memory promised to attempts.
-    pub memory: Bytes,
-    /// The share given to attempts.
-    #[serde(with = "Thousandths")]
-    pub share: Milli,
-    /// How many attempts run on it.
-    pub attempts: u32,
-    /// Whether nobody else may use it.
-    pub whole: bool,
 }
 
 /// What one process holds.
@@ -73,11 +57,6 @@ struct LeaseJson<'a> {
     command: String,
     devices: Vec<LeasedDevice>,
 }
-
-/// A share in a lease's file, which is a whole number there.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Milli")]
-struct Thousandths(u32);
 
 /// The bytes of a lease's file.
 pub(crate) fn write(
@@ -171,6 +150,8 @@ fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use packhorse_model::{Bytes, Milli};
+
     use super::*;
 
     const NAME: LeaseName = LeaseName {

@@ -46,5 +46,6 @@ mod process;
 
 pub use error::LeaseError;
 pub use folder::DEFAULT_FOLDER;
-pub use lease::{Lease, LeaseOwner, LeasedDevice};
+pub use lease::{Lease, LeaseOwner};
 pub use leases::{Leases, LeasesGuard, read_leases};
+pub use packhorse_model::LeasedDevice;

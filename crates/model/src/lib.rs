@@ -14,6 +14,7 @@ mod command;
 mod event;
 mod exit;
 mod id;
+mod lease;
 mod optional;
 mod outcome;
 mod peak;
@@ -36,6 +37,7 @@ pub use event::{
 };
 pub use exit::Exit;
 pub use id::{CoreId, DeviceId, NodeId, ParseIdError, RunId, TaskId};
+pub use lease::LeasedDevice;
 pub use outcome::Outcome;
 pub use peak::{LearnedPeak, PeakOrigin};
 pub use placement::{Granted, Placement};

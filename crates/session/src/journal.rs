@@ -4,12 +4,9 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use packhorse_engine::{JournalEntry, ResumableTask, Verdict};
+use packhorse_engine::JournalEntry;
 use packhorse_model::{LearnedPeak, Outcome, RunId, TaskId};
-use packhorse_store::{
-    EndedAttempt, Home, NewPeak, NewTask, Reader, Record, StartedAttempt, StoredTask, TaskFilter,
-    Writer,
-};
+use packhorse_store::{Home, NewTask, Reader, Record, StoredTask, TaskFilter, Writer};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::SessionError;
@@ -41,7 +38,7 @@ pub trait Journal: AsFd {
         run: RunId,
         after: u32,
         limit: u32,
-    ) -> Result<Option<Vec<ResumableTask>>, SessionError>;
+    ) -> Result<Option<Vec<StoredTask>>, SessionError>;
 
     /// Any tasks of a run that are not settled, with numbers above `after`.
     fn unfinished(
@@ -49,7 +46,7 @@ pub trait Journal: AsFd {
         run: RunId,
         after: u32,
         limit: u32,
-    ) -> Result<Vec<ResumableTask>, SessionError>;
+    ) -> Result<Vec<StoredTask>, SessionError>;
 
     /// What was learned of commands of this shape on each model of GPU.
     fn peaks(
@@ -131,36 +128,10 @@ fn record(entry: JournalEntry) -> Record {
             smaller.extend(tasks.map(|task| NewTask::new(task.id, task.spec, task.after)));
             Record::Tasks(smaller)
         }
-        JournalEntry::Started(start) => Record::Started(StartedAttempt {
-            task: start.task,
-            attempt: start.attempt,
-            at: start.at,
-            device: start.device,
-        }),
-        JournalEntry::AttemptEnded(end) => Record::AttemptEnded(EndedAttempt {
-            task: end.task,
-            attempt: end.attempt,
-            at: end.at,
-            outcome: end.outcome,
-            message: end.message.map(Into::into),
-            peak: end.peak,
-            note: end.note.map(Into::into),
-            is_final: end.verdict == Verdict::Final,
-        }),
+        JournalEntry::Started(start) => Record::Started(start),
+        JournalEntry::AttemptEnded(end) => Record::AttemptEnded(end),
         JournalEntry::TaskFinished { task, outcome } => Record::TaskFinished { task, outcome },
-        JournalEntry::Peak {
-            task,
-            attempt,
-            signature,
-            model,
-            learned,
-        } => Record::Peak(Box::new(NewPeak {
-            task,
-            attempt,
-            signature,
-            model,
-            learned,
-        })),
+        JournalEntry::Peak(peak) => Record::Peak(peak),
         JournalEntry::Drained {
             run,
             device,
@@ -172,21 +143,12 @@ fn record(entry: JournalEntry) -> Record {
             reason: reason.into(),
             at,
         },
-        JournalEntry::InputComplete { run } => Record::InputComplete { run },
+        JournalEntry::InputComplete(run) => Record::InputComplete { run },
         JournalEntry::RunEnded { run, at, exit } => Record::RunEnded {
             run,
             at,
             exit: exit.code(),
         },
-    }
-}
-
-fn resumable(task: StoredTask) -> ResumableTask {
-    ResumableTask {
-        id: task.id,
-        spec: task.spec,
-        after: task.after,
-        attempts: task.attempts,
     }
 }
 
@@ -217,7 +179,7 @@ impl Journal for StoreJournal {
         run: RunId,
         after: u32,
         limit: u32,
-    ) -> Result<Option<Vec<ResumableTask>>, SessionError> {
+    ) -> Result<Option<Vec<StoredTask>>, SessionError> {
         let mut page = self
             .reader()?
             .stored(run, TaskFilter::PlainUnfinished, after, limit)?;
@@ -232,7 +194,7 @@ impl Journal for StoreJournal {
                 .reader()?
                 .stored(run, TaskFilter::PlainUnfinished, after, limit)?;
         }
-        Ok(Some(page.into_iter().map(resumable).collect()))
+        Ok(Some(page))
     }
 
     fn unfinished(
@@ -240,11 +202,9 @@ impl Journal for StoreJournal {
         run: RunId,
         after: u32,
         limit: u32,
-    ) -> Result<Vec<ResumableTask>, SessionError> {
-        let page = self
-            .reader()?
-            .stored(run, TaskFilter::Unfinished, after, limit)?;
-        Ok(page.into_iter().map(resumable).collect())
+    ) -> Result<Vec<StoredTask>, SessionError> {
+        let reader = self.reader()?;
+        Ok(reader.stored(run, TaskFilter::Unfinished, after, limit)?)
     }
 
     fn peaks(

@@ -213,7 +213,7 @@ impl Launch {
         let new = NewRunInput {
             run,
             total: parts.source.total(),
-            defaults: spec.defaults,
+            defaults: spec.defaults.into(),
             batch: spec.batch,
             output,
             folder,

@@ -78,11 +78,11 @@ impl MpsThread {
         let _ = rustix::io::read(&*self.bell, &mut counter);
         let (input, daemon) = self.answers.try_recv().ok()?;
         match (&input, daemon) {
-            (MpsInput::Ready { device }, Some((daemon, pid))) => {
+            (MpsInput::Ready(device), Some((daemon, pid))) => {
                 self.daemons.insert(*device, daemon);
                 return Some((input, pid));
             }
-            (MpsInput::Gone { device }, _) => {
+            (MpsInput::Gone(device), _) => {
                 self.daemons.remove(device);
             }
             _ => {}
@@ -125,8 +125,8 @@ impl Service {
         self.theirs = Daemon::theirs(&self.config);
         for question in questions {
             let answer = match question {
-                MpsAction::Start { device } => self.start(device),
-                MpsAction::Check { device } => (self.check(device), None),
+                MpsAction::Start(device) => self.start(device),
+                MpsAction::Check(device) => (self.check(device), None),
                 MpsAction::Release { task, leader } => (self.release(task, leader), None),
             };
             // The loop may have ended.
@@ -140,7 +140,7 @@ impl Service {
         match self.daemon(device) {
             Ok(daemon) => {
                 let pid = daemon.pid();
-                (MpsInput::Ready { device }, Some((daemon, pid)))
+                (MpsInput::Ready(device), Some((daemon, pid)))
             }
             Err(error) => {
                 let reason = error.to_string();
@@ -167,9 +167,9 @@ impl Service {
         let gone = |shared: &SharedDaemon| !shared.daemon().is_running().unwrap_or(true);
         if self.ours.get(&device).is_some_and(gone) {
             self.ours.remove(&device);
-            MpsInput::Gone { device }
+            MpsInput::Gone(device)
         } else {
-            MpsInput::Ready { device }
+            MpsInput::Ready(device)
         }
     }
 
@@ -179,7 +179,7 @@ impl Service {
         release_clients(&daemons, leader, |client| {
             ancestry(client).any(|pid| pid == leader)
         });
-        MpsInput::Released { task }
+        MpsInput::Released(task)
     }
 
     fn quit(self) -> Vec<String> {

@@ -164,7 +164,7 @@ impl<'o> Session<'o> {
     /// No tasks come but those of earlier sessions.
     pub(crate) fn end_source(&mut self) {
         self.source_over = true;
-        self.feed(Input::InputEnded { run: self.run });
+        self.feed(Input::InputEnded(self.run));
     }
 
     /// Takes over what an earlier session left, page by page.

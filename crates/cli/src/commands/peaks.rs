@@ -1,6 +1,6 @@
 use std::io::Write as _;
 
-use packhorse_core::{PeakSample, expected, reservation};
+use packhorse_core::{expected, reservation};
 use packhorse_model::Exit;
 use packhorse_store::{Forget, Home, LearnedSignature, Reader};
 use serde_json::json;
@@ -39,18 +39,7 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
     for learned in &found {
         let samples = reader.peaks(&learned.signature)?;
         let samples = samples.get(&learned.model).map_or(&[][..], Vec::as_slice);
-        let peaks: Vec<PeakSample> = samples
-            .iter()
-            .map(|sample| PeakSample {
-                peak: sample.peak,
-                error: sample.error,
-            })
-            .collect();
-        let durations: Vec<_> = samples
-            .iter()
-            .filter_map(|sample| sample.duration)
-            .collect();
-        let (reserved, time) = (reservation(&peaks), expected(&durations));
+        let (reserved, time) = (reservation(samples.iter()), expected(samples.iter()));
         lines.push(json!({
             "signature": learned.signature,
             "model": learned.model,

@@ -349,10 +349,8 @@ impl Running {
 
     /// What `explain` says, with devices called `gpu10`, `gpu11`, …
     pub fn why(&self, number: u32) -> String {
-        let explanation = explain(&self.state, id(number), Now(self.now)).expect("it is known");
-        explanation
-            .prose(&|device| format!("gpu{}", device.0))
-            .to_string()
+        let name = |device: DeviceId| format!("gpu{}", device.0);
+        explain(&self.state, id(number), Now(self.now), &name).expect("it is known")
     }
 
     /// The devices kept for the first in line.

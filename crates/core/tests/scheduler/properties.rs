@@ -12,7 +12,7 @@ use packhorse_core::{
     Effect, EndCause, NodeSpec, Now, Outside, Pool, ProbePlan, SchedulerEvent, SchedulerSettings,
     SchedulerState, explain, step,
 };
-use packhorse_model::{Outcome, RunId, TaskId};
+use packhorse_model::{DeviceId, Outcome, RunId, TaskId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -60,8 +60,9 @@ impl Pair {
             }
         }
         for task in self.model.known() {
-            let explanation = explain(&self.state, task, Now(now)).expect("it is known");
-            assert!(explanation.to_string().starts_with(&task.to_string()));
+            let name = |device: DeviceId| device.0.to_string();
+            let explanation = explain(&self.state, task, Now(now), &name).expect("it is known");
+            assert!(explanation.starts_with(&task.to_string()));
         }
     }
 

@@ -1,5 +1,5 @@
 use packhorse_core::SchedulerEvent::{HoldRun, UnholdRun};
-use packhorse_core::{Explanation, Now, explain};
+use packhorse_core::{Now, explain};
 use packhorse_model::{RunId, TaskId};
 
 use crate::lab::{FAILED, Lab, task};
@@ -92,8 +92,9 @@ fn a_run_may_be_held_before_its_first_task_comes() {
     assert_eq!(lab.submit(task(1).run(7)), "");
     assert_eq!(lab.state.counts().blocked, 1);
     assert!(!lab.state.is_stuck());
-    let why = explain(&lab.state, TaskId::new(RunId(7), 1), Now::default());
-    assert!(matches!(why, Some(Explanation::Held { .. })), "{why:?}");
+    let held = TaskId::new(RunId(7), 1);
+    let why = explain(&lab.state, held, Now::default(), &|_| String::new());
+    assert_eq!(why.as_deref(), Some("7.1 waits: its run is held"));
     assert_eq!(lab.step(UnholdRun(RunId(7))), "start 1 on 10");
     assert_eq!(lab.step(UnholdRun(RunId(7))), "");
 }

@@ -12,42 +12,30 @@ impl Engine {
     /// Takes a device out: nothing more starts there, and what runs there is run again
     /// elsewhere. `members` are those of a group that are to blame; if none is named, all.
     pub(crate) fn drain_device(&mut self, index: usize, reason: &str, members: &[usize]) {
-        let Some(unit) = self
-            .monitor
-            .as_mut()
-            .and_then(|all| all.units.get_mut(index))
-        else {
+        let Some(unit) = self.monitor.units.get_mut(index) else {
             return;
         };
         if std::mem::replace(&mut unit.drained, true) {
             return;
         }
-        unit.lingering = None;
+        // Nothing more will be seen of it.
+        (unit.lingering, unit.awaited) = (None, None);
         let device = device_id(index);
-        let blamed = |member: usize| members.is_empty() || members.contains(&member);
         let run = self.runs.keys().next().copied().unwrap_or(RunId(0));
-        let info = &self.devices[index];
-        let keys = info.keys.iter().enumerate();
-        let keys: Vec<String> = keys
-            .filter(|(member, _)| blamed(*member))
-            .map(|(_, key)| key.clone())
-            .collect();
-        let id = info.label.clone();
-        for key in keys {
-            self.record(JournalEntry::Drained {
-                run,
-                device: key,
-                reason: reason.to_owned(),
-                at: self.now.wall,
-            });
+        let keys = self.devices[index].keys.clone();
+        for (member, device) in keys.into_iter().enumerate() {
+            if members.is_empty() || members.contains(&member) {
+                self.record(JournalEntry::Drained {
+                    run,
+                    device,
+                    reason: reason.to_owned(),
+                    at: self.now.wall,
+                });
+            }
         }
-        let name = self.device_name(device);
-        self.warn(
-            None,
-            format!(
-                "{name} is taken out: {reason}; what ran there runs again elsewhere\n\
-                 hint: `packhorse gpus --restore {id}` puts it back"
-            ),
+        self.warn_of(
+            device,
+            &format!("is taken out: {reason}; what ran there runs again elsewhere"),
         );
         self.step(SchedulerEvent::Drain(device));
         // The others may have waited for a look at this one.
@@ -75,14 +63,11 @@ impl Engine {
 
     /// Ends an attempt again whose device was taken out while it was started.
     pub(crate) fn evict_if_drained(&mut self, id: TaskId) {
-        let (Some(monitor), Some(task)) = (&self.monitor, self.tasks.get_mut(&id)) else {
-            return;
-        };
-        let Some(attempt) = &mut task.attempt else {
-            return;
-        };
-        let mut devices = attempt.devices.iter();
-        if devices.any(|&device| monitor.is_drained(device)) {
+        let task = self.tasks.get_mut(&id);
+        if let Some(attempt) = task.and_then(|task| task.attempt.as_mut())
+            && let mut devices = attempt.devices.iter()
+            && devices.any(|&device| self.monitor.is_drained(device))
+        {
             attempt.evicted = true;
             self.stop_attempt(id, StopMode::Terminate);
         }
@@ -90,22 +75,24 @@ impl Engine {
 
     /// A device that an earlier run found broken stays out.
     pub(crate) fn leave_out(&mut self, device: DeviceId, reason: &str) {
-        let index = device.0 as usize;
-        if let Some(unit) = self
-            .monitor
-            .as_mut()
-            .and_then(|all| all.units.get_mut(index))
-        {
+        if let Some(unit) = self.monitor.units.get_mut(device.0 as usize) {
             unit.drained = true;
         }
-        let name = self.device_name(device);
-        let id = self.devices.get(index).map_or("", |info| &info.label);
-        let message = format!(
-            "{name} was taken out by an earlier run and is not used: {reason}\n\
-             hint: `packhorse gpus --restore {id}` puts it back"
+        self.warn_of(
+            device,
+            &format!("was taken out by an earlier run and is not used: {reason}"),
         );
-        self.warn(None, message);
         self.step(SchedulerEvent::Drain(device));
+    }
+
+    /// Says what is the matter with a device, and how it is put back.
+    fn warn_of(&mut self, device: DeviceId, matter: &str) {
+        let name = self.device_name(device);
+        let info = self.devices.get(device.0 as usize);
+        let id = info.map_or("", |info| &info.label);
+        let message =
+            format!("{name} {matter}\nhint: `packhorse gpus --restore {id}` puts it back");
+        self.warn(None, message);
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use packhorse_core::EndCause;
 use packhorse_model::{
-    AttemptEnd, Bytes, DeviceId, EventKind, LearnedPeak, Measurement, Outcome, PeakOrigin, Phase,
-    RunId, TaskId,
+    AttemptEnd, Bytes, DeviceId, EventKind, LearnedPeak, Measurement, NewPeak, Outcome, PeakOrigin,
+    Phase, TaskId,
 };
 
 use super::needs::VramUse;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A failed attempt that is judged when its devices have been looked at and its log read.
 #[derive(Debug)]
 pub(crate) struct PendingEnd {
-    end: AttemptEnd,
+    pub(crate) end: AttemptEnd,
     since: Duration,
     /// What it wrote last, once that was read.
     log: Option<ReadLog>,
@@ -42,10 +42,10 @@ impl PendingEnd {
     }
 }
 
-/// What is made of an end.
-#[derive(Clone, Debug, Default)]
+/// The end of an attempt, and what is made of it.
 pub(crate) struct Judgement {
-    pub(crate) cause: Option<EndCause>,
+    pub(crate) end: AttemptEnd,
+    pub(crate) cause: EndCause,
     /// In words, for people.
     pub(crate) note: Option<String>,
     /// What it was seen to hold at most.
@@ -61,30 +61,27 @@ impl Engine {
     /// wrote.
     pub(crate) fn attempt_over(&mut self, end: AttemptEnd) {
         let id = end.task;
-        let task = self.tasks.get_mut(&id);
-        let attempt = task.and_then(|task| task.attempt.as_mut());
+        let (Some(task), Some(run)) = (self.tasks.get_mut(&id), self.runs.get_mut(&id.run)) else {
+            return;
+        };
+        let attempt = task.attempt.as_mut();
         let Some(attempt) = attempt.filter(|it| it.number == end.attempt && !it.ended) else {
             return;
         };
         attempt.ended = true;
         let on_devices = !attempt.devices.is_empty();
-        if let Some(run) = self.runs.get_mut(&id.run) {
-            run.alive = run.alive.saturating_sub(1);
-        }
-        if !(self.monitor.is_some() && has_failed(end.outcome) && on_devices) {
+        run.alive = run.alive.saturating_sub(1);
+        if !(self.monitor.is_watching() && has_failed(end.outcome) && on_devices) {
             return self.judge(end, &ReadLog::default());
         }
-        let path = self.log_of(id, end.attempt);
+        let path = run.log_path(&task.spec, id, end.attempt);
         let (task, attempt) = (id, end.attempt);
-        let since = self.now.monotonic;
-        if let Some(monitor) = &mut self.monitor {
-            monitor.look();
-            monitor.pending.push(PendingEnd {
-                end,
-                since,
-                log: path.is_none().then(ReadLog::default),
-            });
-        }
+        self.monitor.look();
+        self.monitor.pending.push(PendingEnd {
+            end,
+            since: self.now.monotonic,
+            log: path.is_none().then(ReadLog::default),
+        });
         if let Some(path) = path {
             self.act(Action::ReadLog(LogTail {
                 task,
@@ -98,49 +95,32 @@ impl Engine {
         &mut self,
         task: TaskId,
         attempt: u32,
-        tail: Option<&[u8]>,
+        tail: Option<Vec<u8>>,
         mps_failed: bool,
     ) {
-        let pending = self.monitor.iter_mut().flat_map(|all| &mut all.pending);
-        for pending in pending {
-            if pending.end.task == task && pending.end.attempt == attempt {
-                let tail = tail.map(<[u8]>::to_vec);
-                pending.log = Some(ReadLog { tail, mps_failed });
-            }
+        let mut pending = self.monitor.pending.iter_mut();
+        let pending = pending.find(|it| it.end.task == task && it.end.attempt == attempt);
+        if let Some(pending) = pending {
+            pending.log = Some(ReadLog { tail, mps_failed });
         }
-    }
-
-    /// Whether ends wait for a look at the devices.
-    pub(crate) fn has_pending(&self) -> bool {
-        let monitor = self.monitor.as_ref();
-        monitor.is_some_and(|monitor| !monitor.pending.is_empty())
-    }
-
-    /// Whether ends of a run do.
-    pub(crate) fn has_pending_of(&self, run: RunId) -> bool {
-        let mut pending = self.monitor.iter().flat_map(|all| &all.pending);
-        pending.any(|pending| pending.end.task.run == run)
     }
 
     /// Judges the ends whose devices were looked at since, and those that have waited too
     /// long.
     pub(crate) fn judge_pending(&mut self) {
         let now = self.now.monotonic;
-        let Some(monitor) = &mut self.monitor else {
-            return;
-        };
-        if monitor.pending.is_empty() {
+        if self.monitor.pending.is_empty() {
             return;
         }
-        let pending = std::mem::take(&mut monitor.pending);
+        let pending = std::mem::take(&mut self.monitor.pending);
         let (ready, rest): (Vec<_>, Vec<_>) = pending.into_iter().partition(|pending| {
             let task = self.tasks.get(&pending.end.task);
             let devices = task.map_or(&[][..], |task| task.devices());
-            let seen = monitor.has_seen(devices, pending.since);
+            let seen = self.monitor.has_seen(devices, pending.since);
             let until = pending.until();
             until.is_some_and(|until| seen || until <= now)
         });
-        monitor.pending = rest;
+        self.monitor.pending = rest;
         for pending in ready {
             self.judge(pending.end, &pending.log.unwrap_or_default());
         }
@@ -163,9 +143,9 @@ impl Engine {
         if teaches {
             self.hold();
         }
-        let judgement = self.judgement(&end, &devices, evicted, log);
         let probe = end.attempt == 0;
-        self.attempt_ended(end, judgement);
+        let judgement = self.judgement(end, &devices, evicted, log);
+        self.attempt_ended(judgement);
         if probe {
             self.probe_over(id);
         }
@@ -176,31 +156,31 @@ impl Engine {
 
     fn judgement(
         &mut self,
-        end: &AttemptEnd,
+        end: AttemptEnd,
         devices: &[DeviceId],
         evicted: bool,
         log: &ReadLog,
     ) -> Judgement {
-        let blame = self.blame(end, devices, evicted, log);
+        let blame = self.blame(&end, devices, evicted, log);
+        let (cause, note) =
+            blame.map_or((EndCause::Own, None), |(cause, note)| (cause, Some(note)));
         let track = self.untrack(end.task);
         let measured = track.as_ref().and_then(|track| track.measurement(end.task));
-        if let Some(measured) = measured {
-            self.tell(EventKind::Measured(measured));
-        }
-        let mut judgement = Judgement {
-            peak: measured.map(|measured| measured.peak),
-            ..Judgement::default()
-        };
-        if let Some((cause, note)) = blame {
-            judgement.cause = Some(cause);
-            judgement.note = Some(note);
-        }
-        if matches!(judgement.cause, Some(EndCause::OutOfMemory { .. })) {
+        let out_of_memory = matches!(cause, EndCause::OutOfMemory { .. });
+        if out_of_memory {
             // From here on the ladder says what it gets.
             self.forget_need(end.task);
         }
-        self.teach(end, devices, &judgement, measured);
-        judgement
+        if let Some(measured) = measured {
+            self.tell(EventKind::Measured(measured));
+            self.teach(&end, devices, out_of_memory, measured);
+        }
+        Judgement {
+            end,
+            cause,
+            note,
+            peak: measured.map(|measured| measured.peak),
+        }
     }
 
     /// Who or what is to blame for a failure, if it is not the task alone.
@@ -215,12 +195,11 @@ impl Engine {
             let note = "its GPU was taken out while it ran";
             return Some((EndCause::Collateral, note.to_owned()));
         }
-        if !has_failed(end.outcome) || devices.is_empty() {
+        if !has_failed(end.outcome) || devices.is_empty() || !self.monitor.is_watching() {
             return None;
         }
-        let monitor = self.monitor.as_ref()?;
         let mut on = devices.iter();
-        if let Some(&device) = on.find(|&&device| monitor.is_drained(device)) {
+        if let Some(&device) = on.find(|&&device| self.monitor.is_drained(device)) {
             let note = format!("{} failed while it ran", self.device_name(device));
             return Some((EndCause::Collateral, note));
         }
@@ -238,8 +217,7 @@ impl Engine {
         devices: &[DeviceId],
         written: Option<&[u8]>,
     ) -> Option<(EndCause, String)> {
-        let monitor = self.monitor.as_ref()?;
-        let track = monitor.tracks.get(&end.task);
+        let track = self.monitor.tracks.get(&end.task);
         let sign = self.oom_signs.find(end.outcome, written).or_else(|| {
             // Some die without a word. If the device had no room left for as much as the
             // task took last, that is why.
@@ -274,7 +252,7 @@ impl Engine {
 
     /// A neighbour that holds more than it was promised on one of these devices.
     fn culprit(&self, victim: TaskId, devices: &[DeviceId]) -> Option<(TaskId, DeviceId)> {
-        let others = self.monitor.as_ref()?.tracks.iter();
+        let others = self.monitor.tracks.iter();
         let outgrown = others.filter_map(|(&task, track)| {
             let mut on = devices.iter();
             let on = on.find_map(|&device| track.outgrew(Some(device)))?;
@@ -302,16 +280,17 @@ impl Engine {
         &mut self,
         end: &AttemptEnd,
         devices: &[DeviceId],
-        judgement: &Judgement,
-        measured: Option<Measurement>,
+        out_of_memory: bool,
+        measured: Measurement,
     ) {
-        let (Some(measured), Some(task)) = (measured, self.tasks.get(&end.task)) else {
+        let Some(task) = self.tasks.get(&end.task) else {
             return;
         };
-        let Some(need) = &task.need else {
+        let device = devices.first();
+        let device = device.and_then(|on| self.devices.get(on.0 as usize));
+        let (Some(need), Some(device)) = (&task.need, device) else {
             return;
         };
-        let out_of_memory = matches!(judgement.cause, Some(EndCause::OutOfMemory { .. }));
         let origin = match end.outcome {
             _ if out_of_memory => PeakOrigin::OutOfMemory,
             Outcome::Succeeded if end.attempt == 0 || task.vram() == VramUse::Measured => {
@@ -328,20 +307,14 @@ impl Engine {
             duration: (origin == PeakOrigin::Run).then_some(end.took),
             origin,
         };
-        let signature = Arc::clone(&need.signature);
-        let device = devices
-            .first()
-            .and_then(|on| self.devices.get(on.0 as usize));
-        let Some(model) = device.map(|device| Arc::clone(&device.model)) else {
-            return;
-        };
-        self.record(JournalEntry::Peak {
+        let (signature, model) = (Arc::clone(&need.signature), Arc::clone(&device.model));
+        self.record(JournalEntry::Peak(Box::new(NewPeak {
             task: end.task,
             attempt: end.attempt,
             signature: Arc::clone(&signature),
             model: Arc::clone(&model),
             learned: peak,
-        });
+        })));
         self.learn(&signature, &model, peak);
     }
 }

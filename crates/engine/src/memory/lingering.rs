@@ -17,23 +17,14 @@ const NAMED: usize = 3;
 /// Memory of a device that should be gone.
 #[derive(Debug)]
 pub(super) struct Lingering {
-    task: TaskId,
-    since: Duration,
-    held: Bytes,
+    pub(super) task: TaskId,
+    pub(super) since: Duration,
+    pub(super) held: Bytes,
     /// How it was there otherwise when the task was last seen.
-    before: Surroundings,
+    pub(super) before: Surroundings,
 }
 
 impl Lingering {
-    pub(super) fn new(task: TaskId, since: Duration, held: Bytes, before: Surroundings) -> Self {
-        Self {
-            task,
-            since,
-            held,
-            before,
-        }
-    }
-
     /// The same on top of what is still there of an earlier task.
     pub(super) fn after(self, earlier: Option<Self>) -> Self {
         match earlier {
@@ -56,16 +47,11 @@ impl Engine {
     /// Sees whether memory that should be gone is.
     pub(super) fn update_lingering(&mut self, view: &DeviceView) {
         let now = self.now.monotonic;
-        let Some(monitor) = &mut self.monitor else {
+        let unit = &mut self.monitor.units[view.device];
+        let lingering = unit.lingering.as_ref();
+        let Some(lingering) = lingering.filter(|lingering| lingering.since < view.at) else {
             return;
         };
-        let unit = &mut monitor.units[view.device];
-        let Some(lingering) = &unit.lingering else {
-            return;
-        };
-        if view.at <= lingering.since {
-            return;
-        }
         let left = unit.strangers().0;
         let left = left.saturating_sub(lingering.before.strangers.0);
         let gone = left <= NOISE_FLOOR;

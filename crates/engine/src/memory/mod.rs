@@ -30,5 +30,5 @@ pub use oom::{OomSigns, OomSignsError};
 
 pub(crate) use judge::Judgement;
 pub(crate) use monitor::Monitor;
-pub(crate) use needs::{Needs, VramNeed};
+pub(crate) use needs::{Needs, VramNeed, signature_of};
 pub(crate) use shape::Shape;

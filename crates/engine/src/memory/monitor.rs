@@ -55,7 +55,7 @@ pub(super) struct UnitState {
     unanswered: Option<Duration>,
     /// Since when a look at it is waited for. What others hold there is not known
     /// meanwhile, so nothing that asks for memory is placed there.
-    awaited: Option<Duration>,
+    pub(super) awaited: Option<Duration>,
     /// It takes so long that the others do not wait for it.
     slow: bool,
     /// Memory that should be gone.
@@ -91,6 +91,11 @@ impl Monitor {
         }
     }
 
+    /// Whether there is anything to look at: a driver that knows the devices.
+    pub(crate) fn is_watching(&self) -> bool {
+        !self.units.is_empty()
+    }
+
     /// Wants a sample now.
     pub(crate) fn look(&mut self) {
         self.pace.look_soon();
@@ -107,6 +112,13 @@ impl Monitor {
     fn is_awaiting(&self) -> bool {
         let mut units = self.units.iter().filter(|unit| !unit.drained);
         units.any(|unit| unit.awaited.is_some() && !unit.slow)
+    }
+
+    /// Whether what others hold on a device is not known at the moment: all of its memory
+    /// counts as theirs.
+    fn is_unseen(&self, index: usize) -> bool {
+        let unit = self.units.get(index);
+        unit.is_some_and(|unit| unit.awaited.is_some() || self.is_awaiting())
     }
 
     /// Whether all of these were looked at since then, or will not be.
@@ -139,28 +151,25 @@ impl Engine {
     /// full until they are.
     pub(crate) fn count_memory(&mut self) {
         let now = self.now.monotonic;
-        let Some(monitor) = &mut self.monitor else {
+        if !self.monitor.is_watching() {
             return;
-        };
-        if !std::mem::replace(&mut monitor.counting, true) {
+        }
+        if !std::mem::replace(&mut self.monitor.counting, true) {
             // Before the look, which is to see them.
             self.track_running();
         }
-        let Some(monitor) = &mut self.monitor else {
-            return;
-        };
         let mut stale = false;
-        for unit in &mut monitor.units {
+        for unit in &mut self.monitor.units {
             if !unit.drained && unit.awaited.is_none() && !unit.is_fresh(now) {
                 unit.awaited = Some(now);
                 stale = true;
             }
         }
         if stale {
-            monitor.ask(now);
+            self.monitor.ask(now);
             self.act(Action::Sample);
             // Whose processes are other runs' is known only of runs that are known.
-            if self.other_runs.is_enabled() {
+            if self.other_runs.enabled {
                 self.act(Action::RefreshOtherRuns);
             }
             self.tell_all_outside();
@@ -181,32 +190,22 @@ impl Engine {
     fn track_running(&mut self) {
         let now = self.now.monotonic;
         for running in self.state.running() {
-            let Some(task) = self.tasks.get(&running.task) else {
-                continue;
-            };
-            let Some(attempt) = &task.attempt else {
-                continue;
-            };
-            if running.placement.devices.is_empty() {
-                continue;
-            }
-            if let Some(monitor) = &mut self.monitor {
+            let task = self.tasks.get(&running.task);
+            if let Some(attempt) = task.and_then(|task| task.attempt.as_ref())
+                && !running.placement.devices.is_empty()
+            {
                 let track = Track::new(attempt.number, &running.placement, now);
-                monitor.tracks.insert(running.task, track);
+                self.monitor.tracks.insert(running.task, track);
             }
         }
     }
 
     /// Follows an attempt's memory, if anybody counts it.
     pub(crate) fn track(&mut self, task: TaskId, attempt: u32, placement: &Placement) {
-        let now = self.now.monotonic;
-        if let Some(monitor) = &mut self.monitor
-            && monitor.counting
-            && !placement.devices.is_empty()
-        {
-            let track = Track::new(attempt, placement, now);
-            monitor.tracks.insert(task, track);
-            monitor.look();
+        if self.monitor.counting && !placement.devices.is_empty() {
+            let track = Track::new(attempt, placement, self.now.monotonic);
+            self.monitor.tracks.insert(task, track);
+            self.monitor.look();
         }
     }
 
@@ -214,9 +213,7 @@ impl Engine {
     pub(crate) fn look_around(&mut self) {
         let now = self.now.monotonic;
         let waits = self.has_waiting();
-        let Some(monitor) = &mut self.monitor else {
-            return;
-        };
+        let monitor = &mut self.monitor;
         let told = self.other_runs.told.iter().zip(&monitor.units);
         let mut told = told.filter(|(_, unit)| !unit.drained);
         let others = told.any(|(told, _)| told.memory.0 > 0);
@@ -283,11 +280,7 @@ impl Engine {
 
     /// Takes note of how a device or group is.
     pub(crate) fn sampled(&mut self, view: &DeviceView) {
-        if self
-            .monitor
-            .as_ref()
-            .is_none_or(|all| view.device >= all.units.len())
-        {
+        if view.device >= self.monitor.units.len() {
             return;
         }
         let grew = match lost(view) {
@@ -298,31 +291,23 @@ impl Engine {
             None => self.count(view),
         };
         let now = self.now.monotonic;
-        if let Some(monitor) = &mut self.monitor {
-            let ages = monitor.tracks.values();
-            let youngest = ages.map(|track| now.saturating_sub(track.since)).min();
-            let lingers = monitor.units.iter().any(|unit| unit.lingering.is_some());
-            monitor.pace.sampled(view.at, grew || lingers, youngest);
-            let unit = &mut monitor.units[view.device];
-            unit.sampled = Some(view.at);
-            unit.unanswered = unit.unanswered.filter(|&since| since > view.at);
-        }
+        let monitor = &mut self.monitor;
+        let ages = monitor.tracks.values();
+        let youngest = ages.map(|track| now.saturating_sub(track.since)).min();
+        let lingers = monitor.units.iter().any(|unit| unit.lingering.is_some());
+        monitor.pace.sampled(view.at, grew || lingers, youngest);
+        let unit = &mut monitor.units[view.device];
+        unit.sampled = Some(view.at);
+        unit.unanswered = unit.unanswered.filter(|&since| since > view.at);
     }
 
     /// Works out who holds what; whether anything of ours grew.
     fn count(&mut self, view: &DeviceView) -> bool {
-        let Some(monitor) = &mut self.monitor else {
-            return false;
-        };
+        let monitor = &mut self.monitor;
         let index = view.device;
         let device = device_id(index);
-        let promised: u64 = monitor
-            .tracks
-            .values()
-            .flat_map(|track| &track.devices)
-            .filter(|on| on.device == device)
-            .map(|on| on.promised.0)
-            .sum();
+        let on_it = monitor.tracks.values().filter_map(|track| track.on(device));
+        let promised: u64 = on_it.map(|on| on.promised.0).sum();
         let members = view.members.iter();
         let found = members.map(|member| attribute(member, Bytes(promised)));
         let free = view.members.iter().filter_map(|member| member.memory);
@@ -350,9 +335,7 @@ impl Engine {
         let busy = view.members.iter().filter_map(|member| member.utilisation);
         let busy = busy.max();
         let (others, _) = self.memory_of_others(index);
-        let Some(monitor) = &mut self.monitor else {
-            return false;
-        };
+        let monitor = &mut self.monitor;
         let mut grew = false;
         let mut news = Vec::new();
         let unit = &monitor.units[index];
@@ -399,17 +382,23 @@ impl Engine {
 
     /// Tells the scheduler what others hold on a device, if that has changed.
     pub(crate) fn tell_outside(&mut self, index: usize) {
-        let (memory, runs) = self.memory_outside(index);
-        let unseen = self.is_unseen(index);
+        let (mut memory, runs) = self.memory_of_others(index);
+        let unseen = self.monitor.is_unseen(index);
+        let device = &self.devices[index];
+        if unseen {
+            memory = memory.max(device.memory);
+        }
+        let unit = self.monitor.units.get(index);
+        if let Some(lingering) = unit.and_then(|unit| unit.lingering.as_ref()) {
+            memory = memory.max(lingering.counted());
+        }
         let held = Outside {
             memory,
             runs,
             unseen,
-            ..self.other_runs.held(index)
+            ..self.other_runs.held(device)
         };
-        let Some(told) = self.other_runs.told.get_mut(index) else {
-            return;
-        };
+        let told = &mut self.other_runs.told[index];
         let is_noise = |new: Bytes, old: Bytes| {
             new.0.abs_diff(old.0) <= NOISE_FLOOR && (new.0 == 0) == (old.0 == 0)
         };
@@ -426,62 +415,41 @@ impl Engine {
         self.step(SchedulerEvent::Outside { device, held });
     }
 
-    /// The memory of a device that counts as others', and how much of it other runs hold
-    /// or may still take.
-    fn memory_outside(&self, index: usize) -> (Bytes, Bytes) {
-        let (mut memory, runs) = self.memory_of_others(index);
-        if self.is_unseen(index) {
-            let info = self.devices.get(index);
-            memory = memory.max(info.map_or(memory, |info| info.memory));
-        }
-        let unit = self.monitor.as_ref().and_then(|all| all.units.get(index));
-        let lingering = unit.and_then(|unit| unit.lingering.as_ref());
-        let lingering = lingering.map(Lingering::counted);
-        (memory.max(lingering.unwrap_or_default()), runs)
-    }
-
     /// The memory of a device that others were seen to hold or may still take, and how
     /// much of it other runs do.
     fn memory_of_others(&self, index: usize) -> (Bytes, Bytes) {
-        let monitor = self.monitor.as_ref();
-        let Some(unit) = monitor.and_then(|all| all.units.get(index)) else {
+        let keys = &self.devices[index].keys;
+        let Some(unit) = self.monitor.units.get(index) else {
             // Nobody can look, so what other runs were promised is all we know.
-            let members = self.devices.get(index).map_or(0, |info| info.keys.len());
-            let promised = (0..members).map(|member| self.other_runs.growth(index, member, &[]));
+            let promised = keys.iter().map(|key| self.other_runs.growth(key, &[]));
             let promised = Bytes(promised.max().unwrap_or(0));
             return (promised, promised);
         };
         let members = unit.attributions.iter().enumerate();
         let memory = members.map(|(member, found)| {
-            let runs: u64 = found.runs.iter().map(|(_, held)| held.0).sum();
+            let runs = found.runs.iter().map(|(_, held)| held.0);
+            // A driver may show anything.
+            let runs = runs.fold(0, u64::saturating_add);
             // What other runs may still take of what they were promised.
-            let growth = self.other_runs.growth(index, member, &found.runs);
+            let key = keys.get(member);
+            let growth = key.map_or(0, |key| self.other_runs.growth(key, &found.runs));
             let runs = runs.saturating_add(growth);
             (Bytes(found.strangers.0.saturating_add(runs)), Bytes(runs))
         });
         memory.max().unwrap_or_default()
     }
 
-    /// Whether what others hold on a device is not known at the moment: all of its memory
-    /// counts as theirs.
-    fn is_unseen(&self, index: usize) -> bool {
-        self.monitor.as_ref().is_some_and(|monitor| {
-            let unit = monitor.units.get(index);
-            unit.is_some_and(|unit| unit.awaited.is_some() || monitor.is_awaiting())
-        })
-    }
-
     /// Whether samples of a device should describe its processes: somebody may soon be told
     /// who they are.
     pub fn names_processes(&self, device: usize) -> bool {
-        let unit = self.monitor.as_ref().and_then(|all| all.units.get(device));
+        let unit = self.monitor.units.get(device);
         unit.is_some_and(|unit| unit.lingering.is_some())
     }
 
     /// The tasks whose memory is followed on a device.
     pub fn tracked_on(&self, device: usize) -> Vec<TaskId> {
         let device = device_id(device);
-        let tracks = self.monitor.iter().flat_map(|monitor| &monitor.tracks);
+        let tracks = self.monitor.tracks.iter();
         let on_it = tracks.filter(|(_, track)| track.on(device).is_some());
         let mut on_it: Vec<TaskId> = on_it.map(|(&task, _)| task).collect();
         on_it.sort_unstable();
@@ -491,7 +459,7 @@ impl Engine {
     /// An attempt is over: its memory is others' until the driver shows it gone.
     pub(super) fn untrack(&mut self, task: TaskId) -> Option<Track> {
         let now = self.now.monotonic;
-        let monitor = self.monitor.as_mut()?;
+        let monitor = &mut self.monitor;
         let track = monitor.tracks.remove(&task)?;
         let mut touched = Vec::new();
         for on in &track.devices {
@@ -503,7 +471,12 @@ impl Engine {
                 && held.0 > NOISE_FLOOR
                 && !unit.drained
             {
-                let left = Lingering::new(task, now, held, surroundings);
+                let left = Lingering {
+                    task,
+                    since: now,
+                    held,
+                    before: surroundings,
+                };
                 // What is still there of an earlier one comes on top.
                 unit.lingering = Some(left.after(unit.lingering.take()));
                 touched.push(index);

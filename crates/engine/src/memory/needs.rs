@@ -13,10 +13,10 @@ use packhorse_model::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::shape::{Shape, largest};
+use super::shape::{Need, Shape, largest};
 use crate::engine::{DeviceInfo, Engine};
 use crate::run::Run;
-use crate::task::Task;
+use crate::task::{Task, submission};
 
 /// How much GPU memory a task asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,24 +46,25 @@ impl VramUse {
         }
     }
 
-    /// The most that a task takes, if somebody said.
-    fn bound(self) -> Option<Bytes> {
+    /// The most that a task asks for at first.
+    pub(crate) fn at_first(self) -> MemoryRequest {
         match self {
-            Self::Given(bytes) | Self::Bounded(bytes) => Some(bytes),
-            Self::Uncounted | Self::Learned | Self::Measured => None,
+            Self::Uncounted => MemoryRequest::Uncounted,
+            Self::Given(bytes) | Self::Bounded(bytes) => MemoryRequest::Bytes(bytes),
+            Self::Learned | Self::Measured => MemoryRequest::Whole,
         }
     }
 
-    /// The most that a task asks for at first which needs `request` besides.
-    pub(crate) fn at_first(self, request: &Request) -> Request {
-        Request {
-            memory: match self {
-                Self::Uncounted => request.memory,
-                Self::Given(bytes) | Self::Bounded(bytes) => MemoryRequest::Bytes(bytes),
-                Self::Learned | Self::Measured => MemoryRequest::Whole,
-            },
-            ..request.clone()
-        }
+    /// What a task asks for whose like needed `need`. One of which nothing is known has its
+    /// devices to itself; and so has one that would not fit into any device with its margin.
+    fn request(self, need: Need, devices: &[DeviceInfo], models: Models) -> MemoryRequest {
+        let memory = match self {
+            Self::Learned => need.memory,
+            Self::Bounded(bytes) => need.memory.or(Some(bytes)),
+            Self::Uncounted | Self::Given(_) | Self::Measured => return self.at_first(),
+        };
+        let memory = memory.filter(|&memory| memory < largest(devices, models));
+        memory.map_or(MemoryRequest::Whole, MemoryRequest::Bytes)
     }
 }
 
@@ -106,9 +107,9 @@ impl Needs {
         self.shapes.contains_key(signature)
     }
 
-    /// Takes note that a shape is asked for; whether nobody has before.
+    /// Takes note that a shape is asked for; whether that is still to be done.
     pub(crate) fn ask(&mut self, signature: &Arc<str>) -> bool {
-        self.asked.insert(Arc::clone(signature))
+        !self.knows(signature) && self.asked.insert(Arc::clone(signature))
     }
 
     pub(crate) fn insert(&mut self, signature: &Arc<str>, shape: Shape) {
@@ -125,12 +126,15 @@ pub(crate) struct VramNeed {
     /// What it needs besides memory.
     request: Request,
     /// How it is measured.
-    probe: Option<Arc<Command>>,
+    pub(crate) probe: Option<Arc<Command>>,
 }
 
-impl VramNeed {
-    pub(crate) fn probe(&self) -> Option<&Arc<Command>> {
-        self.probe.as_ref()
+/// What a task is remembered by that is started from `folder`.
+pub(crate) fn signature_of(command: &Command, spec: &TaskSpec, folder: &Path) -> Arc<str> {
+    match (&spec.signature, &spec.folder) {
+        (Some(signature), _) => signature.as_str().into(),
+        (None, Some(own)) => signature(command, &folder.join(own)).into(),
+        (None, None) => signature(command, folder).into(),
     }
 }
 
@@ -144,29 +148,14 @@ pub fn forecast(
     folder: &Path,
     peaks: impl FnOnce(&str) -> BTreeMap<String, Vec<LearnedPeak>>,
 ) -> Submission {
-    let request = crate::task::request(spec, devices, slots);
-    let signature = match &spec.signature {
-        Some(signature) => signature.clone(),
-        None => match &spec.folder {
-            Some(own) => signature(&spec.command, &folder.join(own)),
-            None => signature(&spec.command, folder),
-        },
-    };
-    let need = Shape::new(devices, peaks(&signature)).need(request.models);
-    let vram = VramUse::of(spec);
-    let memory = match vram {
-        VramUse::Learned | VramUse::Bounded(_) => {
-            need.request(vram.bound(), largest(devices, request.models))
-        }
-        _ => vram.at_first(&request).memory,
-    };
-    Submission {
-        priority: spec.priority.unwrap_or_default(),
-        retries: spec.retries.unwrap_or(0),
-        time_limit: spec.timeout.and_then(packhorse_model::TimeLimit::get),
-        expected: need.expected,
-        ..Submission::new(id, Request { memory, ..request })
-    }
+    let signature = signature_of(&spec.command, spec, folder);
+    let shape = Shape::new(devices, peaks(&signature));
+    let mut submission = submission(id, spec, devices, slots);
+    let request = &mut submission.request;
+    let need = shape.need(request.models);
+    request.memory = VramUse::of(spec).request(need, devices, request.models);
+    submission.expected = need.expected;
+    submission
 }
 
 impl Engine {
@@ -185,22 +174,18 @@ impl Engine {
         let need = shape.need(request.models);
         submission.expected = need.expected;
         let vram = task.vram();
+        submission.request.memory = vram.request(need, &self.devices, request.models);
         let probe = task.spec.probe.as_ref();
         let probe = probe.and_then(|probe| probe_command(probe, &task.command));
-        match vram {
-            VramUse::Learned | VramUse::Bounded(_) => {
-                let largest = largest(&self.devices, request.models);
-                submission.request.memory = need.request(vram.bound(), largest);
-                let run = self.runs.get(&submission.id.run);
-                let may_start = run.is_some_and(Run::takes_tasks);
-                if need.memory.is_none() && probe.is_some() && may_start {
-                    submission.probe = self.appoint(&signature, submission);
-                }
-                if let Some(shape) = self.needs.shapes.get_mut(&signature) {
-                    shape.waiting.insert(submission.id);
-                }
+        if matches!(vram, VramUse::Learned | VramUse::Bounded(_)) {
+            let run = self.runs.get(&submission.id.run);
+            let may_start = run.is_some_and(Run::takes_tasks);
+            if need.memory.is_none() && probe.is_some() && may_start {
+                submission.probe = self.appoint(&signature, submission);
             }
-            _ => submission.request = vram.at_first(&request),
+            if let Some(shape) = self.needs.shapes.get_mut(&signature) {
+                shape.waiting.insert(submission.id);
+            }
         }
         task.need = Some(Box::new(VramNeed {
             signature,
@@ -234,8 +219,7 @@ impl Engine {
             };
             let mut request = need.request.clone();
             let known = shape.need(request.models);
-            let largest = largest(&self.devices, request.models);
-            request.memory = known.request(task.vram().bound(), largest);
+            request.memory = task.vram().request(known, &self.devices, request.models);
             self.revise(id, request, known.expected, ProbePlan::None);
         }
         self.unhold();

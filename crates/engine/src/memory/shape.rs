@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use packhorse_core::{self as core, PeakSample};
-use packhorse_model::{Bytes, LearnedPeak, MemoryRequest, Models, TaskId};
+use packhorse_core as core;
+use packhorse_model::{Bytes, LearnedPeak, Models, TaskId};
 use rustc_hash::FxHashSet;
 
 use super::needs::models;
@@ -25,26 +25,9 @@ pub(super) struct Need {
 impl Need {
     /// What `samples` say.
     fn of<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone) -> Self {
-        let peaks: Vec<PeakSample> = samples
-            .clone()
-            .map(|sample| PeakSample {
-                peak: sample.peak,
-                error: sample.error,
-            })
-            .collect();
-        let durations: Vec<Duration> = samples.filter_map(|sample| sample.duration).collect();
         Need {
-            memory: core::reservation(&peaks),
-            expected: core::expected(&durations).map(coarse),
-        }
-    }
-
-    /// One of which nothing is known has `bound`, or its devices to itself; and so
-    /// has one that would not fit into any device with its margin.
-    pub(super) fn request(self, bound: Option<Bytes>, largest: Bytes) -> MemoryRequest {
-        match self.memory.or(bound) {
-            Some(bytes) if bytes < largest => MemoryRequest::Bytes(bytes),
-            _ => MemoryRequest::Whole,
+            memory: core::reservation(samples.clone()),
+            expected: core::expected(samples).map(coarse),
         }
     }
 }

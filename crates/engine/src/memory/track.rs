@@ -16,8 +16,6 @@ pub(crate) struct Track {
     pub(crate) attempt: u32,
     pub(crate) since: Duration,
     pub(crate) devices: Vec<TrackedDevice>,
-    /// The most it held on any of its devices.
-    peak: Bytes,
     /// How much the last new peak was above the one before.
     rise: Bytes,
     /// Samples since then.
@@ -68,7 +66,6 @@ impl Track {
             attempt,
             since,
             devices: placement.devices.iter().map(on).collect(),
-            peak: Bytes(0),
             rise: Bytes(0),
             still: 0,
             samples: 0,
@@ -97,10 +94,12 @@ impl Track {
         held: Bytes,
         surroundings: Surroundings,
     ) -> bool {
+        let before = self.peak().unwrap_or_default();
         let Some(on) = self.devices.iter_mut().find(|on| on.device == device) else {
             return false;
         };
-        let grew = held.0 > on.observed.0 + NOISE_FLOOR;
+        // A driver may show anything.
+        let grew = held.0 > on.observed.0.saturating_add(NOISE_FLOOR);
         if held.0 > 0 {
             on.last = Some((held, surroundings));
         } else if on.observed.0 == 0 {
@@ -108,9 +107,8 @@ impl Track {
         }
         on.observed = held;
         on.peak = on.peak.max(held);
-        if held > self.peak {
-            self.rise = Bytes(held.0 - self.peak.0);
-            self.peak = held;
+        if held > before {
+            self.rise = Bytes(held.0 - before.0);
             self.still = 0;
         } else {
             self.still += 1;
@@ -146,7 +144,8 @@ impl Track {
 
     /// The most it was seen to hold, if it was ever seen to hold anything.
     pub(crate) fn peak(&self) -> Option<Bytes> {
-        (self.peak.0 > 0).then_some(self.peak)
+        let peaks = self.devices.iter().map(|on| on.peak);
+        peaks.max().filter(|peak| peak.0 > 0)
     }
 
     /// What there is to say of the attempt, if it was ever seen to hold anything.
@@ -202,6 +201,15 @@ mod tests {
         }
         assert_eq!(track.peak(), Some(Bytes(80 << 20)));
         assert_eq!(track.devices[0].observed, Bytes(40 << 20));
+    }
+
+    #[test]
+    fn a_driver_may_show_anything() {
+        let mut track = track(100);
+        for _ in 0..2 {
+            track.sample(DeviceId(7), Bytes(u64::MAX), Surroundings::default());
+        }
+        assert_eq!(track.peak(), Some(Bytes(u64::MAX)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use packhorse_engine::{Input, JournalEntry, StopMode};
 use packhorse_model::DeviceId;
 
-use crate::lab::{INTERRUPTED, Lab, OK, task};
+use crate::lab::{INTERRUPTED, Lab, OK, SECOND, task};
 
 fn fails(lab: &mut Lab, device: u32) {
     lab.feed(Input::DeviceFailed {
@@ -56,6 +56,17 @@ fn a_gpu_that_a_sample_shows_lost_is_taken_out() {
     lab.assert_told("GPU 1 is taken out: the driver lost it");
     assert_eq!(drained(&lab), ["GPU-1"]);
     assert_eq!(lab.running(), ["1.1@0"], "it is not waited for");
+}
+
+#[test]
+fn one_that_was_taken_out_is_not_waited_for_any_more() {
+    let mut lab = Lab::with_gpus(2);
+    lab.run(1);
+    lab.gpus[1].lost = Some("the driver lost it".to_owned());
+    lab.add(1, [task("a").vram(4)]);
+    lab.ends("1.1", OK);
+    lab.pass(SECOND * 60);
+    assert_eq!(lab.engine.wake_at(), None);
 }
 
 #[test]

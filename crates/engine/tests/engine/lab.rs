@@ -13,8 +13,7 @@ use std::time::Duration;
 use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{
     Action, ArrivedTask, ClockReading, DeviceInfo, Engine, EngineSettings, Input, JournalEntry,
-    MpsAction, MpsInput, NewRunInput, OomSigns, OtherRunDevice, ResumableTask, StartAttempt,
-    StopSignal,
+    LeasedDevice, MpsAction, MpsInput, NewRunInput, OomSigns, StartAttempt, StopSignal, StoredTask,
 };
 use packhorse_model::{
     AttemptEnd, Bytes, DeviceId, EventKind, LearnedPeak, NodeId, Outcome, OutputMode, PeakOrigin,
@@ -235,7 +234,7 @@ impl Lab {
             _ => {
                 let open = self.answer(action);
                 let at_once = match action {
-                    Action::RunIdle { .. } | Action::Closed { .. } => self.answers.closes,
+                    Action::RunIdle { .. } | Action::Closed(_) => self.answers.closes,
                     _ => self.answers.questions,
                 };
                 if at_once {
@@ -250,7 +249,7 @@ impl Lab {
     /// The answer to a question.
     fn answer(&self, action: &Action) -> Option<Input> {
         Some(match action {
-            Action::LookUpPeaks { signature } => {
+            Action::LookUpPeaks(signature) => {
                 let peaks = self.peaks.get(&**signature).cloned();
                 Input::Peaks {
                     signature: signature.clone(),
@@ -260,7 +259,7 @@ impl Lab {
                         .collect(),
                 }
             }
-            &Action::LookUpOutcome { task } => Input::Outcome {
+            &Action::LookUpOutcome(task) => Input::Outcome {
                 task,
                 outcome: self.outcomes.get(&task).copied(),
             },
@@ -277,15 +276,15 @@ impl Lab {
                 run,
                 tasks: self.stored(run, after, limit),
             },
-            &Action::Mps(MpsAction::Check { device }) => Input::Mps(MpsInput::Ready { device }),
+            &Action::Mps(MpsAction::Check(device)) => Input::Mps(MpsInput::Ready(device)),
             &Action::RunIdle { run, .. } => Input::Close { run, unread: 0 },
-            &Action::Closed { run } => Input::Stored { run, lost: None },
+            &Action::Closed(run) => Input::Stored { run, lost: None },
             _ => return None,
         })
     }
 
     /// Plain tasks in the journal.
-    fn stored(&self, run: RunId, after: u32, limit: u32) -> Vec<ResumableTask> {
+    fn stored(&self, run: RunId, after: u32, limit: u32) -> Vec<StoredTask> {
         let batches = self.records.iter().filter_map(|(_, entry)| match entry {
             JournalEntry::Tasks(tasks) => Some(tasks),
             _ => None,
@@ -294,10 +293,11 @@ impl Lab {
             it.id.run == run && it.id.number > after && it.after.is_empty() && it.spec.is_plain()
         };
         let tasks = batches.flatten().filter(plain).take(limit as usize);
-        let stored = tasks.map(|it| ResumableTask {
+        let stored = tasks.map(|it| StoredTask {
             id: it.id,
             spec: it.spec.clone(),
             after: Vec::new(),
+            outcome: None,
             attempts: 0,
         });
         stored.collect()
@@ -357,7 +357,7 @@ impl Lab {
     pub(crate) fn run_with(&mut self, run: u32, change: impl FnOnce(&mut NewRunInput)) {
         let mut new = NewRunInput {
             run: RunId(run),
-            defaults: TaskSpec::default(),
+            defaults: TaskSpec::default().into(),
             batch: None,
             output: OutputMode::Log,
             folder: "/work".into(),
@@ -388,7 +388,7 @@ impl Lab {
     }
 
     pub(crate) fn end_input(&mut self, run: u32) {
-        self.feed(Input::InputEnded { run: RunId(run) });
+        self.feed(Input::InputEnded(RunId(run)));
     }
 
     pub(crate) fn stop(&mut self, run: u32, signal: StopSignal) {
@@ -506,7 +506,7 @@ impl Lab {
     }
 
     /// What others have to be told under the lock, and are.
-    pub(crate) fn raised(&mut self) -> Option<Vec<OtherRunDevice>> {
+    pub(crate) fn raised(&mut self) -> Option<Vec<LeasedDevice>> {
         let lease = self.engine.lease_to_raise();
         if lease.is_some() {
             self.engine.lease_told(true);

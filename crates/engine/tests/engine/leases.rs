@@ -1,6 +1,6 @@
 //! Other runs on this machine: what they hold, and what they are told.
 
-use packhorse_engine::{Action, Input, OtherRunDevice, ProcessEvent};
+use packhorse_engine::{Action, Input, LeasedDevice, ProcessEvent};
 use packhorse_model::{Milli, RunId};
 
 use crate::lab::{FAILED, Lab, OK, SECOND, gib, id, task};
@@ -11,27 +11,27 @@ fn lab(gpus: usize) -> Lab {
     lab
 }
 
-fn whole() -> OtherRunDevice {
-    OtherRunDevice {
+fn whole() -> LeasedDevice {
+    LeasedDevice {
         share: Milli::ONE,
         attempts: 1,
         whole: true,
-        ..OtherRunDevice::default()
+        ..LeasedDevice::default()
     }
 }
 
-fn memory(memory: u64) -> OtherRunDevice {
-    OtherRunDevice {
+fn memory(memory: u64) -> LeasedDevice {
+    LeasedDevice {
         memory: gib(memory),
         attempts: 1,
-        ..OtherRunDevice::default()
+        ..LeasedDevice::default()
     }
 }
 
 /// What others are told, as GPU, GiB, attempts and whether it is whole.
-fn told(lease: Option<Vec<OtherRunDevice>>) -> Vec<(String, u64, u32, bool)> {
+fn told(lease: Option<Vec<LeasedDevice>>) -> Vec<(String, u64, u32, bool)> {
     let held = lease.into_iter().flatten();
-    held.map(|it| (it.key.into(), it.memory.0 >> 30, it.attempts, it.whole))
+    held.map(|it| (it.device.into(), it.memory.0 >> 30, it.attempts, it.whole))
         .collect()
 }
 
@@ -49,7 +49,7 @@ fn a_gpu_that_another_run_has_to_itself_is_left_alone_until_it_ends() {
 fn shares_that_another_run_has_are_not_given_out() {
     let mut lab = lab(1);
     let share = Milli(600);
-    lab.other_run(77, 0, &OtherRunDevice { share, ..memory(0) });
+    lab.other_run(77, 0, &LeasedDevice { share, ..memory(0) });
     lab.add(1, [task("a").share(500), task("b").share(400)]);
     assert_eq!(lab.running(), ["1.2@0"]);
 }
@@ -184,10 +184,7 @@ fn nobody_is_asked_where_nobody_is_told() {
     let mut lab = Lab::with_gpus(1);
     lab.run(1);
     let now = lab.clock();
-    assert!(
-        !lab.engine
-            .may_take(&Input::InputEnded { run: RunId(1) }, now)
-    );
+    assert!(!lab.engine.may_take(&Input::InputEnded(RunId(1)), now));
     lab.add(1, [task("a").vram(4)]);
     let asked = |action| matches!(action, Action::RefreshOtherRuns).then_some(());
     assert!(lab.take_actions(asked).is_empty());

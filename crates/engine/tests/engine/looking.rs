@@ -1,6 +1,7 @@
 //! How the driver is asked, and what happens while it does not answer.
 
-use packhorse_engine::Action;
+use packhorse_engine::{Action, DeviceView, Input, MemberView, Owner, ProcessView};
+use packhorse_model::Bytes;
 
 use crate::lab::{A_LOOK, Lab, OK, SECOND, SILENCE, task};
 
@@ -66,6 +67,28 @@ fn what_strangers_hold_is_not_given_out() {
     lab.run(1);
     lab.add(1, [task("a").vram(8)]);
     assert_eq!(lab.running(), ["1.1@1"]);
+}
+
+#[test]
+fn a_driver_that_shows_more_than_there_can_be_does_no_harm() {
+    let mut lab = Lab::with_gpus(1);
+    lab.run(1);
+    let process = |pid| ProcessView {
+        pid,
+        memory: Some(Bytes(u64::MAX)),
+        owner: Owner::OtherRun(pid),
+        description: String::new(),
+    };
+    let member = MemberView {
+        processes: Some(vec![process(1), process(2)]),
+        ..MemberView::default()
+    };
+    lab.feed(Input::Sampled(DeviceView {
+        members: vec![member],
+        ..DeviceView::default()
+    }));
+    lab.add(1, [task("a")]);
+    assert_eq!(lab.running(), ["1.1@0"]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn lab(gpus: usize) -> Lab {
 }
 
 fn ready(lab: &mut Lab) {
-    lab.feed(Input::Mps(MpsInput::Ready { device: GPU }));
+    lab.feed(Input::Mps(MpsInput::Ready(GPU)));
 }
 
 /// Two tasks share a GPU, and their server dies.
@@ -42,7 +42,7 @@ fn mps_actions(lab: &mut Lab) -> Vec<MpsAction> {
 fn an_attempt_waits_for_its_daemon() {
     let mut lab = lab(1);
     lab.add(1, vec![task("a").share(500); 2]);
-    assert_eq!(mps_actions(&mut lab), [MpsAction::Start { device: GPU }]);
+    assert_eq!(mps_actions(&mut lab), [MpsAction::Start(GPU)]);
     assert!(lab.running().is_empty());
     ready(&mut lab);
     assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
@@ -73,7 +73,7 @@ fn one_that_waits_for_its_daemon_leaves_a_broken_gpu() {
         reason: "Xid 79".to_owned(),
     });
     let device = DeviceId(1);
-    lab.feed(Input::Mps(MpsInput::Ready { device }));
+    lab.feed(Input::Mps(MpsInput::Ready(device)));
     assert_eq!(lab.running(), ["1.1@1"]);
 }
 
@@ -108,9 +108,9 @@ fn a_client_is_taken_off_its_gpu_before_it_is_ended() {
     let (task, leader) = (id("1.1"), 4321);
     lab.feed(Input::Process(ProcessEvent::Ending { task, leader }));
     assert_eq!(mps_actions(&mut lab), [MpsAction::Release { task, leader }]);
-    lab.feed(Input::Mps(MpsInput::Released { task }));
+    lab.feed(Input::Mps(MpsInput::Released(task)));
     let proceed = lab.take_actions(|action| match action {
-        Action::Proceed { task } => Some(task),
+        Action::Proceed(task) => Some(task),
         _ => None,
     });
     assert_eq!(proceed, [task]);
@@ -127,7 +127,7 @@ fn a_server_that_dies_is_nobodys_fault_among_several() {
         lab.pass(SECOND * 5);
     }
     lab.assert_told("retrying 1.1#1, 0 left: its MPS server died under it; it runs again");
-    assert!(mps_actions(&mut lab).contains(&MpsAction::Check { device: GPU }));
+    assert!(mps_actions(&mut lab).contains(&MpsAction::Check(GPU)));
 }
 
 #[test]
@@ -149,11 +149,11 @@ fn a_daemon_that_is_gone_is_started_again() {
     let mut lab = lab(1);
     lab.add(1, [task("a").share(500)]);
     ready(&mut lab);
-    lab.feed(Input::Mps(MpsInput::Gone { device: GPU }));
+    lab.feed(Input::Mps(MpsInput::Gone(GPU)));
     lab.ends("1.1", OK);
     mps_actions(&mut lab);
     lab.add(1, [task("b").share(500)]);
-    assert_eq!(mps_actions(&mut lab), [MpsAction::Start { device: GPU }]);
+    assert_eq!(mps_actions(&mut lab), [MpsAction::Start(GPU)]);
     assert!(lab.running().is_empty());
 }
 

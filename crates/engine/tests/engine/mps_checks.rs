@@ -14,7 +14,7 @@ fn server_died() -> Lab {
     });
     lab.run(1);
     lab.add(1, [task("python train.py").share(500)]);
-    lab.feed(Input::Mps(MpsInput::Ready { device: DEVICE }));
+    lab.feed(Input::Mps(MpsInput::Ready(DEVICE)));
     assert_eq!(lab.running(), ["1.1@0"]);
     lab.mps_failures.push(id("1.1"));
     asked(&mut lab);
@@ -36,9 +36,9 @@ fn asked(lab: &mut Lab) -> Vec<MpsAction> {
 #[test]
 fn the_next_attempt_waits_for_the_answer() {
     let mut lab = server_died();
-    assert_eq!(asked(&mut lab), [MpsAction::Check { device: DEVICE }]);
+    assert_eq!(asked(&mut lab), [MpsAction::Check(DEVICE)]);
     assert_eq!(lab.running(), [""; 0]);
-    lab.feed(Input::Mps(MpsInput::Ready { device: DEVICE }));
+    lab.feed(Input::Mps(MpsInput::Ready(DEVICE)));
     assert!(lab.running[&id("1.1")].mps.is_some());
 }
 
@@ -46,9 +46,9 @@ fn the_next_attempt_waits_for_the_answer() {
 fn a_daemon_that_is_gone_is_started_again() {
     let mut lab = server_died();
     asked(&mut lab);
-    lab.feed(Input::Mps(MpsInput::Gone { device: DEVICE }));
-    assert_eq!(asked(&mut lab), [MpsAction::Start { device: DEVICE }]);
+    lab.feed(Input::Mps(MpsInput::Gone(DEVICE)));
+    assert_eq!(asked(&mut lab), [MpsAction::Start(DEVICE)]);
     assert_eq!(lab.running(), [""; 0]);
-    lab.feed(Input::Mps(MpsInput::Ready { device: DEVICE }));
+    lab.feed(Input::Mps(MpsInput::Ready(DEVICE)));
     assert!(lab.running[&id("1.1")].mps.is_some());
 }

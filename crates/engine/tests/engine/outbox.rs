@@ -139,9 +139,9 @@ fn a_task_that_writes_where_we_write_is_announced_first() {
 fn the_last_results_are_told_when_the_journal_stalls() {
     let mut lab = lab();
     lab.ends("1.1", OK);
-    lab.feed(Input::Stalled {
-        message: "the last results are not written yet".to_owned(),
-    });
+    lab.feed(Input::Stalled(
+        "the last results are not written yet".to_owned(),
+    ));
     let told = lab.told();
     let at = |text: &str| told.iter().position(|line| line.contains(text)).unwrap();
     assert!(at("finished 1.1") < at("not written yet"), "{told:?}");

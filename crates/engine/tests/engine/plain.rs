@@ -1,6 +1,6 @@
 //! Tasks that start, end, and are tried again.
 
-use packhorse_engine::{Action, Input, JournalEntry, StopSignal, Verdict};
+use packhorse_engine::{Action, Input, JournalEntry, StopSignal};
 use packhorse_model::{AttemptEnd, Exit, Outcome, ProcessEvent, RunId, StopMode, Stream};
 
 use crate::lab::{FAILED, Lab, OK, id, task};
@@ -49,11 +49,9 @@ fn the_journal_has_every_step_of_a_task_in_order() {
         .map(|(_, entry)| match entry {
             JournalEntry::Tasks(tasks) => format!("{} tasks", tasks.len()),
             JournalEntry::Started(start) => format!("started {}", start.attempt),
-            JournalEntry::AttemptEnded(end) => match end.verdict {
-                Verdict::Again => format!("{} again", end.attempt),
-                Verdict::Final => format!("{} final", end.attempt),
-            },
-            JournalEntry::InputComplete { .. } => "complete".to_owned(),
+            JournalEntry::AttemptEnded(end) if end.is_final => format!("{} final", end.attempt),
+            JournalEntry::AttemptEnded(end) => format!("{} again", end.attempt),
+            JournalEntry::InputComplete(_) => "complete".to_owned(),
             JournalEntry::RunEnded { .. } => "over".to_owned(),
             other => format!("{other:?}"),
         })

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use packhorse_engine::{Input, MpsInput, MpsSettings, OtherRunDevice, ResumableTask, StopSignal};
+use packhorse_engine::{Input, LeasedDevice, MpsInput, MpsSettings, StopSignal, StoredTask};
 use packhorse_model::{DeviceId, Milli, Outcome, RunId, TaskId};
 use proptest::prelude::*;
 
@@ -109,10 +109,11 @@ impl Play {
         ];
         let tasks = left.into_iter().map(|(number, new)| {
             let (spec, after) = new.parts();
-            ResumableTask {
+            StoredTask {
                 id: TaskId::new(RunId(2), number),
                 spec,
                 after,
+                outcome: None,
                 attempts: number,
             }
         });
@@ -203,12 +204,12 @@ impl Play {
                 reason: "Xid 79".to_owned(),
             }),
             Step::OtherRun(gpu, kind) => {
-                let held = OtherRunDevice {
+                let held = LeasedDevice {
                     memory: gib(u64::from(kind) % 20),
                     share: Milli(u32::from(kind) % 500),
                     attempts: 1,
                     whole: kind % 5 == 0,
-                    ..OtherRunDevice::default()
+                    ..LeasedDevice::default()
                 };
                 match kind % 3 {
                     0 => self.lab.feed(Input::OtherRuns(Vec::new())),
@@ -231,7 +232,7 @@ impl Play {
                         task,
                         outcome: None,
                     });
-                    self.lab.feed(Input::Mps(MpsInput::Released { task }));
+                    self.lab.feed(Input::Mps(MpsInput::Released(task)));
                 }
             }
         }
@@ -248,12 +249,12 @@ impl Play {
     fn mps(&mut self, gpu: usize, kind: u8) {
         let device = DeviceId(u32::try_from(gpu).unwrap());
         self.lab.feed(Input::Mps(match kind % 8 {
-            0 => MpsInput::Gone { device },
+            0 => MpsInput::Gone(device),
             1 => MpsInput::Unavailable {
                 device,
                 reason: "none".to_owned(),
             },
-            _ => MpsInput::Ready { device },
+            _ => MpsInput::Ready(device),
         }));
     }
 

@@ -1,21 +1,22 @@
 //! Runs that go on after an earlier session.
 
-use packhorse_engine::{Action, Input, ResumableTask};
+use packhorse_engine::{Action, Input, StoredTask};
 use packhorse_model::RunId;
 
 use crate::lab::{FAILED, INTERRUPTED, Lab, NewTask, OK, id, task};
 
-fn stored(number: u32, attempts: u32, new: NewTask) -> ResumableTask {
+fn stored(number: u32, attempts: u32, new: NewTask) -> StoredTask {
     let (spec, after) = new.parts();
-    ResumableTask {
+    StoredTask {
         id: packhorse_model::TaskId::new(RunId(1), number),
         spec,
         after,
+        outcome: None,
         attempts,
     }
 }
 
-fn resumed(lab: &mut Lab, known: u32, tasks: Vec<ResumableTask>) {
+fn resumed(lab: &mut Lab, known: u32, tasks: Vec<StoredTask>) {
     lab.run_with(1, |new| new.resumed = Some(known));
     lab.feed(Input::Resumed {
         run: RunId(1),
@@ -80,7 +81,7 @@ fn one_that_runs_again_is_waited_for_and_not_looked_up() {
     let mut lab = Lab::with_gpus(2);
     let tasks = vec![stored(1, 1, task("a")), stored(2, 0, task("b").after(1))];
     resumed(&mut lab, 2, tasks);
-    let asked = |action| matches!(action, Action::LookUpOutcome { .. }).then_some(());
+    let asked = |action| matches!(action, Action::LookUpOutcome(_)).then_some(());
     assert!(lab.take_actions(asked).is_empty());
     assert_eq!(lab.running(), ["1.1@0"]);
     lab.ends("1.1", OK);

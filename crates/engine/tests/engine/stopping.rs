@@ -53,7 +53,7 @@ fn the_fourth_gives_up_on_what_outlives_that() {
     lab.actions.clear();
     lab.stop(1, Interrupt);
     let abandoned = lab.take_actions(|action| match action {
-        Action::Abandon { task } => Some(task.to_string()),
+        Action::Abandon(task) => Some(task.to_string()),
         _ => None,
     });
     assert_eq!(abandoned, ["1.1"]);

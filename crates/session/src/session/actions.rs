@@ -33,20 +33,20 @@ impl Session<'_> {
                 self.answers.extend(known.map(Input::Process));
             }
             Action::Stop { task, mode } => self.parts.executor.stop(task, mode),
-            Action::Proceed { task } => self.parts.executor.proceed(task),
-            Action::Abandon { task } => self.parts.executor.abandon(task),
+            Action::Proceed(task) => self.parts.executor.proceed(task),
+            Action::Abandon(task) => self.parts.executor.abandon(task),
             Action::Sample => {
                 if let Some(sampler) = &self.parts.sampler {
                     sampler.request_all();
                 }
             }
             Action::Fetch { run, after, limit } => self.fetch(run, after, limit),
-            Action::LookUpPeaks { signature } => {
+            Action::LookUpPeaks(signature) => {
                 let peaks = self.parts.journal.peaks(&signature);
                 let peaks = self.or_fail(peaks);
                 self.answers.push_back(Input::Peaks { signature, peaks });
             }
-            Action::LookUpOutcome { task } => {
+            Action::LookUpOutcome(task) => {
                 let outcome = self.parts.journal.outcome(task);
                 let outcome = self.or_fail(outcome);
                 self.answers.push_back(Input::Outcome { task, outcome });
@@ -82,7 +82,7 @@ impl Session<'_> {
                 let keep_until = keep_input.then(|| Instant::now() + KEEPING);
                 self.closing = Some((run, keep_until));
             }
-            Action::Closed { run } => self.finish_journal(run),
+            Action::Closed(run) => self.finish_journal(run),
             Action::RunOver(summary) => self.over = Some(*summary),
         }
     }
@@ -144,7 +144,7 @@ impl Session<'_> {
             let message = format!("the last results are not written yet{why}; waiting for that");
             let (now, mut actions) = (self.now(), Vec::new());
             self.engine
-                .handle(Input::Stalled { message }, now, &mut actions);
+                .handle(Input::Stalled(message), now, &mut actions);
             for action in actions {
                 if let Action::Tell(event) = action {
                     self.observer.event(&event);

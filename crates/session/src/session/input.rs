@@ -71,7 +71,7 @@ impl Session<'_> {
         }
         if read.next == NextRead::Never {
             self.source_over = true;
-            self.answers.push_back(Input::InputEnded { run });
+            self.answers.push_back(Input::InputEnded(run));
         }
         (taken, read.next)
     }

@@ -1,7 +1,7 @@
 //! Sharing the devices with other runs on this machine.
 
-use packhorse_engine::{Input, OtherRun, OtherRunDevice};
-use packhorse_leases::{Lease, LeasedDevice, LeasesGuard};
+use packhorse_engine::{Input, OtherRun};
+use packhorse_leases::{Lease, LeasesGuard};
 
 use super::{LEASES, Session, unwatch, watch};
 use crate::SessionError;
@@ -30,7 +30,7 @@ impl Session<'_> {
         if let Some(guard) = &mut guard
             && let Some(lease) = self.engine.lease_to_raise()
         {
-            let told = guard.publish(&leased(&lease));
+            let told = guard.publish(&lease);
             self.engine.lease_told(told.is_ok());
             trouble.extend(told.err());
         }
@@ -90,9 +90,7 @@ impl Session<'_> {
         let Some(leases) = &mut self.parts.leases else {
             return;
         };
-        let told = leases
-            .lock()
-            .and_then(|mut guard| guard.publish(&leased(&lease)));
+        let told = leases.lock().and_then(|mut guard| guard.publish(&lease));
         self.engine.lease_told(told.is_ok());
         if let Err(error) = told {
             self.feed(Input::OtherRunsTrouble(error.to_string()));
@@ -102,16 +100,9 @@ impl Session<'_> {
 
 /// What another run holds, as the engine sees it.
 fn other_run(lease: &Lease) -> OtherRun {
-    let devices = lease.held.iter().map(|held| OtherRunDevice {
-        key: held.device.clone(),
-        memory: held.memory,
-        share: held.share,
-        attempts: held.attempts,
-        whole: held.whole,
-    });
     OtherRun {
         pid: lease.pid,
-        devices: devices.collect(),
+        devices: lease.held.clone(),
     }
 }
 
@@ -123,16 +114,4 @@ fn look(guard: &LeasesGuard<'_>, seen: &mut u64, attributor: &mut Attributor) ->
     let others: Vec<OtherRun> = guard.others().map(other_run).collect();
     attributor.other_runs = others.iter().map(|other| other.pid).collect();
     Some(Input::OtherRuns(others))
-}
-
-/// What we hold, as others see it.
-fn leased(lease: &[OtherRunDevice]) -> Vec<LeasedDevice> {
-    let held = lease.iter().map(|held| LeasedDevice {
-        device: held.key.clone(),
-        memory: held.memory,
-        share: held.share,
-        attempts: held.attempts,
-        whole: held.whole,
-    });
-    held.collect()
 }

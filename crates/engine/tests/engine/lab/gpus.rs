@@ -1,6 +1,4 @@
-use packhorse_engine::{
-    DeviceView, Input, MemberView, OtherRun, OtherRunDevice, Owner, ProcessView,
-};
+use packhorse_engine::{DeviceView, Input, LeasedDevice, MemberView, OtherRun, Owner, ProcessView};
 use packhorse_model::{Bytes, TaskId};
 
 use super::{Lab, gib, id};
@@ -108,10 +106,10 @@ impl Lab {
     }
 
     /// Another run tells what it holds of a GPU.
-    pub(crate) fn other_run(&mut self, pid: u32, gpu: usize, held: &OtherRunDevice) {
-        let key = format!("GPU-{gpu}").into();
-        let devices = vec![OtherRunDevice {
-            key,
+    pub(crate) fn other_run(&mut self, pid: u32, gpu: usize, held: &LeasedDevice) {
+        let device = format!("GPU-{gpu}").into();
+        let devices = vec![LeasedDevice {
+            device,
             ..held.clone()
         }];
         self.feed(Input::OtherRuns(vec![OtherRun { pid, devices }]));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use packhorse_engine::{Action, Input, JournalEntry, OtherRunDevice, OutputMode, Verdict};
+use packhorse_engine::{Action, Input, JournalEntry, LeasedDevice, OutputMode};
 use packhorse_model::{EventKind, TaskId};
 
 use super::PATIENCE;
@@ -18,7 +18,7 @@ pub(super) struct Promises {
     pub(super) impatient: bool,
     finished: BTreeSet<TaskId>,
     /// What others were told that we hold.
-    published: Vec<OtherRunDevice>,
+    published: Vec<LeasedDevice>,
 }
 
 impl Promises {
@@ -27,7 +27,7 @@ impl Promises {
             Input::Committed { trouble, .. } => self.impatient = trouble.is_some(),
             Input::AddRun(new) if new.output == OutputMode::Inherit => self.impatient = true,
             // What waits is told now.
-            Input::Stored { .. } | Input::Stalled { .. } => self.places.clear(),
+            Input::Stored { .. } | Input::Stalled(_) => self.places.clear(),
             _ => {}
         }
     }
@@ -43,7 +43,7 @@ impl Promises {
                     JournalEntry::Started(start) => {
                         format!("start of {} {}", start.task, start.attempt)
                     }
-                    JournalEntry::AttemptEnded(end) if end.verdict == Verdict::Final => {
+                    JournalEntry::AttemptEnded(end) if end.is_final => {
                         format!("end of {}", end.task)
                     }
                     JournalEntry::AttemptEnded(end) => {
@@ -87,9 +87,9 @@ impl Promises {
     /// More is held than others know: no attempt may be among it that was started without
     /// their lock.
     #[track_caller]
-    pub(super) fn raised(&mut self, lease: &[OtherRunDevice], locked: bool) {
+    pub(super) fn raised(&mut self, lease: &[LeasedDevice], locked: bool) {
         for held in lease.iter().filter(|_| !locked) {
-            let before = self.published.iter().find(|it| it.key == held.key);
+            let before = self.published.iter().find(|it| it.device == held.device);
             let before = before.cloned().unwrap_or_default();
             let more = held.attempts > before.attempts || held.share > before.share;
             assert!(
@@ -101,7 +101,7 @@ impl Promises {
         self.published = lease.to_vec();
     }
 
-    pub(super) fn lowered(&mut self, lease: &[OtherRunDevice]) {
+    pub(super) fn lowered(&mut self, lease: &[LeasedDevice]) {
         self.published = lease.to_vec();
     }
 }
