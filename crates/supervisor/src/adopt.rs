@@ -77,7 +77,7 @@ impl Supervisor {
         }
         let origin = LeaderOrigin::Adopted {
             leads_group: getpgid(Some(leader)) == Ok(leader),
-            start_time: Some(stat.start_time),
+            start_time: stat.start_time,
         };
         let mut attempt = RunningAttempt::new(process.task, process.attempt, leader, origin);
         attempt.handle = Some(handle);

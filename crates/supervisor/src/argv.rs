@@ -35,16 +35,21 @@ impl Argv {
         self.bytes.len()
     }
 
+    /// The first word, or nothing.
+    pub(crate) fn first(&self) -> &[u8] {
+        self.words().next().unwrap_or_default()
+    }
+
+    fn words(&self) -> impl Iterator<Item = &[u8]> {
+        let texts = self.bytes.split_inclusive(|&byte| byte == 0);
+        texts.map(|text| &text[..text.len() - 1])
+    }
+
     /// Puts other words in the place of the first.
     pub(crate) fn replace_first(&mut self, words: &[&[u8]]) {
         let mut changed = Self::default();
-        for word in words {
+        for word in words.iter().copied().chain(self.words().skip(1)) {
             changed.add(word);
-        }
-        for &start in self.starts.iter().skip(1) {
-            let word = &self.bytes[start..];
-            let end = word.iter().position(|&byte| byte == 0);
-            changed.add(&word[..end.unwrap_or(word.len())]);
         }
         *self = changed;
     }

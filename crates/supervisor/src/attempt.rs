@@ -3,11 +3,12 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use packhorse_model::{Outcome, StopMode, TaskId};
+use packhorse_model::{AttemptEnd, Outcome, ProcessEvent, StopMode, TaskId};
 use packhorse_proc::has_ended;
 use rustix::process::{Pid, Signal};
 
 use crate::exit::ProcessEnd;
+use crate::process_tree::number;
 use crate::spawn::SpawnBuffer;
 
 /// How long the first signal to an attempt waits for [`crate::Supervisor::proceed`].
@@ -30,7 +31,7 @@ pub(crate) enum LeaderOrigin {
         /// It leads a process group.
         leads_group: bool,
         /// Tells it from a later process of the same number.
-        start_time: Option<u64>,
+        start_time: u64,
     },
 }
 
@@ -56,7 +57,7 @@ pub(crate) struct RunningAttempt {
     pub(crate) reason: Option<EndReason>,
     pub(crate) hold_end: bool,
     /// How it shall be ended when that is permitted.
-    held: Option<(StopMode, EndReason)>,
+    held: Option<StopMode>,
     pub(crate) stopped: Option<StopMode>,
     /// How the leader ended, once it has.
     pub(crate) end: Option<ProcessEnd>,
@@ -77,14 +78,6 @@ pub(crate) enum StragglersEnd {
     Killed,
     /// They outlived SIGKILL as well, or may not be killed by us.
     GivenUp,
-}
-
-/// Whether an attempt is being ended or waits for permission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    Begun,
-    /// From now on it waits.
-    Held,
 }
 
 impl RunningAttempt {
@@ -114,20 +107,22 @@ impl RunningAttempt {
         }
     }
 
-    /// From start to now.
-    pub(crate) fn took(&self) -> Duration {
-        self.ran_before + self.started.elapsed()
-    }
-
-    pub(crate) fn leader_id(&self) -> u32 {
-        self.leader.as_raw_nonzero().get().unsigned_abs()
+    /// Its end, as it is told: now.
+    pub(crate) fn ended(&self, outcome: Outcome, message: Option<String>) -> ProcessEvent {
+        ProcessEvent::Ended(AttemptEnd {
+            task: self.task,
+            attempt: self.number,
+            outcome,
+            message,
+            took: self.ran_before + self.started.elapsed(),
+        })
     }
 
     /// The leader's start time, where the number alone does not say who it is.
     pub(crate) fn leader_start_time(&self) -> Option<u64> {
         match self.origin {
             LeaderOrigin::Started => None,
-            LeaderOrigin::Adopted { start_time, .. } => start_time,
+            LeaderOrigin::Adopted { start_time, .. } => Some(start_time),
         }
     }
 
@@ -169,42 +164,46 @@ impl RunningAttempt {
     }
 
     /// Ends it, in the given manner or the rougher one already chosen; but waits for
-    /// permission first, if that is wanted.
+    /// permission first, if that is wanted: then the request is to be told.
     pub(crate) fn request_end(
         &mut self,
         how: StopMode,
         reason: EndReason,
         buffer: &SpawnBuffer,
         now: Instant,
-    ) -> Ending {
-        if self.hold_end && self.stopped.is_none() && self.end.is_none() {
-            match self.held {
-                None => {
-                    self.held = Some((how, reason));
-                    // What is done before its end may end it already.
-                    self.reason.get_or_insert(reason);
-                    self.deadline = now.checked_add(HOLD);
-                    return Ending::Held;
-                }
-                Some((before, _)) if how <= before => return Ending::Begun,
-                Some((_, reason)) => self.begin_end(how, reason, buffer, now),
-            }
-        } else {
-            self.begin_end(how, reason, buffer, now);
+    ) -> Option<ProcessEvent> {
+        if self.end.is_none() {
+            // What is done before the end is permitted may end it already, or make it
+            // fail, as a client does that is taken off its MPS server.
+            self.reason.get_or_insert(reason);
         }
-        Ending::Begun
+        match self.held {
+            Some(before) if how <= before => None,
+            None if self.hold_end && self.stopped.is_none() && self.end.is_none() => {
+                self.held = Some(how);
+                self.deadline = now.checked_add(HOLD);
+                Some(ProcessEvent::Ending {
+                    task: self.task,
+                    leader: number(self.leader),
+                })
+            }
+            _ => {
+                self.begin_end(how, buffer, now);
+                None
+            }
+        }
     }
 
     /// Permits its end. Whether it was waiting for that.
     pub(crate) fn proceed(&mut self, buffer: &SpawnBuffer, now: Instant) -> bool {
         let held = self.held.take();
-        if let Some((how, reason)) = held {
-            self.begin_end(how, reason, buffer, now);
+        if let Some(how) = held {
+            self.begin_end(how, buffer, now);
         }
         held.is_some()
     }
 
-    fn begin_end(&mut self, how: StopMode, reason: EndReason, buffer: &SpawnBuffer, now: Instant) {
+    fn begin_end(&mut self, how: StopMode, buffer: &SpawnBuffer, now: Instant) {
         if self.end.is_some() {
             // It came to its end by itself; only what it left behind is there.
             if how == StopMode::Kill && self.stopped != Some(StopMode::Kill) {
@@ -214,7 +213,6 @@ impl RunningAttempt {
             return;
         }
         self.held = None;
-        self.reason.get_or_insert(reason);
         if self.stopped >= Some(how) {
             return;
         }
@@ -235,13 +233,7 @@ impl RunningAttempt {
     pub(crate) fn leader_ended(&mut self, end: ProcessEnd) {
         self.end = Some(end);
         self.handle = None;
-        if let Some((_, reason)) = self.held.take()
-            && end != ProcessEnd::Exited(0)
-        {
-            // What is done before the end is permitted may have made it fail, as a client
-            // does that is taken off its MPS server.
-            self.reason.get_or_insert(reason);
-        }
+        self.held = None;
         self.deadline = None;
     }
 

@@ -42,12 +42,8 @@ impl Deadlines {
 
     /// Takes out a slot whose deadline is over.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<usize> {
-        let &(at, slot) = self.queue.first()?;
-        if at > now {
-            return None;
-        }
-        self.queue.pop_first();
-        Some(slot)
+        self.queue.first().filter(|&&(at, _)| at <= now)?;
+        self.queue.pop_first().map(|(_, slot)| slot)
     }
 
     /// The timer has come.
@@ -74,18 +70,14 @@ impl Deadlines {
         if early {
             return;
         }
-        // Zero would mean never.
-        let left = wanted.map(|at| {
-            at.saturating_duration_since(now)
-                .max(Duration::from_nanos(1))
-        });
-        let value = left.map_or(Timespec::default(), |left| Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
+        let left = wanted.and_then(|at| {
+            let left = at.saturating_duration_since(now);
+            // Zero means never.
+            Timespec::try_from(left.max(Duration::from_nanos(1))).ok()
         });
         let once = Itimerspec {
             it_interval: Timespec::default(),
-            it_value: value,
+            it_value: left.unwrap_or_default(),
         };
         // It cannot fail: the descriptor is a timer, and the time is valid.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);

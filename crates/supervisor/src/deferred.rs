@@ -21,10 +21,15 @@ pub enum StartResult {
 }
 
 /// The end of an attempt that was never started.
-fn ended(job: &Job, outcome: Outcome, message: Option<String>) -> ProcessEvent {
+pub(crate) fn never_started(
+    task: TaskId,
+    attempt: u32,
+    outcome: Outcome,
+    message: Option<String>,
+) -> ProcessEvent {
     ProcessEvent::Ended(AttemptEnd {
-        task: job.task,
-        attempt: job.attempt,
+        task,
+        attempt,
         outcome,
         message,
         took: Duration::ZERO,
@@ -34,38 +39,38 @@ fn ended(job: &Job, outcome: Outcome, message: Option<String>) -> ProcessEvent {
 impl Supervisor {
     /// Starts an attempt, or says why not.
     pub fn start(&mut self, job: Job) -> StartResult {
-        let start = match self.try_start(&job) {
+        let result = self.start_now(&job);
+        if result == StartResult::Later {
+            self.deferred.push_back(job);
+        }
+        self.set_timer();
+        result
+    }
+
+    fn start_now(&mut self, job: &Job) -> StartResult {
+        match self.try_start(job) {
             Ok(()) => StartResult::Running,
             // Whatever ends gives something back.
-            Err(Failure::Later(_)) if self.running() > 0 => {
-                self.deferred.push_back(job);
-                StartResult::Later
-            }
+            Err(Failure::Later(_)) if self.running() > 0 => StartResult::Later,
             Err(Failure::Later(message) | Failure::Final(message)) => {
+                let (outcome, message) = (Outcome::NotStarted, Some(message));
                 self.ready
-                    .push(ended(&job, Outcome::NotStarted, Some(message)));
+                    .push(never_started(job.task, job.attempt, outcome, message));
                 StartResult::Failed
             }
-        };
-        self.set_timer();
-        start
+        }
     }
 
     /// Tries again what could not be started.
-    pub(crate) fn start_deferred(&mut self, events: &mut Vec<ProcessEvent>) {
+    pub(crate) fn start_deferred(&mut self) {
         while let Some(job) = self.deferred.pop_front() {
-            match self.try_start(&job) {
-                Ok(()) => events.push(ProcessEvent::Started {
+            match self.start_now(&job) {
+                StartResult::Running => self.ready.push(ProcessEvent::Started {
                     task: job.task,
                     attempt: job.attempt,
                 }),
-                Err(Failure::Later(_)) if self.running() > 0 => {
-                    self.deferred.push_front(job);
-                    return;
-                }
-                Err(Failure::Later(message) | Failure::Final(message)) => {
-                    events.push(ended(&job, Outcome::NotStarted, Some(message)));
-                }
+                StartResult::Later => return self.deferred.push_front(job),
+                StartResult::Failed => {}
             }
         }
     }
@@ -75,7 +80,8 @@ impl Supervisor {
         while let Some(at) = self.deferred.iter().position(|it| it.task == task)
             && let Some(job) = self.deferred.remove(at)
         {
-            self.ready.push(ended(&job, Outcome::Interrupted, None));
+            self.ready
+                .push(never_started(task, job.attempt, Outcome::Interrupted, None));
         }
     }
 }

@@ -38,15 +38,14 @@ impl Supervisor {
             Err(rustix::io::Errno::INTR) => &[],
             Err(error) => return Err(error.into()),
         };
-        events.append(&mut self.ready);
         self.more = happened.len() == EVENTS;
         let tokens = happened.iter().map(|event| split(event.data.u64()));
         let mut is_due = false;
         // Output before ends: what was written before an end is told before it.
         for (kind, low) in tokens.clone() {
             match kind {
-                TOKEN_STDOUT => self.take_output(low as usize, Stream::Stdout, TURN, events),
-                TOKEN_STDERR => self.take_output(low as usize, Stream::Stderr, TURN, events),
+                TOKEN_STDOUT => self.take_output(low as usize, Stream::Stdout, TURN),
+                TOKEN_STDERR => self.take_output(low as usize, Stream::Stderr, TURN),
                 TOKEN_TIMER => {
                     self.deadlines.set_off();
                     is_due = true;
@@ -57,7 +56,7 @@ impl Supervisor {
         let mut has_ended = std::mem::take(&mut self.unsettled);
         for (kind, low) in tokens {
             match kind {
-                TOKEN_LEADER => has_ended |= self.leader_changed(low as usize, events),
+                TOKEN_LEADER => has_ended |= self.leader_changed(low as usize),
                 TOKEN_ORPHAN => {
                     has_ended |= to_pid(low).is_some_and(|pid| self.orphan_changed(pid));
                 }
@@ -68,7 +67,7 @@ impl Supervisor {
             has_ended |= self.act_on_deadlines();
         }
         if has_ended && !self.ending.is_empty() {
-            self.settle_ending(events);
+            self.settle_ending();
         }
         events.append(&mut self.ready);
         self.set_timer();
@@ -108,13 +107,7 @@ impl Supervisor {
     }
 
     /// Moves output from the pipe to where it goes, at most `turns` buffers.
-    pub(crate) fn take_output(
-        &mut self,
-        slot: usize,
-        stream: Stream,
-        turns: usize,
-        events: &mut Vec<ProcessEvent>,
-    ) {
+    pub(crate) fn take_output(&mut self, slot: usize, stream: Stream, turns: usize) {
         let Slot {
             attempt,
             pipes,
@@ -133,14 +126,14 @@ impl Supervisor {
                 return;
             };
             if let Err(error) = log.write(stream, bytes) {
-                events.push(ProcessEvent::Trouble {
+                self.ready.push(ProcessEvent::Trouble {
                     task: attempt.task,
                     message: format!("the rest of its output is lost: {error}"),
                 });
             }
             let full = bytes.len() == BUFFER;
             if attempt.show_output {
-                events.push(ProcessEvent::Output {
+                self.ready.push(ProcessEvent::Output {
                     task: attempt.task,
                     stream,
                     bytes: bytes.to_vec(),
@@ -154,7 +147,7 @@ impl Supervisor {
     }
 
     /// Looks whether a leader has ended. Whether its attempt has to be settled.
-    fn leader_changed(&mut self, slot: usize, events: &mut Vec<ProcessEvent>) -> bool {
+    fn leader_changed(&mut self, slot: usize) -> bool {
         let Slot {
             attempt: Some(attempt),
             buffer,
@@ -178,7 +171,7 @@ impl Supervisor {
             return false;
         };
         if buffer.error().is_some() && attempt.stopped.is_none() && !attempt.is_adopted() {
-            self.start_again(slot, events);
+            self.start_again(slot);
             return false;
         }
         self.with_attempt(slot, |attempt, _| attempt.leader_ended(end));

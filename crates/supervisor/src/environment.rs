@@ -77,22 +77,23 @@ impl Environment {
 
     /// Adds a variable for the next start. Neither may hold a zero.
     pub(crate) fn add(&mut self, name: &[u8], value: impl Display) {
-        let start = self.own.len();
-        self.own.extend_from_slice(name);
-        let name_end = self.own.len();
+        self.begin(name);
         // Writing to memory cannot fail.
-        let _ = write!(self.own, "={value}\0");
-        self.entries.push(VariablePosition { start, name_end });
+        let _ = write!(self.own, "{value}\0");
     }
 
     /// As [`Self::add`], with a value that need not be text.
     pub(crate) fn add_bytes(&mut self, name: &[u8], value: &[u8]) {
+        self.begin(name);
+        self.own.extend_from_slice(value);
+        self.own.push(0);
+    }
+
+    fn begin(&mut self, name: &[u8]) {
         let start = self.own.len();
         self.own.extend_from_slice(name);
         let name_end = self.own.len();
-        for part in [b"=", value, b"\0"] {
-            self.own.extend_from_slice(part);
-        }
+        self.own.push(b'=');
         self.entries.push(VariablePosition { start, name_end });
     }
 

@@ -8,6 +8,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 use syscalls::{Sysno, syscall};
 
+use crate::process_tree::number;
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessEnd {
@@ -59,15 +61,14 @@ pub(crate) fn end_of(
 }
 
 fn unreaped_end(handle: BorrowedFd<'_>, pid: Pid, start_time: Option<u64>) -> Option<ProcessEnd> {
-    let told = told_by_handle(handle);
-    if let Told::End(end) = told {
+    if let Ok(Some(end)) = told_by_handle(handle) {
         return Some(end);
     }
     if !has_ended(handle) {
         return None;
     }
     // As long as nobody has reaped it, its entry tells.
-    let stat = ProcEntry::of(pid.as_raw_nonzero().get().unsigned_abs()).stat();
+    let stat = ProcEntry::of(number(pid)).stat();
     if let Ok(stat) = stat
         && stat.has_ended()
         && start_time.is_none_or(|time| time == stat.start_time)
@@ -75,23 +76,12 @@ fn unreaped_end(handle: BorrowedFd<'_>, pid: Pid, start_time: Option<u64>) -> Op
     {
         return Some(ProcessEnd::from_packed(status));
     }
-    match (told, told_by_handle(handle)) {
-        (_, Told::End(end)) => Some(end),
-        (_, Told::NotReaped) => None,
-        _ => Some(ProcessEnd::Unseen),
-    }
+    told_by_handle(handle).unwrap_or(Some(ProcessEnd::Unseen))
 }
 
-enum Told {
-    End(ProcessEnd),
-    /// It will be told when somebody has reaped the process.
-    NotReaped,
-    /// The kernel is older than 6.15.
-    Never,
-}
-
-/// What the kernel tells of a reaped process.
-fn told_by_handle(handle: BorrowedFd<'_>) -> Told {
+/// What the kernel tells of a reaped process. `None`: it tells when somebody has
+/// reaped it. It is an error with kernels older than 6.15.
+fn told_by_handle(handle: BorrowedFd<'_>) -> Result<Option<ProcessEnd>, syscalls::Errno> {
     // `struct pidfd_info` as of its first version, and the request for that size.
     #[derive(Default)]
     #[repr(C)]
@@ -110,21 +100,16 @@ fn told_by_handle(handle: BorrowedFd<'_>) -> Told {
     };
     // SAFETY: the kernel reads and writes at most as many bytes as the request
     // says, which are those of `info`.
-    let asked = unsafe {
+    unsafe {
         syscall!(
             Sysno::ioctl,
             handle.as_raw_fd(),
             PIDFD_GET_INFO,
             &raw mut info
-        )
-    };
-    match asked {
-        Ok(_) if info.mask & PIDFD_INFO_EXIT != 0 => {
-            Told::End(ProcessEnd::from_packed(info.exit_code))
-        }
-        Ok(_) => Told::NotReaped,
-        Err(_) => Told::Never,
+        )?;
     }
+    let is_told = info.mask & PIDFD_INFO_EXIT != 0;
+    Ok(is_told.then(|| ProcessEnd::from_packed(info.exit_code)))
 }
 
 /// Reaps a child by its number, if it has ended. Whether it is gone now.

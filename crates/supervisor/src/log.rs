@@ -10,12 +10,11 @@
 //! A log that cannot be written (disk full, folder gone) never stops the
 //! attempt: its output is thrown away from there on, and the reason is told once.
 
-use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use fs_err::File;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
+use fs_err::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use fs_err::{File, OpenOptions};
 
 use packhorse_model::Stream;
 
@@ -106,15 +105,12 @@ impl Log {
 /// Makes the file, and its folder if it is not there (any more).
 fn create(path: &Path) -> io::Result<File> {
     let open = || {
-        fs_err::OpenOptions::from_options(
-            OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .clone(),
-        )
-        .mode(0o600)
-        .open(path)
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
     };
     match (open(), path.parent()) {
         (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
@@ -166,69 +162,54 @@ impl LogReader {
     /// The next piece, at most `buffer` long; an empty one at today's end of the
     /// file. It may be called again when the file has grown.
     pub fn read<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<(Stream, &'a [u8])> {
+        let room = self.until_change()?.min(buffer.len());
+        let read = self.log.read_at(&mut buffer[..room], self.offset)?;
+        // Between the look at the index and the read the writer may have changed the
+        // stream. Had it, the index has a record by now.
+        let length = self.until_change()?.min(read);
+        self.offset += length as u64;
+        Ok((self.stream, &buffer[..length]))
+    }
+
+    /// How many of the next bytes are of one stream, as far as the index says, which
+    /// becomes the current one.
+    fn until_change(&mut self) -> io::Result<usize> {
         loop {
             if self.change.is_none() {
                 self.change = self.next_change()?;
             }
-            let mut room = buffer.len();
-            if let Some((at, stream)) = self.change {
-                if at <= self.offset {
+            match self.change {
+                None => return Ok(usize::MAX),
+                Some((at, stream)) if at <= self.offset => {
                     self.stream = stream;
                     self.change = None;
-                    continue;
                 }
-                room = room.min(usize::try_from(at - self.offset).unwrap_or(room));
-            }
-            let length = self.log.read(&mut buffer[..room])?;
-            // Between the look at the index and the read the writer may have
-            // changed the stream. Had it, the index has a record by now.
-            if self.change.is_none() && length > 0 {
-                self.change = self.next_change()?;
-                if let Some((at, _)) = self.change {
-                    let mine = usize::try_from(at.saturating_sub(self.offset))
-                        .unwrap_or(length)
-                        .min(length);
-                    if mine < length {
-                        use std::io::Seek as _;
-                        self.log
-                            .seek(io::SeekFrom::Start(self.offset + mine as u64))?;
-                        self.offset += mine as u64;
-                        if mine == 0 {
-                            continue;
-                        }
-                        return Ok((self.stream, &buffer[..mine]));
-                    }
+                Some((at, _)) => {
+                    return Ok(usize::try_from(at - self.offset).unwrap_or(usize::MAX));
                 }
             }
-            self.offset += length as u64;
-            return Ok((self.stream, &buffer[..length]));
         }
     }
 
     fn next_change(&mut self) -> io::Result<Option<(u64, Stream)>> {
-        if self.index.is_none() {
-            match File::open(&self.index_path) {
-                Ok(index) => self.index = Some(index),
+        let index = match &mut self.index {
+            Some(index) => index,
+            None => match File::open(&self.index_path) {
+                Ok(index) => self.index.insert(index),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
-            }
-        }
-        let Some(index) = &mut self.index else {
-            return Ok(None);
+            },
         };
         let mut bytes = [0; RECORD];
-        match index.read(&mut bytes)? {
-            RECORD => {
-                let word = u64::from_le_bytes(bytes);
-                let stream = if word >> 63 == 0 {
-                    Stream::Stdout
-                } else {
-                    Stream::Stderr
-                };
-                Ok(Some((word & !(1 << 63), stream)))
-            }
-            _ => Ok(None),
+        if index.read(&mut bytes)? < RECORD {
+            return Ok(None);
         }
+        let word = u64::from_le_bytes(bytes);
+        let stream = match word >> 63 {
+            0 => Stream::Stdout,
+            _ => Stream::Stderr,
+        };
+        Ok(Some((word & !(1 << 63), stream)))
     }
 }
 

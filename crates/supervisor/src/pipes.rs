@@ -13,9 +13,11 @@ use rustix::event::epoll;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
-use crate::spawn::Stdio;
 use packhorse_model::Stream;
 use packhorse_proc::ProcEntry;
+
+use crate::process_tree::number;
+use crate::spawn::Stdio;
 
 pub(crate) struct Pipes {
     readers: [OwnedFd; 2],
@@ -65,7 +67,7 @@ impl Pipes {
 
     /// Whether a process holds an end of one of them.
     pub(crate) fn is_held_by(&self, pid: Pid) -> bool {
-        ProcEntry::of(pid.as_raw_nonzero().get().unsigned_abs()).holds(&self.names)
+        ProcEntry::of(number(pid)).holds(&self.names)
     }
 
     /// Reads what is there: `None` when the pipe is empty.

@@ -9,8 +9,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
 
+use fs_err::os::unix::fs::FileExt as _;
 use packhorse_model::TaskId;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -59,9 +59,7 @@ impl ChildList {
         // However long the buffer, the kernel gives a page at a time, and goes on
         // behind the last process it gave. What fills less than half a page is all.
         let mut length = 0;
-        while let Ok(read) = list
-            .file()
-            .read_at(&mut self.buffer[length..], length as u64)
+        while let Ok(read) = list.read_at(&mut self.buffer[length..], length as u64)
             && read > 0
         {
             length += read;
@@ -96,8 +94,13 @@ pub(crate) fn to_pid(number: u32) -> Option<Pid> {
     i32::try_from(number).ok().and_then(Pid::from_raw)
 }
 
+/// The number that everybody knows a process by.
+pub(crate) fn number(pid: Pid) -> u32 {
+    pid.as_raw_nonzero().get().unsigned_abs()
+}
+
 fn environment_of(pid: Pid) -> Vec<u8> {
-    let entry = ProcEntry::of(pid.as_raw_nonzero().get().unsigned_abs());
+    let entry = ProcEntry::of(number(pid));
     entry.environment().unwrap_or_default()
 }
 
@@ -122,7 +125,7 @@ pub(crate) fn is_service(pid: Pid) -> bool {
 /// seen, nor anything else of it. (One that was started with an empty environment
 /// has a command line.)
 pub(crate) fn is_executing(pid: Pid) -> bool {
-    let entry = ProcEntry::of(pid.as_raw_nonzero().get().unsigned_abs());
+    let entry = ProcEntry::of(number(pid));
     let is_empty = |read: io::Result<Vec<u8>>| read.is_ok_and(|bytes| bytes.is_empty());
     is_empty(entry.environment())
         && is_empty(entry.command_line())

@@ -1,8 +1,9 @@
 //! Where programs are.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -14,11 +15,12 @@ pub(crate) struct Programs {
     path: OsString,
     /// By name; behind the search path and a zero, if that is not ours.
     found: FxHashMap<Vec<u8>, Program>,
+    /// Of what was last looked for.
     key: Vec<u8>,
 }
 
 struct Program {
-    file: CString,
+    file: Arc<CStr>,
     /// It could be executed the last time.
     executed: bool,
 }
@@ -37,8 +39,13 @@ impl Programs {
     /// The file to execute for `name`, and whether it could be executed the last
     /// time. `path` is where to look, if not in our folders. A name with a slash
     /// is the file.
-    pub(crate) fn find(&mut self, name: &[u8], path: Option<&[u8]>) -> Option<(&CString, bool)> {
-        self.set_key(name, path);
+    pub(crate) fn find(&mut self, name: &[u8], path: Option<&[u8]>) -> Option<(Arc<CStr>, bool)> {
+        self.key.clear();
+        if let Some(path) = path {
+            self.key.extend_from_slice(path);
+            self.key.push(0);
+        }
+        self.key.extend_from_slice(name);
         if !self.found.contains_key(&self.key) {
             let file = if name.contains(&b'/') {
                 CString::new(name).ok()?
@@ -51,35 +58,26 @@ impl Programs {
             if self.found.len() >= REMEMBERED {
                 self.found.clear();
             }
-            let executed = false;
-            self.found
-                .insert(self.key.clone(), Program { file, executed });
+            let program = Program {
+                file: file.into(),
+                executed: false,
+            };
+            self.found.insert(self.key.clone(), program);
         }
         let program = self.found.get(&self.key)?;
-        Some((&program.file, program.executed))
+        Some((Arc::clone(&program.file), program.executed))
     }
 
-    /// It could be executed.
-    pub(crate) fn set_executed(&mut self, name: &[u8], path: Option<&[u8]>) {
-        self.set_key(name, path);
+    /// What was last looked for could be executed.
+    pub(crate) fn set_executed(&mut self) {
         if let Some(program) = self.found.get_mut(&self.key) {
             program.executed = true;
         }
     }
 
-    /// Forgets where `name` was: it is not there any more.
-    pub(crate) fn forget(&mut self, name: &[u8], path: Option<&[u8]>) {
-        self.set_key(name, path);
+    /// Forgets where it was what was last looked for: it is not there any more.
+    pub(crate) fn forget(&mut self) {
         self.found.remove(&self.key);
-    }
-
-    fn set_key(&mut self, name: &[u8], path: Option<&[u8]>) {
-        self.key.clear();
-        if let Some(path) = path {
-            self.key.extend_from_slice(path);
-            self.key.push(0);
-        }
-        self.key.extend_from_slice(name);
     }
 }
 
@@ -103,7 +101,7 @@ mod tests {
         assert!(programs.find(b"sh", None).is_some());
         assert!(programs.find(b"no-such-program-anywhere", None).is_none());
         let (file, _) = programs.find(b"./x", None).unwrap();
-        assert_eq!(file.as_bytes(), b"./x");
+        assert_eq!(&*file, c"./x");
         assert!(programs.find(b"sh", Some(b"/nonexistent")).is_none());
     }
 }

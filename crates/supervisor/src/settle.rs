@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use packhorse_model::{AttemptEnd, ProcessEvent, StopMode, TaskId};
+use packhorse_model::{ProcessEvent, StopMode, Stream, TaskId};
 use packhorse_proc::has_ended;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -12,10 +12,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use crate::attempt::StragglersEnd;
 use crate::drain::LAST_TURNS;
 use crate::exit;
-use crate::process_tree::{find_in_group, find_marked, is_executing, is_service, signal_straggler};
-use crate::supervisor::{Slot, TOKEN_ORPHAN};
+use crate::process_tree::{
+    find_in_group, find_marked, is_executing, is_service, number, signal_straggler,
+};
+use crate::supervisor::TOKEN_ORPHAN;
 use crate::{Children, Supervisor};
-use packhorse_model::Stream;
 
 /// How long stragglers have between SIGTERM and SIGKILL.
 const STRAGGLER_GRACE: Duration = Duration::from_secs(2);
@@ -92,10 +93,7 @@ impl Supervisor {
             let mut handles: Vec<PollFd<'_>> = handles
                 .map(|orphan| PollFd::new(&orphan.handle, PollFlags::IN))
                 .collect();
-            let left = Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            };
+            let left = Timespec::try_from(left).unwrap_or_default();
             let _ = poll(&mut handles, Some(&left));
             drop(handles);
             self.orphans.retain(|&pid, orphan| {
@@ -115,7 +113,8 @@ impl Supervisor {
         let mut found = FoundOrphans::default();
         let mut listed = std::mem::take(&mut self.listed);
         self.child_list.read(&mut listed);
-        listed.retain(|pid| !self.is_leader(*pid) && !self.spared.contains(pid));
+        listed
+            .retain(|pid| !self.has_leader(self.by_leader.get(pid)) && !self.spared.contains(pid));
         if listed.is_empty() {
             self.unknown.clear();
         } else {
@@ -132,46 +131,38 @@ impl Supervisor {
         found
     }
 
-    /// Whether it leads an attempt, and we wait for it.
-    fn is_leader(&self, pid: Pid) -> bool {
-        let slot = self.by_leader.get(&pid);
-        let attempt = slot.and_then(|&slot| self.slots[slot].attempt.as_ref());
-        attempt.is_some_and(|attempt| attempt.end.is_none())
-    }
-
     /// Looks whether a child that we did not start is our orphan and lives.
     fn find_orphan(&mut self, pid: Pid, found: &mut FoundOrphans) {
-        let mut slot = None;
-        if self.children == Children::Marked {
-            slot = self.attempt_of(pid).or_else(|| self.known_owner(pid));
-            if slot.is_none() && !self.orphans.contains_key(&pid) {
-                if is_executing(pid) {
-                    found.is_executing = true;
-                } else {
-                    self.unknown.insert(pid);
-                    self.unknown_found += 1;
-                }
+        let all = self.children == Children::All;
+        // Every child is ours to reap then, whoever's it was.
+        if all && self.reap_orphan(pid) {
+            return;
+        }
+        let known = self.orphans.get(&pid);
+        let mut slot = self.attempt_of(pid);
+        if let Some(orphan) = known {
+            // It may have left its group and its mark since it was found.
+            slot = slot.or_else(|| self.slot_of(orphan.owner?));
+        } else if slot.is_none() {
+            if all && is_service(pid) {
+                self.spared.push(pid);
+                return;
+            }
+            if is_executing(pid) {
+                // It may be one.
+                found.is_executing = true;
+                return;
+            }
+            if !all {
+                self.unknown.insert(pid);
+                self.unknown_found += 1;
                 return;
             }
         }
-        if exit::reap(pid) {
-            self.orphans.remove(&pid);
-            return;
-        }
-        if self.children == Children::All {
-            slot = self.attempt_of(pid).or_else(|| self.known_owner(pid));
-            if slot.is_none() && !self.orphans.contains_key(&pid) {
-                if is_service(pid) {
-                    self.spared.push(pid);
-                    return;
-                }
-                if is_executing(pid) {
-                    // It may be one.
-                    found.is_executing = true;
-                    return;
-                }
-            }
+        if all {
             slot = slot.or_else(|| self.ending_that_is_written_to_by(pid));
+        } else if self.reap_orphan(pid) {
+            return;
         }
         // Without a handle its end goes unnoticed until its deadline.
         if !self.orphans.contains_key(&pid)
@@ -180,6 +171,15 @@ impl Supervisor {
             let _ = self.watch_straggler(pid, handle, slot);
         }
         found.list.push(Orphan { pid, slot });
+    }
+
+    /// Reaps a child that has ended. Whether it is gone now.
+    fn reap_orphan(&mut self, pid: Pid) -> bool {
+        let gone = exit::reap(pid);
+        if gone {
+            self.orphans.remove(&pid);
+        }
+        gone
     }
 
     /// The ending attempt whose pipes a process holds.
@@ -191,22 +191,13 @@ impl Supervisor {
         self.ending.iter().copied().find(holds)
     }
 
-    /// The slot of the attempt that a watched orphan came from, if it still runs.
-    fn known_owner(&self, pid: Pid) -> Option<usize> {
-        let (task, number) = self.orphans.get(&pid)?.owner?;
-        let slot = *self.by_task.get(&task)?;
-        let attempt = self.slots[slot].attempt.as_ref()?;
-        (attempt.number == number).then_some(slot)
-    }
-
     fn watch_straggler(
         &mut self,
         pid: Pid,
         handle: OwnedFd,
         slot: Option<usize>,
     ) -> io::Result<()> {
-        let number = u64::from(pid.as_raw_nonzero().get().unsigned_abs());
-        self.watch(handle.as_fd(), TOKEN_ORPHAN | number)?;
+        self.watch(handle.as_fd(), TOKEN_ORPHAN | u64::from(number(pid)))?;
         let attempt = slot.and_then(|slot| self.slots[slot].attempt.as_ref());
         let owner = attempt.map(|attempt| (attempt.task, attempt.number));
         self.orphans.insert(pid, WatchedOrphan { handle, owner });
@@ -227,20 +218,15 @@ impl Supervisor {
     }
 
     /// Looks at every attempt whose leader has ended: is its tree empty?
-    pub(crate) fn settle_ending(&mut self, events: &mut Vec<ProcessEvent>) {
+    pub(crate) fn settle_ending(&mut self) {
         let orphans = self.find_orphans();
         let mut ending = std::mem::take(&mut self.ending);
-        ending.retain(|&slot| !self.settle(slot, &orphans, events));
+        ending.retain(|&slot| !self.settle(slot, &orphans));
         self.ending.append(&mut ending);
     }
 
     /// Finishes the attempt if nothing of it is left; else ends what is.
-    fn settle(
-        &mut self,
-        slot: usize,
-        orphans: &FoundOrphans,
-        events: &mut Vec<ProcessEvent>,
-    ) -> bool {
+    fn settle(&mut self, slot: usize, orphans: &FoundOrphans) -> bool {
         let left = self.left_behind(slot, &orphans.list);
         let Some(attempt) = &self.slots[slot].attempt else {
             return true;
@@ -255,7 +241,7 @@ impl Supervisor {
             // Somebody whom we cannot place may hold the writing ends.
             let strangers =
                 !orphans.list.is_empty() || self.unknown_found != attempt.unknown_before;
-            self.finish_attempt(slot, left.is_empty(), strangers, events);
+            self.finish_attempt(slot, left.is_empty(), strangers);
             return true;
         }
         self.with_attempt(slot, |attempt, buffer| {
@@ -316,52 +302,38 @@ impl Supervisor {
         left
     }
 
-    fn finish_attempt(
-        &mut self,
-        slot: usize,
-        is_empty: bool,
-        strangers: bool,
-        events: &mut Vec<ProcessEvent>,
-    ) {
+    fn finish_attempt(&mut self, slot: usize, is_empty: bool, strangers: bool) {
         // Nobody writes any more, so what is in the pipes is all there is.
         let more = self.more;
         if self.slots[slot].logged {
-            self.take_output(slot, Stream::Stdout, LAST_TURNS, events);
-            self.take_output(slot, Stream::Stderr, LAST_TURNS, events);
+            self.take_output(slot, Stream::Stdout, LAST_TURNS);
+            self.take_output(slot, Stream::Stderr, LAST_TURNS);
         }
         self.more = more;
         let Some(attempt) = self.take_attempt(slot) else {
             return;
         };
-        let Slot { pipes, .. } = &mut self.slots[slot];
         if strangers || attempt.stragglers > 0 {
-            *pipes = None;
+            self.slots[slot].pipes = None;
         }
-        if !is_empty {
-            events.push(ProcessEvent::Trouble {
-                task: attempt.task,
-                message: "processes it left behind cannot be ended and still run".to_owned(),
-            });
-        } else if attempt.stragglers > 0 && attempt.reason.is_none() {
+        let trouble = match attempt.stragglers {
+            _ if !is_empty => {
+                Some("processes it left behind cannot be ended and still run".to_owned())
+            }
             // One that we ended ourselves had no chance to clean up.
-            events.push(ProcessEvent::Trouble {
+            _ if attempt.reason.is_some() => None,
+            0 => None,
+            1 => Some("a process it left behind was ended".to_owned()),
+            many => Some(format!("{many} processes it left behind were ended")),
+        };
+        self.ready
+            .extend(trouble.map(|message| ProcessEvent::Trouble {
                 task: attempt.task,
-                message: match attempt.stragglers {
-                    1 => "a process it left behind was ended".to_owned(),
-                    many => format!("{many} processes it left behind were ended"),
-                },
-            });
-        }
+                message,
+            }));
         self.free.insert(slot);
-        events.push(ProcessEvent::Ended(AttemptEnd {
-            task: attempt.task,
-            attempt: attempt.number,
-            outcome: attempt.outcome(),
-            message: attempt.message(),
-            took: attempt.took(),
-        }));
-        if !self.deferred.is_empty() {
-            self.start_deferred(events);
-        }
+        let (outcome, message) = (attempt.outcome(), attempt.message());
+        self.ready.push(attempt.ended(outcome, message));
+        self.start_deferred();
     }
 }

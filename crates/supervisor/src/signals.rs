@@ -6,7 +6,8 @@
 //! `errno`.
 
 use std::ffi::c_int;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::size_of;
+use std::ptr;
 
 use syscalls::{Sysno, syscall};
 
@@ -23,18 +24,7 @@ impl SignalMask {
 
     /// What the calling thread has blocked.
     pub fn of_this_thread() -> Self {
-        let mut mask = Self::default();
-        // SAFETY: asks only; the kernel writes one set.
-        let _ = unsafe {
-            syscall!(
-                Sysno::rt_sigprocmask,
-                libc::SIG_SETMASK,
-                0,
-                &raw mut mask,
-                SET_SIZE
-            )
-        };
-        mask
+        Self::replace(ptr::null())
     }
 
     /// This set and one more signal.
@@ -48,17 +38,16 @@ impl SignalMask {
 
     /// Makes it the mask of the calling thread, and returns the one before.
     pub(crate) fn apply(self) -> Self {
+        Self::replace(&raw const self)
+    }
+
+    /// Sets the mask of the calling thread, unless there is none to set, and returns
+    /// the one before.
+    fn replace(mask: *const Self) -> Self {
         let mut before = Self::default();
-        // SAFETY: the kernel reads one set and writes one.
-        let _ = unsafe {
-            syscall!(
-                Sysno::rt_sigprocmask,
-                libc::SIG_SETMASK,
-                &raw const self,
-                &raw mut before,
-                SET_SIZE
-            )
-        };
+        let how = libc::SIG_SETMASK;
+        // SAFETY: the kernel reads one set, if there is one, and writes one.
+        let _ = unsafe { syscall!(Sysno::rt_sigprocmask, how, mask, &raw mut before, SET_SIZE) };
         before
     }
 }
@@ -96,14 +85,22 @@ fn set_action(signal: c_int, handler: usize) -> usize {
         handler,
         ..Default::default()
     };
+    // SAFETY: neither "default" nor "ignore" is a function that could be called.
+    unsafe { replace_action(signal, &raw const action) }
+}
+
+/// Sets what a signal does, unless there is no action to set, and returns what it did.
+///
+/// # Safety
+/// The action is null, or one that may run whenever the signal comes.
+unsafe fn replace_action(signal: c_int, action: *const KernelAction) -> usize {
     let mut before = KernelAction::default();
-    // SAFETY: neither "default" nor "ignore" is a function that could be called,
-    // and the kernel reads and writes one action each.
+    // SAFETY: the kernel reads one action, if there is one, and writes one.
     let _ = unsafe {
         syscall!(
             Sysno::rt_sigaction,
             signal,
-            &raw const action,
+            action,
             &raw mut before,
             SET_SIZE
         )
@@ -121,14 +118,8 @@ fn set_action(signal: c_int, handler: usize) -> usize {
 /// complain instead of ending).
 pub(crate) fn to_reset() -> Vec<c_int> {
     let handled = |signal: c_int| {
-        let mut action: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
-        // SAFETY: asks only; the call fills in `action` when it returns 0.
-        let handler = unsafe {
-            if libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) != 0 {
-                return false;
-            }
-            action.assume_init().sa_sigaction
-        };
+        // SAFETY: asks only.
+        let handler = unsafe { replace_action(signal, ptr::null()) };
         match signal {
             // A process raises these itself, by a fault that we do not have.
             libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL => false,

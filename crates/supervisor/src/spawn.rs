@@ -62,36 +62,10 @@ pub(crate) struct SpawnBuffer {
     pub(crate) argv: Argv,
     pub(crate) environment: Environment,
     /// The file to execute.
-    pub(crate) file: ExecFile,
+    pub(crate) file: Arc<CStr>,
     stack: Box<[MaybeUninit<u8>]>,
     reset: Arc<[c_int]>,
     plan: ChildPlan,
-}
-
-/// The path of a file to execute, in memory that is used again.
-#[derive(Default)]
-pub(crate) struct ExecFile(Vec<u8>);
-
-impl ExecFile {
-    pub(crate) fn set(&mut self, path: &CStr) {
-        self.0.clear();
-        self.0.extend_from_slice(path.to_bytes_with_nul());
-    }
-
-    /// The path without its final zero.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        self.0.split_last().map_or(&[], |(_, path)| path)
-    }
-
-    fn as_ptr(&self) -> *const c_char {
-        // Nothing set is no file that could be executed.
-        let path = if self.0.is_empty() {
-            b"\0"
-        } else {
-            &self.0[..]
-        };
-        path.as_ptr().cast()
-    }
 }
 
 /// What the child reads, and where it leaves word.
@@ -137,7 +111,7 @@ impl SpawnBuffer {
             folder: None,
             argv: Argv::default(),
             environment: inheritance.environment.clone(),
-            file: ExecFile::default(),
+            file: Arc::default(),
             stack: Box::new_uninit_slice(STACK),
             reset: Arc::clone(&inheritance.reset),
             plan: ChildPlan {

@@ -6,14 +6,15 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use packhorse_model::{AttemptEnd, Command, Outcome, OutputMode, ProcessEvent};
+use packhorse_model::{Command, Outcome, OutputMode};
 use rustix::event::epoll;
-use rustix::process::{WaitId, WaitIdOptions};
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
-use crate::argv::{Argv, plain_words};
+use crate::argv::plain_words;
 use crate::attempt::{LeaderOrigin, RunningAttempt};
+use crate::deferred::never_started;
 use crate::log::Log;
 use crate::pipes::Pipes;
 use crate::process_tree::{MARK_ATTEMPT, MARK_HOME, MARK_TASK};
@@ -58,26 +59,21 @@ impl Supervisor {
         }
         let started = Instant::now();
         let slot = self
-            .take_slot_making_room(job.output)
+            .with_enough_descriptors(|it| it.take_slot(job.output))
             .map_err(|error| Failure::new("make pipes for its output", &error))?;
-        match self.launch(slot, job) {
-            Ok(child) => {
-                let mut attempt =
-                    RunningAttempt::new(job.task, job.attempt, child.pid, LeaderOrigin::Started);
-                attempt.handle = Some(child.handle);
-                attempt.started = started;
-                attempt.grace = job.grace;
-                attempt.show_output = job.output == OutputMode::Lines;
-                attempt.hold_end = job.hold_end;
-                attempt.deadline = job.time_limit.and_then(|limit| started.checked_add(limit));
-                self.insert_attempt(slot, attempt);
-                Ok(())
-            }
-            Err(failure) => {
-                self.free.insert(slot);
-                Err(failure)
-            }
-        }
+        let child = self.launch(slot, job).inspect_err(|_| {
+            self.free.insert(slot);
+        })?;
+        let mut attempt =
+            RunningAttempt::new(job.task, job.attempt, child.pid, LeaderOrigin::Started);
+        attempt.handle = Some(child.handle);
+        attempt.started = started;
+        attempt.grace = job.grace;
+        attempt.show_output = job.output == OutputMode::Lines;
+        attempt.hold_end = job.hold_end;
+        attempt.deadline = job.time_limit.and_then(|limit| started.checked_add(limit));
+        self.insert_attempt(slot, attempt);
+        Ok(())
     }
 
     pub(crate) fn insert_attempt(&mut self, slot: usize, mut attempt: RunningAttempt) {
@@ -89,21 +85,25 @@ impl Supervisor {
     }
 
     fn launch(&mut self, slot: usize, job: &Job) -> Result<Child, Failure> {
-        let Slot { buffer, log, .. } = &mut self.slots[slot];
+        let Slot {
+            buffer,
+            log,
+            logged,
+            ..
+        } = &mut self.slots[slot];
         lay_out_command(job, buffer)?;
         lay_out_environment(job, buffer)?;
         buffer.folder = folder_of(job)?;
         buffer.pin_to(&job.cores);
         log.begin(&job.log, job.own_log.as_deref());
-        let logged = job.output != OutputMode::Inherit;
-        self.slots[slot].logged = logged;
+        *logged = job.output != OutputMode::Inherit;
         self.execute(slot, AwaitExec::No)
     }
 
     /// Starts an attempt once more whose first process did not come to its program:
     /// it was taken away or changed since we last started it. This time we wait
     /// for what comes of it.
-    pub(crate) fn start_again(&mut self, slot: usize, events: &mut Vec<ProcessEvent>) {
+    pub(crate) fn start_again(&mut self, slot: usize) {
         let failed = self.execute(slot, AwaitExec::Yes);
         let Some(mut attempt) = self.take_attempt(slot) else {
             return;
@@ -116,14 +116,14 @@ impl Supervisor {
             }
             Err(Failure::Later(message) | Failure::Final(message)) => {
                 self.free.insert(slot);
-                events.push(ProcessEvent::Ended(AttemptEnd {
-                    task: attempt.task,
-                    attempt: attempt.number,
-                    outcome: Outcome::NotStarted,
-                    message: Some(message),
-                    took: Duration::ZERO,
-                }));
-                self.start_deferred(events);
+                let (outcome, message) = (Outcome::NotStarted, Some(message));
+                self.ready.push(never_started(
+                    attempt.task,
+                    attempt.number,
+                    outcome,
+                    message,
+                ));
+                self.start_deferred();
             }
         }
     }
@@ -131,64 +131,50 @@ impl Supervisor {
     /// Starts what is laid out in the slot. A program that could be started before
     /// is not waited for, unless that is wanted.
     fn execute(&mut self, slot: usize, wait: AwaitExec) -> Result<Child, Failure> {
-        // Taken out while it is used, and put back for the next try.
-        let program = std::mem::take(&mut self.slots[slot].buffer.program);
-        let result = self.execute_program(slot, &program, wait);
-        self.slots[slot].buffer.program = program;
-        result
-    }
-
-    fn execute_program(
-        &mut self,
-        slot: usize,
-        program: &[u8],
-        wait: AwaitExec,
-    ) -> Result<Child, Failure> {
         use rustix::io::Errno;
-        let name = || String::from_utf8_lossy(program).into_owned();
-        let slash = program.contains(&b'/');
         for fresh in [false, true] {
-            let Slot { buffer, .. } = &mut self.slots[slot];
+            let buffer = &mut *self.slots[slot].buffer;
             let path = buffer.environment.own_value(b"PATH");
-            let Some((file, executed)) = self.programs.find(program, path) else {
+            let Some((file, executed)) = self.programs.find(&buffer.program, path) else {
                 break;
             };
-            buffer.file.set(file);
+            buffer.file = file;
             let wait = if executed { wait } else { AwaitExec::Yes };
-            let spawned = self.spawn(slot, wait);
-            let Slot { buffer, .. } = &mut self.slots[slot];
-            let path = buffer.environment.own_value(b"PATH");
-            let error = match spawned {
+            let error = match self.spawn(slot, wait) {
                 Ok(child) => {
                     if !executed {
-                        self.programs.set_executed(program, path);
+                        self.programs.set_executed();
                     }
                     return Ok(child);
                 }
                 Err(error) => error,
             };
+            let buffer = &mut *self.slots[slot].buffer;
+            let doing = format!("start {}", String::from_utf8_lossy(&buffer.program));
             match Errno::from_io_error(&error) {
-                // It may have moved since we looked.
-                Some(Errno::NOENT) if !fresh && !slash => self.programs.forget(program, path),
                 Some(Errno::NOENT) => {
-                    self.programs.forget(program, path);
-                    let here = buffer.folder.as_deref().map_or(&b""[..], CStr::to_bytes);
-                    let file = OsStr::from_bytes(buffer.file.as_bytes());
-                    if Path::new(OsStr::from_bytes(here)).join(file).exists() {
-                        let message =
-                            format!("cannot start {}: its interpreter is missing", name());
-                        return Err(message.into());
+                    self.programs.forget();
+                    // It may have moved since we looked.
+                    if !fresh && !buffer.program.contains(&b'/') {
+                        continue;
+                    }
+                    let here = buffer.folder.as_deref().unwrap_or_default();
+                    let [here, file] = [here, &buffer.file].map(CStr::to_bytes);
+                    if Path::new(OsStr::from_bytes(here))
+                        .join(OsStr::from_bytes(file))
+                        .exists()
+                    {
+                        return Err(format!("cannot {doing}: its interpreter is missing").into());
                     }
                     break;
                 }
                 // A script without `#!`: a shell would run it, so we do.
                 Some(Errno::NOEXEC) => {
-                    self.programs.forget(program, path);
-                    buffer.argv.replace_first(&[b"sh", buffer.file.as_bytes()]);
-                    buffer.file.set(c"/bin/sh");
+                    self.programs.forget();
+                    buffer.argv.replace_first(&[b"sh", buffer.file.to_bytes()]);
+                    buffer.file = c"/bin/sh".into();
                     let result = self.spawn(slot, AwaitExec::Yes);
-                    return result
-                        .map_err(|error| Failure::new(&format!("start {}", name()), &error));
+                    return result.map_err(|error| Failure::new(&doing, &error));
                 }
                 Some(Errno::TOOBIG) => {
                     let length = buffer.argv.length();
@@ -196,32 +182,14 @@ impl Supervisor {
                         format!("its {length} bytes of arguments are more than the kernel takes");
                     return Err(message.into());
                 }
-                _ => return Err(Failure::new(&format!("start {}", name()), &error)),
+                _ => return Err(Failure::new(&doing, &error)),
             }
         }
-        let what = if slash {
-            "no such file"
-        } else {
-            "command not found"
-        };
-        // `-- "python train.py"`: what was meant as a line came as one word.
-        let advice = if program.iter().any(u8::is_ascii_whitespace) {
-            " (this is one word: leave out its quotes, or put `sh -c` before it)"
-        } else {
-            ""
-        };
-        Err(format!("{what}: {}{advice}", name()).into())
+        Err(not_found(&self.slots[slot].buffer.program).into())
     }
 
     fn spawn(&mut self, slot: usize, wait: AwaitExec) -> io::Result<Child> {
-        match self.spawn_watched(slot, wait) {
-            // The handle of the process was one descriptor too many.
-            Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
-                self.descriptor_limit.raise()?;
-                self.spawn_watched(slot, wait)
-            }
-            other => other,
-        }
+        self.with_enough_descriptors(|it| it.spawn_watched(slot, wait))
     }
 
     fn spawn_watched(&mut self, slot: usize, wait: AwaitExec) -> io::Result<Child> {
@@ -240,10 +208,8 @@ impl Supervisor {
         // leader was waited for: see `Slot`.
         let child = unsafe { buffer.spawn(stdio, wait)? };
         if let Err(error) = self.watch(child.handle.as_fd(), TOKEN_LEADER | slot as u64) {
-            let _ =
-                rustix::process::pidfd_send_signal(&child.handle, rustix::process::Signal::KILL);
-            let _ =
-                rustix::process::waitid(WaitId::PidFd(child.handle.as_fd()), WaitIdOptions::EXITED);
+            let _ = pidfd_send_signal(&child.handle, Signal::KILL);
+            let _ = waitid(WaitId::PidFd(child.handle.as_fd()), WaitIdOptions::EXITED);
             return Err(error);
         }
         Ok(child)
@@ -263,20 +229,22 @@ impl Supervisor {
 
     /// Many tasks at once need more descriptors than a process may open by
     /// default; how many it may open in the end is the administrator's choice.
-    fn take_slot_making_room(&mut self, output: OutputMode) -> io::Result<usize> {
-        match self.take_slot(output) {
+    fn with_enough_descriptors<T>(
+        &mut self,
+        open: impl Fn(&mut Self) -> io::Result<T>,
+    ) -> io::Result<T> {
+        match open(self) {
             Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
                 self.descriptor_limit.raise()?;
-                self.take_slot(output)
+                open(self)
             }
             other => other,
         }
     }
 
     pub(crate) fn take_slot(&mut self, output: OutputMode) -> io::Result<usize> {
-        let slot = if let Some(&slot) = self.free.first() {
-            slot
-        } else {
+        let slot = self.free.first().copied().unwrap_or(self.slots.len());
+        if slot == self.slots.len() {
             self.slots.push(Slot {
                 attempt: None,
                 pipes: None,
@@ -284,10 +252,8 @@ impl Supervisor {
                 log: Log::new(),
                 buffer: SpawnBuffer::new(&self.inheritance),
             });
-            let slot = self.slots.len() - 1;
             self.free.insert(slot);
-            slot
-        };
+        }
         if self.slots[slot].pipes.is_none() && output != OutputMode::Inherit {
             self.descriptor_limit.ensure(self.slots.len())?;
             let token = slot as u64;
@@ -302,48 +268,54 @@ impl Supervisor {
     }
 }
 
+/// What to say of a program that is nowhere.
+fn not_found(program: &[u8]) -> String {
+    let what = if program.contains(&b'/') {
+        "no such file"
+    } else {
+        "command not found"
+    };
+    // `-- "python train.py"`: what was meant as a line came as one word.
+    let advice = if program.iter().any(u8::is_ascii_whitespace) {
+        " (this is one word: leave out its quotes, or put `sh -c` before it)"
+    } else {
+        ""
+    };
+    format!("{what}: {}{advice}", String::from_utf8_lossy(program))
+}
+
 /// Lays out the words to execute, and which program.
 fn lay_out_command(job: &Job, buffer: &mut SpawnBuffer) -> Result<(), String> {
     let SpawnBuffer { argv, program, .. } = buffer;
     argv.clear();
     program.clear();
+    let parts = match &*job.command {
+        Command::Words(words) => &words[..],
+        Command::Line(line) => std::slice::from_ref(line),
+    };
+    if parts.iter().any(|part| part.contains(&0)) {
+        return Err("the command has a NUL byte in it".to_owned());
+    }
     match &*job.command {
-        Command::Words(words) => {
-            if words.iter().any(|word| word.contains(&0)) {
-                return Err("the command has a NUL byte in it".to_owned());
-            }
-            let first = words.first().filter(|program| !program.is_empty());
-            program.extend_from_slice(first.ok_or_else(|| "the command is empty".to_owned())?);
-            for word in words {
-                argv.add(word);
-            }
-        }
+        Command::Words(words) => words.iter().for_each(|word| argv.add(word)),
         Command::Line(line) => {
-            if line.contains(&0) {
-                return Err("the command has a NUL byte in it".to_owned());
-            }
             let Some(words) = plain_words(line) else {
                 program.extend_from_slice(b"/bin/sh");
-                return lay_out_shell(job, line, argv);
-            };
-            for word in words {
-                if program.is_empty() {
-                    program.extend_from_slice(word);
+                argv.add(b"sh");
+                if line.len() < LONGEST_WORD {
+                    argv.add(b"-c");
+                    argv.add(line);
+                } else {
+                    argv.add(script(job, line)?.as_bytes());
                 }
-                argv.add(word);
-            }
+                return Ok(());
+            };
+            words.for_each(|word| argv.add(word));
         }
     }
-    Ok(())
-}
-
-fn lay_out_shell(job: &Job, line: &[u8], argv: &mut Argv) -> Result<(), String> {
-    argv.add(b"sh");
-    if line.len() < LONGEST_WORD {
-        argv.add(b"-c");
-        argv.add(line);
-    } else {
-        argv.add(script(job, line)?.as_bytes());
+    program.extend_from_slice(argv.first());
+    if program.is_empty() {
+        return Err("the command is empty".to_owned());
     }
     Ok(())
 }

@@ -6,13 +6,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use packhorse_model::{AttemptEnd, Outcome, ProcessEvent, StopMode, TaskId};
+use packhorse_model::{Outcome, ProcessEvent, StopMode, TaskId};
 use packhorse_proc::ancestry;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::attempt::{EndReason, Ending, RunningAttempt};
+use crate::attempt::{EndReason, RunningAttempt};
 use crate::deadlines::Deadlines;
 use crate::descriptor_limit::DescriptorLimit;
 use crate::environment::Environment;
@@ -225,7 +225,7 @@ impl Supervisor {
     /// Gives up on an attempt that outlives SIGKILL, as a process does that waits
     /// for a dead disk or driver.
     pub fn abandon(&mut self, task: TaskId) {
-        let Some(slot) = self.by_task.get(&task).copied() else {
+        let Some(&slot) = self.by_task.get(&task) else {
             return;
         };
         let Some(attempt) = self.take_attempt(slot) else {
@@ -239,16 +239,10 @@ impl Supervisor {
         std::mem::forget(std::mem::replace(&mut self.slots[slot].buffer, fresh));
         self.slots[slot].pipes = None;
         self.free.insert(slot);
-        self.ready.push(ProcessEvent::Ended(AttemptEnd {
-            task,
-            attempt: attempt.number,
-            outcome: Outcome::Interrupted,
-            message: Some("it did not end when it was killed, and still runs".to_owned()),
-            took: attempt.took(),
-        }));
-        let mut events = std::mem::take(&mut self.ready);
-        self.start_deferred(&mut events);
-        self.ready = events;
+        let message = "it did not end when it was killed, and still runs".to_owned();
+        self.ready
+            .push(attempt.ended(Outcome::Interrupted, Some(message)));
+        self.start_deferred();
         self.set_timer();
     }
 
@@ -286,7 +280,11 @@ impl Supervisor {
         {
             return Some(slot);
         }
-        let (task, number) = marked_attempt(pid, &self.home_mark)?;
+        self.slot_of(marked_attempt(pid, &self.home_mark)?)
+    }
+
+    /// The slot of an attempt of a task, while it runs.
+    pub(crate) fn slot_of(&self, (task, number): (TaskId, u32)) -> Option<usize> {
         let slot = *self.by_task.get(&task)?;
         let attempt = self.slots[slot].attempt.as_ref()?;
         (attempt.number == number).then_some(slot)
@@ -295,7 +293,11 @@ impl Supervisor {
     /// Whether the process that leads a task's attempt is still there, as far as we
     /// know.
     pub fn is_led(&self, task: TaskId) -> bool {
-        let slot = self.by_task.get(&task);
+        self.has_leader(self.by_task.get(&task))
+    }
+
+    /// Whether there is an attempt in the slot whose leader we wait for.
+    pub(crate) fn has_leader(&self, slot: Option<&usize>) -> bool {
         let attempt = slot.and_then(|&slot| self.slots[slot].attempt.as_ref());
         attempt.is_some_and(|attempt| attempt.end.is_none())
     }
@@ -314,11 +316,7 @@ impl Supervisor {
         now: Instant,
     ) {
         let told = self.with_attempt(slot, |attempt, buffer| {
-            let held = attempt.request_end(how, reason, buffer, now) == Ending::Held;
-            held.then(|| ProcessEvent::Ending {
-                task: attempt.task,
-                leader: attempt.leader_id(),
-            })
+            attempt.request_end(how, reason, buffer, now)
         });
         self.ready.extend(told.flatten());
     }
