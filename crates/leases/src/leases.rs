@@ -7,10 +7,9 @@ use rustix::fs::{AtFlags, Mode, OFlags, fchmod, openat, renameat, statat, unlink
 use rustix::io::Errno;
 
 use crate::folder::LeaseFolder;
-use crate::lease_name::LeaseName;
 use crate::lock::{FolderLock, LockResult, holder};
 use crate::other_leases::{self, OtherLeases};
-use crate::process::{self, SystemId};
+use crate::process::SystemId;
 use crate::{Lease, LeaseError, LeaseOwner, LeasedDevice, lease};
 
 /// How long to wait for others to decide, which takes them microseconds.
@@ -20,12 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// most one.
 ///
 /// If it [listens](Self::listen), its descriptor becomes readable when others' leases have
-/// changed, and stays so until [`refresh`](Self::refresh) or [`lock`](Self::lock). Dropping it
-/// withdraws this process's lease.
+/// changed, and stays so until [`lock`](Self::lock). Dropping it withdraws this process's lease.
 #[derive(Debug)]
 pub struct Leases {
-    me: LeaseName,
-    system: SystemId,
     owner: LeaseOwner,
     folder: LeaseFolder,
     lock: Arc<FolderLock>,
@@ -47,11 +43,8 @@ impl Leases {
     /// Opens the folder of leases, and creates it if there is none.
     pub fn open(folder: &Path, owner: LeaseOwner) -> Result<Self, LeaseError> {
         let folder = LeaseFolder::open_or_create(&std::path::absolute(folder)?)?;
-        let (me, system) = (process::me()?, SystemId::read()?);
         Ok(Self {
-            me,
-            others: OtherLeases::new(me, system.clone(), &folder)?,
-            system,
+            others: OtherLeases::new(&folder)?,
             owner,
             lock: FolderLock::new(&folder),
             folder,
@@ -61,16 +54,9 @@ impl Leases {
     }
 
     /// From now on, changes to others' leases make the descriptor readable. Earlier changes are
-    /// noticed by the next [`refresh`](Self::refresh) or [`lock`](Self::lock), as they would be
-    /// without this.
+    /// noticed by the next [`lock`](Self::lock), as they would be without this.
     pub fn listen(&mut self) -> Result<(), LeaseError> {
         self.others.listen(&self.folder)
-    }
-
-    /// Updates what is known about others. Returns whether anything has changed.
-    pub fn refresh(&mut self) -> Result<bool, LeaseError> {
-        let moved = self.follow_folder()?;
-        Ok(self.update()? || moved)
     }
 
     /// Waits until nobody else decides, but not for ever, and updates what is known about
@@ -88,19 +74,19 @@ impl Leases {
 
     /// Somebody may remove the folder, for example a system that removes a user's files from
     /// memory on logout. All processes move to the new one.
-    fn follow_folder(&mut self) -> Result<bool, LeaseError> {
+    fn follow_folder(&mut self) -> Result<(), LeaseError> {
         if self.folder.is_in_place() {
-            return Ok(false);
+            return Ok(());
         }
         let folder = LeaseFolder::open_or_create(&self.folder.path)?;
         self.others.follow(&folder)?;
         self.lock = FolderLock::new(&folder);
         self.folder = folder;
-        self.write(self.published.as_deref())?;
-        Ok(true)
+        self.write(self.published.as_deref())
     }
 
     /// Updates what is known about others, and puts our file back if somebody removed it.
+    /// Returns whether others' leases have changed.
     fn update(&mut self) -> Result<bool, LeaseError> {
         let changes = self.others.refresh(&self.folder)?;
         if !changes.own || self.published.is_none() || self.is_published() {
@@ -113,7 +99,7 @@ impl Leases {
     fn publish(&mut self, held: &[LeasedDevice]) -> Result<(), LeaseError> {
         let bytes = match held {
             [] => None,
-            held => Some(lease::write(&self.system, &self.owner, held)?),
+            held => Some(lease::write(&self.others.system, &self.owner, held)?),
         };
         if bytes == self.published {
             return Ok(());
@@ -135,14 +121,14 @@ impl Leases {
             None => self.remove_file(),
         };
         written.map_err(|errno| {
-            let path = self.folder.path.join(self.me.to_string());
+            let path = self.folder.path.join(self.others.me.to_string());
             LeaseError::system(errno, "write lease", &path)
         })
     }
 
     /// Renames the file when it is complete, so that readers see all of it or nothing.
     fn write_file(&self, bytes: &[u8]) -> Result<(), Errno> {
-        let draft = self.me.draft();
+        let draft = self.others.me.draft();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o644);
         let open = || openat(&self.folder, &draft, flags, mode);
@@ -159,20 +145,25 @@ impl Leases {
         if rustix::io::write(&file, bytes)? < bytes.len() {
             return Err(Errno::NOSPC);
         }
-        renameat(&self.folder, &draft, &self.folder, self.me.to_string())
+        renameat(
+            &self.folder,
+            &draft,
+            &self.folder,
+            self.others.me.to_string(),
+        )
     }
 
     fn remove_file(&self) -> Result<(), Errno> {
-        match unlinkat(&self.folder, self.me.to_string(), AtFlags::empty()) {
+        match unlinkat(&self.folder, self.others.me.to_string(), AtFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
             other => other,
         }
     }
 
     fn is_published(&self) -> bool {
-        let name = self.me.to_string();
+        let name = self.others.me.to_string();
         let found = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
-        found.is_ok_and(|stat| stat.st_uid == self.me.uid)
+        found.is_ok_and(|stat| stat.st_uid == self.others.me.uid)
     }
 }
 

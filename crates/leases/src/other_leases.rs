@@ -20,8 +20,8 @@ const ROUNDS: usize = 8;
 /// date; otherwise the folder is read for every [`refresh`](Self::refresh).
 #[derive(Debug)]
 pub(crate) struct OtherLeases {
-    me: LeaseName,
-    system: SystemId,
+    pub(crate) me: LeaseName,
+    pub(crate) system: SystemId,
     pub(crate) watch: FolderWatch,
     known: BTreeMap<LeaseName, KnownLease>,
     /// Grows whenever a lease changes.
@@ -45,14 +45,10 @@ pub(crate) struct LeaseChanges {
 
 impl OtherLeases {
     /// Reads the folder.
-    pub(crate) fn new(
-        me: LeaseName,
-        system: SystemId,
-        folder: &LeaseFolder,
-    ) -> Result<Self, LeaseError> {
+    pub(crate) fn new(folder: &LeaseFolder) -> Result<Self, LeaseError> {
         let mut others = Self {
-            me,
-            system,
+            me: process::me()?,
+            system: SystemId::read()?,
             watch: FolderWatch::new()?,
             known: BTreeMap::new(),
             revision: 0,

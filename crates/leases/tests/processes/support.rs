@@ -215,6 +215,8 @@ pub fn carry_out_requests() {
     };
     let mut leases = Leases::open(Path::new(&folder), owner()).unwrap();
     leases.listen().unwrap();
+    let mut seen = 0;
+    has_news(&mut leases, &mut seen);
     println!("> ready");
     let mut lines = std::io::stdin().lines().map(Result::unwrap);
     while let Some(line) = lines.next() {
@@ -224,7 +226,10 @@ pub fn carry_out_requests() {
                 publish(&mut leases, &[held(device, amount.parse().unwrap())]);
                 println!("> held");
             }
-            ["memory", device] => println!("> {}", memory(&mut leases, device)),
+            ["memory", device] => {
+                println!("> {}", memory(&mut leases, device));
+                has_news(&mut leases, &mut seen);
+            }
             ["others"] => println!("> {}", others(&mut leases).len()),
             ["lock"] => {
                 let guard = leases.lock().unwrap();
@@ -235,7 +240,7 @@ pub fn carry_out_requests() {
             }
             ["hear"] => {
                 wait_for_change(&leases);
-                println!("> {}", leases.refresh().unwrap());
+                println!("> {}", has_news(&mut leases, &mut seen));
             }
             ["compete", rounds, most] => {
                 compete(&mut leases, rounds.parse().unwrap(), most.parse().unwrap());
@@ -244,6 +249,12 @@ pub fn carry_out_requests() {
             _ => panic!("what is `{line}`"),
         }
     }
+}
+
+/// Whether what others hold has changed since it was seen last.
+pub fn has_news(leases: &mut Leases, seen: &mut u64) -> bool {
+    let revision = leases.lock().unwrap().revision();
+    std::mem::replace(seen, revision) != revision
 }
 
 /// Takes one more of a device while there is one left, and gives all back when

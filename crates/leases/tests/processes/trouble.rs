@@ -176,7 +176,7 @@ fn a_lease_that_somebody_removes_is_put_back() {
     assert_eq!(peer.tell("memory GPU-1"), "3");
     fs_err::remove_file(place.file()).unwrap();
     assert!(has_changes(&mine));
-    mine.refresh().unwrap();
+    drop(mine.lock().unwrap());
     assert!(!has_changes(&mine));
     assert_eq!(peer.tell("memory GPU-1"), "3");
 }
@@ -189,9 +189,10 @@ fn all_go_on_in_a_new_folder_if_the_old_one_is_removed() {
     publish(&mut mine, &[held("GPU-1", 3)]);
     peer.tell("hold GPU-1 7");
     assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    let mut seen = mine.lock().unwrap().revision();
     fs_err::remove_dir_all(&place.path).unwrap();
     assert!(has_changes(&mine));
-    assert!(mine.refresh().unwrap());
+    assert!(has_news(&mut mine, &mut seen));
     assert_eq!(memory(&mut mine, "GPU-1"), 0, "it has not noticed yet");
     assert_eq!(peer.tell("memory GPU-1"), "3");
     assert!(has_changes(&mine));
