@@ -22,7 +22,6 @@ pub(crate) use reader::CardsReader;
 #[derive(Debug)]
 pub struct Amd {
     sysfs: PathBuf,
-    proc: PathBuf,
 }
 
 impl Amd {
@@ -30,7 +29,6 @@ impl Amd {
     pub(crate) fn find(config: &GpuConfig) -> Option<Self> {
         let amd = Self {
             sysfs: config.sysfs.clone(),
-            proc: config.proc.clone(),
         };
         let has_cards = !amd.cards(&Kfd::read(&amd.sysfs)).is_empty();
         has_cards.then_some(amd)
@@ -39,18 +37,13 @@ impl Amd {
     /// Every device.
     pub(crate) fn devices(&self, detail: Detail) -> Vec<Device> {
         let kfd = Kfd::read(&self.sysfs);
-        let mut lookup = ProcessLookup::new(&self.proc);
+        let mut lookup = ProcessLookup::default();
         let mut devices = Vec::new();
         for (index, card) in (0..).zip(self.cards(&kfd)) {
             let mut device = card.device(index);
             if detail == Detail::Everything {
                 card.read_readings(&mut device);
-                device.processes = kfd.processes(card.address).map(|held| {
-                    let found = held.into_iter();
-                    found
-                        .map(|held| lookup.process(held.pid, held.memory))
-                        .collect()
-                });
+                device.processes = lookup.processes(kfd.processes(card.address));
             }
             devices.push(device);
         }

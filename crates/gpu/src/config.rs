@@ -10,8 +10,6 @@ pub struct GpuConfig {
     pub nvml_library: Option<PathBuf>,
     /// What to read as `/sys`.
     pub sysfs: PathBuf,
-    /// What to read as `/proc`.
-    pub proc: PathBuf,
     /// How long to wait for a driver that does not answer. A machine with many
     /// GPUs and no persistence mode takes seconds.
     pub driver_patience: Duration,
@@ -29,7 +27,6 @@ impl Default for GpuConfig {
         Self {
             nvml_library: None,
             sysfs: PathBuf::from("/sys"),
-            proc: PathBuf::from("/proc"),
             driver_patience: Duration::from_secs(20),
             mps_control: PathBuf::from("nvidia-cuda-mps-control"),
             mps_pipes: PathBuf::from("/tmp/nvidia-mps"),

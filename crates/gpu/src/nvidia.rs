@@ -37,7 +37,6 @@ pub struct Nvidia {
     // Boxed: it has a pointer for each of some 400 functions.
     nvml: Box<Nvml>,
     sysfs: PathBuf,
-    proc: PathBuf,
 }
 
 impl Nvidia {
@@ -74,7 +73,6 @@ impl Nvidia {
                 return Ok(Some(Self {
                     nvml: Box::new(nvml),
                     sysfs: config.sysfs.clone(),
-                    proc: config.proc.clone(),
                 }));
             }
             Err(NvmlError::LibloadingError(error)) => error_text(&error),

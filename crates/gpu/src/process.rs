@@ -3,33 +3,33 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
-use std::path::Path;
 
-use packhorse_model::Bytes;
 use packhorse_proc::ProcEntry;
 
 use crate::{GpuProcess, ProcessMemory};
 
 /// Looks processes up in `/proc`, and each of their users only once.
-pub(crate) struct ProcessLookup<'a> {
-    proc: &'a Path,
+#[derive(Default)]
+pub(crate) struct ProcessLookup {
     names: HashMap<u32, String>,
 }
 
-impl<'a> ProcessLookup<'a> {
-    pub(crate) fn new(proc: &'a Path) -> Self {
-        Self {
-            proc,
-            names: HashMap::new(),
-        }
+impl ProcessLookup {
+    /// The processes that hold this memory, if it is known who does.
+    pub(crate) fn processes(
+        &mut self,
+        held: Option<Vec<ProcessMemory>>,
+    ) -> Option<Vec<GpuProcess>> {
+        let held = held?.into_iter();
+        Some(held.map(|held| self.process(held)).collect())
     }
 
     /// The process with its user and command line.
-    pub(crate) fn process(&mut self, pid: u32, memory: Option<Bytes>) -> GpuProcess {
-        let entry = ProcEntry::under(self.proc, pid);
+    fn process(&mut self, held: ProcessMemory) -> GpuProcess {
+        let entry = ProcEntry::of(held.pid);
         GpuProcess {
-            pid,
-            memory,
+            pid: held.pid,
+            memory: held.memory,
             user: entry.owner().ok().map(|uid| self.name(uid)),
             command: command(&entry),
         }
@@ -46,7 +46,7 @@ impl<'a> ProcessLookup<'a> {
 impl GpuProcess {
     /// Looks up the process that holds this memory.
     pub fn look_up(held: ProcessMemory) -> Self {
-        ProcessLookup::new(Path::new("/proc")).process(held.pid, held.memory)
+        ProcessLookup::default().process(held)
     }
 
     /// The name of its program, if we may see it.
@@ -111,6 +111,12 @@ fn user_name(uid: u32) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// No process has such a number.
+    const NOBODY: ProcessMemory = ProcessMemory {
+        pid: u32::MAX,
+        memory: None,
+    };
+
     #[test]
     fn a_command_line_cannot_control_the_terminal() {
         assert_eq!(
@@ -121,15 +127,14 @@ mod tests {
 
     #[test]
     fn users_have_names_or_numbers() {
-        let mut lookup = ProcessLookup::new(Path::new("/proc"));
+        let mut lookup = ProcessLookup::default();
         assert_eq!(lookup.name(0), "root");
         assert_eq!(lookup.name(4_000_123_456), "4000123456");
     }
 
     #[test]
     fn a_process_that_has_gone_has_neither_user_nor_command() {
-        let folder = tempfile::tempdir().unwrap();
-        let process = ProcessLookup::new(folder.path()).process(1, None);
+        let process = GpuProcess::look_up(NOBODY);
         assert_eq!(process.program(), None);
         assert_eq!((process.user, process.command), (None, None));
     }
@@ -138,7 +143,7 @@ mod tests {
     fn a_program_is_called_by_its_name_alone() {
         let program = |command: &str| {
             let command = Some(command.to_owned());
-            let process = ProcessLookup::new(Path::new("/nonexistent")).process(1, None);
+            let process = GpuProcess::look_up(NOBODY);
             let process = GpuProcess { command, ..process };
             process.program().map(str::to_owned)
         };

@@ -65,13 +65,8 @@ impl ProcStat {
 impl ProcEntry {
     /// The process of this number.
     pub fn of(pid: u32) -> Self {
-        Self::under(Path::new("/proc"), pid)
-    }
-
-    /// The process of this number in another place than `/proc`.
-    pub fn under(root: &Path, pid: u32) -> Self {
         Self {
-            folder: root.join(pid.to_string()),
+            folder: Path::new("/proc").join(pid.to_string()),
         }
     }
 
@@ -229,9 +224,6 @@ mod tests {
         assert_eq!(variable(&environment, "PAT"), None);
         assert!(pids().any(|pid| pid == std::process::id()));
         assert_eq!(ancestry(std::process::id()).last(), ancestry(1).next());
-        assert_eq!(
-            ProcEntry::under(Path::new("/nonexistent"), 1).owner().ok(),
-            None
-        );
+        assert_eq!(ProcEntry::of(u32::MAX).owner().ok(), None);
     }
 }

@@ -1,5 +1,6 @@
 //! Runs a short process under a time limit.
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -130,11 +131,7 @@ fn spawn(
     let words = pointers(&words);
     let environment = pointers(&environment);
 
-    let attributes = SpawnAttributes::new()?;
-    let mut actions = FileActions::new()?;
-    for (target, stream) in (0..).zip(streams) {
-        actions.redirect(stream, target)?;
-    }
+    let plan = SpawnPlan::new(streams)?;
     let mut pid = 0;
     // SAFETY: all pointers are to live locals; both lists end in a null and their
     // texts are those of `words` and `environment` above; the called function changes
@@ -143,8 +140,8 @@ fn spawn(
         libc::posix_spawnp(
             &raw mut pid,
             words[0],
-            &raw const actions.0,
-            &raw const attributes.0,
+            &raw const plan.actions,
+            &raw const plan.attributes,
             words.as_ptr(),
             environment.as_ptr(),
         )
@@ -155,18 +152,18 @@ fn spawn(
 
 /// Our environment, with these variables replaced or added.
 fn environment(variables: &[(&str, &OsStr)]) -> io::Result<Vec<CString>> {
-    let is_replaced = |name: &OsStr| variables.iter().any(|(other, _)| *other == name);
-    let own = std::env::vars_os().filter(|(name, _)| !is_replaced(name));
-    let given = variables
-        .iter()
-        .map(|(name, value)| (OsString::from(name), (*value).to_owned()));
-    own.chain(given)
-        .map(|(mut variable, value)| {
-            variable.push("=");
-            variable.push(value);
-            Ok(CString::new(variable.into_vec())?)
-        })
-        .collect()
+    let mut all: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+    all.extend(
+        variables
+            .iter()
+            .map(|(name, value)| (name.into(), value.into())),
+    );
+    let all = all.into_iter().map(|(mut variable, value)| {
+        variable.push("=");
+        variable.push(value);
+        Ok(CString::new(variable.into_vec())?)
+    });
+    all.collect()
 }
 
 fn pointers(texts: &[CString]) -> Vec<*mut libc::c_char> {
@@ -181,71 +178,64 @@ fn checked(code: i32) -> io::Result<()> {
     }
 }
 
-struct SpawnAttributes(libc::posix_spawnattr_t);
+/// How to start a process, as the C library wants it.
+struct SpawnPlan {
+    attributes: libc::posix_spawnattr_t,
+    actions: libc::posix_spawn_file_actions_t,
+}
 
-impl SpawnAttributes {
-    fn new() -> io::Result<Self> {
-        let mut attributes = MaybeUninit::uninit();
-        // SAFETY: the call initialises what it is given.
-        checked(unsafe { libc::posix_spawnattr_init(attributes.as_mut_ptr()) })?;
-        // SAFETY: initialised by the successful call.
-        let mut attributes = Self(unsafe { attributes.assume_init() });
-        let mut none = MaybeUninit::uninit();
-        let mut usual = MaybeUninit::uninit();
+impl SpawnPlan {
+    fn new(streams: &[File; 3]) -> io::Result<Self> {
         let flags = libc::POSIX_SPAWN_SETSIGMASK
             | libc::POSIX_SPAWN_SETSIGDEF
             | i32::from(libc::POSIX_SPAWN_SETSID);
-        // SAFETY: the sets are initialised before they are used, and all
-        // pointers are to live locals or to the initialised attributes.
+        let flags = libc::c_short::try_from(flags).map_err(io::Error::other)?;
+        let mut attributes = MaybeUninit::uninit();
+        let mut actions = MaybeUninit::uninit();
+        // SAFETY: each call initialises what it is given.
+        let mut plan = unsafe {
+            checked(libc::posix_spawnattr_init(attributes.as_mut_ptr()))?;
+            checked(libc::posix_spawn_file_actions_init(actions.as_mut_ptr()))?;
+            Self {
+                attributes: attributes.assume_init(),
+                actions: actions.assume_init(),
+            }
+        };
+        let mut none = MaybeUninit::uninit();
+        let mut usual = MaybeUninit::uninit();
+        let (attributes, actions) = (&raw mut plan.attributes, &raw mut plan.actions);
+        // SAFETY: the sets are initialised before they are used, all pointers are to
+        // live locals or to the initialised plan, and the descriptors stay open until
+        // the process has been started.
         unsafe {
             libc::sigemptyset(none.as_mut_ptr());
             libc::sigemptyset(usual.as_mut_ptr());
             for signal in [libc::SIGPIPE, libc::SIGXFSZ, libc::SIGCHLD] {
                 libc::sigaddset(usual.as_mut_ptr(), signal);
             }
-            let attributes = &raw mut attributes.0;
             checked(libc::posix_spawnattr_setsigmask(attributes, none.as_ptr()))?;
             checked(libc::posix_spawnattr_setsigdefault(
                 attributes,
                 usual.as_ptr(),
             ))?;
-            let flags = libc::c_short::try_from(flags).map_err(io::Error::other)?;
             checked(libc::posix_spawnattr_setflags(attributes, flags))?;
+            for (target, stream) in (0..).zip(streams) {
+                let stream = stream.as_raw_fd();
+                checked(libc::posix_spawn_file_actions_adddup2(
+                    actions, stream, target,
+                ))?;
+            }
         }
-        Ok(attributes)
+        Ok(plan)
     }
 }
 
-impl Drop for SpawnAttributes {
+impl Drop for SpawnPlan {
     fn drop(&mut self) {
         // SAFETY: initialised, and not used again.
-        unsafe { libc::posix_spawnattr_destroy(&raw mut self.0) };
-    }
-}
-
-struct FileActions(libc::posix_spawn_file_actions_t);
-
-impl FileActions {
-    fn new() -> io::Result<Self> {
-        let mut actions = MaybeUninit::uninit();
-        // SAFETY: the call initialises what it is given.
-        checked(unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) })?;
-        // SAFETY: initialised by the successful call.
-        Ok(Self(unsafe { actions.assume_init() }))
-    }
-
-    fn redirect(&mut self, file: &File, target: i32) -> io::Result<()> {
-        // SAFETY: the actions are initialised; the descriptor stays open until the
-        // process has been started.
-        checked(unsafe {
-            libc::posix_spawn_file_actions_adddup2(&raw mut self.0, file.as_raw_fd(), target)
-        })
-    }
-}
-
-impl Drop for FileActions {
-    fn drop(&mut self) {
-        // SAFETY: initialised, and not used again.
-        unsafe { libc::posix_spawn_file_actions_destroy(&raw mut self.0) };
+        unsafe {
+            libc::posix_spawnattr_destroy(&raw mut self.attributes);
+            libc::posix_spawn_file_actions_destroy(&raw mut self.actions);
+        }
     }
 }

@@ -1,4 +1,5 @@
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use packhorse_proc::{ProcEntry, variable};
 
@@ -20,11 +21,11 @@ pub fn release_clients<'a>(
     belongs: impl Fn(u32) -> bool,
 ) {
     let environment = ProcEntry::of(leader).environment().unwrap_or_default();
-    let used = UsedDaemon::from_environment(&environment);
     // Each command is a process of its own, and there may be many attempts to end: an
     // attempt without a daemon in its environment has no clients, and one with a daemon
     // has none elsewhere.
-    for daemon in daemons.into_iter().filter(|daemon| used.may_be(daemon)) {
+    let used = |daemon: &&Daemon| may_use(&environment, daemon.pipes());
+    for daemon in daemons.into_iter().filter(used) {
         for server in daemon.servers().unwrap_or_default() {
             let clients = daemon.clients(server).unwrap_or_default();
             for client in clients.into_iter().filter(|&client| belongs(client)) {
@@ -34,32 +35,13 @@ pub fn release_clients<'a>(
     }
 }
 
-/// The daemon that an attempt uses, by the environment that its leader was started with.
-#[derive(Debug, PartialEq, Eq)]
-enum UsedDaemon {
-    /// The one with these pipes.
-    Pipes(Vec<u8>),
-    /// None.
-    None,
-    /// The leader has overwritten its environment, or runs as another user.
-    Unknown,
-}
-
-impl UsedDaemon {
-    fn from_environment(environment: &[u8]) -> Self {
-        match variable(environment, PIPE_VARIABLE) {
-            Some(pipes) => Self::Pipes(pipes.to_vec()),
-            None if variable(environment, TASK_VARIABLE).is_some() => Self::None,
-            None => Self::Unknown,
-        }
-    }
-
-    fn may_be(&self, daemon: &Daemon) -> bool {
-        match self {
-            Self::Pipes(pipes) => daemon.pipes().as_os_str().as_bytes() == pipes,
-            Self::None => false,
-            Self::Unknown => true,
-        }
+/// Whether an attempt may use the daemon with these pipes, by the environment that its
+/// leader was started with.
+fn may_use(environment: &[u8], pipes: &Path) -> bool {
+    match variable(environment, PIPE_VARIABLE) {
+        Some(used) => used == pipes.as_os_str().as_bytes(),
+        // Without this, the leader has overwritten its environment, or runs as another user.
+        None => variable(environment, TASK_VARIABLE).is_none(),
     }
 }
 
@@ -69,17 +51,13 @@ mod tests {
 
     #[test]
     fn only_an_environment_that_can_be_read_rules_a_daemon_out() {
-        let used = |text: &str| UsedDaemon::from_environment(text.as_bytes());
-        let pipes = UsedDaemon::Pipes(b"/run/a".to_vec());
-        assert_eq!(
-            used("PACKHORSE_TASK=1.1\0CUDA_MPS_PIPE_DIRECTORY=/run/a\0"),
-            pipes
-        );
-        assert_eq!(
-            used("PACKHORSE_TASK=1.1\0CUDA_MPS_PIPE_DIRECTORY2=b\0"),
-            UsedDaemon::None
-        );
-        assert_eq!(used("python: worker 3"), UsedDaemon::Unknown);
-        assert_eq!(used(""), UsedDaemon::Unknown);
+        let may_use = |text: &str, pipes: &str| may_use(text.as_bytes(), Path::new(pipes));
+        let a = "PACKHORSE_TASK=1.1\0CUDA_MPS_PIPE_DIRECTORY=/run/a\0";
+        assert!(may_use(a, "/run/a"));
+        assert!(!may_use(a, "/run/b"));
+        let none = "PACKHORSE_TASK=1.1\0CUDA_MPS_PIPE_DIRECTORY2=b\0";
+        assert!(!may_use(none, "b"));
+        assert!(may_use("python: worker 3", "/run/a"));
+        assert!(may_use("", "/run/a"));
     }
 }

@@ -14,8 +14,8 @@ use super::broken::{lost, not_found};
 use crate::driver::Detail;
 use crate::process::ProcessLookup;
 use crate::{
-    Celsius, Device, DeviceMemory, GpuProcess, Health, MigInstance, Milliwatts, Percent,
-    ProcessMemory, Vendor, cores,
+    Celsius, Device, DeviceMemory, Health, MigInstance, Milliwatts, Percent, ProcessMemory, Vendor,
+    cores,
 };
 
 pub(super) type NvmlDevice<'nvml> = nvml_wrapper::Device<'nvml>;
@@ -29,7 +29,7 @@ const CORE_WORDS: usize = 64;
 /// Reads all devices once.
 pub(super) struct DeviceReader<'a> {
     driver: &'a Nvidia,
-    lookup: ProcessLookup<'a>,
+    lookup: ProcessLookup,
     detail: Detail,
 }
 
@@ -58,7 +58,7 @@ impl<'a> DeviceReader<'a> {
     pub(super) fn new(driver: &'a Nvidia, detail: Detail) -> Self {
         Self {
             driver,
-            lookup: ProcessLookup::new(&driver.proc),
+            lookup: ProcessLookup::default(),
             detail,
         }
     }
@@ -96,14 +96,12 @@ impl<'a> DeviceReader<'a> {
                 .and_then(|degrees| i32::try_from(degrees).ok())
                 .map(Celsius);
             device.power = tracker.read(|| handle.power_usage()).map(milliwatts);
-            device.power_limit = tracker
-                .read(|| {
-                    handle
-                        .enforced_power_limit()
-                        .or_else(|_| handle.power_management_limit())
-                })
-                .map(milliwatts);
-            device.processes = self.processes(&mut tracker, &handle);
+            let limit = || {
+                let enforced = handle.enforced_power_limit();
+                enforced.or_else(|_| handle.power_management_limit())
+            };
+            device.power_limit = tracker.read(limit).map(milliwatts);
+            device.processes = self.lookup.processes(holders(&mut tracker, &handle));
         }
         device.health = tracker.health;
         device
@@ -128,7 +126,7 @@ impl<'a> DeviceReader<'a> {
             let name = tracker.read(|| part.name());
             let processes = match self.detail {
                 Detail::Identity => None,
-                Detail::Everything => self.processes(tracker, &part),
+                Detail::Everything => self.lookup.processes(holders(tracker, &part)),
             };
             Some(MigInstance {
                 uuid,
@@ -138,17 +136,6 @@ impl<'a> DeviceReader<'a> {
             })
         });
         Some(instances.collect())
-    }
-
-    /// The processes on a device, by id, each once.
-    fn processes(
-        &mut self,
-        tracker: &mut HealthTracker,
-        handle: &NvmlDevice,
-    ) -> Option<Vec<GpuProcess>> {
-        let held = holders(tracker, handle)?.into_iter();
-        let found = held.map(|held| self.lookup.process(held.pid, held.memory));
-        Some(found.collect())
     }
 
     fn cores_by_address(&self, bus_id: &str) -> Option<Vec<CoreId>> {
