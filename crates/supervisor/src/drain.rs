@@ -156,10 +156,10 @@ impl Supervisor {
         else {
             return false;
         };
-        let start_time = attempt.leader_start_time();
         let Some(handle) = &attempt.handle else {
             return false;
         };
+        let start_time = attempt.leader_start_time();
         let Some(end) = end_of(handle.as_fd(), attempt.leader, start_time) else {
             // It is being traced, or its parent has not reaped it: the handle is
             // readable, and has an edge when that changes.

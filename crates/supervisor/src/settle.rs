@@ -89,20 +89,16 @@ impl Supervisor {
             for orphan in found.list {
                 signal_straggler(orphan.pid, Signal::KILL);
             }
-            let handles = self.orphans.values();
+            let handles = self.orphans.values().map(|orphan| &orphan.handle);
             let mut handles: Vec<PollFd<'_>> = handles
-                .map(|orphan| PollFd::new(&orphan.handle, PollFlags::IN))
+                .map(|handle| PollFd::new(handle, PollFlags::IN))
                 .collect();
             let left = Timespec::try_from(left).unwrap_or_default();
             let _ = poll(&mut handles, Some(&left));
-            drop(handles);
-            self.orphans.retain(|&pid, orphan| {
-                let ended = has_ended(&orphan.handle);
-                if ended {
-                    exit::end_of(orphan.handle.as_fd(), pid, None);
-                }
-                !ended
-            });
+            let watched: Vec<Pid> = self.orphans.keys().copied().collect();
+            for pid in watched {
+                self.orphan_changed(pid);
+            }
         }
         self.unsettled = !self.ending.is_empty();
         self.set_timer();
@@ -113,18 +109,15 @@ impl Supervisor {
         let mut found = FoundOrphans::default();
         let mut listed = std::mem::take(&mut self.listed);
         self.child_list.read(&mut listed);
-        listed
-            .retain(|pid| !self.has_leader(self.by_leader.get(pid)) && !self.spared.contains(pid));
-        if listed.is_empty() {
-            self.unknown.clear();
-        } else {
-            let known = std::mem::take(&mut self.unknown);
-            for &pid in &listed {
-                if known.contains(&pid) {
-                    self.unknown.insert(pid);
-                } else {
-                    self.find_orphan(pid, &mut found);
-                }
+        let is_ours =
+            |pid: &Pid| self.has_leader(self.by_leader.get(pid)) || self.spared.contains(pid);
+        listed.retain(|pid| !is_ours(pid));
+        let known = std::mem::take(&mut self.unknown);
+        for &pid in &listed {
+            if known.contains(&pid) {
+                self.unknown.insert(pid);
+            } else {
+                self.find_orphan(pid, &mut found);
             }
         }
         self.listed = listed;
@@ -198,7 +191,7 @@ impl Supervisor {
         slot: Option<usize>,
     ) -> io::Result<()> {
         self.watch(handle.as_fd(), TOKEN_ORPHAN | u64::from(number(pid)))?;
-        let attempt = slot.and_then(|slot| self.slots[slot].attempt.as_ref());
+        let attempt = slot.and_then(|slot| self.attempt(slot));
         let owner = attempt.map(|attempt| (attempt.task, attempt.number));
         self.orphans.insert(pid, WatchedOrphan { handle, owner });
         Ok(())
@@ -228,7 +221,7 @@ impl Supervisor {
     /// Finishes the attempt if nothing of it is left; else ends what is.
     fn settle(&mut self, slot: usize, orphans: &FoundOrphans) -> bool {
         let left = self.left_behind(slot, &orphans.list);
-        let Some(attempt) = &self.slots[slot].attempt else {
+        let Some(attempt) = self.attempt(slot) else {
             return true;
         };
         let given_up = attempt.stragglers_end == StragglersEnd::GivenUp;
@@ -277,7 +270,7 @@ impl Supervisor {
         let only = self.children == Children::All && self.by_task.len() == 1;
         let is_its = |orphan: &&Orphan| orphan.slot == Some(slot) || only;
         let mut left: Vec<Pid> = orphans.iter().filter(is_its).map(|it| it.pid).collect();
-        let Some(attempt) = &self.slots[slot].attempt else {
+        let Some(attempt) = self.attempt(slot) else {
             return left;
         };
         let found: Vec<(Pid, OwnedFd)> = if attempt.is_adopted() {

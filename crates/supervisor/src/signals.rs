@@ -20,7 +20,8 @@ const SET_SIZE: usize = size_of::<SignalMask>();
 const LAST: c_int = 64;
 
 impl SignalMask {
-    const ALL: Self = Self(u64::MAX);
+    /// Every signal.
+    pub(crate) const ALL: Self = Self(u64::MAX);
 
     /// What the calling thread has blocked.
     pub fn of_this_thread() -> Self {
@@ -49,25 +50,6 @@ impl SignalMask {
         // SAFETY: the kernel reads one set, if there is one, and writes one.
         let _ = unsafe { syscall!(Sysno::rt_sigprocmask, how, mask, &raw mut before, SET_SIZE) };
         before
-    }
-}
-
-/// Blocks all signals in the calling thread as long as it lives.
-pub(crate) struct AllBlocked {
-    before: SignalMask,
-}
-
-impl AllBlocked {
-    pub(crate) fn new() -> Self {
-        Self {
-            before: SignalMask::ALL.apply(),
-        }
-    }
-}
-
-impl Drop for AllBlocked {
-    fn drop(&mut self) {
-        self.before.apply();
     }
 }
 

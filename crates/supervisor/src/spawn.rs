@@ -33,7 +33,7 @@ use syscalls::{Sysno, syscall};
 use crate::SignalMask;
 use crate::argv::Argv;
 use crate::environment::Environment;
-use crate::signals::{self, AllBlocked};
+use crate::signals;
 
 /// What the child needs of stack: a few calls deep.
 const STACK: usize = 32 * 1024;
@@ -189,7 +189,7 @@ impl SpawnBuffer {
             AwaitExec::No => 0,
         };
         let mut handle: c_int = -1;
-        let blocked = AllBlocked::new();
+        let mask = SignalMask::ALL.apply();
         // SAFETY: the child runs `execute_plan` on a stack that nobody else uses,
         // and what the plan points to stays, as the caller promises. It has its
         // own descriptors and signal actions, and all signals blocked.
@@ -204,7 +204,7 @@ impl SpawnBuffer {
         };
         // The error, before another call can change it.
         let failed = (pid < 0).then(io::Error::last_os_error);
-        drop(blocked);
+        mask.apply();
         if let Some(error) = failed {
             return Err(error);
         }

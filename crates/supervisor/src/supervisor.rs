@@ -249,28 +249,26 @@ impl Supervisor {
     /// The task whose attempt a process belongs to, if it is one of ours.
     pub fn owner_of(&self, pid: u32) -> Option<TaskId> {
         let me = std::process::id();
-        let task_in = |slot: usize| self.slots[slot].attempt.as_ref().map(|of| of.task);
         // The last one below us: a leader, or an orphan that we inherited.
         let mut outermost = None;
-        let mut descends = false;
         for pid in ancestry(pid) {
-            descends = pid == me;
-            if descends {
-                break;
+            if pid == me {
+                let slot = self.attempt_of(outermost?)?;
+                return Some(self.attempt(slot)?.task);
             }
             let pid = to_pid(pid)?;
             if let Some(&slot) = self.by_leader.get(&pid) {
-                return task_in(slot);
+                return Some(self.attempt(slot)?.task);
             }
             outermost = Some(pid);
         }
-        if descends {
-            return self.attempt_of(outermost?).and_then(task_in);
-        }
         // What an adopted attempt started need not descend from us.
-        let slot = self.attempt_of(to_pid(pid)?)?;
-        let adopted = self.slots[slot].attempt.as_ref()?.is_adopted();
-        task_in(slot).filter(|_| adopted)
+        let attempt = self.attempt(self.attempt_of(to_pid(pid)?)?)?;
+        attempt.is_adopted().then_some(attempt.task)
+    }
+
+    pub(crate) fn attempt(&self, slot: usize) -> Option<&RunningAttempt> {
+        self.slots[slot].attempt.as_ref()
     }
 
     /// The slot of the attempt that a process belongs to by its group or mark.
@@ -286,8 +284,7 @@ impl Supervisor {
     /// The slot of an attempt of a task, while it runs.
     pub(crate) fn slot_of(&self, (task, number): (TaskId, u32)) -> Option<usize> {
         let slot = *self.by_task.get(&task)?;
-        let attempt = self.slots[slot].attempt.as_ref()?;
-        (attempt.number == number).then_some(slot)
+        (self.attempt(slot)?.number == number).then_some(slot)
     }
 
     /// Whether the process that leads a task's attempt is still there, as far as we
@@ -298,7 +295,7 @@ impl Supervisor {
 
     /// Whether there is an attempt in the slot whose leader we wait for.
     pub(crate) fn has_leader(&self, slot: Option<&usize>) -> bool {
-        let attempt = slot.and_then(|&slot| self.slots[slot].attempt.as_ref());
+        let attempt = slot.and_then(|&slot| self.attempt(slot));
         attempt.is_some_and(|attempt| attempt.end.is_none())
     }
 
