@@ -33,6 +33,16 @@ pub enum Inventory {
     NoDriver,
 }
 
+impl Inventory {
+    /// The devices, if there is a driver that knows them.
+    pub(crate) fn devices(&self) -> Option<&[Device]> {
+        match self {
+            Self::Devices(devices) => Some(devices),
+            Self::Broken(_) | Self::NoDriver => None,
+        }
+    }
+}
+
 impl Driver {
     /// Finds the driver.
     ///

@@ -11,6 +11,7 @@ use rustix::process::{PidfdFlags, getpgid, pidfd_open};
 use crate::Supervisor;
 use crate::attempt::{LeaderOrigin, RunningAttempt};
 use crate::process_tree::to_pid;
+use crate::spawn::Child;
 use crate::supervisor::TOKEN_LEADER;
 use packhorse_proc::ProcEntry;
 
@@ -79,14 +80,16 @@ impl Supervisor {
             leads_group: getpgid(Some(leader)) == Ok(leader),
             start_time: stat.start_time,
         };
+        let leader = Child {
+            pid: leader,
+            handle,
+        };
         let mut attempt = RunningAttempt::new(process.task, process.attempt, leader, origin);
-        attempt.handle = Some(handle);
         attempt.ran_before = process.ran_before;
         attempt.grace = process.grace;
         attempt.hold_end = process.hold_end;
         let limit = process.time_limit;
         attempt.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-        self.slots[slot].logged = false;
         self.insert_attempt(slot, attempt);
         self.set_timer();
         Ok(())

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::exit::ProcessEnd;
 use crate::process_tree::number;
-use crate::spawn::SpawnBuffer;
+use crate::spawn::{Child, SpawnBuffer};
 
 /// How long the first signal to an attempt waits for [`crate::Supervisor::proceed`].
 const HOLD: Duration = Duration::from_secs(2);
@@ -50,7 +50,6 @@ pub(crate) struct RunningAttempt {
     /// How long it had run when we began to watch it.
     pub(crate) ran_before: Duration,
     pub(crate) grace: Duration,
-    pub(crate) show_output: bool,
     /// When to act on it unasked: the time limit, the end of the grace, or of the
     /// wait for permission to end it.
     pub(crate) deadline: Option<Instant>,
@@ -82,18 +81,17 @@ pub(crate) enum StragglersEnd {
 
 impl RunningAttempt {
     /// One whose leader was just started, or found.
-    pub(crate) fn new(task: TaskId, number: u32, leader: Pid, origin: LeaderOrigin) -> Self {
+    pub(crate) fn new(task: TaskId, number: u32, leader: Child, origin: LeaderOrigin) -> Self {
         Self {
             task,
             number,
-            leader,
+            leader: leader.pid,
             origin,
-            handle: None,
+            handle: Some(leader.handle),
             is_watched_for_edges: false,
             started: Instant::now(),
             ran_before: Duration::ZERO,
             grace: Duration::ZERO,
-            show_output: false,
             deadline: None,
             reason: None,
             hold_end: false,

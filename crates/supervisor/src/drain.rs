@@ -14,7 +14,7 @@ use crate::process_tree::to_pid;
 use crate::supervisor::{
     BUFFER, Slot, TOKEN_LEADER, TOKEN_ORPHAN, TOKEN_STDERR, TOKEN_STDOUT, TOKEN_TIMER,
 };
-use packhorse_model::{ProcessEvent, StopMode, Stream};
+use packhorse_model::{OutputMode, ProcessEvent, StopMode, Stream};
 
 /// How many events are taken from the kernel at once.
 const EVENTS: usize = 64;
@@ -112,10 +112,10 @@ impl Supervisor {
             attempt,
             pipes,
             log,
-            logged,
+            output,
             ..
         } = &mut self.slots[slot];
-        let attempt = attempt.as_ref().filter(|_| *logged);
+        let attempt = attempt.as_ref().filter(|_| *output != OutputMode::Inherit);
         let (Some(attempt), Some(reader)) = (attempt, pipes.as_ref()) else {
             // Nobody's output: whoever writes it gets a pipe without an end.
             *pipes = None;
@@ -132,7 +132,7 @@ impl Supervisor {
                 });
             }
             let full = bytes.len() == BUFFER;
-            if attempt.show_output {
+            if *output == OutputMode::Lines {
                 self.ready.push(ProcessEvent::Output {
                     task: attempt.task,
                     stream,

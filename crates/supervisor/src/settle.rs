@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use packhorse_model::{ProcessEvent, StopMode, Stream, TaskId};
+use packhorse_model::{OutputMode, ProcessEvent, StopMode, Stream, TaskId};
 use packhorse_proc::has_ended;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -298,7 +298,7 @@ impl Supervisor {
     fn finish_attempt(&mut self, slot: usize, is_empty: bool, strangers: bool) {
         // Nobody writes any more, so what is in the pipes is all there is.
         let more = self.more;
-        if self.slots[slot].logged {
+        if self.slots[slot].output != OutputMode::Inherit {
             self.take_output(slot, Stream::Stdout, LAST_TURNS);
             self.take_output(slot, Stream::Stderr, LAST_TURNS);
         }

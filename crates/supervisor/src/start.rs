@@ -64,12 +64,9 @@ impl Supervisor {
         let child = self.launch(slot, job).inspect_err(|_| {
             self.free.insert(slot);
         })?;
-        let mut attempt =
-            RunningAttempt::new(job.task, job.attempt, child.pid, LeaderOrigin::Started);
-        attempt.handle = Some(child.handle);
+        let mut attempt = RunningAttempt::new(job.task, job.attempt, child, LeaderOrigin::Started);
         attempt.started = started;
         attempt.grace = job.grace;
-        attempt.show_output = job.output == OutputMode::Lines;
         attempt.hold_end = job.hold_end;
         attempt.deadline = job.time_limit.and_then(|limit| started.checked_add(limit));
         self.insert_attempt(slot, attempt);
@@ -85,18 +82,12 @@ impl Supervisor {
     }
 
     fn launch(&mut self, slot: usize, job: &Job) -> Result<Child, Failure> {
-        let Slot {
-            buffer,
-            log,
-            logged,
-            ..
-        } = &mut self.slots[slot];
+        let Slot { buffer, log, .. } = &mut self.slots[slot];
         lay_out_command(job, buffer)?;
         lay_out_environment(job, buffer)?;
         buffer.folder = folder_of(job)?;
         buffer.pin_to(&job.cores);
         log.begin(&job.log, job.own_log.as_deref());
-        *logged = job.output != OutputMode::Inherit;
         self.execute(slot, AwaitExec::No)
     }
 
@@ -112,6 +103,7 @@ impl Supervisor {
             Ok(child) => {
                 attempt.leader = child.pid;
                 attempt.handle = Some(child.handle);
+                attempt.is_watched_for_edges = false;
                 self.insert_attempt(slot, attempt);
             }
             Err(Failure::Later(message) | Failure::Final(message)) => {
@@ -196,11 +188,11 @@ impl Supervisor {
         let Slot {
             buffer,
             pipes,
-            logged,
+            output,
             ..
         } = &mut self.slots[slot];
         let stdio = match pipes {
-            Some(pipes) if *logged => pipes.stdio,
+            Some(pipes) if *output != OutputMode::Inherit => pipes.stdio,
             _ => self.inherit,
         };
         buffer.limit_descriptors(self.descriptor_limit.for_children());
@@ -248,7 +240,7 @@ impl Supervisor {
             self.slots.push(Slot {
                 attempt: None,
                 pipes: None,
-                logged: false,
+                output,
                 log: Log::new(),
                 buffer: SpawnBuffer::new(&self.inheritance),
             });
@@ -263,6 +255,7 @@ impl Supervisor {
                 [TOKEN_STDOUT | token, TOKEN_STDERR | token],
             )?);
         }
+        self.slots[slot].output = output;
         self.free.remove(&slot);
         Ok(slot)
     }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use packhorse_model::{Outcome, ProcessEvent, StopMode, TaskId};
+use packhorse_model::{Outcome, OutputMode, ProcessEvent, StopMode, TaskId};
 use packhorse_proc::ancestry;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::epoll;
@@ -111,8 +111,9 @@ pub struct Supervisor {
 pub(crate) struct Slot {
     pub(crate) attempt: Option<RunningAttempt>,
     pub(crate) pipes: Option<Pipes>,
-    /// The attempt's output comes through the pipes.
-    pub(crate) logged: bool,
+    /// What becomes of the attempt's output: unless it is inherited, it comes through
+    /// the pipes.
+    pub(crate) output: OutputMode,
     pub(crate) log: Log,
     pub(crate) buffer: Box<SpawnBuffer>,
 }

@@ -33,18 +33,14 @@ impl CardsReader {
         let cards = self.cards.iter();
         cards
             .map(|card| match card {
-                Some(card) => self.read_card(card),
+                Some(card) => DeviceReading {
+                    memory: card.memory(),
+                    processes: self.kfd.processes(card.address),
+                    utilisation: card.utilisation(),
+                    health: card.health(),
+                },
                 None => DeviceReading::lost("it has gone from the system".to_owned()),
             })
             .collect()
-    }
-
-    fn read_card(&self, card: &Card) -> DeviceReading {
-        DeviceReading {
-            memory: card.memory(),
-            processes: self.kfd.processes(card.address),
-            utilisation: card.utilisation(),
-            health: card.health(),
-        }
     }
 }

@@ -39,33 +39,30 @@ pub enum Ownership {
 pub struct Daemon {
     program: PathBuf,
     pipes: PathBuf,
+    /// Where it logs, if it is ours.
     logs: Option<PathBuf>,
-    ownership: Ownership,
     /// How long a command may take.
     patience: Duration,
 }
 
 impl Daemon {
-    /// Our daemon in this folder; it need not be running.
-    pub fn ours(config: &GpuConfig, folder: &Path) -> Self {
+    fn new(config: &GpuConfig, pipes: PathBuf, logs: Option<PathBuf>) -> Self {
         Self {
             program: config.mps_control.clone(),
-            pipes: folder.join("pipe"),
-            logs: Some(folder.join(LOGS)),
-            ownership: Ownership::Ours,
+            pipes,
+            logs,
             patience: config.mps_patience,
         }
     }
 
+    /// Our daemon in this folder; it need not be running.
+    pub fn ours(config: &GpuConfig, folder: &Path) -> Self {
+        Self::new(config, folder.join("pipe"), Some(folder.join(LOGS)))
+    }
+
     /// The daemon that somebody else runs where CUDA looks for one, if one answers.
     pub fn theirs(config: &GpuConfig) -> Option<Self> {
-        let daemon = Self {
-            program: config.mps_control.clone(),
-            pipes: config.mps_pipes.clone(),
-            logs: None,
-            ownership: Ownership::Theirs,
-            patience: config.mps_patience,
-        };
+        let daemon = Self::new(config, config.mps_pipes.clone(), None);
         daemon.is_running().unwrap_or(false).then_some(daemon)
     }
 
@@ -91,7 +88,10 @@ impl Daemon {
 
     /// Whose it is.
     pub const fn ownership(&self) -> Ownership {
-        self.ownership
+        match self.logs {
+            Some(_) => Ownership::Ours,
+            None => Ownership::Theirs,
+        }
     }
 
     /// Where its clients find it.
@@ -163,7 +163,7 @@ impl Daemon {
     /// Ends our daemon and its servers. Clients have until `patience` has passed to
     /// end by themselves; then they lose their servers.
     pub fn quit(&self, patience: Duration) -> Result<(), MpsError> {
-        if self.ownership == Ownership::Theirs {
+        if self.ownership() == Ownership::Theirs {
             return Err(MpsError::NotOurs {
                 pipes: self.pipes.clone(),
             });

@@ -27,17 +27,15 @@ struct WatchedDevice<'nvml> {
 pub(crate) fn watch_xids(driver: &Nvidia, devices: Vec<(u32, usize)>, queue: &SamplerQueue) {
     let mut watched: Vec<WatchedDevice> = Vec::new();
     for (index, unit) in devices {
-        match watched.iter_mut().find(|device| device.index == index) {
-            Some(device) => device.units.push(unit),
-            None => {
-                if let Ok(handle) = driver.nvml.device_by_index(index) {
-                    watched.push(WatchedDevice {
-                        index,
-                        handle,
-                        units: vec![unit],
-                    });
-                }
-            }
+        if let Some(device) = watched.iter_mut().find(|device| device.index == index) {
+            device.units.push(unit);
+        } else if let Ok(handle) = driver.nvml.device_by_index(index) {
+            let units = vec![unit];
+            watched.push(WatchedDevice {
+                index,
+                handle,
+                units,
+            });
         }
     }
     while let Some(set) = register(driver, &mut watched) {

@@ -31,11 +31,9 @@ impl Selection {
                 groups.push(group);
             }
         }
-        for id in groups.iter().flatten() {
-            // CUDA stops reading its list at a negative number.
-            if id.starts_with('-') {
-                return Err(SelectError::NotAnId { id: id.clone() });
-            }
+        // CUDA stops reading its list at a negative number.
+        if let Some(id) = groups.iter().flatten().find(|id| id.starts_with('-')) {
+            return Err(SelectError::NotAnId { id: id.clone() });
         }
         for (word, selection) in [("all", Self::All), ("none", Self::None)] {
             if groups.iter().flatten().any(|id| id == word) {

@@ -1,6 +1,6 @@
 use super::ids::{FoundDevice, find, same_without_driver};
 use super::{SelectError, Selection, Unit, UnitMember};
-use crate::{Device, Inventory, cores};
+use crate::{Inventory, cores};
 
 /// A limit that the environment already sets, as Slurm does.
 #[derive(Clone, Copy, Debug)]
@@ -51,25 +51,13 @@ impl ChosenId {
     }
 }
 
-/// What `all` means: each device as a unit of its own.
-fn everything(inventory: &Inventory) -> Result<Vec<Vec<ChosenId>>, SelectError> {
-    let broken = match inventory {
-        Inventory::Devices(devices) => return healthy(devices),
-        Inventory::Broken(broken) => Some(broken.clone()),
-        Inventory::NoDriver => None,
-    };
-    Err(SelectError::NoGpus { broken })
-}
-
 /// The units that the environment's list means: its ids up to the first that is not
 /// valid, which is where CUDA stops reading. If that is the first id of all, the list
 /// is wrong.
 fn listed(visible: VisibleDevices<'_>, inventory: &Inventory) -> Result<Vec<Unit>, SelectError> {
     let (variable, list) = (visible.variable.to_owned(), visible.list.to_owned());
-    let is_known = |id: &str| match inventory {
-        Inventory::Devices(devices) => find(devices, id).is_ok(),
-        Inventory::Broken(_) | Inventory::NoDriver => true,
-    };
+    let devices = inventory.devices();
+    let is_known = |id: &str| devices.is_none_or(|devices| find(devices, id).is_ok());
     let ids = visible.list.split(',').map(str::trim);
     let mut ids =
         ids.take_while(|id| !id.is_empty() && !id.starts_with('-') && *id != "NoDevFiles");
@@ -88,8 +76,15 @@ fn listed(visible: VisibleDevices<'_>, inventory: &Inventory) -> Result<Vec<Unit
     })
 }
 
-/// Every device that works; of one in MIG mode, its instances.
-fn healthy(devices: &[Device]) -> Result<Vec<Vec<ChosenId>>, SelectError> {
+/// What `all` means: every device that works, as a unit of its own; of one in MIG mode,
+/// its instances.
+fn everything(inventory: &Inventory) -> Result<Vec<Vec<ChosenId>>, SelectError> {
+    let broken = match inventory {
+        Inventory::Devices(devices) => Ok(devices),
+        Inventory::Broken(broken) => Err(Some(broken.clone())),
+        Inventory::NoDriver => Err(None),
+    };
+    let devices = broken.map_err(|broken| SelectError::NoGpus { broken })?;
     // CUDA does not count lost devices, so the numbers after one shift; and it
     // counts a device in MIG mode as its first instance.
     let numbers_hold = devices.iter().all(|d| d.is_healthy() && d.mig.is_none());
@@ -120,10 +115,7 @@ fn healthy(devices: &[Device]) -> Result<Vec<Vec<ChosenId>>, SelectError> {
 
 /// Looks the ids up, if there is a driver to ask; in any case none may be named twice.
 fn units(groups: &[Vec<ChosenId>], inventory: &Inventory) -> Result<Vec<Unit>, SelectError> {
-    let devices = match inventory {
-        Inventory::Devices(devices) => Some(devices),
-        Inventory::Broken(_) | Inventory::NoDriver => None,
-    };
+    let devices = inventory.devices();
     let mut seen: Vec<(&str, Option<FoundDevice>)> = Vec::new();
     let mut units = Vec::new();
     for group in groups {
