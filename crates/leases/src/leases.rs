@@ -1,6 +1,5 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, openat, renameat, statat, unlinkat};
@@ -24,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Leases {
     owner: LeaseOwner,
     folder: LeaseFolder,
-    lock: Arc<FolderLock>,
+    lock: FolderLock,
     others: OtherLeases,
     /// What is in our file; `None` if there is none.
     published: Option<Vec<u8>>,

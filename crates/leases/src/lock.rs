@@ -3,16 +3,10 @@
 //! `flock` can wait or not wait, but has no timeout. So a thread waits for the lock, and the
 //! caller waits for the thread, with a timeout. A thread that gets the lock too late releases
 //! it at once; until then the lock is known to be busy, and nobody waits again.
-//!
-//! ```text
-//!            taken by another      thread has it
-//!   Free ──────────────────▶ Waiting ─────────▶ Done ──▶ Free
-//!    ▲                          │ too late
-//!    └───── thread has it ── Busy
-//! ```
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock, major, minor};
@@ -23,20 +17,10 @@ use crate::folder::LeaseFolder;
 /// The lock on a folder, for one process.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
+    /// Shared with the thread that waits.
     folder: Arc<OwnedFd>,
-    state: Mutex<LockState>,
-    changed: Condvar,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LockState {
-    Free,
-    /// A thread waits for the lock, and the caller for the thread.
-    Waiting,
-    /// The thread has stopped waiting.
-    Done(Result<(), Errno>),
-    /// A thread waits for the lock, but the caller no longer does.
-    Busy,
+    /// The thread that waited for the lock longer than the caller did.
+    late: Option<JoinHandle<()>>,
 }
 
 /// The result of trying to get the lock.
@@ -51,73 +35,54 @@ pub(crate) enum LockResult {
 }
 
 impl FolderLock {
-    /// Shared with the thread that waits.
-    pub(crate) fn new(folder: &LeaseFolder) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(folder: &LeaseFolder) -> Self {
+        Self {
             folder: Arc::clone(&folder.fd),
-            state: Mutex::new(LockState::Free),
-            changed: Condvar::new(),
-        })
+            late: None,
+        }
     }
 
     /// Gets the lock, waiting at most this long.
-    pub(crate) fn take(self: &Arc<Self>, patience: Duration) -> LockResult {
-        let mut state = self.state();
-        if *state == LockState::Busy {
+    pub(crate) fn take(&mut self, patience: Duration) -> LockResult {
+        if self.late.as_ref().is_some_and(|late| !late.is_finished()) {
             return LockResult::Busy;
         }
-        match self.flock(FlockOperation::NonBlockingLockExclusive) {
+        match retry_flock(&self.folder, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return LockResult::Acquired,
             Err(Errno::WOULDBLOCK) => {}
             Err(errno) => return LockResult::Unavailable(errno),
         }
-        let theirs = Arc::clone(self);
-        let thread = std::thread::Builder::new()
+        // Without room: what is sent is received, or the sender learns that it was too late.
+        let (sender, result) = mpsc::sync_channel(0);
+        let folder = Arc::clone(&self.folder);
+        let waiting = thread::Builder::new()
             .name("leases-lock".to_owned())
             .stack_size(128 << 10)
-            .spawn(move || theirs.wait());
-        if thread.is_err() {
-            return LockResult::Busy;
-        }
-        *state = LockState::Waiting;
-        let waited = self
-            .changed
-            .wait_timeout_while(state, patience, |state| *state == LockState::Waiting);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let LockState::Done(result) = *state else {
-            *state = LockState::Busy;
+            .spawn(move || {
+                let result = retry_flock(&folder, FlockOperation::LockExclusive);
+                if sender.send(result).is_err() {
+                    let _ = retry_flock(&folder, FlockOperation::Unlock);
+                }
+            });
+        let Ok(waiting) = waiting else {
             return LockResult::Busy;
         };
-        *state = LockState::Free;
+        let Ok(result) = result.recv_timeout(patience) else {
+            self.late = Some(waiting);
+            return LockResult::Busy;
+        };
         result.map_or_else(LockResult::Unavailable, |()| LockResult::Acquired)
     }
 
     /// Releases the lock.
     pub(crate) fn release(&self) {
         // Cannot fail: the descriptor is open, and unlocking does not wait.
-        let _ = self.flock(FlockOperation::Unlock);
+        let _ = retry_flock(&self.folder, FlockOperation::Unlock);
     }
+}
 
-    /// What the thread does.
-    fn wait(&self) {
-        let result = self.flock(FlockOperation::LockExclusive);
-        let mut state = self.state();
-        if *state == LockState::Waiting {
-            *state = LockState::Done(result);
-        } else {
-            let _ = self.flock(FlockOperation::Unlock);
-            *state = LockState::Free;
-        }
-        self.changed.notify_all();
-    }
-
-    fn flock(&self, operation: FlockOperation) -> Result<(), Errno> {
-        rustix::io::retry_on_intr(|| flock(&self.folder, operation))
-    }
-
-    fn state(&self) -> MutexGuard<'_, LockState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn retry_flock(folder: &OwnedFd, operation: FlockOperation) -> Result<(), Errno> {
+    rustix::io::retry_on_intr(|| flock(folder, operation))
 }
 
 /// The process that holds the lock on the folder with this device and inode, if the kernel
@@ -150,7 +115,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(20);
 
     /// Two locks that have opened the folder separately, as processes do.
-    fn two() -> (tempfile::TempDir, Arc<FolderLock>, Arc<FolderLock>) {
+    fn two() -> (tempfile::TempDir, FolderLock, FolderLock) {
         let dir = tempfile::tempdir().unwrap();
         let lock = || FolderLock::new(&LeaseFolder::open(dir.path()).unwrap().unwrap());
         let (one, other) = (lock(), lock());
@@ -159,18 +124,18 @@ mod tests {
 
     #[test]
     fn a_lock_is_waited_for_while_somebody_decides() {
-        let (_dir, one, other) = two();
-        let decide = |lock: &Arc<FolderLock>| {
+        let (_dir, mut one, mut other) = two();
+        let decide = |lock: &mut FolderLock| {
             for _ in 0..200 {
                 assert_eq!(lock.take(LONG), LockResult::Acquired);
                 // Lets the other one find it taken.
-                std::thread::yield_now();
+                thread::yield_now();
                 lock.release();
             }
         };
-        std::thread::scope(|scope| {
-            scope.spawn(|| decide(&one));
-            decide(&other);
+        thread::scope(|scope| {
+            scope.spawn(|| decide(&mut one));
+            decide(&mut other);
         });
         assert_eq!(other.take(LONG), LockResult::Acquired);
         assert_eq!(one.take(SHORT), LockResult::Busy, "it is the other's now");
@@ -178,7 +143,7 @@ mod tests {
 
     #[test]
     fn one_that_is_kept_is_waited_for_once_and_had_again_when_it_is_free() {
-        let (_dir, one, other) = two();
+        let (_dir, mut one, mut other) = two();
         assert_eq!(one.take(LONG), LockResult::Acquired);
         assert_eq!(other.take(SHORT), LockResult::Busy);
         assert_eq!(
@@ -188,9 +153,7 @@ mod tests {
         );
         one.release();
         // The thread that was too late releases it by itself.
-        let kept = |state: &mut LockState| *state == LockState::Busy;
-        let free = other.changed.wait_while(other.state(), kept);
-        drop(free.unwrap());
+        other.late.take().unwrap().join().unwrap();
         assert_eq!(one.take(LONG), LockResult::Acquired);
         one.release();
         assert_eq!(other.take(LONG), LockResult::Acquired);
@@ -200,7 +163,7 @@ mod tests {
     fn the_kernel_tells_who_has_it() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LeaseFolder::open(dir.path()).unwrap().unwrap();
-        let lock = FolderLock::new(&folder);
+        let mut lock = FolderLock::new(&folder);
         assert_eq!(holder(folder.identity), None);
         assert_eq!(lock.take(LONG), LockResult::Acquired);
         assert_eq!(holder(folder.identity), Some(std::process::id()));

@@ -227,8 +227,10 @@ pub fn carry_out_requests() {
                 println!("> held");
             }
             ["memory", device] => {
-                println!("> {}", memory(&mut leases, device));
+                // Looked at before the answer: what comes after it is news.
+                let memory = memory(&mut leases, device);
                 has_news(&mut leases, &mut seen);
+                println!("> {memory}");
             }
             ["others"] => println!("> {}", others(&mut leases).len()),
             ["lock"] => {
