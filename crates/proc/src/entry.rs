@@ -110,18 +110,15 @@ impl ProcEntry {
         effective_user_in(&fs::read(&path)?).ok_or_else(|| unreadable(&path))
     }
 
-    /// Whether one of its descriptors is this, as the link in its `fd` folder
+    /// Whether one of its descriptors is one of these, as the link in its `fd` folder
     /// calls it: `pipe:[1234]`.
-    pub fn holds(&self, descriptors: &[String]) -> bool {
+    pub fn holds(&self, descriptors: &[&str]) -> bool {
         let Ok(links) = fs::read_dir(self.folder.join("fd")) else {
             return false;
         };
         links.flatten().any(|link| {
-            fs::read_link(link.path()).is_ok_and(|is| {
-                descriptors
-                    .iter()
-                    .any(|name| is.as_os_str() == name.as_str())
-            })
+            fs::read_link(link.path())
+                .is_ok_and(|is| descriptors.iter().any(|name| is.as_os_str() == *name))
         })
     }
 }

@@ -7,9 +7,10 @@
 //! each end.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
+use rustix::io::retry_on_intr;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
@@ -20,12 +21,34 @@ use crate::process_tree::number;
 use crate::spawn::Stdio;
 
 pub(crate) struct Pipes {
-    readers: [OwnedFd; 2],
-    /// Kept open on purpose: see above.
-    _writers: [OwnedFd; 2],
+    stdout: OutputPipe,
+    stderr: OutputPipe,
     pub(crate) stdio: Stdio,
+}
+
+struct OutputPipe {
+    reader: OwnedFd,
+    /// Kept open on purpose: see above.
+    writer: OwnedFd,
     /// What the links in `/proc/PID/fd` of whoever holds an end look like.
-    names: [String; 2],
+    name: String,
+}
+
+impl OutputPipe {
+    /// Makes the pipe and registers its reading end under a token.
+    fn new(epoll: &OwnedFd, token: u64) -> io::Result<Self> {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Only our end: a child's writes should block like on any pipe.
+        rustix::io::ioctl_fionbio(&reader, true)?;
+        let data = epoll::EventData::new_u64(token);
+        epoll::add(epoll, &reader, data, epoll::EventFlags::IN)?;
+        let inode = rustix::fs::fstat(&writer)?.st_ino;
+        Ok(Self {
+            reader,
+            writer,
+            name: format!("pipe:[{inode}]"),
+        })
+    }
 }
 
 impl Pipes {
@@ -33,56 +56,30 @@ impl Pipes {
     pub(crate) fn new(
         epoll: &OwnedFd,
         input: BorrowedFd<'_>,
-        tokens: [u64; 2],
+        [stdout, stderr]: [u64; 2],
     ) -> io::Result<Self> {
-        let (out_reader, out_writer) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (err_reader, err_writer) = pipe_with(PipeFlags::CLOEXEC)?;
-        for (reader, token) in [(&out_reader, tokens[0]), (&err_reader, tokens[1])] {
-            // Only our end: a child's writes should block like on any pipe.
-            rustix::io::ioctl_fionbio(reader, true)?;
-            epoll::add(
-                epoll,
-                reader,
-                epoll::EventData::new_u64(token),
-                epoll::EventFlags::IN,
-            )?;
-        }
-        let stdio = [
-            Some(input.as_raw_fd()),
-            Some(out_writer.as_raw_fd()),
-            Some(err_writer.as_raw_fd()),
-        ];
-        let name = |pipe: &OwnedFd| {
-            let inode = rustix::fs::fstat(pipe).map(|stat| stat.st_ino);
-            inode.map(|inode| format!("pipe:[{inode}]"))
-        };
-        let names = [name(&out_writer)?, name(&err_writer)?];
+        let stdout = OutputPipe::new(epoll, stdout)?;
+        let stderr = OutputPipe::new(epoll, stderr)?;
+        let stdio = [input, stdout.writer.as_fd(), stderr.writer.as_fd()];
         Ok(Self {
-            names,
-            readers: [out_reader, err_reader],
-            _writers: [out_writer, err_writer],
-            stdio,
+            stdio: stdio.map(|end| Some(end.as_raw_fd())),
+            stdout,
+            stderr,
         })
     }
 
     /// Whether a process holds an end of one of them.
     pub(crate) fn is_held_by(&self, pid: Pid) -> bool {
-        ProcEntry::of(number(pid)).holds(&self.names)
+        ProcEntry::of(number(pid)).holds(&[&self.stdout.name, &self.stderr.name])
     }
 
     /// Reads what is there: `None` when the pipe is empty.
     pub(crate) fn read<'a>(&self, stream: Stream, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
         let reader = match stream {
-            Stream::Stdout => &self.readers[0],
-            Stream::Stderr => &self.readers[1],
+            Stream::Stdout => &self.stdout.reader,
+            Stream::Stderr => &self.stderr.reader,
         };
-        loop {
-            match rustix::io::read(reader, &mut *buffer) {
-                Ok(0) => return None,
-                Ok(length) => return Some(&buffer[..length]),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return None,
-            }
-        }
+        let length = retry_on_intr(|| rustix::io::read(reader, &mut *buffer)).ok()?;
+        (length > 0).then_some(&buffer[..length])
     }
 }

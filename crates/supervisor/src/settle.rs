@@ -1,6 +1,5 @@
 //! The end of an attempt: what its leader left behind is found and ended.
 
-use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -157,11 +156,10 @@ impl Supervisor {
         } else if self.reap_orphan(pid) {
             return;
         }
-        // Without a handle its end goes unnoticed until its deadline.
         if !self.orphans.contains_key(&pid)
             && let Ok(handle) = pidfd_open(pid, PidfdFlags::empty())
         {
-            let _ = self.watch_straggler(pid, handle, slot);
+            self.watch_straggler(pid, handle, slot);
         }
         found.list.push(Orphan { pid, slot });
     }
@@ -184,17 +182,15 @@ impl Supervisor {
         self.ending.iter().copied().find(holds)
     }
 
-    fn watch_straggler(
-        &mut self,
-        pid: Pid,
-        handle: OwnedFd,
-        slot: Option<usize>,
-    ) -> io::Result<()> {
-        self.watch(handle.as_fd(), TOKEN_ORPHAN | u64::from(number(pid)))?;
+    /// Without this its end goes unnoticed until its deadline.
+    fn watch_straggler(&mut self, pid: Pid, handle: OwnedFd, slot: Option<usize>) {
+        let token = TOKEN_ORPHAN | u64::from(number(pid));
+        if self.watch(handle.as_fd(), token).is_err() {
+            return;
+        }
         let attempt = slot.and_then(|slot| self.attempt(slot));
         let owner = attempt.map(|attempt| (attempt.task, attempt.number));
         self.orphans.insert(pid, WatchedOrphan { handle, owner });
-        Ok(())
     }
 
     /// Looks whether an orphan has ended, and reaps it.
@@ -289,7 +285,7 @@ impl Supervisor {
             }
             left.push(pid);
             if !self.orphans.contains_key(&pid) {
-                let _ = self.watch_straggler(pid, handle, Some(slot));
+                self.watch_straggler(pid, handle, Some(slot));
             }
         }
         left
