@@ -62,12 +62,9 @@ impl Deadlines {
         }
         let now = Instant::now();
         let wanted = if at_once { Some(now) } else { first };
-        let early = match (wanted, self.set) {
-            (Some(wanted), Some(set)) => set <= wanted,
-            (None, None) => true,
-            _ => false,
-        };
-        if early {
+        if let (Some(wanted), Some(set)) = (wanted, self.set)
+            && set <= wanted
+        {
             return;
         }
         let left = wanted.and_then(|at| {

@@ -38,9 +38,7 @@ impl DescriptorLimit {
             maximum: limit.maximum,
         };
         setrlimit(Resource::Nofile, highest)?;
-        if self.original.is_none() {
-            self.original = Some(limit);
-        }
+        self.original.get_or_insert(limit);
         Ok(())
     }
 

@@ -12,6 +12,8 @@ use std::os::fd::OwnedFd;
 
 use fs_err::os::unix::fs::FileExt as _;
 use packhorse_model::TaskId;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use packhorse_proc::{self as proc, ProcEntry};
@@ -188,11 +190,8 @@ pub fn end_leftovers_of_run(home_mark: &str, run: &str) -> usize {
         }
         found += handles.len();
         for handle in handles {
-            let mut poll = [rustix::event::PollFd::new(
-                &handle,
-                rustix::event::PollFlags::IN,
-            )];
-            while rustix::event::poll(&mut poll, None) == Err(rustix::io::Errno::INTR) {}
+            let mut ended = [PollFd::new(&handle, PollFlags::IN)];
+            let _ = retry_on_intr(|| poll(&mut ended, None));
         }
     }
 }

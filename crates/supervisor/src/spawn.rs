@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use packhorse_model::CoreId;
-use rustix::process::{Pid, Resource, Rlimit, WaitId, WaitIdOptions};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, kill_process};
 use rustix::thread::CpuSet;
 use syscalls::{Sysno, syscall};
 
@@ -263,11 +263,7 @@ unsafe fn prepare(plan: &ChildPlan) -> Result<(), i32> {
     signals::discard_pending();
     signals::reset(reset);
     if plan.terminated.load(Ordering::SeqCst) {
-        let me = rustix::process::getpid();
-        call(rustix::process::kill_process(
-            me,
-            rustix::process::Signal::TERM,
-        ))?;
+        call(kill_process(getpid(), Signal::TERM))?;
     }
     let replace = [
         rustix::stdio::dup2_stdin,

@@ -195,14 +195,9 @@ fn or_older<T>(
 fn retried(
     list: impl Fn() -> Result<Vec<ProcessInfo>, NvmlError>,
 ) -> Result<Vec<ProcessInfo>, NvmlError> {
-    let mut answer = list();
-    for _ in 1..LIST_TRIES {
-        if !matches!(answer, Err(NvmlError::InsufficientSize(_))) {
-            break;
-        }
-        answer = list();
-    }
-    answer
+    let outgrown = |answer: &_| matches!(answer, Err(NvmlError::InsufficientSize(_)));
+    let mut tries = (1..LIST_TRIES).map(|_| list());
+    tries.find(|answer| !outgrown(answer)).unwrap_or_else(list)
 }
 
 /// The memory, by the second version of the call if the driver has it: only that
