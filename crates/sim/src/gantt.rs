@@ -4,6 +4,7 @@
 //! many tasks to draw each, a device is one row that shows how many run at a time.
 
 use std::fmt;
+use std::iter::repeat_n;
 use std::time::Duration;
 
 use packhorse_model::{DeviceId, TaskId};
@@ -21,20 +22,17 @@ const LONGEST_NAME: usize = 20;
 
 /// The characters to draw with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Glyphs {
-    /// Lines and blocks.
-    Unicode,
-    /// Characters that every terminal and file can show.
-    Ascii,
-}
-
-/// How to name things.
-#[derive(Clone, Copy)]
-pub struct GanttNames<'a> {
-    /// A device's name.
-    pub device: &'a dyn Fn(DeviceId) -> String,
-    /// A task's name.
-    pub task: &'a dyn Fn(TaskId) -> String,
+pub struct Glyphs {
+    /// The ends of a bar.
+    ends: [char; 2],
+    /// What a bar is filled with if its duration is known.
+    known: char,
+    /// The same if it is not.
+    unknown: char,
+    /// From idle to fully busy.
+    levels: [char; 9],
+    /// What a column is if more run there.
+    more: &'static str,
 }
 
 /// The chart of a plan, and below it what was assumed; shown with [`fmt::Display`].
@@ -45,34 +43,29 @@ pub struct Gantt<'a> {
     pub width: usize,
     /// The characters to draw with.
     pub glyphs: Glyphs,
-    /// How to name things.
-    pub names: GanttNames<'a>,
+    /// A device's name.
+    pub device_name: &'a dyn Fn(DeviceId) -> String,
+    /// A task's name.
+    pub task_name: &'a dyn Fn(TaskId) -> String,
 }
 
 impl Glyphs {
-    fn ends(self) -> [char; 2] {
-        match self {
-            Self::Unicode => ['┣', '┫'],
-            Self::Ascii => ['[', ']'],
-        }
-    }
-
-    fn line(self, known: bool) -> char {
-        match (self, known) {
-            (Self::Unicode, true) => '━',
-            (Self::Unicode, false) => '┅',
-            (Self::Ascii, true) => '=',
-            (Self::Ascii, false) => '~',
-        }
-    }
-
-    /// From idle to fully busy.
-    fn levels(self) -> [char; 9] {
-        match self {
-            Self::Unicode => [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'],
-            Self::Ascii => [' ', '.', ':', '-', '=', '+', '*', '#', '@'],
-        }
-    }
+    /// Lines and blocks.
+    pub const UNICODE: Self = Self {
+        ends: ['┣', '┫'],
+        known: '━',
+        unknown: '┅',
+        levels: [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'],
+        more: "higher",
+    };
+    /// Characters that every terminal and file can show.
+    pub const ASCII: Self = Self {
+        ends: ['[', ']'],
+        known: '=',
+        unknown: '~',
+        levels: [' ', '.', ':', '-', '=', '+', '*', '#', '@'],
+        more: "denser",
+    };
 }
 
 /// As much of `text` as fits into `width` columns.
@@ -122,14 +115,13 @@ impl Gantt<'_> {
         for bar in row {
             let (start, end) = (axis.column(bar.start), axis.column(bar.end));
             let room = (end - start).saturating_sub(2);
-            let name = cut(&(self.names.task)(bar.task), room);
-            let fill = self.glyphs.line(bar.known).to_string();
-            let [open, close] = self.glyphs.ends();
-            line.push_str(&" ".repeat(start - used));
-            line.push(open);
+            let name = cut(&(self.task_name)(bar.task), room);
+            let Glyphs { known, unknown, .. } = self.glyphs;
+            let fill = if bar.known { known } else { unknown };
+            let [open, close] = self.glyphs.ends;
+            line.extend(repeat_n(' ', start - used).chain([open]));
             line.push_str(&name);
-            line.push_str(&fill.repeat(room - name.width()));
-            line.push(close);
+            line.extend(repeat_n(fill, room - name.width()).chain([close]));
             used = end;
         }
         line
@@ -157,7 +149,7 @@ impl Gantt<'_> {
 
     /// The glyph for a part of `full`. Any part that is not zero is visible.
     fn level(&self, part: u128, full: u128) -> char {
-        let levels = self.glyphs.levels();
+        let levels = self.glyphs.levels;
         let highest = levels.len() - 1;
         let place = (2 * part * highest as u128 / full).div_ceil(2);
         let place = usize::try_from(place).unwrap_or(highest).min(highest);
@@ -168,15 +160,12 @@ impl Gantt<'_> {
     fn remarks(&self, most: Option<usize>) -> Vec<String> {
         let plan = self.plan;
         let (all, unknown) = (plan.bars.len(), plan.unknown);
-        let line: String = [self.glyphs.line(false); 3].iter().collect();
+        let line: String = [self.glyphs.unknown; 3].iter().collect();
         let mut remarks = Vec::new();
         if let Some(most) = most {
-            let more = match self.glyphs {
-                Glyphs::Unicode => "higher",
-                Glyphs::Ascii => "denser",
-            };
             remarks.push(format!(
-                "the {more} a column, the more tasks run there at once; at most {most}"
+                "the {} a column, the more tasks run there at once; at most {most}",
+                self.glyphs.more
             ));
         }
         match plan.guess {
@@ -191,21 +180,13 @@ impl Gantt<'_> {
                  long, which makes a round"
             )),
         }
-        let refused = plan.refused.iter().map(|&(task, _)| task).collect();
-        for (what, tasks) in [
-            ("would be refused", refused),
-            (
-                "would wait for others to leave the GPUs",
-                plan.waiting.clone(),
-            ),
-        ] {
-            let names: Vec<String> = tasks.into_iter().map(self.names.task).collect();
-            let shown = names[..names.len().min(5)].join(", ");
-            match names.len() {
-                0 => {}
-                1..=5 => remarks.push(format!("{what}: {shown}")),
-                more => remarks.push(format!("{what}: {shown} and {} more", more - 5)),
-            }
+        let refused = plan.refused.iter();
+        let refused: Vec<String> = refused.map(|&(task, _)| (self.task_name)(task)).collect();
+        let shown = refused[..refused.len().min(5)].join(", ");
+        match refused.len() {
+            0 => {}
+            1..=5 => remarks.push(format!("would be refused: {shown}")),
+            more => remarks.push(format!("would be refused: {shown} and {} more", more - 5)),
         }
         remarks.push(match (plan.expected_end(), plan.length().as_secs()) {
             _ if plan.bars.is_empty() => "nothing would run".to_owned(),
@@ -221,7 +202,7 @@ impl fmt::Display for Gantt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut places: Vec<(String, Vec<&PlanBar>)> = Vec::new();
         for &device in &self.plan.devices {
-            let name = cut(&(self.names.device)(device), LONGEST_NAME);
+            let name = cut(&(self.device_name)(device), LONGEST_NAME);
             places.push((name, self.bars_on(Some(device))));
         }
         let without = self.bars_on(None);

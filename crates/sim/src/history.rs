@@ -39,8 +39,6 @@ pub struct History {
     pub finished: BTreeMap<TaskId, Outcome>,
     /// The tasks that were refused.
     pub refused: Vec<(TaskId, RefusalReason)>,
-    /// The tasks that still wait although nothing more will happen.
-    pub waiting: Vec<TaskId>,
 }
 
 impl History {

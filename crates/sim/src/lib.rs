@@ -28,7 +28,7 @@ mod plan;
 mod simulation;
 mod task;
 
-pub use gantt::{Gantt, GanttNames, Glyphs};
+pub use gantt::{Gantt, Glyphs};
 pub use history::{History, SimulatedAttempt};
 pub use plan::{DurationGuess, Plan, PlanBar, PlanTask};
 pub use simulation::Simulation;

@@ -1,8 +1,7 @@
 use std::time::Duration;
 
 use packhorse_core::{
-    DeviceSpec, Outside, Pool, PoolError, ProbePlan, RefusalReason, SchedulerEvent,
-    SchedulerSettings, Submission,
+    Pool, PoolError, ProbePlan, RefusalReason, SchedulerEvent, SchedulerSettings, Submission,
 };
 use packhorse_model::{DeviceId, TaskId};
 use rustc_hash::FxHashSet;
@@ -32,8 +31,6 @@ pub struct Plan {
     pub unknown: usize,
     /// The tasks that could never run on this pool.
     pub refused: Vec<(TaskId, RefusalReason)>,
-    /// The tasks that would not run as long as other processes hold what they hold now.
-    pub waiting: Vec<TaskId>,
 }
 
 /// When a task runs, and on which devices.
@@ -64,22 +61,18 @@ pub enum DurationGuess {
 }
 
 impl Plan {
-    /// Plans the tasks in their order, as if they started now and all went well, while
-    /// other processes keep what they hold in `outside`. An attempt takes no longer than
-    /// its time limit; there are no probes.
+    /// Plans the tasks in their order, as if they started now, nobody else used the
+    /// devices and all went well. An attempt takes no longer than its time limit; there
+    /// are no probes.
     pub fn new(
         pool: &Pool,
         settings: SchedulerSettings,
-        outside: &[(DeviceId, Outside)],
         tasks: Vec<PlanTask>,
     ) -> Result<Self, PoolError> {
         let guess = DurationGuess::of(&tasks);
         let unknown = tasks.iter().filter(|task| task.lasts.is_none());
         let unknown: FxHashSet<TaskId> = unknown.map(|task| task.submission.id).collect();
         let mut simulation = Simulation::new(pool, settings)?;
-        for &(device, held) in outside {
-            simulation.schedule(Duration::ZERO, SchedulerEvent::Outside { device, held });
-        }
         // All are submitted before the first starts, as in a real run that has read its
         // input: priorities count from the beginning.
         simulation.schedule(Duration::ZERO, SchedulerEvent::Hold);
@@ -97,12 +90,11 @@ impl Plan {
         });
         let specs = pool.nodes.iter().flat_map(|node| &node.devices);
         Ok(Self {
-            devices: specs.map(|spec: &DeviceSpec| spec.id).collect(),
+            devices: specs.map(|spec| spec.id).collect(),
             bars: bars.collect(),
             guess,
             unknown: unknown.len(),
             refused: history.refused,
-            waiting: history.waiting,
         })
     }
 
@@ -153,7 +145,7 @@ impl DurationGuess {
 
 #[cfg(test)]
 mod tests {
-    use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Milli, Priority, Request, RunId};
+    use packhorse_model::{GpuRequest, Priority, Request, RunId};
 
     use super::*;
     use crate::simulation::tests::pool;
@@ -167,13 +159,8 @@ mod tests {
     }
 
     fn plan(gpus: usize, tasks: Vec<PlanTask>) -> Plan {
-        Plan::new(
-            &pool(&vec![24; gpus]),
-            SchedulerSettings::default(),
-            &[],
-            tasks,
-        )
-        .unwrap()
+        let pool = pool(&vec![24; gpus]);
+        Plan::new(&pool, SchedulerSettings::default(), tasks).unwrap()
     }
 
     fn bars(plan: &Plan) -> Vec<(u32, u32, u64, u64)> {
@@ -244,27 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_impossible_requests_are_told() {
-        let mut large = task(1, Some(1));
-        large.submission.request.gpus = GpuRequest::Share(Milli(0));
-        large.submission.request.memory = MemoryRequest::Bytes(Bytes(20 << 30));
-        let mut many = task(2, Some(1));
+    fn impossible_requests_are_told() {
+        let mut many = task(1, Some(1));
         many.submission.request.gpus = GpuRequest::Whole(9);
-        let stranger = Outside {
-            memory: Bytes(10 << 30),
-            ..Outside::default()
-        };
-        let outside = [(DeviceId(0), stranger)];
-        let plan = Plan::new(
-            &pool(&[24]),
-            SchedulerSettings::default(),
-            &outside,
-            vec![large, many],
-        );
-        let plan = plan.unwrap();
-        assert_eq!(plan.waiting, [TaskId::new(RunId(1), 1)]);
+        let plan = plan(1, vec![many]);
         assert_eq!(plan.refused.len(), 1);
-        assert_eq!(plan.refused[0].0, TaskId::new(RunId(1), 2));
+        assert_eq!(plan.refused[0].0, TaskId::new(RunId(1), 1));
         assert_eq!(plan.bars, []);
     }
 }

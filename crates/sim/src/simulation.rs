@@ -103,7 +103,6 @@ impl Simulation {
                 }
             }
         }
-        self.history.waiting = self.state.unfinished();
         self.history
     }
 

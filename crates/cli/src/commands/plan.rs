@@ -7,7 +7,7 @@ use packhorse_intake::lines::{Lines, Separator};
 use packhorse_model::{Bytes, DeviceId, Exit, PoolSpec, RunId, TaskId, TaskSpec};
 use packhorse_session::settings::Settings;
 use packhorse_session::{Devices, SessionError, plan_submissions, scheduler_settings};
-use packhorse_sim::{Gantt, GanttNames, Glyphs, Plan, PlanTask};
+use packhorse_sim::{Gantt, Glyphs, Plan, PlanTask};
 use packhorse_store::{Home, Reader};
 use serde_json::json;
 
@@ -49,7 +49,7 @@ pub fn plan(mut args: PlanArgs) -> anyhow::Result<Exit> {
             submission,
         })
         .collect();
-    let plan = Plan::new(&devices.pool(), scheduler_settings(&pool), &[], tasks)?;
+    let plan = Plan::new(&devices.pool(), scheduler_settings(&pool), tasks)?;
     if args.json {
         return show_json(&plan, &devices, &words);
     }
@@ -149,14 +149,12 @@ fn show(plan: &Plan, devices: &Devices) -> anyhow::Result<Exit> {
         plan,
         width,
         glyphs: if terminal::has_unicode() {
-            Glyphs::Unicode
+            Glyphs::UNICODE
         } else {
-            Glyphs::Ascii
+            Glyphs::ASCII
         },
-        names: GanttNames {
-            device: &|device| device_name(devices, device),
-            task: &|task: TaskId| task.number.to_string(),
-        },
+        device_name: &|device| device_name(devices, device),
+        task_name: &|task: TaskId| task.number.to_string(),
     };
     let mut out = std::io::stdout().lock();
     write!(out, "{chart}")?;
@@ -212,7 +210,6 @@ fn show_json(plan: &Plan, devices: &Devices, words: &[String]) -> anyhow::Result
         "refused": plan.refused.iter()
             .map(|(task, reason)| json!({"task": task.number, "reason": why(reason)}))
             .collect::<Vec<_>>(),
-        "waiting": plan.waiting.iter().map(|task| task.number).collect::<Vec<_>>(),
     });
     print_json(&value)?;
     Ok(exit(plan))

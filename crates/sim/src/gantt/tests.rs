@@ -18,23 +18,16 @@ fn task(number: u32, gpus: GpuRequest, minutes: Option<u64>) -> PlanTask {
 }
 
 fn chart(gpus: usize, tasks: Vec<PlanTask>, width: usize, glyphs: Glyphs) -> String {
-    let plan = Plan::new(
-        &pool(&vec![24; gpus]),
-        SchedulerSettings::default(),
-        &[],
-        tasks,
-    )
-    .unwrap();
+    let pool = pool(&vec![24; gpus]);
+    let plan = Plan::new(&pool, SchedulerSettings::default(), tasks).unwrap();
     let gantt = Gantt {
         plan: &plan,
         width,
         glyphs,
-        names: GanttNames {
-            device: &|device| format!("GPU {}", device.0),
-            task: &|task| match task.number {
-                7 => "\x1b[31mnäme 名前 that is far too long".to_owned(),
-                number => number.to_string(),
-            },
+        device_name: &|device| format!("GPU {}", device.0),
+        task_name: &|task| match task.number {
+            7 => "\x1b[31mnäme 名前 that is far too long".to_owned(),
+            number => number.to_string(),
         },
     };
     gantt.to_string()
@@ -53,7 +46,7 @@ fn mixed() -> Vec<PlanTask> {
 
 #[test]
 fn tasks_that_share_a_gpu_have_rows_of_their_own() {
-    insta::assert_snapshot!(chart(2, mixed(), 60, Glyphs::Unicode), @r"
+    insta::assert_snapshot!(chart(2, mixed(), 60, Glyphs::UNICODE), @r"
             0             1h             2h             3h
     GPU 0   ┣1━━━━━━━━━━━┫               ┣4┅┅┅┅┅┅┅┅┅┅┅┅┫┣[31mnä┫
             ┣2━━━━━━━━━━━━━━━━━━━┫
@@ -66,7 +59,7 @@ fn tasks_that_share_a_gpu_have_rows_of_their_own() {
 
 #[test]
 fn the_same_without_unicode() {
-    insta::assert_snapshot!(chart(2, mixed(), 60, Glyphs::Ascii), @r"
+    insta::assert_snapshot!(chart(2, mixed(), 60, Glyphs::ASCII), @r"
             0             1h             2h             3h
     GPU 0   [1===========]               [4~~~~~~~~~~~~][[31mnä]
             [2===================]
@@ -86,14 +79,14 @@ fn many() -> Vec<PlanTask> {
 
 #[test]
 fn many_tasks_are_shown_by_how_many_run_at_once() {
-    insta::assert_snapshot!(chart(2, many(), 40, Glyphs::Unicode), @r"
+    insta::assert_snapshot!(chart(2, many(), 40, Glyphs::UNICODE), @r"
            0               15m
     GPU 0  █████████████████████████████████
     GPU 1  ██████████████████████▄▄▄▄▄▄▄▄▄▄▄
     the higher a column, the more tasks run there at once; at most 10
     expected end: in 30m
     ");
-    insta::assert_snapshot!(chart(2, many(), 40, Glyphs::Ascii), @r"
+    insta::assert_snapshot!(chart(2, many(), 40, Glyphs::ASCII), @r"
            0               15m
     GPU 0  @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
     GPU 1  @@@@@@@@@@@@@@@@@@@@@@===========
@@ -105,7 +98,7 @@ fn many_tasks_are_shown_by_how_many_run_at_once() {
 #[test]
 fn bars_too_narrow_to_tell_apart_are_not_drawn() {
     let jobs = (1..=40).map(|number| task(number, GpuRequest::Whole(1), Some(10)));
-    insta::assert_snapshot!(chart(1, jobs.collect(), 30, Glyphs::Ascii), @r"
+    insta::assert_snapshot!(chart(1, jobs.collect(), 30, Glyphs::ASCII), @r"
            0                   6h
     GPU 0  @@@@@@@@@@@@@@@@@@@@@@@
     the denser a column, the more tasks run there at once; at most 1
@@ -116,7 +109,7 @@ fn bars_too_narrow_to_tell_apart_are_not_drawn() {
 #[test]
 fn nothing_known_is_told_in_rounds() {
     let jobs = (1..=3).map(|number| task(number, GpuRequest::Whole(1), None));
-    insta::assert_snapshot!(chart(2, jobs.collect(), 40, Glyphs::Unicode), @r"
+    insta::assert_snapshot!(chart(2, jobs.collect(), 40, Glyphs::UNICODE), @r"
            0               1
     GPU 0  ┣1┅┅┅┅┅┅┅┅┅┅┅┅┅┫┣3┅┅┅┅┅┅┅┅┅┅┅┅┅┅┫
     GPU 1  ┣2┅┅┅┅┅┅┅┅┅┅┅┅┅┫
@@ -127,7 +120,7 @@ fn nothing_known_is_told_in_rounds() {
 
 #[test]
 fn nothing_to_do_is_no_trouble() {
-    insta::assert_snapshot!(chart(2, vec![], 40, Glyphs::Unicode), @r"
+    insta::assert_snapshot!(chart(2, vec![], 40, Glyphs::UNICODE), @r"
            0
     GPU 0
     GPU 1
@@ -138,7 +131,7 @@ fn nothing_to_do_is_no_trouble() {
 #[test]
 fn what_could_not_run_is_named() {
     let jobs = (1..=7).map(|number| task(number, GpuRequest::Whole(3), None));
-    insta::assert_snapshot!(chart(1, jobs.collect(), 40, Glyphs::Ascii), @r"
+    insta::assert_snapshot!(chart(1, jobs.collect(), 40, Glyphs::ASCII), @r"
            0
     GPU 0
     how long they will take is not known (~~~): all are assumed to be equally long, which makes a round
@@ -150,7 +143,7 @@ fn what_could_not_run_is_named() {
 #[test]
 fn no_line_is_wider_than_asked_for() {
     for width in [24, 33, 60, 61, 80, 200] {
-        let text = chart(3, mixed(), width, Glyphs::Unicode);
+        let text = chart(3, mixed(), width, Glyphs::UNICODE);
         let lines = text.lines().filter(|line| line.starts_with("GPU"));
         for line in lines {
             assert!(line.width() <= width, "{width}: {line}");
