@@ -9,8 +9,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::environment::BenchEnvironment;
 use super::gap::stamps_in;
 use super::interleave::{Contestant, interleave};
-use super::report::{MarkdownTable, Section, Target};
-use super::statistics::median;
+use super::report::Section;
+use super::statistics::{Measured, median};
 
 const ROUNDS: usize = 41;
 
@@ -39,34 +39,24 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
     ];
     let times = interleave(&contestants)?;
 
-    let mut table = MarkdownTable::new(["program", "to the first instruction"]);
-    for (contestant, times) in contestants.iter().zip(&times) {
-        let time = median(times.iter().copied());
-        table.row([contestant.name.clone(), format!("{time:.2} ms")]);
-    }
-    table.row([
-        "packhorse --gpus 0, first run in a new home".into(),
-        format!("{first:.2} ms"),
-    ]);
-    let more = median(
-        times[1]
-            .iter()
-            .zip(&times[0])
-            .map(|(ours, limit)| ours - limit),
-    );
-    Ok(Section {
-        title: "cold: one job, from start to first instruction",
-        what: format!(
+    let mut section = Section::new("cold: one job, from start to first instruction");
+    section.part(
+        format!(
             "From just before the launcher is started to the job's first instruction, {rounds} \
              times, with a database that exists already."
         ),
-        table,
-        targets: vec![Target::new(
-            "at most 2 ms more than the limit",
-            format!("{more:.2} ms"),
-            more <= 2.0,
-        )],
-    })
+        ["program", "to the first instruction"],
+    );
+    let ms = |time: f64| Measured(time, 2, " ms");
+    for (contestant, times) in contestants.iter().zip(&times) {
+        let time = ms(median(times.iter().copied()));
+        section.row([&contestant.name, &time]);
+    }
+    section.row([&"packhorse --gpus 0, first run in a new home", &ms(first)]);
+    let rounds = times[1].iter().zip(&times[0]);
+    let more = ms(median(rounds.map(|(ours, limit)| ours - limit)));
+    section.at_most("at most 2 ms more than the limit", more, 2.0);
+    Ok(section)
 }
 
 /// In milliseconds.

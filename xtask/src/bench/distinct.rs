@@ -4,15 +4,19 @@ use anyhow::Result;
 
 use super::environment::BenchEnvironment;
 use super::interleave::{Contestant, interleave};
-use super::report::{MarkdownTable, Section, Target};
-use super::statistics::{median, median_ratio};
+use super::report::Section;
+use super::statistics::{Measured, median, median_ratio, ratio};
 
 /// How many tasks, and how often that is measured.
 const SIZES: [(usize, usize); 2] = [(10_000, 5), (100_000, 1)];
 
 pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
-    let mut table = MarkdownTable::new(["tasks", "requests", "CPU time", "of equal ones"]);
-    let mut targets = Vec::new();
+    let mut section = Section::new("distinct: tasks that all ask for something different");
+    section.part(
+        "`/bin/true` on 2 slots, each task with a `ram=` of its own, beside as many that ask for \
+         the same: CPU time of packhorse and all its tasks.",
+        ["tasks", "requests", "CPU time", "of equal ones"],
+    );
     let folder = bench.folder()?;
     for (tasks, rounds) in SIZES {
         let mut contestants = Vec::new();
@@ -31,28 +35,13 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
             }));
         }
         let times = interleave(&contestants)?;
-        let ratio = median_ratio(&times[1], &times[0]);
-        for (kind, times) in ["equal", "all different"].iter().zip(&times) {
-            let ratio = if *kind == "equal" { 1.0 } else { ratio };
-            table.row([
-                tasks.to_string(),
-                (*kind).to_owned(),
-                format!("{:.2} s", median(times.iter().copied())),
-                format!("{ratio:.3}"),
-            ]);
+        let different = ratio(median_ratio(&times[1], &times[0]));
+        let kinds = [("equal", ratio(1.0)), ("all different", different)];
+        for ((kind, ratio), times) in kinds.iter().zip(times) {
+            section.row([&tasks, kind, &Measured(median(times), 2, " s"), ratio]);
         }
-        targets.push(Target::new(
-            format!("{tasks} different requests within 1.2 of equal ones"),
-            format!("{ratio:.3}"),
-            ratio < 1.2,
-        ));
+        let name = format!("{tasks} different requests within 1.2 of equal ones");
+        section.less_than(name, different, 1.2);
     }
-    Ok(Section {
-        title: "distinct: tasks that all ask for something different",
-        what: "`/bin/true` on 2 slots, each task with a `ram=` of its own, beside as many that \
-               ask for the same: CPU time of packhorse and all its tasks."
-            .into(),
-        table,
-        targets,
-    })
+    Ok(section)
 }

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::environment::BenchEnvironment;
 use super::interleave::{Contestant, interleave};
-use super::report::{MarkdownTable, Section, Target};
-use super::statistics::{median, median_ratio, ms};
+use super::report::Section;
+use super::statistics::{Measured, median, median_ratio, ms, ratio};
 
 const JOBS: usize = 40;
 const SLOTS: usize = 4;
@@ -44,53 +44,47 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
     let contestants = [limit, ours];
     let found = interleave(&contestants)?;
 
-    let mut table = MarkdownTable::new([
-        "program",
-        "median gap",
-        "longest gap",
-        "longest, nothing stolen",
-        "of the limit",
-    ]);
+    let mut section = Section::new("gap: from one job to the next");
+    section.part(
+        format!(
+            "{JOBS} jobs of {MILLISECONDS} ms on {SLOTS} slots, {rounds} times. A gap is the time \
+             from the end of a job to the start of the one that takes its slot."
+        ),
+        [
+            "program",
+            "median gap",
+            "longest gap",
+            "longest, nothing stolen",
+            "of the limit",
+        ],
+    );
     let medians: Vec<Vec<f64>> = found
         .iter()
         .map(|rounds| rounds.iter().map(GapRound::median).collect())
         .collect();
-    let quiet: Vec<f64> = found
+    let quiet: Vec<Measured> = found
         .iter()
         .map(|rounds| longest(rounds.iter().filter(|round| !round.stolen)))
         .collect();
     for (index, contestant) in contestants.iter().enumerate() {
         let rounds = &found[index];
         let undisturbed = rounds.iter().filter(|round| !round.stolen).count();
-        table.row([
-            contestant.name.clone(),
-            format!("{:.3} ms", median(medians[index].iter().copied())),
-            format!("{:.2} ms", longest(rounds)),
-            format!("{:.2} ms in {undisturbed} rounds", quiet[index]),
-            format!("{:.3}", median_ratio(&medians[index], &medians[0])),
+        section.row([
+            &contestant.name,
+            &Measured(median(medians[index].iter().copied()), 3, " ms"),
+            &longest(rounds),
+            &format!("{} in {undisturbed} rounds", quiet[index]),
+            &ratio(median_ratio(&medians[index], &medians[0])),
         ]);
     }
-    let ratio = median_ratio(&medians[1], &medians[0]);
-    Ok(Section {
-        title: "gap: from one job to the next",
-        what: format!(
-            "{JOBS} jobs of {MILLISECONDS} ms on {SLOTS} slots, {rounds} times. A gap is the time \
-             from the end of a job to the start of the one that takes its slot."
-        ),
-        table,
-        targets: vec![
-            Target::new(
-                "dispatch gap within 1.15 of the limit's",
-                format!("{ratio:.3}"),
-                ratio <= 1.15,
-            ),
-            Target::new(
-                "no gap beyond 5 ms while nothing is stolen",
-                format!("{:.2} ms, limit {:.2} ms", quiet[1], quiet[0]),
-                quiet[1] > 0.0 && quiet[1] < 5.0,
-            ),
-        ],
-    })
+    let gap = ratio(median_ratio(&medians[1], &medians[0]));
+    section.at_most("dispatch gap within 1.15 of the limit's", gap, 1.15);
+    section.target(
+        "no gap beyond 5 ms while nothing is stolen",
+        format!("{}, limit {}", quiet[1], quiet[0]),
+        quiet[1].0 > 0.0 && quiet[1].0 < 5.0,
+    );
+    Ok(section)
 }
 
 /// One run of all jobs.
@@ -118,9 +112,9 @@ impl GapRound {
     }
 }
 
-fn longest<'r>(rounds: impl IntoIterator<Item = &'r GapRound>) -> f64 {
+fn longest<'r>(rounds: impl IntoIterator<Item = &'r GapRound>) -> Measured {
     let gaps = rounds.into_iter().flat_map(|round| &round.gaps);
-    ms(gaps.copied().max().unwrap_or_default())
+    Measured(ms(gaps.copied().max().unwrap_or_default()), 2, " ms")
 }
 
 /// How much time the host has stolen since boot, in ticks of 10 ms.

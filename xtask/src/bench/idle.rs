@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::environment::BenchEnvironment;
 use super::gate::TaskGate;
 use super::process::{RunningProcess, pause};
-use super::report::{MarkdownTable, Section, Target};
+use super::report::Section;
 
 const TASKS: usize = 4;
 /// By then, all work of starting the tasks is done.
@@ -31,18 +31,12 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
     drop(gate);
     packhorse.end(bench)?;
 
+    let mut section = Section::new("idle: wake-ups");
     let seconds = WATCHED.as_secs();
-    Ok(Section {
-        title: "idle: wake-ups",
-        what: format!(
-            "{TASKS} sleeping tasks, no terminal: context switches of all our threads in \
-             {seconds} s."
-        ),
-        table: MarkdownTable::new([]),
-        targets: vec![Target::new(
-            "no wake-ups at all",
-            wakeups.to_string(),
-            wakeups == 0,
-        )],
-    })
+    let what = format!(
+        "{TASKS} sleeping tasks, no terminal: context switches of all our threads in {seconds} s."
+    );
+    section.part(what, []);
+    section.target("no wake-ups at all", wakeups, wakeups == 0);
+    Ok(section)
 }

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use super::environment::BenchEnvironment;
 use super::gate::TaskGate;
 use super::process::{RunningProcess, pause};
-use super::report::{MarkdownTable, Section, Target};
+use super::report::Section;
 use super::statistics::megabytes;
 
 const LINES: u64 = 1_000_000;
@@ -63,25 +63,19 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         anyhow::Ok((taken, peak))
     })?;
 
-    let mut table = MarkdownTable::new(["lines", "read", "peak memory"]);
     let taken = match taken {
         LinesRead::All(time) => format!("all, in {:.2} s", time.as_secs_f64()),
         LinesRead::Part(bytes) => format!("{} of {}", megabytes(bytes), megabytes(total)),
     };
-    table.row([LINES.to_string(), taken, megabytes(peak)]);
-    Ok(Section {
-        title: "million: lines piped in",
-        what:
-            "The first of a million lines runs on the only slot; the others wait, in the pipe if \
-               they have not been read."
-                .into(),
-        table,
-        targets: vec![Target::new(
-            "less than 24 MB resident",
-            megabytes(peak),
-            peak < 24_000_000,
-        )],
-    })
+    let mut section = Section::new("million: lines piped in");
+    section.part(
+        "The first of a million lines runs on the only slot; the others wait, in the pipe if \
+         they have not been read.",
+        ["lines", "read", "peak memory"],
+    );
+    section.row([&LINES, &taken, &megabytes(peak)]);
+    section.less_than("less than 24 MB resident", megabytes(peak), 24.0);
+    Ok(section)
 }
 
 /// As long as real ones are, and harmless should one of them run.

@@ -6,8 +6,8 @@
 //! what was measured, and the targets to compare it with.
 
 mod cold;
+mod deciding;
 mod distinct;
-mod engine;
 mod environment;
 mod figures;
 mod gap;
@@ -23,7 +23,6 @@ mod run;
 mod spawn;
 mod statistics;
 mod sweep;
-mod waiting;
 
 pub use packing::{SimulateArgs, simulate};
 pub use run::{BenchArgs, run};

@@ -22,6 +22,11 @@ pub struct FinishedProcess {
     pub cpu: Duration,
 }
 
+/// The peak of several runs of a program.
+pub fn peak(runs: &[FinishedProcess]) -> u64 {
+    runs.iter().map(|run| run.peak).max().unwrap_or(0)
+}
+
 /// Runs a command to its end.
 pub fn run(command: &mut Command) -> Result<FinishedProcess> {
     let start = Instant::now();

@@ -6,34 +6,69 @@ use anyhow::Result;
 
 use super::machine;
 use super::process::own_peak;
-use super::statistics::megabytes;
+use super::statistics::{Measured, megabytes};
 
-/// What one benchmark found.
+/// What one benchmark found: tables with a text before each, and the targets.
 pub struct Section {
-    pub title: &'static str,
-    pub what: String,
-    pub table: MarkdownTable,
-    pub targets: Vec<Target>,
+    title: &'static str,
+    parts: Vec<(String, MarkdownTable)>,
+    targets: Vec<Target>,
 }
 
 /// A target, and whether it was met.
-pub struct Target {
+struct Target {
     name: String,
     measured: String,
     met: bool,
 }
 
-impl Target {
-    pub fn new(name: impl Into<String>, measured: impl Into<String>, met: bool) -> Self {
+impl Section {
+    /// `title` is the benchmark's name and what it is about.
+    pub fn new(title: &'static str) -> Self {
         Self {
-            name: name.into(),
-            measured: measured.into(),
-            met,
+            title,
+            parts: Vec::new(),
+            targets: Vec::new(),
         }
     }
-}
 
-impl Section {
+    /// Begins a table with these columns, and says what is in it.
+    pub fn part<const N: usize>(&mut self, what: impl Into<String>, columns: [&str; N]) {
+        let table = MarkdownTable(vec![columns.map(String::from).to_vec()]);
+        self.parts.push((what.into(), table));
+    }
+
+    /// Adds a row to the last table.
+    pub fn row<const N: usize>(&mut self, cells: [&dyn fmt::Display; N]) {
+        if let Some((_, table)) = self.parts.last_mut() {
+            table.0.push(cells.map(ToString::to_string).into());
+        }
+    }
+
+    /// Adds a target, what was measured, and whether that meets it.
+    pub fn target(&mut self, name: impl Into<String>, measured: impl fmt::Display, met: bool) {
+        self.targets.push(Target {
+            name: name.into(),
+            measured: measured.to_string(),
+            met,
+        });
+    }
+
+    /// Adds a target that a value less than `limit` meets.
+    pub fn less_than(&mut self, name: impl Into<String>, measured: Measured, limit: f64) {
+        self.target(name, measured, measured.0 < limit);
+    }
+
+    /// Adds a target that a value up to `limit` meets.
+    pub fn at_most(&mut self, name: impl Into<String>, measured: Measured, limit: f64) {
+        self.target(name, measured, measured.0 <= limit);
+    }
+
+    /// Adds a target that a value from `limit` on meets.
+    pub fn at_least(&mut self, name: impl Into<String>, measured: Measured, limit: f64) {
+        self.target(name, measured, measured.0 >= limit);
+    }
+
     /// The targets that were missed.
     pub fn missed(&self) -> impl Iterator<Item = &str> {
         let missed = self.targets.iter().filter(|target| !target.met);
@@ -43,48 +78,38 @@ impl Section {
 
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut targets = MarkdownTable::new(["target", "measured", ""]);
+        writeln!(f, "## {}\n", self.title)?;
+        for (what, table) in &self.parts {
+            writeln!(f, "{what}\n")?;
+            if table.0.len() > 1 {
+                writeln!(f, "{table}")?;
+            }
+        }
+        let mut targets = vec![["target", "measured", ""].map(String::from).to_vec()];
         for target in &self.targets {
             let verdict = if target.met { "met" } else { "**missed**" };
-            targets.row([target.name.clone(), target.measured.clone(), verdict.into()]);
+            targets.push(vec![
+                target.name.clone(),
+                target.measured.clone(),
+                verdict.into(),
+            ]);
         }
-        writeln!(f, "## {}\n\n{}\n", self.title, self.what)?;
-        if !self.table.is_empty() {
-            writeln!(f, "{}", self.table)?;
-        }
-        write!(f, "{targets}")
+        write!(f, "{}", MarkdownTable(targets))
     }
 }
 
-/// A Markdown table, its columns padded to line up.
-pub struct MarkdownTable {
-    rows: Vec<Vec<String>>,
-}
-
-impl MarkdownTable {
-    pub fn new<const N: usize>(head: [&str; N]) -> Self {
-        Self {
-            rows: vec![head.map(String::from).to_vec()],
-        }
-    }
-
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.into());
-    }
-
-    fn is_empty(&self) -> bool {
-        self.rows.len() == 1
-    }
-}
+/// The rows of a Markdown table, the first of which names the columns. They are padded to
+/// line up.
+struct MarkdownTable(Vec<Vec<String>>);
 
 impl fmt::Display for MarkdownTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = |column: usize| {
-            let cells = self.rows.iter().map(|row| row[column].chars().count());
+            let cells = self.0.iter().map(|row| row[column].chars().count());
             cells.max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..self.rows[0].len()).map(width).collect();
-        for (number, row) in self.rows.iter().enumerate() {
+        let widths: Vec<usize> = (0..self.0[0].len()).map(width).collect();
+        for (number, row) in self.0.iter().enumerate() {
             for (cell, &width) in row.iter().zip(&widths) {
                 write!(f, "| {cell:width$} ")?;
             }
@@ -129,8 +154,8 @@ mod tests {
 
     #[test]
     fn table_columns_line_up() {
-        let mut table = MarkdownTable::new(["a", "long head"]);
-        table.row(["wide µ cell".into(), "1".into()]);
+        let rows = [["a", "long head"], ["wide µ cell", "1"]];
+        let table = MarkdownTable(rows.map(|row| row.map(String::from).to_vec()).to_vec());
         let text = table.to_string();
         let widths: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
         assert_eq!(widths, [27; 3], "{text}");
@@ -138,16 +163,25 @@ mod tests {
     }
 
     #[test]
+    fn every_part_has_its_table_and_the_targets_come_last() {
+        let mut section = Section::new("t: a title");
+        section.part("First.", ["a"]);
+        section.row([&1]);
+        section.part("Second.", []);
+        section.at_most("few", Measured(2.0, 1, " s"), 2.0);
+        let wanted = "## t: a title\n\nFirst.\n\n| a |\n|---|\n| 1 |\n\nSecond.\n\n\
+                      | target | measured |     |\n|--------|----------|-----|\n\
+                      | few    | 2.0 s    | met |\n";
+        assert_eq!(section.to_string(), wanted);
+    }
+
+    #[test]
     fn missed_target_is_named() {
-        let section = Section {
-            title: "t",
-            what: String::new(),
-            table: MarkdownTable::new(["a"]),
-            targets: vec![
-                Target::new("kept", "1", true),
-                Target::new("broken", "2", false),
-            ],
-        };
-        assert_eq!(section.missed().collect::<Vec<_>>(), ["broken"]);
+        let mut section = Section::new("t");
+        section.target("kept", 1, true);
+        section.less_than("broken", Measured(2.0, 0, ""), 2.0);
+        section.at_least("unknown", Measured(f64::NAN, 0, ""), 2.0);
+        let missed: Vec<&str> = section.missed().collect();
+        assert_eq!(missed, ["broken", "unknown"]);
     }
 }

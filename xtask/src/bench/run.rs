@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 use super::environment::{BenchEnvironment, Effort};
 use super::report::{Section, document};
-use super::{cold, distinct, engine, gap, idle, million, packing, spawn, sweep, waiting};
+use super::{cold, deciding, distinct, gap, idle, million, packing, spawn, sweep};
 use crate::folders::workspace;
 
 #[derive(clap::Args)]
@@ -57,10 +57,10 @@ impl Benchmark {
             Self::Gap => gap::measure(bench),
             Self::Cold => cold::measure(bench),
             Self::Million => million::measure(bench),
-            Self::Waiting => waiting::measure(bench),
+            Self::Waiting => deciding::waiting(),
             Self::Idle => idle::measure(bench),
             Self::Distinct => distinct::measure(bench),
-            Self::Engine => engine::measure(bench),
+            Self::Engine => deciding::engine(bench),
             Self::Sweep => sweep::measure(bench),
             Self::Packing => packing::measure(bench),
         }

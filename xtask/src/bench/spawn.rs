@@ -8,9 +8,9 @@ use tempfile::TempDir;
 
 use super::environment::BenchEnvironment;
 use super::interleave::{Contestant, interleave};
-use super::process::FinishedProcess;
-use super::report::{MarkdownTable, Section, Target};
-use super::statistics::{median, median_ratio, megabytes};
+use super::process::{FinishedProcess, peak};
+use super::report::Section;
+use super::statistics::{Measured, median, median_ratio, megabytes, ratio};
 
 /// GNU parallel and the original take seconds per run instead of tenths of a second.
 const ROUNDS_OF_THE_SLOW: usize = 3;
@@ -32,15 +32,18 @@ struct SpawnLoad {
 }
 
 pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
-    let mut table = MarkdownTable::new([
-        "tasks",
-        "slots",
-        "program",
-        "tasks/s",
-        "of the limit",
-        "peak memory",
-    ]);
-    let mut targets = Vec::new();
+    let mut section = Section::new("spawn: tasks per second");
+    section.part(
+        "`/bin/true`, thousands of times, with our store on disk.",
+        [
+            "tasks",
+            "slots",
+            "program",
+            "tasks/s",
+            "of the limit",
+            "peak memory",
+        ],
+    );
     for (tasks, rounds) in [(2_000, 21), (10_000, 7)] {
         for (slots, least_ratio) in [(2, 0.95), (8, 0.90)] {
             let load = SpawnLoad {
@@ -49,23 +52,13 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
                 rounds: bench.rounds(rounds),
                 least_ratio,
             };
-            measure_load(bench, &load, &mut table, &mut targets)?;
+            measure_load(bench, &load, &mut section)?;
         }
     }
-    Ok(Section {
-        title: "spawn: tasks per second",
-        what: "`/bin/true`, thousands of times, with our store on disk.".into(),
-        table,
-        targets,
-    })
+    Ok(section)
 }
 
-fn measure_load(
-    bench: &BenchEnvironment,
-    load: &SpawnLoad,
-    table: &mut MarkdownTable,
-    targets: &mut Vec<Target>,
-) -> Result<()> {
+fn measure_load(bench: &BenchEnvironment, load: &SpawnLoad, section: &mut Section) -> Result<()> {
     let input = SpawnInput::write(bench, load.tasks)?;
     let (sides, contestants): (Vec<_>, Vec<_>) =
         contestants(bench, load, &input).into_iter().unzip();
@@ -78,14 +71,13 @@ fn measure_load(
     let ratios = rates.iter().map(|rate| median_ratio(rate, &rates[0]));
     let ratios: Vec<f64> = ratios.collect();
     for (index, contestant) in contestants.iter().enumerate() {
-        let peak = runs[index].iter().map(|run| run.peak).max();
-        table.row([
-            load.tasks.to_string(),
-            load.slots.to_string(),
-            contestant.name.clone(),
-            format!("{:.0}", median(rates[index].iter().copied())),
-            format!("{:.3}", ratios[index]),
-            megabytes(peak.unwrap_or(0)),
+        section.row([
+            &load.tasks,
+            &load.slots,
+            &contestant.name,
+            &Measured(median(rates[index].iter().copied()), 0, ""),
+            &ratio(ratios[index]),
+            &megabytes(peak(&runs[index])),
         ]);
     }
 
@@ -93,22 +85,22 @@ fn measure_load(
         .filter(|&index| sides[index] == Side::Peer)
         .max_by(|&a, &b| ratios[a].total_cmp(&ratios[b]));
     for index in (0..sides.len()).filter(|&index| sides[index] == Side::Ours) {
-        let (name, ratio) = (&contestants[index].name, ratios[index]);
-        let on = format!("{} tasks on {} slots", load.tasks, load.slots);
-        targets.push(Target::new(
-            format!(
-                "{name}, {on}: at least {:.2} of the limit",
-                load.least_ratio
-            ),
-            format!("{ratio:.3}"),
-            ratio >= load.least_ratio,
-        ));
+        let (name, ours) = (&contestants[index].name, ratio(ratios[index]));
+        let on = format!("{name}, {} tasks on {} slots", load.tasks, load.slots);
+        let least = load.least_ratio;
+        section.at_least(
+            format!("{on}: at least {least:.2} of the limit"),
+            ours,
+            least,
+        );
         if let Some(peer) = best_peer {
-            targets.push(Target::new(
-                format!("{name}, {on}: ahead of every peer"),
-                format!("{ratio:.3}, {} {:.3}", contestants[peer].name, ratios[peer]),
-                ratio > ratios[peer],
-            ));
+            let (name, theirs) = (&contestants[peer].name, ratio(ratios[peer]));
+            let both = format!("{ours}, {name} {theirs}");
+            section.target(
+                format!("{on}: ahead of every peer"),
+                both,
+                ours.0 > theirs.0,
+            );
         }
     }
     Ok(())

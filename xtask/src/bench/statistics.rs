@@ -1,6 +1,34 @@
-//! Medians and units.
+//! Medians, and values with their units.
 
+use std::fmt;
 use std::time::Duration;
+
+/// A value, with how many decimals it is shown, and its unit.
+#[derive(Clone, Copy)]
+pub struct Measured(pub f64, pub usize, pub &'static str);
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(value, decimals, unit) = self;
+        write!(f, "{value:.decimals$}{unit}")
+    }
+}
+
+/// How much of another value it is.
+pub fn ratio(value: f64) -> Measured {
+    Measured(value, 3, "")
+}
+
+/// Nanoseconds as microseconds.
+pub fn microseconds(nanoseconds: f64) -> Measured {
+    Measured(nanoseconds / 1e3, 2, " µs")
+}
+
+/// Bytes as megabytes (10^6).
+#[expect(clippy::cast_precision_loss, reason = "less than 2^53 bytes")]
+pub fn megabytes(bytes: u64) -> Measured {
+    Measured(bytes as f64 / 1e6, 1, " MB")
+}
 
 /// The middle value, or the mean of the two in the middle; `NaN` if there are no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
@@ -24,11 +52,6 @@ pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Bytes as megabytes (10^6) with one decimal.
-pub fn megabytes(bytes: u64) -> String {
-    format!("{}.{} MB", bytes / 1_000_000, bytes % 1_000_000 / 100_000)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,6 +61,13 @@ mod tests {
         assert!((median([9.0, 1.0, 5.0]) - 5.0).abs() < 1e-9);
         assert!((median([4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-9);
         assert!(median([]).is_nan());
+    }
+
+    #[test]
+    fn values_are_shown_with_their_units() {
+        assert_eq!(megabytes(23_960_000).to_string(), "24.0 MB");
+        assert_eq!(microseconds(1234.0).to_string(), "1.23 µs");
+        assert_eq!(ratio(1.0).to_string(), "1.000");
     }
 
     #[test]

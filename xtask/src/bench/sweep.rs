@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::environment::BenchEnvironment;
 use super::interleave::{Contestant, interleave};
-use super::process::FinishedProcess;
-use super::report::{MarkdownTable, Section, Target};
-use super::statistics::{median, megabytes, ms};
+use super::process::{FinishedProcess, peak};
+use super::report::Section;
+use super::statistics::{Measured, median, megabytes, ms};
 
 const ROUNDS: usize = 7;
 const ROUNDS_OF_THE_ORIGINAL: usize = 3;
@@ -48,36 +48,22 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         ensure!(is_same, "our grid is not that of simple_hypersearch");
     }
 
-    let mut table = MarkdownTable::new(["program", "time", "peak memory"]);
+    let mut section = Section::new("sweep: commands out of a grid");
+    section.part(
+        "A grid of 10^6 commands written to a file, and 10 samples of a grid of 10^12.",
+        ["program", "time", "peak memory"],
+    );
     for (contestant, runs) in contestants.iter().zip(&runs) {
-        let time = format!("{:.1} ms", wall(runs));
-        table.row([contestant.name.clone(), time, megabytes(peak(runs))]);
+        section.row([&contestant.name, &wall(runs), &megabytes(peak(runs))]);
     }
-    let grid_seconds = wall(&runs[0]) / 1e3;
-    Ok(Section {
-        title: "sweep: commands out of a grid",
-        what: "A grid of 10^6 commands written to a file, and 10 samples of a grid of 10^12."
-            .into(),
-        table,
-        targets: vec![
-            Target::new(
-                "10^6 grid: less than 0.3 s",
-                format!("{grid_seconds:.3} s"),
-                grid_seconds < 0.3,
-            ),
-            Target::new(
-                "10^6 grid: less than 8 MB",
-                megabytes(peak(&runs[0])),
-                peak(&runs[0]) < 8_000_000,
-            ),
-            Target::new(
-                "10 of 10^12: at once (less than 20 ms)",
-                format!("{:.1} ms", wall(&runs[1])),
-                // Nobody notices a command that ends this soon.
-                wall(&runs[1]) < 20.0,
-            ),
-        ],
-    })
+    let grid = Measured(wall(&runs[0]).0 / 1e3, 3, " s");
+    section.less_than("10^6 grid: less than 0.3 s", grid, 0.3);
+    let memory = megabytes(peak(&runs[0]));
+    section.less_than("10^6 grid: less than 8 MB", memory, 8.0);
+    // Nobody notices a command that ends this soon.
+    let name = "10 of 10^12: at once (less than 20 ms)";
+    section.less_than(name, wall(&runs[1]), 20.0);
+    Ok(section)
 }
 
 /// A template of these parameters, with this many values for each.
@@ -108,10 +94,6 @@ fn same(ours: &Path, theirs: &Path) -> Result<bool> {
     Ok(status.context("cmp")?.success())
 }
 
-fn wall(runs: &[FinishedProcess]) -> f64 {
-    median(runs.iter().map(|run| ms(run.wall)))
-}
-
-fn peak(runs: &[FinishedProcess]) -> u64 {
-    runs.iter().map(|run| run.peak).max().unwrap_or(0)
+fn wall(runs: &[FinishedProcess]) -> Measured {
+    Measured(median(runs.iter().map(|run| ms(run.wall))), 1, " ms")
 }
