@@ -3,7 +3,7 @@
 use packhorse_model::{CoreId, Granted, Placement, Request};
 
 use crate::device::is_whole;
-use crate::ledger::{Allocation, Ledger, count};
+use crate::ledger::{Allocation, count};
 use crate::refusal::is_sensible;
 use crate::state::SchedulerState;
 use crate::step::record;
@@ -19,19 +19,11 @@ pub(crate) fn on_adopt(
     since: Now,
     effects: &mut Vec<Effect>,
 ) {
-    let task = submission.id;
-    let found = if state.knows(task) {
-        Err(RefusalReason::AlreadyKnown)
-    } else if !is_sensible(&submission.request) {
-        Err(RefusalReason::NotAnAmount(submission.request.gpus))
-    } else {
-        locate(&state.ledger, &submission.request, placement)
-    };
-    let (allocation, grants) = match found {
+    let (allocation, grants) = match locate(state, submission, placement) {
         Ok(found) => found,
         Err(reason) => {
-            effects.push(Effect::Refused { task, reason });
-            return;
+            let task = submission.id;
+            return effects.push(Effect::Refused { task, reason });
         }
     };
     let handle = record(state, submission);
@@ -49,10 +41,17 @@ pub(crate) fn on_adopt(
 
 /// Where `placement` is, and what it has of each device.
 fn locate(
-    ledger: &Ledger,
-    request: &Request,
+    state: &SchedulerState,
+    submission: &Submission,
     placement: &Placement,
 ) -> Result<(Allocation, Vec<Granted>), RefusalReason> {
+    let (ledger, request) = (&state.ledger, &submission.request);
+    if state.knows(submission.id) {
+        return Err(RefusalReason::AlreadyKnown);
+    }
+    if !is_sensible(request) {
+        return Err(RefusalReason::NotAnAmount(request.gpus));
+    }
     let node = ledger.find_node(placement.node);
     let node = node.ok_or(RefusalReason::UnknownNode(placement.node))?;
     let account = &ledger.nodes[node];

@@ -144,6 +144,14 @@ impl DeviceLedger {
         self.load != before
     }
 
+    /// What an attempt for `request` is promised of its memory.
+    pub(crate) fn promise(&self, request: &Request) -> Bytes {
+        match request.memory {
+            MemoryRequest::Whole => self.capacity,
+            _ => memory_of(request),
+        }
+    }
+
     /// What is promised of its memory.
     pub(crate) fn promised(&self) -> Bytes {
         let promised = self.tenants.iter().map(|tenant| tenant.promised.0);

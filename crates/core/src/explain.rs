@@ -50,9 +50,7 @@ struct Explainer<'a> {
 impl Explainer<'_> {
     /// The names of devices, given by their places in the pool's order.
     fn names(&self, devices: &[usize]) -> Vec<String> {
-        let devices = devices
-            .iter()
-            .map(|&device| &self.state.ledger.devices[device]);
+        let devices = self.state.ledger.at(devices);
         devices.map(|device| (self.name)(device.id)).collect()
     }
 
@@ -137,8 +135,7 @@ impl Explainer<'_> {
             (None, Some(kept)) => text += &format!(": {kept}, and it fits nowhere else"),
             (None, None) => {}
         }
-        let first = self.state.queue.first().unwrap_or(task);
-        let first = self.state.tasks.get(first).id;
+        let first = self.state.first_in_line().unwrap_or(record.id);
         match self.state.queue.ahead(record.key) {
             0 => text += "; it is first in line",
             1 => text += &format!("; {first} is in front of it"),
@@ -221,7 +218,7 @@ impl Explainer<'_> {
         };
         let free: Option<Vec<Bytes>> = full.iter().map(memory).collect();
         let free = free.and_then(|free| free.into_iter().min());
-        let outside = full.iter().map(|&device| &state.ledger.devices[device]);
+        let outside = state.ledger.at(&full);
         let outside = outside.filter(|device| device.outside != Outside::default());
         let outside: Vec<&DeviceLedger> = outside.collect();
         let needs = node.needs(request);
@@ -248,9 +245,7 @@ impl Explainer<'_> {
             wanted.push(format!("{ram} of main memory ({free} free)"));
         }
         let mut text = format!(" for {}", wanted.join(" and "));
-        let mut running: Vec<&AttemptRecord> = state.running.iter().collect();
-        running.sort_unstable_by_key(|running| running.number);
-        let ours = running.into_iter().filter_map(|running| {
+        let ours = state.by_start().into_iter().filter_map(|running| {
             let held = &running.allocation;
             let on = held.devices.iter().copied();
             let on: Vec<usize> = on.filter(|device| full.contains(device)).collect();

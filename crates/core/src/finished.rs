@@ -10,11 +10,11 @@ use rustc_hash::FxHashMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TaskEnding {
     /// Tasks after it may start.
-    Succeeded,
+    Succeeded = 1,
     /// Tasks after it are skipped.
-    Unsuccessful,
+    Unsuccessful = 2,
     /// Tasks after it are interrupted too.
-    Interrupted,
+    Interrupted = 3,
 }
 
 impl From<Outcome> for TaskEnding {
@@ -47,13 +47,8 @@ pub(crate) struct FinishedTasks {
 
 impl FinishedTasks {
     pub(crate) fn record(&mut self, task: TaskId, ending: TaskEnding) {
-        let bits = match ending {
-            TaskEnding::Succeeded => 1,
-            TaskEnding::Unsuccessful => 2,
-            TaskEnding::Interrupted => 3,
-        };
         let word = self.words.entry((task.run, task.number / 32)).or_default();
-        *word |= bits << (task.number % 32 * 2);
+        *word |= (ending as u64) << (task.number % 32 * 2);
         self.len += 1;
     }
 

@@ -27,7 +27,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
+use packhorse_model::{Bytes, Milli, Request};
 use rustc_hash::FxHasher;
 
 use crate::device::{DeviceLedger, TenantLoad, is_whole, memory_of};
@@ -48,7 +48,7 @@ const ALL: u64 = Milli::ONE.0 as u64;
 /// a few kinds; a new one takes the place, and the count, of the rarest. So those
 /// that come again and again are never pushed out for long, and of many that are
 /// equally rare some are there, which will do as well.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RequestMix {
     kinds: Vec<RequestKind>,
     seen: u64,
@@ -68,13 +68,7 @@ struct RequestKind {
 
 impl RequestMix {
     pub(crate) fn new(ledger: &Ledger) -> Self {
-        let mut mix = Self {
-            kinds: Vec::new(),
-            seen: 0,
-            cores: 0,
-            cpu: 0,
-            devices: 0,
-        };
+        let mut mix = Self::default();
         mix.measure(ledger);
         mix
     }
@@ -166,10 +160,7 @@ fn need_same_devices(one: &Request, other: &Request) -> bool {
 
 /// What it would be with one more attempt for `request`.
 fn joined(device: &DeviceLedger, request: &Request) -> TenantLoad {
-    let promised = match request.memory {
-        MemoryRequest::Whole => device.capacity,
-        _ => memory_of(request),
-    };
+    let promised = device.promise(request);
     TenantLoad {
         share: Milli(device.load.share.0.saturating_add(request.gpus.share().0)),
         memory: Bytes(device.load.memory.0.saturating_add(promised.0)),

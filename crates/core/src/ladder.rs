@@ -91,13 +91,9 @@ fn more_memory(
             memory: MemoryRequest::Bytes(memory),
             ..request.clone()
         };
-        let largest = state
-            .ledger
-            .devices
-            .iter()
-            .filter(|device| request.models.contains(device.model))
-            .map(|device| device.capacity)
-            .max();
+        let devices = state.ledger.devices.iter();
+        let devices = devices.filter(|device| request.models.contains(device.model));
+        let largest = devices.map(|device| device.capacity).max();
         // All of the largest is what being alone there gives.
         if largest.is_some_and(|largest| memory < largest)
             && let Some(request) = possible(more)
@@ -105,13 +101,11 @@ fn more_memory(
             return Some((RetryReason::MoreMemory { memory }, request));
         }
     }
-    let devices = ended.allocation.devices.iter();
-    let devices = devices.map(|&device| &state.ledger.devices[device]);
+    let mut devices = state.ledger.at(&ended.allocation.devices);
+    let least = devices.clone().map(|device| device.capacity).min();
     // One with whole devices was alone there, unless strangers were not few.
     let was_alone = matches!(request.gpus, GpuRequest::Whole(_))
-        && !devices
-            .clone()
-            .any(|device| device.is_outside_load(device.outside));
+        && !devices.any(|device| device.is_outside_load(device.outside));
     if request.memory != MemoryRequest::Whole && !was_alone {
         let alone = Request {
             memory: MemoryRequest::Whole,
@@ -119,10 +113,7 @@ fn more_memory(
         };
         return possible(alone).map(|request| (RetryReason::Alone, request));
     }
-    let above = devices
-        .map(|device| device.capacity)
-        .min()
-        .filter(|&capacity| capacity > Bytes(0))?;
+    let above = least.filter(|&capacity| capacity > Bytes(0))?;
     let larger = Request {
         memory: MemoryRequest::Whole,
         device_memory: Bytes(above.0.checked_add(1)?),

@@ -35,9 +35,7 @@ pub fn reservation<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone) -
 fn error<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone, peak: u64) -> u64 {
     let near = samples.filter(|sample| sample.peak.0 >= peak - peak / 20);
     let best = near.clone().map(|sample| sample.error.0).min();
-    let count = near.count() as u128;
-    let root = (count * 1_000_000).isqrt().max(1);
-    u64::try_from(u128::from(best.unwrap_or(0)) * 1000 / root).unwrap_or(u64::MAX)
+    by_root(best.unwrap_or(0), near.count())
 }
 
 /// How long a task will take at most whose like took as long as `samples`: the same
@@ -69,12 +67,17 @@ fn high(values: impl Iterator<Item = u64>) -> Option<u64> {
     Some(values[last - above])
 }
 
-/// A tenth of `amount`, divided by the square root of `count`. In whole numbers,
-/// so that every machine reserves the same.
+/// A tenth of `amount`, divided by the square root of `count`.
 fn margin(amount: u64, count: usize) -> u64 {
+    by_root(amount, count) / 10
+}
+
+/// `amount`, divided by the square root of `count`. In whole numbers, so that every
+/// machine reserves the same.
+fn by_root(amount: u64, count: usize) -> u64 {
     // The root in thousandths.
     let root = (count as u128 * 1_000_000).isqrt().max(1);
-    u64::try_from(u128::from(amount) * 100 / root).unwrap_or(u64::MAX)
+    u64::try_from(u128::from(amount) * 1000 / root).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -5,13 +5,11 @@
 
 use std::ops::Range;
 
-use packhorse_model::{
-    Bytes, CoreId, DeviceId, Granted, MemoryRequest, Milli, NodeId, Placement, Request,
-};
+use packhorse_model::{Bytes, CoreId, DeviceId, Granted, Milli, NodeId, Placement, Request};
 use rustc_hash::FxHashMap;
 
 use crate::cores::CoreSet;
-use crate::device::{DeviceLedger, Tenant, is_whole, memory_of};
+use crate::device::{DeviceLedger, Tenant, is_whole};
 use crate::place::Spot;
 use crate::tasks::Handle;
 use crate::time::{EndTimes, Moment};
@@ -300,6 +298,11 @@ impl Ledger {
         self.by_id.get(&device).copied()
     }
 
+    /// The devices at these places.
+    pub(crate) fn at(&self, places: &[usize]) -> impl Iterator<Item = &DeviceLedger> + Clone {
+        places.iter().map(|&place| &self.devices[place])
+    }
+
     /// The devices of `node` with their places.
     pub(crate) fn devices_of(
         &self,
@@ -328,25 +331,18 @@ impl Ledger {
             Vec::new()
         } else {
             let mut near = CoreSet::none(node.cores.len());
-            for &device in &spot.devices {
-                near.extend(&self.devices[device].near);
+            for device in self.at(&spot.devices) {
+                near.extend(&device.near);
             }
             node.free_cores.pick(request.cores as usize, &near)
         };
         let amounts = node.needs(request);
-        let grants: Vec<Granted> = spot
-            .devices
-            .iter()
-            .map(|&device| &self.devices[device])
-            .map(|device| Granted {
-                device: device.id,
-                share: request.gpus.share(),
-                memory: match request.memory {
-                    MemoryRequest::Whole => device.capacity,
-                    _ => memory_of(request),
-                },
-            })
-            .collect();
+        let grants = self.at(&spot.devices).map(|device| Granted {
+            device: device.id,
+            share: request.gpus.share(),
+            memory: device.promise(request),
+        });
+        let grants: Vec<Granted> = grants.collect();
         let allocation = Allocation {
             node: spot.node,
             devices: spot.devices,

@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 use crate::Policy;
 use crate::device::{DeviceLedger, DeviceRoom};
 use crate::fragmentation::{Outlook, RequestMix, are_alike, likeness};
-use crate::ledger::Ledger;
+use crate::ledger::{Amounts, Ledger, NodeLedger};
 use crate::needs::Rooms;
 use crate::queue::Demand;
 use crate::reserve::Reservation;
@@ -19,13 +19,9 @@ pub(crate) struct Spot {
     pub(crate) devices: Vec<usize>,
 }
 
-/// A place where it fits.
-struct SpotCandidate {
-    spot: Spot,
-    /// What decides between places that cost the same: the least is best, and of
-    /// equals the first in the pool's order.
-    ties: [u64; 2],
-}
+/// What decides between places that cost the same: the least is best, and of equals
+/// the first in the pool's order.
+type Ties = [u64; 2];
 
 /// The pool, as seen by a task that looks for a place.
 #[derive(Clone, Copy)]
@@ -61,24 +57,22 @@ impl PoolView<'_> {
         }
         // On a busy pool there is seldom a choice.
         if let [_] | [] = candidates[..] {
-            return Some(candidates.pop()?.spot);
+            return candidates.pop().map(|(spot, _)| spot);
         }
         let mut outlook: Option<Outlook> = None;
-        let best = candidates.into_iter().min_by_key(|candidate| {
+        let best = candidates.into_iter().min_by_key(|(spot, ties)| {
             let cost = match self.policy {
                 Policy::Pack => {
-                    let node = candidate.spot.node;
+                    let node = spot.node;
                     let known = outlook.take().filter(|outlook| outlook.node == node);
                     let known = known.unwrap_or_else(|| Outlook::new(self.mix, self.ledger, node));
-                    let cost = known.cost(&demand.request, &candidate.spot.devices);
-                    outlook = Some(known);
-                    cost
+                    outlook.insert(known).cost(&demand.request, &spot.devices)
                 }
                 Policy::Spread => 0,
             };
-            (cost, candidate.ties)
-        })?;
-        Some(best.spot)
+            (cost, *ties)
+        });
+        best.map(|(spot, _)| spot)
     }
 
     /// Adds what those like `request` may need to start on `node`.
@@ -88,10 +82,9 @@ impl PoolView<'_> {
             return;
         }
         let mut add = |nanos, kept: Option<&Reservation>| {
-            let free = kept.map_or(ledger.free, |kept| ledger.free.beyond(kept.needs));
             let devices = self.device_rooms(node, request, kept);
             let devices = devices.map(|(_, room)| room);
-            rooms.add_machine(nanos, free, request.gpus, devices);
+            rooms.add_machine(nanos, free_beside(ledger, kept), request.gpus, devices);
         };
         let kept = self.kept.filter(|kept| kept.spot.node == node);
         add(u64::MAX, kept);
@@ -112,12 +105,9 @@ impl PoolView<'_> {
 
     fn has_amounts(&self, node: usize, demand: &Demand) -> bool {
         let ledger = &self.ledger.nodes[node];
+        let kept = self.kept_from(node, demand);
         let needs = ledger.needs(&demand.request);
-        !ledger.leaving
-            && match self.kept_from(node, demand) {
-                Some(kept) => needs.is_within(ledger.free.beyond(kept.needs)),
-                None => needs.is_within(ledger.free),
-            }
+        !ledger.leaving && needs.is_within(free_beside(ledger, kept))
     }
 
     /// What `demand` has to leave on `node`: nothing if it will be over before the
@@ -154,11 +144,8 @@ impl PoolView<'_> {
     }
 
     /// Adds the places on `node`, which has the amounts that it takes.
-    fn add_candidates(&self, node: usize, demand: &Demand, candidates: &mut Vec<SpotCandidate>) {
-        let mut add = |devices: Vec<usize>, ties: [u64; 2]| {
-            let spot = Spot { node, devices };
-            candidates.push(SpotCandidate { spot, ties });
-        };
+    fn add_candidates(&self, node: usize, demand: &Demand, candidates: &mut Vec<(Spot, Ties)>) {
+        let mut add = |devices, ties| candidates.push((Spot { node, devices }, ties));
         let policy = self.policy;
         match demand.request.gpus {
             GpuRequest::None => {
@@ -202,4 +189,9 @@ impl PoolView<'_> {
             }
         }
     }
+}
+
+/// What is free of a machine beside what is `kept` there.
+fn free_beside(node: &NodeLedger, kept: Option<&Reservation>) -> Amounts {
+    kept.map_or(node.free, |kept| node.free.beyond(kept.needs))
 }

@@ -55,9 +55,7 @@ pub(crate) fn remove_node(state: &mut SchedulerState, node: NodeId) {
     for device in &mut state.ledger.devices[account.devices.clone()] {
         device.leaving = true;
     }
-    state.ledger.changes += 1;
-    state.stale.touch(node);
-    remove_unused(state, node);
+    start_leaving(state, node);
 }
 
 pub(crate) fn remove_device(state: &mut SchedulerState, device: DeviceId) {
@@ -67,6 +65,10 @@ pub(crate) fn remove_device(state: &mut SchedulerState, device: DeviceId) {
     let device = &mut state.ledger.devices[place];
     device.leaving = true;
     let node = device.node;
+    start_leaving(state, node);
+}
+
+fn start_leaving(state: &mut SchedulerState, node: usize) {
     state.ledger.changes += 1;
     state.stale.touch(node);
     remove_unused(state, node);

@@ -1,6 +1,6 @@
 //! Parts of sentences.
 
-use std::fmt::{self, Display, Write};
+use std::fmt::{self, Display};
 use std::time::Duration;
 
 use packhorse_model::{GpuRequest, MemoryRequest, Milli};
@@ -32,25 +32,17 @@ pub(crate) struct Several<'a>(pub(crate) &'a [String]);
 
 impl Display for Several<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // "and 1 more" is no shorter than naming it.
-        let named = if self.0.len() <= NAMED + 1 {
-            self.0.len()
-        } else {
-            NAMED
-        };
-        let last = named == self.0.len();
-        for (index, text) in self.0[..named].iter().enumerate() {
-            match index {
-                0 => {}
-                _ if last && index + 1 == named => f.write_str(" and ")?,
-                _ => f.write_str(", ")?,
+        match self.0 {
+            [] => Ok(()),
+            [one] => f.write_str(one),
+            // "and 1 more" is no shorter than naming it.
+            [first @ .., last] if first.len() <= NAMED => {
+                write!(f, "{} and {last}", first.join(", "))
             }
-            f.write_str(text)?;
-        }
-        if last {
-            Ok(())
-        } else {
-            write!(f, " and {} more", self.0.len() - named)
+            all => {
+                let (named, more) = all.split_at(NAMED);
+                write!(f, "{} and {} more", named.join(", "), more.len())
+            }
         }
     }
 }
@@ -72,12 +64,8 @@ pub(crate) struct Number(pub(crate) u32, pub(crate) &'static str);
 
 impl Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.0, self.1)?;
-        if self.0 == 1 {
-            Ok(())
-        } else {
-            f.write_char('s')
-        }
+        let plural = if self.0 == 1 { "" } else { "s" };
+        write!(f, "{} {}{plural}", self.0, self.1)
     }
 }
 

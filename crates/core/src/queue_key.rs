@@ -48,11 +48,6 @@ impl QueueKey {
         let before = u128::from(self.batch) << 64 | u128::from(whole(self.rank));
         (before, whole(self.submitted))
     }
-
-    /// The number of the submission.
-    pub(crate) fn submitted(self) -> [u32; 2] {
-        self.submitted
-    }
 }
 
 impl PartialOrd for QueueKey {

@@ -87,27 +87,16 @@ impl Reservation {
 
     /// Takes note of what has changed on its node.
     pub(crate) fn refresh(&mut self, ledger: &Ledger, request: &Request, now: Moment) {
-        let devices = self
-            .spot
-            .devices
-            .iter()
-            .map(|&index| &ledger.devices[index]);
-        let ready = devices
-            .clone()
-            .map(|device| device.ready(request, now))
-            .chain([ledger.nodes[self.spot.node].ready(request, now)]);
-        let ready = ready.max().unwrap_or(Moment::NEVER);
-        self.until = self.until.min(ready);
+        let devices = ledger.at(&self.spot.devices);
+        let ready = devices.clone().map(|device| device.ready(request, now));
+        let node_ready = ledger.nodes[self.spot.node].ready(request, now);
+        self.until = self.until.min(ready.fold(node_ready, Moment::max));
         self.slack = devices.map(|device| Slack::of(device, request)).collect();
     }
 
     /// Whether its holder could start there if all of our attempts ended.
     pub(crate) fn is_possible(&self, ledger: &Ledger, request: &Request) -> bool {
-        let mut devices = self
-            .spot
-            .devices
-            .iter()
-            .map(|&index| &ledger.devices[index]);
+        let mut devices = ledger.at(&self.spot.devices);
         !ledger.nodes[self.spot.node].leaving && devices.all(|device| is_reachable(device, request))
     }
 
@@ -247,23 +236,19 @@ pub(crate) fn soonest(ledger: &Ledger, request: &Request, now: Moment) -> Option
     }
     let mut best: Option<(Distance, Spot)> = None;
     for (node, ready, devices) in nodes {
-        let devices = first_of(&mut able[devices], wanted);
+        let devices = &mut able[devices];
+        if wanted > 0 {
+            devices.select_nth_unstable(wanted - 1);
+        }
+        let devices = &devices[..wanted];
         let account = &ledger.nodes[node];
-        let distance = (
-            devices
-                .iter()
-                .map(|device| device.ready)
-                .fold(ready, Moment::max),
-            devices
-                .iter()
-                .map(|device| device.fullness)
-                .fold(0, u64::saturating_add),
-            devices
-                .iter()
-                .map(|device| u64::from(device.attempts))
-                .sum(),
-            account.needs(request).beyond(account.free),
-        );
+        let lacking = account.needs(request).beyond(account.free);
+        let mut distance: Distance = (ready, 0, 0, lacking);
+        for device in devices {
+            distance.0 = distance.0.max(device.ready);
+            distance.1 = distance.1.saturating_add(device.fullness);
+            distance.2 += u64::from(device.attempts);
+        }
         if best.as_ref().is_none_or(|(least, _)| distance < *least) {
             let mut devices: Vec<usize> = devices.iter().map(|device| device.index).collect();
             devices.sort_unstable();
@@ -271,17 +256,4 @@ pub(crate) fn soonest(ledger: &Ledger, request: &Request, now: Moment) -> Option
         }
     }
     best.map(|(_, spot)| spot)
-}
-
-/// Moves the `wanted` least to the front, and returns them.
-fn first_of(devices: &mut [Able], wanted: usize) -> &[Able] {
-    if wanted == 1 {
-        let least = devices.iter().enumerate().min_by_key(|&(_, device)| device);
-        if let Some((place, _)) = least {
-            devices.swap(0, place);
-        }
-    } else {
-        devices.sort_unstable();
-    }
-    &devices[..wanted]
 }

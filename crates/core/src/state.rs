@@ -193,12 +193,15 @@ impl SchedulerState {
 
     /// What runs, in the order it was started.
     pub fn running(&self) -> Vec<RunningTask> {
+        let running = self.by_start().into_iter();
+        running.map(|running| self.running_task(running)).collect()
+    }
+
+    /// The running attempts in the order they were started.
+    pub(crate) fn by_start(&self) -> Vec<&AttemptRecord> {
         let mut running: Vec<&AttemptRecord> = self.running.iter().collect();
         running.sort_unstable_by_key(|running| running.number);
         running
-            .into_iter()
-            .map(|running| self.running_task(running))
-            .collect()
     }
 
     /// Takes note of an attempt that runs from now on, or did when it was `adopted`.
@@ -241,29 +244,24 @@ impl SchedulerState {
 
     /// What is given out of each device, in the pool's order.
     pub fn devices(&self) -> impl Iterator<Item = DeviceLoad> {
-        self.ledger
-            .devices
-            .iter()
-            .enumerate()
-            .map(|(index, device)| {
-                let reservation = self
-                    .reservation
-                    .as_ref()
-                    .filter(|kept| kept.has_device(index));
-                DeviceLoad {
-                    device: device.id,
-                    node: self.ledger.nodes[device.node].id,
-                    used: device.load.share,
-                    attempts: device.load.attempts,
-                    whole: device.load.whole,
-                    memory: device.capacity,
-                    promised: device.promised(),
-                    counted: device.load.memory,
-                    outside: device.outside,
-                    drained: device.is_closed(),
-                    reserved_for: reservation.map(|kept| self.tasks.get(kept.holder).id),
-                }
-            })
+        let devices = self.ledger.devices.iter().enumerate();
+        devices.map(|(index, device)| {
+            let kept = self.reservation.as_ref();
+            let kept = kept.filter(|kept| kept.has_device(index));
+            DeviceLoad {
+                device: device.id,
+                node: self.ledger.nodes[device.node].id,
+                used: device.load.share,
+                attempts: device.load.attempts,
+                whole: device.load.whole,
+                memory: device.capacity,
+                promised: device.promised(),
+                counted: device.load.memory,
+                outside: device.outside,
+                drained: device.is_closed(),
+                reserved_for: kept.map(|kept| self.tasks.get(kept.holder).id),
+            }
+        })
     }
 
     /// The pool, as seen by a task that has to respect `kept`.
@@ -275,17 +273,5 @@ impl SchedulerState {
             kept,
             now: Moment::new(self.now),
         }
-    }
-
-    /// Every task that is not over, in the order of submission. It looks at all
-    /// of them: for the end of a run, not for every event.
-    pub fn unfinished(&self) -> Vec<TaskId> {
-        let mut tasks: Vec<_> = self
-            .tasks
-            .iter()
-            .map(|(_, record)| (record.key.submitted(), record.id))
-            .collect();
-        tasks.sort_unstable();
-        tasks.into_iter().map(|(_, id)| id).collect()
     }
 }

@@ -122,7 +122,10 @@ pub(crate) fn record(state: &mut SchedulerState, submission: &Submission) -> Han
     let limit = Length::new(submission.time_limit);
     let expected = Length::new(submission.expected);
     state.mix.see(&submission.request);
-    let class = join_class(state, submission.request.clone(), limit, expected);
+    let class = state.queue.join_class(Demand {
+        request: submission.request.clone(),
+        bound: Bound::new(limit, expected),
+    });
     let key = QueueKey::new(
         submission.batch,
         submission.priority,
@@ -147,21 +150,16 @@ pub(crate) fn record(state: &mut SchedulerState, submission: &Submission) -> Han
     })
 }
 
-/// The class of a task. It has to be left again when the task is over.
-fn join_class(
-    state: &mut SchedulerState,
-    request: Request,
-    limit: Length,
-    expected: Length,
-) -> ClassId {
-    let bound = Bound::new(limit, expected);
-    state.queue.join_class(Demand { request, bound })
-}
-
-/// A task of class `before` turned out to need `request`.
-fn learn(state: &mut SchedulerState, before: ClassId, request: &Request) {
+/// Takes note that a task needs `request` after all. Returns the class that it was
+/// in, which has yet to be left.
+fn change_class(state: &mut SchedulerState, task: Handle, request: Request) -> ClassId {
+    let record = state.tasks.get_mut(task);
+    let before = record.class;
     state.mix.forget(&state.queue.demand(before).request);
-    state.mix.see(request);
+    state.mix.see(&request);
+    let bound = Bound::new(record.limit, record.expected);
+    record.class = state.queue.join_class(Demand { request, bound });
+    before
 }
 
 fn acceptable(state: &SchedulerState, submission: &Submission) -> Result<(), RefusalReason> {
@@ -224,11 +222,7 @@ fn on_ended(
         Next::Again(why, request) => (why, request),
     };
     if let Some(request) = request {
-        let record = state.tasks.get(ended.task);
-        let (limit, expected, before) = (record.limit, record.expected, record.class);
-        learn(state, before, &request);
-        let class = join_class(state, request, limit, expected);
-        state.tasks.get_mut(ended.task).class = class;
+        let before = change_class(state, ended.task, request);
         state.queue.leave_class(before);
     }
     let record = state.tasks.get_mut(ended.task);
@@ -291,24 +285,20 @@ fn on_revise(
     if impossible(&state.ledger, &request).is_some() {
         return;
     }
-    let record = state.tasks.get(handle);
-    let (status, order, before) = (record.status, record.key, record.class);
-    let limit = record.limit;
+    let record = state.tasks.get_mut(handle);
+    let (status, key) = (record.status, record.key);
     if let TaskStatus::Running(place) = status
         && state.running[place as usize].attempt > 0
     {
         return;
     }
-    let expected = Length::new(expected);
-    learn(state, before, &request);
-    let class = join_class(state, request, limit, expected);
-    let record = state.tasks.get_mut(handle);
-    record.class = class;
-    record.expected = expected;
+    record.expected = Length::new(expected);
     record.probe = probe;
+    let before = change_class(state, handle, request);
+    let is_moved = state.tasks.get(handle).class != before;
     match status {
-        TaskStatus::Waiting if class != before || probe == ProbePlan::Awaited => {
-            state.queue.remove(before, order);
+        TaskStatus::Waiting if is_moved || probe == ProbePlan::Awaited => {
+            state.queue.remove(before, key);
             enqueue(state, handle);
         }
         TaskStatus::Blocked if !state.deps.is_blocked(handle) => enqueue(state, handle),

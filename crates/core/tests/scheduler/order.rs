@@ -92,8 +92,6 @@ fn counts_tell_who_is_where() {
         finished: 1,
     };
     assert_eq!(lab.state.counts(), counts);
-    let unfinished: Vec<u32> = lab.state.unfinished().iter().map(|id| id.number).collect();
-    assert_eq!(unfinished, [1, 2, 3]);
     assert!(!lab.state.is_idle());
 }
 
