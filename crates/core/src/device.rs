@@ -168,13 +168,14 @@ impl DeviceLedger {
         Milli(self.load.share.0.saturating_add(self.outside.share.0))
     }
 
-    /// How full it is in thousandths: by its share or its memory, whichever is
-    /// fuller.
-    pub(crate) fn fullness(&self) -> u64 {
+    /// How full it is in thousandths with this `load` of ours: by its share or its
+    /// memory, whichever is fuller.
+    pub(crate) fn fullness(&self, load: TenantLoad) -> u64 {
+        let share = u64::from(load.share.0) + u64::from(self.outside.share.0);
+        let taken = load.memory.0.saturating_add(self.outside.memory.0);
         // Beyond this a device is more than full, whatever its size.
-        let taken = self.taken().0.min(u64::MAX / 1000) * 1000;
-        let memory = taken.checked_div(self.capacity.0).unwrap_or(0);
-        memory.max(self.used().0.into())
+        let taken = taken.min(u64::MAX / 1000) * 1000;
+        share.max(taken.checked_div(self.capacity.0).unwrap_or(0))
     }
 
     /// How many attempts are on it, others' included.

@@ -178,8 +178,8 @@ impl Explainer<'_> {
             return None;
         }
         let request = &demand.request;
-        let own = state.reservation.as_ref();
-        let own = own.filter(|kept| kept.holder == task);
+        let kept = state.reservation.as_ref();
+        let own = kept.filter(|kept| kept.holder == task);
         let now = Moment::new(self.now);
         let spot = own
             .map(|kept| kept.spot.clone())
@@ -205,12 +205,9 @@ impl Explainer<'_> {
         let state = self.state;
         let node = &state.ledger.nodes[spot.node];
         let room = |device: usize| state.ledger.devices[device].headroom(request);
-        let full: Vec<usize> = spot
-            .devices
-            .iter()
-            .copied()
-            .filter(|&device| room(device).is_none_or(|room| !room.fits(request)))
-            .collect();
+        let full = spot.devices.iter().copied();
+        let full = full.filter(|&device| room(device).is_none_or(|room| !room.fits(request)));
+        let full: Vec<usize> = full.collect();
         // If a device lacks more than memory, say that instead.
         let memory = |&device: &usize| {
             let room = room(device).filter(|room| request.gpus.share() <= room.share);
@@ -274,10 +271,8 @@ impl Explainer<'_> {
         taken: Amounts,
         lacks_only_memory: bool,
     ) -> String {
-        let tenants = on.iter().flat_map(|&device| {
-            let tenants = self.state.ledger.devices[device].tenants.iter();
-            tenants.filter(|tenant| tenant.task == running.task)
-        });
+        let tenants = self.state.ledger.at(on).flat_map(|device| &device.tenants);
+        let tenants = tenants.filter(|tenant| tenant.task == running.task);
         let mut things = Vec::new();
         if let Some(tenant) = tenants.clone().next() {
             let names = self.names(on);
@@ -364,27 +359,28 @@ fn amounts(amounts: Amounts) -> impl Iterator<Item = String> {
 fn place_without_others(state: &SchedulerState, request: &Request) -> Option<Spot> {
     let ledger = &state.ledger;
     let wanted = request.gpus.devices() as usize;
-    let spots = (0..ledger.nodes.len()).filter_map(|node| {
-        let needs = ledger.nodes[node].needs(request);
-        let mut devices: Vec<_> = ledger
-            .devices_of(node)
-            .filter(|(_, device)| !device.is_closed() && device.suits(request))
-            .map(|(index, device)| (device.outside.memory, device.attempts(), index))
-            .collect();
-        let node_ledger = &ledger.nodes[node];
-        let able = !node_ledger.leaving && needs.is_within(node_ledger.size);
-        if devices.len() < wanted || !able {
-            return None;
-        }
-        devices.sort_unstable();
-        devices.truncate(wanted);
-        let most = devices
-            .last()
-            .map(|&(memory, attempts, _)| (memory, attempts));
-        let mut devices: Vec<usize> = devices.into_iter().map(|(.., index)| index).collect();
-        devices.sort_unstable();
-        Some((most, Spot { node, devices }))
-    });
+    let spots = ledger
+        .nodes
+        .iter()
+        .enumerate()
+        .filter_map(|(node, account)| {
+            let able = !account.leaving && account.needs(request).is_within(account.size);
+            let devices = ledger.devices_of(node);
+            let devices =
+                devices.filter(|(_, device)| !device.is_closed() && device.suits(request));
+            let mut devices: Vec<_> = devices
+                .map(|(index, device)| ((device.outside.memory, device.attempts()), index))
+                .collect();
+            if devices.len() < wanted || !able {
+                return None;
+            }
+            devices.sort_unstable();
+            devices.truncate(wanted);
+            let most = devices.last().map(|&(most, _)| most);
+            let mut devices: Vec<usize> = devices.into_iter().map(|(_, index)| index).collect();
+            devices.sort_unstable();
+            Some((most, Spot { node, devices }))
+        });
     let (_, spot) = spots.min_by_key(|&(most, _)| most)?;
     Some(spot)
 }

@@ -127,12 +127,7 @@ fn room(device: &DeviceLedger, load: TenantLoad) -> u64 {
     if load.whole || device.outside.whole {
         return 0;
     }
-    let share = u64::from(load.share.0) + u64::from(device.outside.share.0);
-    let taken = load.memory.0.saturating_add(device.outside.memory.0);
-    // Beyond this a device is more than full, whatever its size.
-    let memory = taken.min(u64::MAX / ALL) * ALL;
-    let memory = memory.checked_div(device.capacity.0).unwrap_or(0);
-    ALL.saturating_sub(share.max(memory))
+    ALL.saturating_sub(device.fullness(load))
 }
 
 /// How much of each of its devices `request` takes, if they are like this one.
@@ -140,14 +135,9 @@ fn size(device: &DeviceLedger, request: &Request) -> u64 {
     if is_whole(request) {
         return ALL;
     }
-    let share = u64::from(request.gpus.share().0);
-    match memory_of(request).0 {
-        0 => share,
-        memory => {
-            let memory = memory.saturating_mul(ALL).checked_div(device.capacity.0);
-            share.max(memory.unwrap_or(0))
-        }
-    }
+    let memory = memory_of(request).0.saturating_mul(ALL);
+    let memory = memory.checked_div(device.capacity.0).unwrap_or(0);
+    memory.max(request.gpus.share().0.into())
 }
 
 /// Whether both need the same of devices, whatever they need of a machine.

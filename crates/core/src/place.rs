@@ -168,8 +168,10 @@ impl PoolView<'_> {
                     let ties = match policy {
                         // Of equally full ones the smaller: large ones are for
                         // those who need them.
-                        Policy::Pack => [u64::MAX - device.fullness(), device.capacity.0],
-                        Policy::Spread => [device.fullness(), device.attempts().into()],
+                        Policy::Pack => {
+                            [u64::MAX - device.fullness(device.load), device.capacity.0]
+                        }
+                        Policy::Spread => [device.fullness(device.load), device.attempts().into()],
                     };
                     add(vec![index], ties);
                 }

@@ -210,7 +210,7 @@ pub(crate) fn soonest(ledger: &Ledger, request: &Request, now: Moment) -> Option
             let reachable = devices.filter(|(_, device)| is_reachable(device, request));
             able.extend(reachable.map(|(index, device)| Able {
                 ready: now,
-                fullness: device.fullness(),
+                fullness: device.fullness(device.load),
                 attempts: device.attempts(),
                 index,
             }));

@@ -1,4 +1,4 @@
-use packhorse_model::{Bytes, DeviceId, Milli, NodeId, Placement, Request, RunId, TaskId};
+use packhorse_model::{Bytes, DeviceId, Milli, Placement, Request, RunId, TaskId};
 use rustc_hash::FxHashSet;
 
 use crate::deps::Deps;
@@ -96,8 +96,6 @@ pub struct RunningTask {
 pub struct DeviceLoad {
     /// The device.
     pub device: DeviceId,
-    /// The node it belongs to.
-    pub node: NodeId,
     /// How much of it is given out.
     pub used: Milli,
     /// To how many attempts.
@@ -250,7 +248,6 @@ impl SchedulerState {
             let kept = kept.filter(|kept| kept.has_device(index));
             DeviceLoad {
                 device: device.id,
-                node: self.ledger.nodes[device.node].id,
                 used: device.load.share,
                 attempts: device.load.attempts,
                 whole: device.load.whole,

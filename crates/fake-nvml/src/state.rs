@@ -28,14 +28,9 @@ impl FakeState {
     /// Furnishes `root` as a machine with a driver and no devices.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let state = Self { root: root.into() };
-        for folder in [
-            state.root.join("devices"),
-            state.event_folder(),
-            state.hang_folder(),
-            state.mps_folder(),
-            state.look_folder(),
-        ] {
-            fs::create_dir_all(folder).expect("the test's folder is writable");
+        for folder in ["devices", "events", "hung", "mps", "looks"] {
+            let made = fs::create_dir_all(state.root.join(folder));
+            made.expect("the test's folder is writable");
         }
         state.driver(&FakeDriver::default());
         state
@@ -136,12 +131,10 @@ impl FakeState {
 
     /// Counts a look at who is on the device or MIG instance with this UUID.
     pub fn count_look(&self, uuid: &str) -> io::Result<()> {
-        let file = self.look_folder().join(uuid);
-        let mut file = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(file)?;
+        let mut options = fs::OpenOptions::new();
+        let options = options.create(true).append(true);
         // A byte for each: appending needs no lock.
+        let mut file = options.open(self.look_folder().join(uuid))?;
         file.write_all(b".")
     }
 
@@ -160,13 +153,9 @@ impl FakeState {
     /// What is taken on `device`, or on the instance of it with this UUID, in
     /// bytes.
     pub fn used(&self, device: &FakeDevice, uuid: &str) -> io::Result<u64> {
-        let processes = self.takers(device, uuid)?;
-        let lingers = device.faults.memory_lingers;
-        Ok(processes
-            .iter()
-            .filter(|process| lingers || process.is_alive())
-            .map(|process| process.memory)
-            .sum())
+        let mut takers = self.takers(device, uuid)?;
+        takers.retain(|taker| device.faults.memory_lingers || taker.is_alive());
+        Ok(takers.iter().map(|taker| taker.memory).sum())
     }
 
     /// Lets a process have so much memory in all on `device`, or on the

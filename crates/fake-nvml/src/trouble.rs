@@ -109,12 +109,7 @@ impl FakeState {
 
     /// Where a server that has this device looks whether it must die.
     pub fn mps_file(&self, uuid: &str) -> PathBuf {
-        self.mps_folder().join(uuid)
-    }
-
-    /// The folder of those files.
-    pub fn mps_folder(&self) -> PathBuf {
-        self.path().join("mps")
+        self.path().join("mps").join(uuid)
     }
 
     /// Returns when calls for GPU `index` do, of which this is one.
@@ -130,15 +125,11 @@ impl FakeState {
         Ok(())
     }
 
-    pub(crate) fn hang_folder(&self) -> PathBuf {
-        self.path().join("hung")
-    }
-
     fn hang_file(&self, index: u32) -> PathBuf {
-        self.hang_folder().join(index.to_string())
+        self.path().join("hung").join(index.to_string())
     }
 
     fn hung_file(&self, index: u32, what: &str) -> PathBuf {
-        self.hang_folder().join(format!("{index}.{what}"))
+        self.hang_file(index).with_added_extension(what)
     }
 }

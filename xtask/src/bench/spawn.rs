@@ -1,6 +1,7 @@
 //! Thousands of `/bin/true`: Packhorse, the limit and similar programs.
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -14,14 +15,6 @@ use super::statistics::{Measured, median, median_ratio, megabytes, ratio};
 
 /// GNU parallel and the original take seconds per run instead of tenths of a second.
 const ROUNDS_OF_THE_SLOW: usize = 3;
-
-/// What a contestant is.
-#[derive(Clone, Copy, PartialEq)]
-enum Side {
-    Limit,
-    Ours,
-    Peer,
-}
 
 /// A number of tasks on a number of slots.
 struct SpawnLoad {
@@ -60,8 +53,7 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
 
 fn measure_load(bench: &BenchEnvironment, load: &SpawnLoad, section: &mut Section) -> Result<()> {
     let input = SpawnInput::write(bench, load.tasks)?;
-    let (sides, contestants): (Vec<_>, Vec<_>) =
-        contestants(bench, load, &input).into_iter().unzip();
+    let (contestants, ours) = contestants(bench, load, &input);
     let runs = interleave(&contestants)?;
 
     #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
@@ -81,10 +73,9 @@ fn measure_load(bench: &BenchEnvironment, load: &SpawnLoad, section: &mut Sectio
         ]);
     }
 
-    let best_peer = (0..sides.len())
-        .filter(|&index| sides[index] == Side::Peer)
-        .max_by(|&a, &b| ratios[a].total_cmp(&ratios[b]));
-    for index in (0..sides.len()).filter(|&index| sides[index] == Side::Ours) {
+    let peers = ours.end..contestants.len();
+    let best_peer = peers.max_by(|&a, &b| ratios[a].total_cmp(&ratios[b]));
+    for index in ours {
         let (name, ours) = (&contestants[index].name, ratio(ratios[index]));
         let on = format!("{name}, {} tasks on {} slots", load.tasks, load.slots);
         let least = load.least_ratio;
@@ -106,24 +97,25 @@ fn measure_load(bench: &BenchEnvironment, load: &SpawnLoad, section: &mut Sectio
     Ok(())
 }
 
-/// The limit first, then Packhorse, then the similar programs that are installed.
+/// The limit first, then Packhorse, then the similar programs that are installed; and
+/// which of them are Packhorse.
 fn contestants<'a>(
     bench: &'a BenchEnvironment,
     load: &'a SpawnLoad,
     input: &'a SpawnInput,
-) -> Vec<(Side, Contestant<'a, FinishedProcess>)> {
+) -> (Vec<Contestant<'a, FinishedProcess>>, Range<usize>) {
     let slots = load.slots.to_string();
     let limit = Contestant::new("limit", load.rounds, || {
         let mut command = bench.limit(load.slots, load.tasks)?;
         bench.run(command.arg("/bin/true"))
     });
-    let mut all = vec![(Side::Limit, limit)];
+    let mut all = vec![limit];
 
-    let mut ours = vec![["--slots", &slots]];
+    let mut options = vec![["--slots", &slots]];
     if load.slots == 2 {
-        ours.push(["--gpus", "0,1"]);
+        options.push(["--gpus", "0,1"]);
     }
-    for option in ours {
+    for option in options {
         let option = option.map(str::to_owned);
         let name = format!("packhorse {}", option[0]);
         let run = move || {
@@ -132,8 +124,9 @@ fn contestants<'a>(
             command.arg("run").args(&option).arg(&input.commands);
             bench.run(&mut command)
         };
-        all.push((Side::Ours, Contestant::new(name, load.rounds, run)));
+        all.push(Contestant::new(name, load.rounds, run));
     }
+    let ours = 1..all.len();
 
     let mut peer = |name, rounds, arguments: String, stdin: Option<&'a Path>| {
         let Some(program) = bench.peer(name).filter(|_| rounds > 0) else {
@@ -148,7 +141,7 @@ fn contestants<'a>(
             }
             bench.run(&mut command)
         };
-        all.push((Side::Peer, Contestant::new(name, rounds, run)));
+        all.push(Contestant::new(name, rounds, run));
     };
     let few = match load.tasks {
         ..=2_000 => load.rounds.min(ROUNDS_OF_THE_SLOW),
@@ -163,7 +156,7 @@ fn contestants<'a>(
     peer("xargs", load.rounds, each, numbers);
     peer("parallel", few, format!("--will-cite -j {slots}"), commands);
     peer("simple_gpu_scheduler", few, gpus, commands);
-    all
+    (all, ours)
 }
 
 /// The same tasks in the form that suits each contestant.

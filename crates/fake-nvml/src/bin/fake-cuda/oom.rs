@@ -1,8 +1,12 @@
 //! How programs die of too little memory: the texts by which people, and other
 //! programs, know it.
 
+use serde::Deserialize;
+use serde::de::value::{Error, StrDeserializer};
+
 /// What to die like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Style {
     /// PyTorch's allocator.
     PyTorch,
@@ -35,15 +39,7 @@ pub struct Lack {
 impl Style {
     /// `pytorch`, `tensorflow`, `jax`, `cublas`, `cuda` or `silent`.
     pub fn parse(word: &str) -> Option<Self> {
-        Some(match word {
-            "pytorch" => Self::PyTorch,
-            "tensorflow" => Self::TensorFlow,
-            "jax" => Self::Jax,
-            "cublas" => Self::Cublas,
-            "cuda" => Self::Cuda,
-            "silent" => Self::Silent,
-            _ => return None,
-        })
+        Self::deserialize(StrDeserializer::<Error>::new(word)).ok()
     }
 
     /// The last words. `None`: there are none.
