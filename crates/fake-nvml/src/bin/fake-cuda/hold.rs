@@ -1,40 +1,25 @@
 //! What to wait for: time, or a test.
 
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use packhorse_fake_nvml::{FakeState, FakeUnit, wait_for, wait_until_exists};
 
-/// When to let go of the memory.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// After some time.
-    For(Duration),
-    /// When its devices have been looked at so often since.
-    Looks(u64),
-    /// When all writers have closed this fifo.
-    UntilClosed(PathBuf),
-    /// When this file is there.
-    UntilExists(PathBuf),
-}
+use crate::options::CudaOptions;
 
-/// Waits.
-pub fn hold(hold: &Hold, looks: &Looks<'_>) -> io::Result<()> {
-    match hold {
-        Hold::Looks(number) => looks.wait_for(*number),
-        Hold::For(time) => {
-            pause(*time);
-            Ok(())
-        }
-        Hold::UntilClosed(fifo) => {
-            let mut ignored = [0; 4096];
-            let mut fifo = fs_err::File::open(fifo)?;
-            while fifo.read(&mut ignored)? > 0 {}
-            Ok(())
-        }
-        Hold::UntilExists(file) => until_exists(file),
+/// Holds the memory as long as it is told to.
+pub fn hold(options: &CudaOptions, looks: &Looks<'_>) -> io::Result<()> {
+    pause(options.hold);
+    looks.wait_for(options.hold_looks)?;
+    if let Some(fifo) = &options.hold_until_closed {
+        let mut fifo = fs_err::File::open(fifo)?;
+        while fifo.read(&mut [0; 4096])? > 0 {}
     }
+    options
+        .hold_until_exists
+        .as_deref()
+        .map_or(Ok(()), until_exists)
 }
 
 /// Work that takes time.

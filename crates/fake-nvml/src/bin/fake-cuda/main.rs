@@ -34,6 +34,7 @@ use std::io;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
+use clap::Parser;
 use packhorse_fake_nvml::{
     DeviceFull, FakeProcess, FakeState, FakeUnit, ProcessKind, visible_devices,
 };
@@ -43,13 +44,7 @@ use oom::Lack;
 use options::CudaOptions;
 
 fn main() -> ExitCode {
-    let options = match CudaOptions::parse(std::env::args().skip(1)) {
-        Ok(options) => options,
-        Err(message) => {
-            eprintln!("fake-cuda: {message}\n{}", options::USAGE);
-            return ExitCode::from(2);
-        }
-    };
+    let options = CudaOptions::parse();
     let result = if options.child {
         in_child()
     } else {
@@ -122,15 +117,16 @@ fn run(options: &CudaOptions) -> io::Result<u8> {
 impl CudaJob {
     fn work(&self, options: &CudaOptions) -> io::Result<u8> {
         let mut looks = Looks::so_far(&self.state, &self.devices)?;
-        for step in 1..=options.steps {
+        let steps = options.steps.get();
+        for step in 1..=steps {
             if let Some(gate) = &options.step_gate
                 && step > 1
             {
                 hold::until_exists(&gate.with_added_extension(step.to_string()))?;
             }
             looks = Looks::so_far(&self.state, &self.devices)?;
-            let had = part(options.peak, step - 1, options.steps);
-            let wanted = part(options.peak, step, options.steps);
+            let had = part(options.peak, step - 1, steps);
+            let wanted = part(options.peak, step, steps);
             for ordinal in 0..self.devices.len() {
                 if let Err(full) = self.take(ordinal, had, wanted, options.utilisation)? {
                     let unit = &self.devices[ordinal];
@@ -150,7 +146,7 @@ impl CudaJob {
             hold::pause(options.step_time);
             looks.wait_for(options.step_looks)?;
         }
-        hold::hold(&options.hold, &looks)?;
+        hold::hold(options, &looks)?;
         self.let_go();
         Ok(options.exit)
     }

@@ -1,12 +1,11 @@
 //! How programs die of too little memory: the texts by which people, and other
 //! programs, know it.
 
-use serde::Deserialize;
-use serde::de::value::{Error, StrDeserializer};
+use clap::ValueEnum;
 
 /// What to die like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
 pub enum Style {
     /// PyTorch's allocator.
     PyTorch,
@@ -37,11 +36,6 @@ pub struct Lack {
 }
 
 impl Style {
-    /// `pytorch`, `tensorflow`, `jax`, `cublas`, `cuda` or `silent`.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::deserialize(StrDeserializer::<Error>::new(word)).ok()
-    }
-
     /// The last words. `None`: there are none.
     pub fn text(self, lack: &Lack) -> Option<String> {
         let more = lack.wanted.saturating_sub(lack.had);

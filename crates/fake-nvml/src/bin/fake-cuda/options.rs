@@ -1,103 +1,67 @@
 //! What the program is told to do.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::hold::Hold;
+use clap::Parser;
+
 use crate::oom::Style;
 
-/// The option that has no value.
+/// The option that a child process is not given.
 pub const CHILD: &str = "--child";
 
-/// The options, in short.
-pub const USAGE: &str = "usage: fake-cuda [--peak SIZE] [--steps N] [--step-time TIME] \
-[--step-looks N | --step-gate PREFIX] [--child] [--oom pytorch|tensorflow|jax|cublas|cuda|silent] [--oom-exit CODE] \
-[--hold TIME | --hold-looks N | --hold-until-closed FIFO | --hold-until-exists FILE] \
-[--utilisation PERCENT] [--exit CODE]";
-
-/// What the program is told to do.
-#[derive(Debug, PartialEq, Eq)]
+/// Takes memory on the pretended machine, as a CUDA program does on a real one. Of an
+/// option that is given twice, the last one counts.
+#[derive(Debug, Parser)]
+#[command(args_override_self = true)]
 pub struct CudaOptions {
-    /// The memory to have on each device in the end, in bytes.
+    /// The memory to have on each device in the end
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size)]
     pub peak: u64,
-    /// In how many steps to get there.
-    pub steps: u32,
-    /// How long to wait after each step.
+    /// In how many steps to get there
+    #[arg(long, default_value = "1")]
+    pub steps: NonZeroU32,
+    /// How long to wait after each step
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
     pub step_time: Duration,
-    /// How often its devices must have been looked at since a step was taken.
+    /// How often its devices must have been looked at since a step was taken
+    #[arg(long, default_value_t)]
     pub step_looks: u64,
-    /// The beginning of the files' names that the steps after the first wait
-    /// for.
+    /// The beginning of the files' names that the steps after the first wait for
+    #[arg(long)]
     pub step_gate: Option<PathBuf>,
-    /// A child process does it all.
+    /// A child process does it all
+    #[arg(long)]
     pub child: bool,
-    /// How to die of too little memory.
+    /// How to die of too little memory
+    #[arg(long, default_value = "pytorch")]
     pub oom: Style,
-    /// The exit status then.
+    /// The exit status then
+    #[arg(long, default_value_t = 1)]
     pub oom_exit: u8,
-    /// What to do when all memory is there.
-    pub hold: Hold,
-    /// How busy to keep each device, in percent.
+    /// How long to hold all of the memory
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
+    pub hold: Duration,
+    /// Hold it until its devices have been looked at so often since
+    #[arg(long, default_value_t)]
+    pub hold_looks: u64,
+    /// Hold it until all writers have closed this fifo
+    #[arg(long)]
+    pub hold_until_closed: Option<PathBuf>,
+    /// Hold it until this file is there
+    #[arg(long)]
+    pub hold_until_exists: Option<PathBuf>,
+    /// How busy to keep each device, in percent
+    #[arg(long, default_value_t)]
     pub utilisation: u32,
-    /// The exit status in the end.
+    /// The exit status in the end
+    #[arg(long, default_value_t)]
     pub exit: u8,
 }
 
-impl CudaOptions {
-    /// Reads the arguments after the program's name.
-    pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut options = Self {
-            peak: 1 << 30,
-            steps: 1,
-            step_time: Duration::ZERO,
-            step_looks: 0,
-            step_gate: None,
-            child: false,
-            oom: Style::PyTorch,
-            oom_exit: 1,
-            hold: Hold::For(Duration::ZERO),
-            utilisation: 0,
-            exit: 0,
-        };
-        while let Some(argument) = arguments.next() {
-            if argument == CHILD {
-                options.child = true;
-                continue;
-            }
-            let (name, value) = match argument.split_once('=') {
-                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-                None => (argument, arguments.next()),
-            };
-            let value = value.ok_or_else(|| format!("{name} needs a value"))?;
-            let wrong = || format!("{name} cannot be {value}");
-            match name.as_str() {
-                "--peak" => options.peak = size(&value).ok_or_else(wrong)?,
-                "--steps" => {
-                    let steps = value.parse().ok().filter(|&steps| steps > 0);
-                    options.steps = steps.ok_or_else(wrong)?;
-                }
-                "--step-time" => options.step_time = time(&value).ok_or_else(wrong)?,
-                "--step-looks" => options.step_looks = value.parse().map_err(|_| wrong())?,
-                "--step-gate" => options.step_gate = Some(PathBuf::from(value)),
-                "--oom" => options.oom = Style::parse(&value).ok_or_else(wrong)?,
-                "--oom-exit" => options.oom_exit = value.parse().map_err(|_| wrong())?,
-                "--hold" => options.hold = Hold::For(time(&value).ok_or_else(wrong)?),
-                "--hold-looks" => {
-                    options.hold = Hold::Looks(value.parse().map_err(|_| wrong())?);
-                }
-                "--hold-until-closed" => options.hold = Hold::UntilClosed(PathBuf::from(value)),
-                "--hold-until-exists" => options.hold = Hold::UntilExists(PathBuf::from(value)),
-                "--utilisation" => options.utilisation = value.parse().map_err(|_| wrong())?,
-                "--exit" => options.exit = value.parse().map_err(|_| wrong())?,
-                _ => return Err(format!("there is no option {name}")),
-            }
-        }
-        Ok(options)
-    }
-}
-
 /// `9G`, `512M`, `1048576`: powers of 1024.
-pub fn size(text: &str) -> Option<u64> {
+pub fn size(text: &str) -> Result<u64, &'static str> {
     let text = text.strip_suffix('B').unwrap_or(text);
     let text = text.strip_suffix('i').unwrap_or(text);
     let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
@@ -107,18 +71,22 @@ pub fn size(text: &str) -> Option<u64> {
         "M" => 20,
         "G" => 30,
         "T" => 40,
-        _ => return None,
+        _ => return Err("one unit is enough"),
     };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+    let number = digits.parse::<u64>().ok();
+    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or("an amount is written as 9G or 512M")
 }
 
 /// `20ms`, `2s`, `1.5s`, `2`.
-fn time(text: &str) -> Option<Duration> {
-    if let Some(milliseconds) = text.strip_suffix("ms") {
-        return milliseconds.parse().ok().map(Duration::from_millis);
-    }
-    let seconds = text.strip_suffix('s').unwrap_or(text).parse().ok()?;
-    Duration::try_from_secs_f64(seconds).ok()
+fn time(text: &str) -> Result<Duration, &'static str> {
+    let time = if let Some(milliseconds) = text.strip_suffix("ms") {
+        milliseconds.parse().ok().map(Duration::from_millis)
+    } else {
+        let seconds = text.strip_suffix('s').unwrap_or(text).parse().ok();
+        seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    };
+    time.ok_or("a time is written as 20ms or 1.5s")
 }
 
 #[cfg(test)]
@@ -127,19 +95,18 @@ mod tests {
 
     #[test]
     fn amounts_read_as_people_write_them() {
-        assert_eq!(size("9G"), Some(9 << 30));
-        assert_eq!(size("512MiB"), Some(512 << 20));
-        assert_eq!(size("17"), Some(17));
-        assert_eq!(size("G9"), None);
-        assert_eq!(size("99999999999T"), None);
-        assert_eq!(time("20ms"), Some(Duration::from_millis(20)));
-        assert_eq!(time("1.5s"), Some(Duration::from_millis(1500)));
-        assert_eq!(time("soon"), None);
+        assert_eq!(size("9G"), Ok(9 << 30));
+        assert_eq!(size("512MiB"), Ok(512 << 20));
+        assert_eq!(size("17"), Ok(17));
+        assert!(size("G9").is_err());
+        assert!(size("99999999999T").is_err());
+        assert_eq!(time("20ms"), Ok(Duration::from_millis(20)));
+        assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
+        assert!(time("soon").is_err());
     }
 
     #[test]
     fn an_unknown_option_is_refused() {
-        let arguments = ["--peek", "9G"].map(str::to_owned);
-        assert!(CudaOptions::parse(arguments.into_iter()).is_err());
+        assert!(CudaOptions::try_parse_from(["fake-cuda", "--peek", "9G"]).is_err());
     }
 }

@@ -29,7 +29,7 @@ pub fn limit(ordinal: usize) -> Option<u64> {
     let limits = std::env::var(LIMIT_VARIABLE).ok()?;
     limits.split(',').find_map(|limit| {
         let (device, bytes) = limit.split_once('=')?;
-        (device.trim().parse() == Ok(ordinal)).then(|| size(bytes.trim()))?
+        (device.trim().parse() == Ok(ordinal)).then(|| size(bytes.trim()).ok())?
     })
 }
 
