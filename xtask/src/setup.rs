@@ -4,10 +4,11 @@
 //! almost no time. What cannot be installed is reported with the command that would do it.
 
 use std::env;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Error, Result, anyhow};
 
 use crate::folders::{cargo, target};
 
@@ -19,24 +20,8 @@ const REQUIREMENTS: [&str; 2] = ["simple-gpu-scheduler==0.1.4", "nvidia-ml-py"];
 const STAMP: &str = "packhorse-requirements.txt";
 
 /// Something that is not installed, and how to install it.
-pub struct MissingTool {
-    what: String,
-    hint: String,
-}
-
-impl MissingTool {
-    fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            hint: hint.into(),
-        }
-    }
-}
-
-impl std::fmt::Display for MissingTool {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "missing: {}\n  hint: {}", self.what, self.hint)
-    }
+fn missing(what: &str, hint: impl Display) -> Error {
+    anyhow!("missing: {what}\n  hint: {hint}")
 }
 
 /// Whether a missing part is a failure.
@@ -53,7 +38,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// Makes sure that a program is installed, from this Debian package.
-pub fn program(program: &str, package: &str) -> Result<(), MissingTool> {
+pub fn program(program: &str, package: &str) -> Result<()> {
     if find(program).is_some() {
         return Ok(());
     }
@@ -62,7 +47,7 @@ pub fn program(program: &str, package: &str) -> Result<(), MissingTool> {
 
 /// Makes sure that a component of the toolchain is installed, which a minimal toolchain
 /// lacks. It provides this cargo subcommand.
-pub fn component(component: &str, subcommand: &str) -> Result<(), MissingTool> {
+pub fn component(component: &str, subcommand: &str) -> Result<()> {
     // Next to cargo: rustup's proxies on the PATH exist in any case.
     let beside = |cargo| Path::new(&cargo).with_file_name(format!("cargo-{subcommand}"));
     if env::var_os("CARGO").is_some_and(|cargo| beside(cargo).is_file())
@@ -77,14 +62,14 @@ pub fn component(component: &str, subcommand: &str) -> Result<(), MissingTool> {
 
 /// Makes sure that cargo-nextest is installed. Compiling it takes minutes, so outside CI
 /// the tests do without it.
-pub fn nextest() -> Result<(), MissingTool> {
+pub fn nextest() -> Result<()> {
     if succeeds(cargo().args(["nextest", "--version"])) {
         return Ok(());
     }
     let mut command = cargo();
     command.args(["install", "cargo-nextest", "--locked"]);
     if !in_ci() {
-        return Err(MissingTool::new("cargo-nextest", show(&command)));
+        return Err(missing("cargo-nextest", show(&command)));
     }
     install(&mut command, "cargo-nextest")
 }
@@ -94,9 +79,8 @@ pub struct Venv(PathBuf);
 
 impl Venv {
     /// The one in the target folder, created now if there is none.
-    pub fn ready() -> Result<Self, MissingTool> {
-        let folder =
-            target().map_err(|error| MissingTool::new("a target folder", error.to_string()))?;
+    pub fn ready() -> Result<Self> {
+        let folder = target().map_err(|error| missing("a target folder", error))?;
         let venv = Self(folder.join("test-venv"));
         if !venv.is_complete() {
             venv.create()?;
@@ -120,7 +104,7 @@ impl Venv {
         stamp.is_ok_and(|stamp| stamp == REQUIREMENTS.join("\n")) && self.python().is_file()
     }
 
-    fn create(&self) -> Result<(), MissingTool> {
+    fn create(&self) -> Result<()> {
         let python = python_with_venv()?;
         let mut venv = Command::new(python);
         venv.args(["-m", "venv", "--clear"]).arg(&self.0);
@@ -132,12 +116,12 @@ impl Venv {
         install(&mut pip, &REQUIREMENTS.join(" and "))?;
 
         fs_err::write(self.0.join(STAMP), REQUIREMENTS.join("\n"))
-            .map_err(|error| MissingTool::new("a Python virtual environment", error.to_string()))
+            .map_err(|error| missing("a Python virtual environment", error))
     }
 }
 
 /// A Python that can create virtual environments: Debian has a separate package for that.
-fn python_with_venv() -> Result<&'static str, MissingTool> {
+fn python_with_venv() -> Result<&'static str> {
     let usable = |python: &&str| succeeds(Command::new(python).args(["-c", "import ensurepip"]));
     // The user's own Python may come first on the PATH and lack it, while Debian's package
     // is for Debian's Python.
@@ -146,23 +130,23 @@ fn python_with_venv() -> Result<&'static str, MissingTool> {
         return Ok(python);
     }
     apt("python3-venv")?;
-    candidates.into_iter().find(usable).ok_or_else(|| {
-        MissingTool::new("python3 with venv", "install Python 3 with its venv module")
-    })
+    let hint = "install Python 3 with its venv module";
+    let python = candidates.into_iter().find(usable);
+    python.ok_or_else(|| missing("python3 with venv", hint))
 }
 
 /// Installs a Debian package, where that is possible and permitted.
-fn apt(package: &str) -> Result<(), MissingTool> {
+fn apt(package: &str) -> Result<()> {
     let mut command = Command::new("apt-get");
     command.args(["install", "--yes", "--no-install-recommends", package]);
     command.env("DEBIAN_FRONTEND", "noninteractive");
     if find("apt-get").is_none() {
         let hint = format!("no apt-get here: install what Debian calls {package}");
-        return Err(MissingTool::new(package, hint));
+        return Err(missing(package, hint));
     }
     if !rustix::process::geteuid().is_root() {
         let hint = format!("run as root: {}", show(&command));
-        return Err(MissingTool::new(package, hint));
+        return Err(missing(package, hint));
     }
     install(&mut command, package).or_else(|_| {
         // A fresh image has no package lists, and an old one has stale ones.
@@ -171,7 +155,7 @@ fn apt(package: &str) -> Result<(), MissingTool> {
     })
 }
 
-fn install(command: &mut Command, what: &str) -> Result<(), MissingTool> {
+fn install(command: &mut Command, what: &str) -> Result<()> {
     println!("installing {what}: {}", show(command));
     let problem = match command.stdin(Stdio::null()).status() {
         Ok(status) if status.success() => return Ok(()),
@@ -179,7 +163,7 @@ fn install(command: &mut Command, what: &str) -> Result<(), MissingTool> {
         Err(error) => format!("this could not start ({error})"),
     };
     let hint = format!("{problem}: {}", show(command));
-    Err(MissingTool::new(what, hint))
+    Err(missing(what, hint))
 }
 
 fn succeeds(command: &mut Command) -> bool {

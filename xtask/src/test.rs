@@ -3,10 +3,10 @@
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 
 use crate::folders::cargo;
-use crate::setup::{self, MissingTool, Venv, show};
+use crate::setup::{self, Venv, show};
 
 #[derive(clap::Args)]
 pub struct TestArgs {
@@ -19,7 +19,7 @@ pub struct TestArgs {
 struct Tools {
     venv: Option<Venv>,
     nextest: bool,
-    missing: Vec<MissingTool>,
+    missing: Vec<Error>,
 }
 
 /// Installs what is needed and runs every check; stops at the first failure.
@@ -62,7 +62,7 @@ pub fn run(args: &TestArgs) -> Result<ExitCode> {
 
 fn set_up() -> Tools {
     let mut missing = Vec::new();
-    let mut note = |result: Result<(), MissingTool>| {
+    let mut note = |result: Result<()>| {
         let there = result.is_ok();
         missing.extend(result.err());
         there

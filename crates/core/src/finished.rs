@@ -6,8 +6,9 @@
 use packhorse_model::{Outcome, RunId, TaskId};
 use rustc_hash::FxHashMap;
 
-/// How a task ended, as far as it matters to tasks that come after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// How a task ended, as far as it matters to tasks that come after it. The last of
+/// several decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum TaskEnding {
     /// Tasks after it may start.
     Succeeded = 1,

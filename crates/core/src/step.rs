@@ -181,11 +181,7 @@ fn acceptable(state: &SchedulerState, submission: &Submission) -> Result<(), Ref
 /// Being interrupted outranks being skipped: it can still be resumed.
 fn doomed(state: &SchedulerState, after: &[TaskId]) -> Option<Outcome> {
     let endings = after.iter().filter_map(|&on| state.finished.get(on));
-    let passed_on = endings.filter_map(TaskEnding::passed_on);
-    passed_on.reduce(|one, other| match (one, other) {
-        (Outcome::Interrupted, _) | (_, Outcome::Interrupted) => Outcome::Interrupted,
-        _ => one,
-    })
+    endings.max()?.passed_on()
 }
 
 /// The place in `SchedulerState::running` of an attempt, if it runs.

@@ -28,7 +28,6 @@ pub struct Simulation {
     behaviours: FxHashMap<TaskId, TaskBehaviour>,
     devices: BTreeMap<DeviceId, SimulatedDevice>,
     history: History,
-    effects: Vec<Effect>,
 }
 
 /// The memory of a device.
@@ -68,7 +67,6 @@ impl Simulation {
             behaviours: FxHashMap::default(),
             devices: devices.collect(),
             history: History::default(),
-            effects: Vec::new(),
         })
     }
 
@@ -107,9 +105,9 @@ impl Simulation {
     }
 
     fn step(&mut self, event: SchedulerEvent) {
-        let mut effects = std::mem::take(&mut self.effects);
+        let mut effects = Vec::new();
         step(&mut self.state, event, Now(self.now), &mut effects);
-        for effect in effects.drain(..) {
+        for effect in effects {
             match effect {
                 Effect::Start {
                     task,
@@ -125,7 +123,6 @@ impl Simulation {
                 Effect::Retrying { .. } | Effect::NotAdded(_) => {}
             }
         }
-        self.effects = effects;
     }
 
     fn start(
