@@ -3,11 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_model::{
-    Bytes, Command, DeviceId, Event, OutputMode, Placement, RunId, RunSummary, StopMode, TaskId,
-    TaskSpec,
+    Bytes, Command, DeviceId, Event, OutputMode, Placement, Record, RunId, RunSummary, StopMode,
+    TaskId, TaskSpec,
 };
-
-use crate::record::JournalEntry;
 
 /// What is to be done. Actions are carried out in their order.
 #[derive(Clone, Debug)]
@@ -15,7 +13,7 @@ pub enum Action {
     /// Tell the observers.
     Tell(Event),
     /// Write it down. Records are numbered from 1 in this order.
-    Record(JournalEntry),
+    Record(Record),
     /// Start an attempt.
     Start(Box<StartAttempt>),
     /// End the running attempt of a task.

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use packhorse_core::{SchedulerEvent, Submission};
-use packhorse_model::{Command, LearnedPeak, Outcome, RunId, StoredTask, TaskId, TaskSpec};
+use packhorse_model::{
+    Command, LearnedPeak, NewTask, Outcome, Record, RunId, StoredTask, TaskId, TaskSpec,
+};
 
 use crate::action::Action;
 use crate::backlog::FETCHED;
 use crate::engine::Engine;
 use crate::memory::{Shape, VramUse, signature_of};
-use crate::record::{ArrivedTask, JournalEntry};
 use crate::task::{Task, submission};
 
 /// A task on its way to the scheduler.
@@ -55,14 +56,10 @@ impl Engine {
             } else {
                 run.backlog.stored += 1;
             }
-            batch.push(ArrivedTask {
-                id: task,
-                spec,
-                after: after.into(),
-            });
+            batch.push(NewTask::new(task, spec, after.into()));
         }
         if !batch.is_empty() {
-            self.record(JournalEntry::Tasks(batch));
+            self.record(Record::Tasks(batch));
         }
         self.arrive_together(id, more || soon.len() > 1, more, |engine| {
             for (task, spec, after, queued) in soon {
@@ -341,7 +338,7 @@ impl Engine {
             run.decided.insert(id.number, Some(outcome));
         }
         self.tasks.insert(id, task);
-        let place = self.record(JournalEntry::TaskFinished { task: id, outcome });
+        let place = self.record(Record::TaskFinished { task: id, outcome });
         self.finished(id, outcome, None, None, place);
     }
 }

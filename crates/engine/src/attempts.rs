@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use packhorse_core::{Effect, EndCause, RefusalReason, RetryReason, SchedulerEvent};
 use packhorse_model::{
-    AttemptEnd, EndedAttempt, EventKind, Outcome, OutputMode, Placement, ProcessEvent,
+    AttemptEnd, EndedAttempt, EventKind, Outcome, OutputMode, Placement, ProcessEvent, Record,
     StartedAttempt, StopMode, TaskId, TaskResult,
 };
 
 use crate::action::{Action, MpsAction, StartAttempt};
 use crate::engine::Engine;
 use crate::memory::Judgement;
-use crate::record::JournalEntry;
 use crate::task::{AttemptState, own_log, run_log};
 
 impl Engine {
@@ -105,7 +104,7 @@ impl Engine {
                 let note = ended.and_then(|ended| ended.note.as_deref());
                 let place = match ended {
                     Some(ended) => self.record_end(ended, note, None),
-                    None => self.record(JournalEntry::TaskFinished { task, outcome }),
+                    None => self.record(Record::TaskFinished { task, outcome }),
                 };
                 self.finished(task, outcome, ended.map(|ended| &ended.end), note, place);
             }
@@ -193,7 +192,7 @@ impl Engine {
             return;
         };
         let (command, gpus) = (Arc::clone(&attempt.command), Arc::clone(&attempt.labels));
-        let place = self.record(JournalEntry::Started(StartedAttempt {
+        let place = self.record(Record::Started(StartedAttempt {
             task: id,
             attempt: number,
             at: self.now.wall,
@@ -239,7 +238,7 @@ impl Engine {
         again: Option<RetryReason>,
     ) -> u64 {
         let end = &judgement.end;
-        self.record(JournalEntry::AttemptEnded(EndedAttempt {
+        self.record(Record::AttemptEnded(EndedAttempt {
             task: end.task,
             attempt: end.attempt,
             at: self.now.wall,

@@ -6,7 +6,8 @@ use packhorse_core::{
     self as core, Effect, Now, Pool, PoolError, SchedulerEvent, SchedulerSettings, SchedulerState,
 };
 use packhorse_model::{
-    Bytes, DeviceId, Event, EventKind, GpuRequest, Request, RunId, TaskId, TaskSpec, Timestamp,
+    Bytes, DeviceId, Event, EventKind, GpuRequest, Record, Request, RunId, TaskId, TaskSpec,
+    Timestamp,
 };
 use rustc_hash::FxHashMap;
 
@@ -17,7 +18,6 @@ use crate::memory::{Judgement, Monitor, Needs, OomSigns};
 use crate::mps::MpsState;
 use crate::other_runs::OtherRuns;
 use crate::outbox::Outbox;
-use crate::record::JournalEntry;
 use crate::run::Run;
 use crate::task::Task;
 
@@ -261,9 +261,9 @@ impl Engine {
     }
 
     /// Writes something down. Returns its place in the journal.
-    pub(crate) fn record(&mut self, entry: JournalEntry) -> u64 {
+    pub(crate) fn record(&mut self, record: Record) -> u64 {
         self.records += 1;
-        self.act(Action::Record(entry));
+        self.act(Action::Record(record));
         self.records
     }
 

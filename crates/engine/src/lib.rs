@@ -40,7 +40,6 @@ mod memory;
 mod mps;
 mod other_runs;
 mod outbox;
-mod record;
 mod run;
 mod stopping;
 mod task;
@@ -51,7 +50,6 @@ pub use input::{
     DeviceView, Input, MemberView, MpsInput, NewRunInput, OtherRun, Owner, ProcessView, StopSignal,
 };
 pub use memory::{OomSigns, OomSignsError, VramUse, forecast, models, models_named};
-pub use record::{ArrivedTask, JournalEntry};
 pub use task::{own_log, run_log};
 
 pub use packhorse_model::{

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use packhorse_core::SchedulerEvent;
 use packhorse_model::{
-    EventKind, Exit, Outcome, OutputMode, Phase, RunId, RunSummary, TaskId, TaskSpec,
+    EventKind, Exit, Outcome, OutputMode, Phase, Record, RunId, RunSummary, TaskId, TaskSpec,
 };
 use rustc_hash::FxHashMap;
 
@@ -15,7 +15,6 @@ use crate::arrivals::Arrival;
 use crate::backlog::Backlog;
 use crate::engine::{ClockReading, Engine};
 use crate::input::{NewRunInput, StopSignal};
-use crate::record::JournalEntry;
 use crate::task::log_path;
 
 /// A run while it goes on.
@@ -150,7 +149,7 @@ impl Engine {
             return;
         };
         if !std::mem::replace(&mut run.input_over, true) {
-            self.record(JournalEntry::InputComplete(id));
+            self.record(Record::InputComplete { run: id });
         }
     }
 
@@ -247,10 +246,10 @@ impl Engine {
         run.arriving.clear();
         self.end_arrival(id);
         self.withdraw(id);
-        self.record(JournalEntry::RunEnded {
+        self.record(Record::RunEnded {
             run: id,
             at: now.wall,
-            exit,
+            exit: exit.code(),
         });
         self.act(Action::Closed(id));
     }

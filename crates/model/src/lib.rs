@@ -43,7 +43,7 @@ pub use peak::{LearnedPeak, PeakOrigin};
 pub use placement::{Granted, Placement};
 pub use process::{AttemptEnd, OutputMode, ProcessEvent, StopMode};
 pub use quantity::{Bytes, Milli, ParseQuantityError, parse_duration};
-pub use record::{EndedAttempt, NewPeak, StartedAttempt, StoredTask};
+pub use record::{EndedAttempt, NewPeak, NewRun, NewTask, Record, StartedAttempt, StoredTask};
 pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request, TimeLimit, VramRequest};
 pub use run_spec::{
     Ageing, ConsumedRows, InputFile, Placing, PoolSpec, RunSpec, SourceSpec, SweepSpec,

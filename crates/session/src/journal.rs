@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use packhorse_engine::JournalEntry;
-use packhorse_model::{LearnedPeak, Outcome, RunId, TaskId};
-use packhorse_store::{Home, NewTask, Reader, Record, StoredTask, TaskFilter, Writer};
+use packhorse_model::{LearnedPeak, Outcome, Record, RunId, StoredTask, TaskId};
+use packhorse_store::{Home, Reader, TaskFilter, Writer};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::SessionError;
@@ -17,12 +16,12 @@ use crate::SessionError;
 /// [`Journal::heard`] is called.
 pub trait Journal: AsFd {
     /// Writes it down soon. Returns its place, counted from 1.
-    fn send(&mut self, entry: JournalEntry) -> u64;
+    fn send(&mut self, record: Record) -> u64;
 
-    /// The place of the last entry that is safe.
+    /// The place of the last record that is safe.
     fn committed(&self) -> u64;
 
-    /// What keeps entries from being written at this moment.
+    /// What keeps records from being written at this moment.
     fn trouble(&self) -> Option<String>;
 
     /// About how many bytes wait to be written.
@@ -88,11 +87,6 @@ impl StoreJournal {
         })
     }
 
-    /// Writes down what only a session knows of a run.
-    pub(crate) fn send_record(&mut self, record: Record) -> u64 {
-        self.writer.send(record)
-    }
-
     /// Waits until everything up to this place is safe, or cannot be.
     pub(crate) fn wait_for(&self, place: u64) -> Result<(), SessionError> {
         self.writer.ready()?;
@@ -119,42 +113,9 @@ impl AsFd for StoreJournal {
     }
 }
 
-fn record(entry: JournalEntry) -> Record {
-    match entry {
-        JournalEntry::Tasks(tasks) => {
-            // Not collected: that would keep the room that the larger ones had.
-            let mut smaller = Vec::with_capacity(tasks.len());
-            let tasks = tasks.into_iter();
-            smaller.extend(tasks.map(|task| NewTask::new(task.id, task.spec, task.after)));
-            Record::Tasks(smaller)
-        }
-        JournalEntry::Started(start) => Record::Started(start),
-        JournalEntry::AttemptEnded(end) => Record::AttemptEnded(end),
-        JournalEntry::TaskFinished { task, outcome } => Record::TaskFinished { task, outcome },
-        JournalEntry::Peak(peak) => Record::Peak(peak),
-        JournalEntry::Drained {
-            run,
-            device,
-            reason,
-            at,
-        } => Record::Drained {
-            run,
-            device: device.into(),
-            reason: reason.into(),
-            at,
-        },
-        JournalEntry::InputComplete(run) => Record::InputComplete { run },
-        JournalEntry::RunEnded { run, at, exit } => Record::RunEnded {
-            run,
-            at,
-            exit: exit.code(),
-        },
-    }
-}
-
 impl Journal for StoreJournal {
-    fn send(&mut self, entry: JournalEntry) -> u64 {
-        self.writer.send(record(entry))
+    fn send(&mut self, record: Record) -> u64 {
+        self.writer.send(record)
     }
 
     fn committed(&self) -> u64 {

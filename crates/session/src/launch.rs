@@ -24,7 +24,7 @@ use crate::devices::{Devices, scheduler_settings};
 use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
 use crate::ignored_process::IgnoredProcess;
-use crate::journal::StoreJournal;
+use crate::journal::{Journal as _, StoreJournal};
 use crate::mps::MpsThread;
 use crate::observer::Observer;
 use crate::sampling::Attributor;
@@ -331,9 +331,9 @@ fn begin(
     let pid = std::process::id();
     if let Some(earlier) = earlier {
         let host = host.into();
-        journal.send_record(Record::RunResumed { run, pid, host });
+        journal.send(Record::RunResumed { run, pid, host });
         let tasks = earlier.reopened.into();
-        return journal.send_record(Record::Reopened { run, tasks });
+        return journal.send(Record::Reopened { run, tasks });
     }
     let started = Timestamp::now();
     let facts = Box::new(NewRun {
@@ -345,7 +345,7 @@ fn begin(
         pid,
         spec: spec.clone(),
     });
-    journal.send_record(Record::NewRun { run, facts })
+    journal.send(Record::NewRun { run, facts })
 }
 
 /// The devices that an earlier run found broken, and why.

@@ -42,7 +42,6 @@ mod lock;
 mod network;
 mod numbers;
 mod reader;
-mod record;
 mod run_uuid;
 mod schema;
 mod writer;
@@ -51,12 +50,13 @@ pub use edit::Forget;
 pub use error::StoreError;
 pub use home::Home;
 pub use lock::RunLock;
-pub use packhorse_model::{EndedAttempt, NewPeak, StartedAttempt, StoredTask};
+pub use packhorse_model::{
+    EndedAttempt, NewPeak, NewRun, NewTask, Record, StartedAttempt, StoredTask,
+};
 pub use reader::{
     DrainedDevice, LearnedSignature, ListedTask, Reader, RunState, StoredAttempt, StoredRun,
     TaskCounts, TaskFilter,
 };
-pub use record::{NewRun, NewTask, Record};
 pub use run_uuid::new_run_uuid;
 pub use uuid::Uuid;
 pub use writer::{Unwritten, Writer};

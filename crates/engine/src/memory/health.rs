@@ -1,12 +1,11 @@
 //! Devices that break: taken out, and their tasks run elsewhere.
 
 use packhorse_core::SchedulerEvent;
-use packhorse_model::{DeviceId, RunId, StopMode, TaskId};
+use packhorse_model::{DeviceId, Record, RunId, StopMode, TaskId};
 
 use super::monitor::device_id;
 use crate::engine::Engine;
 use crate::input::DeviceView;
-use crate::record::JournalEntry;
 
 impl Engine {
     /// Takes a device out: nothing more starts there, and what runs there is run again
@@ -25,10 +24,10 @@ impl Engine {
         let keys = self.devices[index].keys.clone();
         for (member, device) in keys.into_iter().enumerate() {
             if members.is_empty() || members.contains(&member) {
-                self.record(JournalEntry::Drained {
+                self.record(Record::Drained {
                     run,
-                    device,
-                    reason: reason.to_owned(),
+                    device: device.into(),
+                    reason: reason.into(),
                     at: self.now.wall,
                 });
             }

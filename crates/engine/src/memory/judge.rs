@@ -7,14 +7,13 @@ use std::time::Duration;
 use packhorse_core::EndCause;
 use packhorse_model::{
     AttemptEnd, Bytes, DeviceId, EventKind, LearnedPeak, Measurement, NewPeak, Outcome, PeakOrigin,
-    Phase, TaskId,
+    Phase, Record, TaskId,
 };
 
 use super::needs::VramUse;
 use super::track::Track;
 use crate::action::{Action, LogTail};
 use crate::engine::Engine;
-use crate::record::JournalEntry;
 
 /// How long an end waits for a look at the devices.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -308,7 +307,7 @@ impl Engine {
             origin,
         };
         let (signature, model) = (Arc::clone(&need.signature), Arc::clone(&device.model));
-        self.record(JournalEntry::Peak(Box::new(NewPeak {
+        self.record(Record::Peak(Box::new(NewPeak {
             task: end.task,
             attempt: end.attempt,
             signature: Arc::clone(&signature),

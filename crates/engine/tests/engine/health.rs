@@ -1,7 +1,7 @@
 //! GPUs that break.
 
-use packhorse_engine::{Input, JournalEntry, StopMode};
-use packhorse_model::DeviceId;
+use packhorse_engine::{Input, StopMode};
+use packhorse_model::{DeviceId, Record};
 
 use crate::lab::{INTERRUPTED, Lab, OK, SECOND, task};
 
@@ -15,7 +15,7 @@ fn fails(lab: &mut Lab, device: u32) {
 fn drained(lab: &Lab) -> Vec<String> {
     let records = lab.records.iter();
     let drained = records.filter_map(|(_, entry)| match entry {
-        JournalEntry::Drained { device, .. } => Some(device.clone()),
+        Record::Drained { device, .. } => Some(device.to_string()),
         _ => None,
     });
     drained.collect()

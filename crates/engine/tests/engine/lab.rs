@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{
-    Action, ArrivedTask, ClockReading, DeviceInfo, Engine, EngineSettings, Input, JournalEntry,
-    LeasedDevice, MpsAction, MpsInput, NewRunInput, OomSigns, StartAttempt, StopSignal, StoredTask,
+    Action, ClockReading, DeviceInfo, Engine, EngineSettings, Input, LeasedDevice, MpsAction,
+    MpsInput, NewRunInput, OomSigns, StartAttempt, StopSignal, StoredTask,
 };
 use packhorse_model::{
     AttemptEnd, Bytes, DeviceId, EventKind, LearnedPeak, NodeId, Outcome, OutputMode, PeakOrigin,
-    ProcessEvent, RunId, RunSummary, StopMode, TaskId, TaskSpec, Timestamp,
+    ProcessEvent, Record, RunId, RunSummary, StopMode, TaskId, TaskSpec, Timestamp,
 };
 
 pub(crate) use gpus::PretendedGpu;
@@ -74,7 +74,7 @@ pub(crate) struct Lab {
     /// Everything that was to be done, since it was last asked for.
     pub(crate) actions: Vec<Action>,
     /// All records, in order, and when they were sent.
-    pub(crate) records: Vec<(Duration, JournalEntry)>,
+    pub(crate) records: Vec<(Duration, Record)>,
     pub(crate) committed: u64,
     pub(crate) running: BTreeMap<TaskId, StartAttempt>,
     /// Every start, in order.
@@ -286,16 +286,16 @@ impl Lab {
     /// Plain tasks in the journal.
     fn stored(&self, run: RunId, after: u32, limit: u32) -> Vec<StoredTask> {
         let batches = self.records.iter().filter_map(|(_, entry)| match entry {
-            JournalEntry::Tasks(tasks) => Some(tasks),
+            Record::Tasks(tasks) => Some(tasks),
             _ => None,
         });
-        let plain = |it: &&ArrivedTask| {
-            it.id.run == run && it.id.number > after && it.after.is_empty() && it.spec.is_plain()
+        let plain = |it: &&packhorse_model::NewTask| {
+            it.id.run == run && it.id.number > after && it.after.is_empty() && it.spec.is_none()
         };
         let tasks = batches.flatten().filter(plain).take(limit as usize);
         let stored = tasks.map(|it| StoredTask {
             id: it.id,
-            spec: it.spec.clone(),
+            spec: TaskSpec::new(it.command.clone()),
             after: Vec::new(),
             outcome: None,
             attempts: 0,

@@ -186,7 +186,7 @@ fn what_it_was_seen_to_need_is_written_down() {
     lab.holds("1.1", 6);
     lab.ends("1.1", OK);
     let peaks = lab.records.iter().filter_map(|(_, entry)| match entry {
-        packhorse_engine::JournalEntry::Peak(peak) => Some(peak.learned.peak),
+        packhorse_model::Record::Peak(peak) => Some(peak.learned.peak),
         _ => None,
     });
     assert_eq!(peaks.collect::<Vec<_>>(), [crate::lab::gib(6)]);

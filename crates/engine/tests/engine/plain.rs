@@ -1,7 +1,7 @@
 //! Tasks that start, end, and are tried again.
 
-use packhorse_engine::{Action, Input, JournalEntry, StopSignal};
-use packhorse_model::{AttemptEnd, Exit, Outcome, ProcessEvent, RunId, StopMode, Stream};
+use packhorse_engine::{Action, Input, StopSignal};
+use packhorse_model::{AttemptEnd, Exit, Outcome, ProcessEvent, Record, RunId, StopMode, Stream};
 
 use crate::lab::{FAILED, Lab, OK, id, task};
 
@@ -47,12 +47,12 @@ fn the_journal_has_every_step_of_a_task_in_order() {
         .records
         .iter()
         .map(|(_, entry)| match entry {
-            JournalEntry::Tasks(tasks) => format!("{} tasks", tasks.len()),
-            JournalEntry::Started(start) => format!("started {}", start.attempt),
-            JournalEntry::AttemptEnded(end) if end.is_final => format!("{} final", end.attempt),
-            JournalEntry::AttemptEnded(end) => format!("{} again", end.attempt),
-            JournalEntry::InputComplete(_) => "complete".to_owned(),
-            JournalEntry::RunEnded { .. } => "over".to_owned(),
+            Record::Tasks(tasks) => format!("{} tasks", tasks.len()),
+            Record::Started(start) => format!("started {}", start.attempt),
+            Record::AttemptEnded(end) if end.is_final => format!("{} final", end.attempt),
+            Record::AttemptEnded(end) => format!("{} again", end.attempt),
+            Record::InputComplete { .. } => "complete".to_owned(),
+            Record::RunEnded { .. } => "over".to_owned(),
             other => format!("{other:?}"),
         })
         .collect();

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use packhorse_engine::{Action, Input, JournalEntry, LeasedDevice, OutputMode};
-use packhorse_model::{EventKind, TaskId};
+use packhorse_engine::{Action, Input, LeasedDevice, OutputMode};
+use packhorse_model::{EventKind, Record, TaskId};
 
 use super::PATIENCE;
 
@@ -40,16 +40,16 @@ impl Promises {
             Action::Record(entry) => {
                 self.records += 1;
                 let what = match entry {
-                    JournalEntry::Started(start) => {
+                    Record::Started(start) => {
                         format!("start of {} {}", start.task, start.attempt)
                     }
-                    JournalEntry::AttemptEnded(end) if end.is_final => {
+                    Record::AttemptEnded(end) if end.is_final => {
                         format!("end of {}", end.task)
                     }
-                    JournalEntry::AttemptEnded(end) => {
+                    Record::AttemptEnded(end) => {
                         format!("end of {} {}", end.task, end.attempt)
                     }
-                    JournalEntry::TaskFinished { task, .. } => format!("end of {task}"),
+                    Record::TaskFinished { task, .. } => format!("end of {task}"),
                     _ => return,
                 };
                 self.places.insert(what, (self.records, now));
