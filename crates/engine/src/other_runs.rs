@@ -18,6 +18,7 @@ use crate::input::OtherRun;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of other runs.
+#[derive(Default)]
 pub(crate) struct OtherRuns {
     pub(crate) enabled: bool,
     others: Vec<OtherRun>,
@@ -53,11 +54,9 @@ impl OtherRuns {
     pub(crate) fn new(devices: usize, enabled: bool) -> Self {
         Self {
             enabled: enabled && devices > 0,
-            others: Vec::new(),
             published: vec![LeasedDevice::default(); devices],
-            again: None,
-            complaint: None,
             told: vec![Outside::default(); devices],
+            ..Self::default()
         }
     }
 

@@ -8,7 +8,7 @@ use packhorse_model::{Event, EventKind};
 ///
 /// A journal that is slow must neither keep people in the dark nor fill our memory:
 /// what has waited too long, or is too much, is told all the same.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Outbox {
     patience: Duration,
     waiting: VecDeque<(u64, Event)>,
@@ -35,10 +35,7 @@ impl Outbox {
     pub(crate) fn new(patience: Duration) -> Self {
         Self {
             patience,
-            waiting: VecDeque::new(),
-            since: None,
-            bytes: 0,
-            committed: 0,
+            ..Self::default()
         }
     }
 

@@ -221,10 +221,10 @@ pub enum Phase {
 }
 
 /// Lengths of time in seconds.
-mod seconds {
+pub(crate) mod seconds {
     use super::{Deserialize, Deserializer, Duration, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         time: &Duration,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {

@@ -4,6 +4,8 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::ParseValueError;
+
 /// The number of a run, such as `12`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -32,14 +34,6 @@ pub struct NodeId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CoreId(pub u32);
 
-/// Text that should have been an id and is not.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {expected}")]
-pub struct ParseIdError {
-    text: String,
-    expected: &'static str,
-}
-
 impl TaskId {
     /// The task `number` of `run`.
     pub const fn new(run: RunId, number: u32) -> Self {
@@ -66,31 +60,29 @@ impl fmt::Display for CoreId {
 }
 
 impl FromStr for RunId {
-    type Err = ParseIdError;
+    type Err = ParseValueError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.parse() {
             Ok(number) if number > 0 => Ok(Self(number)),
-            _ => Err(ParseIdError {
-                text: text.to_owned(),
-                expected: "the number of a run, such as 12",
-            }),
+            _ => Err(ParseValueError::new(
+                text,
+                "the number of a run, such as 12",
+            )),
         }
     }
 }
 
 impl FromStr for TaskId {
-    type Err = ParseIdError;
+    type Err = ParseValueError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts = text.split_once('.').and_then(|(run, number)| {
             let number: u32 = number.parse().ok().filter(|&n| n > 0)?;
             Some(Self::new(run.parse().ok()?, number))
         });
-        parts.ok_or_else(|| ParseIdError {
-            text: text.to_owned(),
-            expected: "a task, such as 12.3 for the third task of run 12",
-        })
+        let expected = "a task, such as 12.3 for the third task of run 12";
+        parts.ok_or_else(|| ParseValueError::new(text, expected))
     }
 }
 

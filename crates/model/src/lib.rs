@@ -36,13 +36,13 @@ pub use event::{
     Event, EventKind, Measurement, Phase, RunSummary, Stream, TaskResult, Utilisation,
 };
 pub use exit::Exit;
-pub use id::{CoreId, DeviceId, NodeId, ParseIdError, RunId, TaskId};
+pub use id::{CoreId, DeviceId, NodeId, RunId, TaskId};
 pub use lease::LeasedDevice;
 pub use outcome::Outcome;
 pub use peak::{LearnedPeak, PeakOrigin};
 pub use placement::{Granted, Placement};
 pub use process::{AttemptEnd, OutputMode, ProcessEvent, StopMode};
-pub use quantity::{Bytes, Milli, ParseQuantityError, parse_duration};
+pub use quantity::{Bytes, Milli, ParseValueError, parse_duration};
 pub use record::{EndedAttempt, NewPeak, NewRun, NewTask, Record, StartedAttempt, StoredTask};
 pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request, TimeLimit, VramRequest};
 pub use run_spec::{

@@ -11,18 +11,19 @@ use crate::written;
 pub struct Milli(pub u32);
 
 /// An amount of memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
 pub struct Bytes(pub u64);
 
-/// Text that should have been an amount and is not.
+/// Text that should have been an amount or an id, and is not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
-pub struct ParseQuantityError {
+pub struct ParseValueError {
     text: String,
     expected: &'static str,
 }
 
-impl ParseQuantityError {
+impl ParseValueError {
     pub(crate) fn new(text: &str, expected: &'static str) -> Self {
         Self {
             text: text.to_owned(),
@@ -43,8 +44,8 @@ impl Milli {
         text: &str,
         expected: &'static str,
         finest: &'static str,
-    ) -> Result<Self, ParseQuantityError> {
-        let wrong = || ParseQuantityError::new(text, expected);
+    ) -> Result<Self, ParseValueError> {
+        let wrong = || ParseValueError::new(text, expected);
         if let Some((over, under)) = text.split_once('/') {
             let over: u32 = over.trim().parse().map_err(|_| wrong())?;
             let under: u32 = under.trim().parse().map_err(|_| wrong())?;
@@ -59,7 +60,7 @@ impl Milli {
         }
         let part = part.trim_end_matches('0');
         if part.len() > 3 {
-            return Err(ParseQuantityError::new(text, finest));
+            return Err(ParseValueError::new(text, finest));
         }
         let milli = format!("{whole}{part:0<3}").parse();
         milli.map(Self).map_err(|_| wrong())
@@ -67,7 +68,7 @@ impl Milli {
 }
 
 impl FromStr for Milli {
-    type Err = ParseQuantityError;
+    type Err = ParseValueError;
 
     /// A number of cores: `4`, `1.5`, `1/3`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -106,13 +107,13 @@ impl fmt::Display for Bytes {
 }
 
 impl FromStr for Bytes {
-    type Err = ParseQuantityError;
+    type Err = ParseValueError;
 
     /// `9G`, `9GiB`, `1.5 GB`, `512M`: units are powers of 1024 however they are
     /// written, as they are with GPUs. A number alone is refused, since nobody
     /// means 9 bytes.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || ParseQuantityError::new(text, "an amount of memory, such as 9G or 512M");
+        let wrong = || ParseValueError::new(text, "an amount of memory, such as 9G or 512M");
         let text = text.trim();
         let end = text
             .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -157,12 +158,6 @@ impl<'de> Deserialize<'de> for Milli {
     }
 }
 
-impl Serialize for Bytes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(self.0)
-    }
-}
-
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let amount = written::Amount::deserialize(deserializer)?;
@@ -174,8 +169,8 @@ impl<'de> Deserialize<'de> for Bytes {
 }
 
 /// A length of time as people write it: `90` (seconds), `1.5h`, `2h30m`, `500ms`, `1d`.
-pub fn parse_duration(text: &str) -> Result<Duration, ParseQuantityError> {
-    let wrong = || ParseQuantityError::new(text, "a length of time, such as 90s, 30m, 2h30m or 1d");
+pub fn parse_duration(text: &str) -> Result<Duration, ParseValueError> {
+    let wrong = || ParseValueError::new(text, "a length of time, such as 90s, 30m, 2h30m or 1d");
     let mut rest = text.trim();
     if rest.is_empty() {
         return Err(wrong());

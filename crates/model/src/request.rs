@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Bytes, Milli, ParseQuantityError, parse_duration, written};
+use crate::{Bytes, Milli, ParseValueError, parse_duration, written};
 
 /// What a task needs in order to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -95,7 +95,7 @@ impl TimeLimit {
 }
 
 impl FromStr for VramRequest {
-    type Err = ParseQuantityError;
+    type Err = ParseValueError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.to_ascii_lowercase().as_str() {
@@ -136,7 +136,7 @@ impl<'de> Deserialize<'de> for VramRequest {
 }
 
 impl FromStr for TimeLimit {
-    type Err = ParseQuantityError;
+    type Err = ParseValueError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
@@ -220,7 +220,7 @@ impl GpuRequest {
 }
 
 impl FromStr for GpuRequest {
-    type Err = ParseQuantityError;
+    type Err = ParseValueError;
 
     /// `0`, `2`, `0.5`, `1/3`: nothing, whole devices, or a part of one.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -230,7 +230,7 @@ impl FromStr for GpuRequest {
             0 => Ok(Self::None),
             share @ 1..1000 => Ok(Self::Share(Milli(share))),
             whole if whole.is_multiple_of(1000) => Ok(Self::Whole(whole / 1000)),
-            _ => Err(ParseQuantityError::new(
+            _ => Err(ParseValueError::new(
                 text,
                 "a part of one GPU (0.5, 1/3) or a whole number of GPUs",
             )),

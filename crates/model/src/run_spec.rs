@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::optional::{Optional, OptionalFields, optional_fields};
-use crate::{ByteString, ParseQuantityError, TaskSpec, byte_string, parse_duration, written};
+use crate::{ByteString, ParseValueError, TaskSpec, byte_string, parse_duration, written};
 
 /// One invocation's tasks together: what each needs that says nothing itself, what
 /// they may run on, and where they come from. It is all that a later session needs
@@ -96,7 +96,7 @@ pub enum Ageing {
 }
 
 impl FromStr for Ageing {
-    type Err = ParseQuantityError;
+    type Err = ParseValueError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {

@@ -2,9 +2,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::event::seconds;
 use crate::optional::{Optional, OptionalFields, optional_fields};
 use crate::{
     ByteString, Bytes, Command, GpuRequest, Milli, Priority, TimeLimit, VramRequest, byte_string,
@@ -96,8 +97,9 @@ pub enum ProbeSpec {
 }
 
 /// How long an attempt has between SIGTERM and SIGKILL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Grace(pub Duration);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Grace(#[serde(serialize_with = "seconds::serialize")] pub Duration);
 
 impl Default for Grace {
     fn default() -> Self {
@@ -106,16 +108,10 @@ impl Default for Grace {
 }
 
 impl std::str::FromStr for Grace {
-    type Err = crate::ParseQuantityError;
+    type Err = crate::ParseValueError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         parse_duration(text).map(Self)
-    }
-}
-
-impl Serialize for Grace {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(self.0.as_secs_f64())
     }
 }
 

@@ -141,21 +141,18 @@ impl Journal for StoreJournal {
         after: u32,
         limit: u32,
     ) -> Result<Option<Vec<StoredTask>>, SessionError> {
-        let mut page = self
-            .reader()?
-            .stored(run, TaskFilter::PlainUnfinished, after, limit)?;
-        if page.is_empty() {
-            if self.writer.unwritten().records > 0 {
-                return Ok(None);
-            }
-            // Somebody removed the database, and the writer has put it back: our reader
-            // still has the old one.
-            self.reader = None;
-            page = self
-                .reader()?
-                .stored(run, TaskFilter::PlainUnfinished, after, limit)?;
+        let plain = TaskFilter::PlainUnfinished;
+        let page = self.reader()?.stored(run, plain, after, limit)?;
+        if !page.is_empty() {
+            return Ok(Some(page));
         }
-        Ok(Some(page))
+        if self.writer.unwritten().records > 0 {
+            return Ok(None);
+        }
+        // Somebody removed the database, and the writer has put it back: our reader
+        // still has the old one.
+        self.reader = None;
+        Ok(Some(self.reader()?.stored(run, plain, after, limit)?))
     }
 
     fn unfinished(

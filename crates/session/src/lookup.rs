@@ -1,6 +1,6 @@
 //! Finding runs and tasks that people name.
 
-use packhorse_model::{ParseIdError, RunId, TaskId};
+use packhorse_model::{ParseValueError, RunId, TaskId};
 use packhorse_store::{
     ListedTask, Reader, StoreError, StoredAttempt, StoredRun, StoredTask, TaskFilter,
 };
@@ -77,6 +77,6 @@ fn latest(reader: &Reader) -> Result<RunId, SessionError> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` wants it")]
-fn no_id(error: ParseIdError) -> SessionError {
+fn no_id(error: ParseValueError) -> SessionError {
     SessionError::NotFound(error.to_string())
 }

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use packhorse_model::{RunId, TaskId};
+use packhorse_model::RunId;
 use rusqlite::ErrorCode;
 
 /// Why the store could not do what it was asked to.
@@ -110,25 +110,11 @@ pub enum StoreError {
         /// The message of the last error.
         reason: String,
     },
-    /// What a run was asked to do cannot be read back.
-    #[error(
-        "the settings of run {run} cannot be read: {source}\n\
-         hint: use the packhorse that wrote them"
-    )]
-    RunSpec {
-        /// The run.
-        run: RunId,
-        /// What is wrong with them.
-        source: serde_json::Error,
-    },
-    /// What a task asks for cannot be read back.
-    #[error(
-        "the options of task {task} cannot be read: {source}\n\
-         hint: use the packhorse that wrote them"
-    )]
-    TaskSpec {
-        /// The task.
-        task: TaskId,
+    /// What a run was asked to do, or what a task asks for, cannot be read back.
+    #[error("the {what} cannot be read: {source}\nhint: use the packhorse that wrote them")]
+    Unreadable {
+        /// Which settings or options.
+        what: String,
         /// What is wrong with them.
         source: serde_json::Error,
     },

@@ -102,9 +102,12 @@ impl Reader {
     pub fn run_spec(&self, run: RunId) -> Result<Option<RunSpec>, StoreError> {
         let sql = "SELECT settings FROM run WHERE id = ?1";
         let json: Option<String> = self.one(sql, [run.0], |row| row.get(0))?;
-        json.map(|json| serde_json::from_str(&json))
-            .transpose()
-            .map_err(|source| StoreError::RunSpec { run, source })
+        let spec = json.map(|json| serde_json::from_str(&json)).transpose();
+        let what = || format!("settings of run {run}");
+        spec.map_err(|source| StoreError::Unreadable {
+            what: what(),
+            source,
+        })
     }
 
     /// The newest run.
@@ -153,7 +156,9 @@ impl Reader {
 
     /// A task and all its attempts, first to last.
     pub fn task(&self, id: TaskId) -> Result<Option<(StoredTask, Vec<StoredAttempt>)>, StoreError> {
-        let Some(task) = self.stored_one(id)? else {
+        let before = id.number.saturating_sub(1);
+        let found = self.stored(id.run, TaskFilter::All, before, 1)?;
+        let Some(task) = found.into_iter().find(|task| task.id == id) else {
             return Ok(None);
         };
         let sql = "SELECT * FROM attempt WHERE task = ?1 ORDER BY attempt";
@@ -192,12 +197,6 @@ impl Reader {
         let (from, to) = (task_key(TaskId::new(run, after)), task_keys(run).1);
         let rows = self.all(&sql, [from, to, first, last, limit.into()], TaskRow::read)?;
         rows.into_iter().map(TaskRow::into_task).collect()
-    }
-
-    fn stored_one(&self, id: TaskId) -> Result<Option<StoredTask>, StoreError> {
-        let before = id.number.saturating_sub(1);
-        let found = self.stored(id.run, TaskFilter::All, before, 1)?;
-        Ok(found.into_iter().find(|task| task.id == id))
     }
 
     /// What the run's row does not tell.

@@ -20,14 +20,13 @@ mod recovery;
 mod statements;
 mod thread;
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::{Home, Record, StoreError};
+use crate::{Home, StoreError};
 use queue::Queue;
 pub(crate) use recovery::recover;
 
@@ -77,34 +76,6 @@ impl Writer {
         })
     }
 
-    /// Waits until the database is open, or cannot be opened.
-    pub fn ready(&self) -> Result<(), StoreError> {
-        self.queue
-            .opened()
-            .map_err(|reason| StoreError::Unavailable { reason })
-    }
-
-    /// Queues a record and returns its place in the sequence, counted from 1.
-    pub fn send(&self, record: Record) -> u64 {
-        self.queue.push(record)
-    }
-
-    /// The place of the last record that is safe.
-    pub fn committed(&self) -> u64 {
-        self.queue.committed()
-    }
-
-    /// How much has been sent and is not safe yet. Whoever reads input stops
-    /// when this is too much.
-    pub fn unwritten(&self) -> Unwritten {
-        self.queue.unwritten()
-    }
-
-    /// What keeps the records from being written at this moment.
-    pub fn trouble(&self) -> Option<String> {
-        self.queue.trouble()
-    }
-
     /// Begins to write what is left, and says whether that is done in so much
     /// time. Nothing may be sent any more.
     pub fn ends_within(&self, time: Duration) -> bool {
@@ -134,7 +105,7 @@ impl Writer {
         thread.join().unwrap_or_else(|_| {
             Err(StoreError::RecordsLost {
                 runs: Vec::new(),
-                records: self.queue.unwritten().records,
+                records: self.unwritten().records,
                 reason: "the thread that writes has panicked".to_owned(),
             })
         })
@@ -149,11 +120,5 @@ impl Drop for Writer {
             self.queue.stop();
             let _ = thread.join();
         }
-    }
-}
-
-impl AsFd for Writer {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.queue.event()
     }
 }

@@ -77,7 +77,7 @@ fn every_run_is_there_with_what_became_of_it() {
     let brief: Vec<_> = runs
         .iter()
         .rev()
-        .map(|run| (run.state, run.counts.succeeded, run.counts.unsuccessful()))
+        .map(|run| (run.state, run.counts.succeeded, run.counts.failed))
         .collect();
     assert_eq!(
         brief,

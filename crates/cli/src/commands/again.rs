@@ -36,9 +36,9 @@ fn say_nothing_to_do(run: &StoredRun, which: WhichTasks) {
     let done = wording::count(run.counts.succeeded, "task");
     let id = run.id;
     match which {
-        WhichTasks::Unfinished if run.counts.unsuccessful() > 0 => complain(&format!(
+        WhichTasks::Unfinished if run.counts.failed > 0 => complain(&format!(
             "nothing to resume: every task of run {id} is settled\nhint: `packhorse retry {id}` runs the {} again that failed",
-            run.counts.unsuccessful()
+            run.counts.failed
         )),
         _ => complain(&format!(
             "nothing to do: run {id} has finished, {done} succeeded"

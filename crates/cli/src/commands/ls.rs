@@ -43,7 +43,7 @@ pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
             took(run).map(wording::duration).unwrap_or_default(),
             run.counts.total().to_string(),
             run.counts.succeeded.to_string(),
-            run.counts.unsuccessful().to_string(),
+            run.counts.failed.to_string(),
             left(run),
             command_line(run),
         ]);
@@ -125,6 +125,6 @@ pub fn as_json(run: &StoredRun) -> Value {
         "running": run.counts.running,
         "interrupted": run.counts.interrupted,
         "succeeded": run.counts.succeeded,
-        "failed": run.counts.unsuccessful(),
+        "failed": run.counts.failed,
     })
 }

@@ -73,15 +73,13 @@ fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
         "  tasks    {}: {} succeeded, {} failed, {} running, {} left",
         counts.total(),
         counts.succeeded,
-        counts.unsuccessful(),
+        counts.failed,
         counts.running,
         counts.waiting + counts.interrupted
     )?;
     let hint = match run.state {
         RunState::Interrupted | RunState::Died => Some(("resume", "goes on with it")),
-        RunState::Finished if counts.unsuccessful() > 0 => {
-            Some(("retry", "runs the failed ones again"))
-        }
+        RunState::Finished if counts.failed > 0 => Some(("retry", "runs the failed ones again")),
         RunState::Finished | RunState::Running => None,
     };
     if let Some((verb, effect)) = hint {

@@ -24,6 +24,7 @@ const SLOW: Duration = Duration::from_secs(2);
 const FRESH: Duration = Duration::from_millis(2500);
 
 /// What is seen of the devices.
+#[derive(Default)]
 pub(crate) struct Monitor {
     /// How long a driver may take to answer before its devices count as lost.
     silence: Duration,
@@ -35,8 +36,6 @@ pub(crate) struct Monitor {
     pub(super) units: Vec<UnitState>,
     /// Ends that wait for a look at the devices.
     pub(crate) pending: Vec<PendingEnd>,
-    /// When the last sample was asked for.
-    asked: Option<Duration>,
     awake: Awake,
     /// When the next look is due, if one is needed.
     due: Option<Duration>,
@@ -80,14 +79,8 @@ impl Monitor {
     pub(crate) fn new(units: usize, silence: Duration) -> Self {
         Self {
             silence,
-            pace: Pace::default(),
-            counting: false,
-            tracks: FxHashMap::default(),
             units: (0..units).map(|_| UnitState::default()).collect(),
-            pending: Vec::new(),
-            asked: None,
-            awake: Awake::default(),
-            due: None,
+            ..Self::default()
         }
     }
 
@@ -132,7 +125,6 @@ impl Monitor {
     /// Takes note that a sample of every device is asked for.
     fn ask(&mut self, now: Duration) {
         self.pace.asked(now);
-        self.asked = Some(now);
         for unit in &mut self.units {
             unit.unanswered.get_or_insert(now);
         }
@@ -225,7 +217,7 @@ impl Engine {
                     || (waits && others)
                     || lingers
                     || awaited
-                    || monitor.asked.is_none());
+                    || monitor.pace.last.is_none());
         monitor.awake.turn(now);
         if !needed {
             monitor.due = None;

@@ -12,7 +12,7 @@ const SLOW: Duration = Duration::from_secs(2);
 pub(crate) struct Pace {
     interval: Duration,
     /// When the last sample was taken, or asked for.
-    last: Option<Duration>,
+    pub(super) last: Option<Duration>,
     soon: bool,
 }
 

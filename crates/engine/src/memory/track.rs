@@ -10,7 +10,7 @@ pub(crate) const NOISE_FLOOR: u64 = 2 << 20;
 const RESTED: u32 = 3;
 
 /// An attempt whose memory is watched.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Track {
     /// Which attempt of its task; 0 is a probe.
     pub(crate) attempt: u32,
@@ -66,12 +66,7 @@ impl Track {
             attempt,
             since,
             devices: placement.devices.iter().map(on).collect(),
-            rise: Bytes(0),
-            still: 0,
-            samples: 0,
-            last: None,
-            gap: Duration::ZERO,
-            busy: None,
+            ..Self::default()
         }
     }
 

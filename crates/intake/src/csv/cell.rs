@@ -3,7 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 
-use packhorse_model::ParseQuantityError;
+use packhorse_model::ParseValueError;
 
 use super::columns::{Column, Columns};
 use super::error::{CsvError, CsvProblem};
@@ -78,7 +78,7 @@ impl<'a> Cells<'a> {
     }
 
     /// An amount in a cell.
-    pub fn quantity<T: FromStr<Err = ParseQuantityError>>(&mut self, column: Column) -> Option<T> {
+    pub fn quantity<T: FromStr<Err = ParseValueError>>(&mut self, column: Column) -> Option<T> {
         let text = self.text(column)?;
         match String::from_utf8_lossy(text).parse() {
             Ok(value) => Some(value),

@@ -1,4 +1,4 @@
-use packhorse_model::ParseQuantityError;
+use packhorse_model::ParseValueError;
 
 use crate::{InputError, InputProblem, Severity, SpecProblem};
 
@@ -71,7 +71,7 @@ pub enum CsvProblem {
     /// A value that is no amount, or no length of time: its column, and what it should have
     /// been.
     #[error("`{0}`: {1}")]
-    Quantity(&'static str, ParseQuantityError),
+    Quantity(&'static str, ParseValueError),
     /// A value that no task can have.
     #[error(transparent)]
     Value(#[from] SpecProblem),

@@ -1,4 +1,4 @@
-use packhorse_model::ParseQuantityError;
+use packhorse_model::ParseValueError;
 
 use crate::{InputError, InputProblem, SpecProblem};
 
@@ -50,7 +50,7 @@ pub enum LineProblem {
         /// The option.
         key: &'static str,
         /// What the value should have been.
-        reason: ParseQuantityError,
+        reason: ParseValueError,
     },
     /// A value that is no number, or too large.
     #[error("`{key}`: `{value}` is not a whole number from {min} to {max}")]

@@ -60,16 +60,8 @@ pub struct TaskCounts {
     pub interrupted: u64,
     /// Succeeded.
     pub succeeded: u64,
-    /// Ended with an exit status other than 0.
+    /// Settled otherwise: with a final outcome other than success.
     pub failed: u64,
-    /// Ended by a signal.
-    pub killed: u64,
-    /// Ran past their time limit.
-    pub timed_out: u64,
-    /// Could not be started.
-    pub not_started: u64,
-    /// Skipped because of another task.
-    pub skipped: u64,
 }
 
 /// An attempt as it is recorded.
@@ -105,7 +97,7 @@ pub struct ListedTask {
 impl TaskCounts {
     /// All tasks.
     pub const fn total(&self) -> u64 {
-        self.unfinished() + self.succeeded + self.unsuccessful()
+        self.unfinished() + self.succeeded + self.failed
     }
 
     /// Tasks without a final outcome.
@@ -113,23 +105,15 @@ impl TaskCounts {
         self.waiting + self.running + self.interrupted
     }
 
-    /// Tasks with a final outcome other than success.
-    pub const fn unsuccessful(&self) -> u64 {
-        self.failed + self.killed + self.timed_out + self.not_started + self.skipped
-    }
-
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let count = |name: &str| row.get::<_, i64>(name).map(i64::cast_unsigned);
+        let failed = ["failed", "killed", "timed_out", "not_started", "skipped"];
         Ok(Self {
             waiting: count("waiting")?,
             running: 0,
             interrupted: count("interrupted")?,
             succeeded: count("succeeded")?,
-            failed: count("failed")?,
-            killed: count("killed")?,
-            timed_out: count("timed_out")?,
-            not_started: count("not_started")?,
-            skipped: count("skipped")?,
+            failed: failed.into_iter().map(count).sum::<Result<_, _>>()?,
         })
     }
 }
@@ -193,8 +177,8 @@ impl TaskRow {
     pub(super) fn into_task(self) -> Result<StoredTask, StoreError> {
         let mut task = self.task;
         if let Some(json) = self.spec {
-            task.spec = serde_json::from_str(&json).map_err(|source| StoreError::TaskSpec {
-                task: task.id,
+            task.spec = serde_json::from_str(&json).map_err(|source| StoreError::Unreadable {
+                what: format!("options of task {}", task.id),
                 source,
             })?;
         }

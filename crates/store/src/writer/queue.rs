@@ -8,7 +8,7 @@ use packhorse_model::RunId;
 use uuid::Uuid;
 
 use super::crash_journal::CrashJournal;
-use crate::{Home, Record, Unwritten};
+use crate::{Home, Record, StoreError, Unwritten, Writer};
 
 /// A pause for pacing ends early when this much is queued.
 const URGENT_BYTES: usize = 256 << 10;
@@ -76,21 +76,23 @@ pub(super) enum QueueState {
     Stopped,
 }
 
-impl Queue {
-    pub(super) fn new(event: OwnedFd) -> Self {
-        Self {
-            state: Mutex::default(),
-            work: Condvar::new(),
-            opening: Condvar::new(),
-            committed: AtomicU64::new(0),
-            event,
-            finished: AtomicBool::new(false),
-        }
+/// What senders do.
+impl Writer {
+    /// Waits until the database is open, or cannot be opened.
+    pub fn ready(&self) -> Result<(), StoreError> {
+        let state = self
+            .queue
+            .opening
+            .wait_while(self.queue.lock(), |state| state.opened.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        let opened = state.opened.clone().unwrap_or(Ok(()));
+        opened.map_err(|reason| StoreError::Unavailable { reason })
     }
 
-    pub(super) fn push(&self, record: Record) -> u64 {
+    /// Queues a record and returns its place in the sequence, counted from 1.
+    pub fn send(&self, record: Record) -> u64 {
         let weight = record.weight();
-        let mut state = self.lock();
+        let mut state = self.queue.lock();
         state.sent += 1;
         let place = state.sent;
         state.bytes += weight;
@@ -117,9 +119,48 @@ impl Queue {
         }
         drop(state);
         if wake {
-            self.work.notify_one();
+            self.queue.work.notify_one();
         }
         place
+    }
+
+    /// The place of the last record that is safe.
+    pub fn committed(&self) -> u64 {
+        self.queue.committed.load(Ordering::Acquire)
+    }
+
+    /// How much has been sent and is not safe yet. Whoever reads input stops
+    /// when this is too much.
+    pub fn unwritten(&self) -> Unwritten {
+        let state = self.queue.lock();
+        Unwritten {
+            records: state.records.len() + state.taken.records,
+            bytes: state.bytes + state.taken.bytes,
+        }
+    }
+
+    /// What keeps the records from being written at this moment.
+    pub fn trouble(&self) -> Option<String> {
+        self.queue.lock().trouble.clone()
+    }
+}
+
+impl AsFd for Writer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.event.as_fd()
+    }
+}
+
+impl Queue {
+    pub(super) fn new(event: OwnedFd) -> Self {
+        Self {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            opening: Condvar::new(),
+            committed: AtomicU64::new(0),
+            event,
+            finished: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn stop(&self) {
@@ -135,35 +176,6 @@ impl Queue {
 
     pub(super) fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
-    }
-
-    pub(super) fn committed(&self) -> u64 {
-        self.committed.load(Ordering::Acquire)
-    }
-
-    pub(super) fn unwritten(&self) -> Unwritten {
-        let state = self.lock();
-        Unwritten {
-            records: state.records.len() + state.taken.records,
-            bytes: state.bytes + state.taken.bytes,
-        }
-    }
-
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.lock().trouble.clone()
-    }
-
-    pub(super) fn event(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-
-    /// Waits until it is known whether the database could be opened.
-    pub(super) fn opened(&self) -> Result<(), String> {
-        let state = self
-            .opening
-            .wait_while(self.lock(), |state| state.opened.is_none())
-            .unwrap_or_else(PoisonError::into_inner);
-        state.opened.clone().unwrap_or(Ok(()))
     }
 
     /// The thread tells how opening went.

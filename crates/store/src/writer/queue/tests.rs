@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use packhorse_model::{Outcome, RunSpec, TaskId, Timestamp};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -16,7 +18,11 @@ fn skipped(run: RunId, number: u32) -> Record {
 fn a_crash_journal_has_what_was_sent_before_it_was_made() {
     let dir = tempfile::tempdir().unwrap();
     let home = Home::open(dir.path()).unwrap();
-    let queue = Queue::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+    let queue = Arc::new(Queue::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
+    let writer = Writer {
+        queue: Arc::clone(&queue),
+        thread: None,
+    };
     let (run, other) = (RunId(3), RunId(4));
     let facts = Box::new(NewRun {
         uuid: new_run_uuid(Timestamp(0)),
@@ -27,15 +33,15 @@ fn a_crash_journal_has_what_was_sent_before_it_was_made() {
         pid: 1,
         spec: RunSpec::default(),
     });
-    queue.push(skipped(run, 1));
-    queue.push(Record::NewRun { run, facts });
-    queue.push(skipped(run, 2));
-    queue.push(skipped(other, 3));
+    writer.send(skipped(run, 1));
+    writer.send(Record::NewRun { run, facts });
+    writer.send(skipped(run, 2));
+    writer.send(skipped(other, 3));
     let mut batch = Batch::default();
     queue.gather(&mut batch, Instant::now());
-    queue.push(skipped(run, 4));
+    writer.send(skipped(run, 4));
     queue.begin_journals(&home, &batch);
-    queue.push(skipped(run, 5));
+    writer.send(skipped(run, 5));
 
     let file = fs_err::read_dir(home.crash_journals_dir()).unwrap().next();
     let bytes = fs_err::read(file.unwrap().unwrap().path()).unwrap();
@@ -45,7 +51,7 @@ fn a_crash_journal_has_what_was_sent_before_it_was_made() {
     assert_eq!(found, wanted);
 
     queue.set_committed(&mut batch);
-    assert_eq!(queue.committed(), 4);
+    assert_eq!(writer.committed(), 4);
     let file = fs_err::read_dir(home.crash_journals_dir()).unwrap().next();
     let bytes = fs_err::read(file.unwrap().unwrap().path()).unwrap();
     let left = crash_journal::read(run, &bytes).unwrap().unwrap();
