@@ -44,17 +44,20 @@ impl Engine {
                 continue;
             }
             run.known += 1;
-            let number = run.known;
-            let task = TaskId::new(id, number);
-            if !after.is_empty() || !spec.is_plain() {
-                soon.push((task, spec.clone(), after.clone(), None));
-            } else if run.backlog.has_room() {
-                // It takes its room now, so that the next one knows.
-                let bytes = spec.command.weight();
-                run.backlog.enter(number, bytes);
-                soon.push((task, spec.clone(), Vec::new(), Some(bytes)));
-            } else {
+            let task = TaskId::new(id, run.known);
+            let plain = after.is_empty() && spec.is_plain();
+            if plain && !run.backlog.has_room() {
                 run.backlog.stored += 1;
+            } else {
+                let stored = StoredTask {
+                    id: task,
+                    spec: spec.clone(),
+                    after: after.clone(),
+                    outcome: None,
+                    attempts: 0,
+                };
+                // It takes its room now, so that the next one knows.
+                soon.push((run.backlog.enter(&stored, plain), stored));
             }
             batch.push(NewTask::new(task, spec, after.into()));
         }
@@ -62,8 +65,8 @@ impl Engine {
             self.record(Record::Tasks(batch));
         }
         self.arrive_together(id, more || soon.len() > 1, more, |engine| {
-            for (task, spec, after, queued) in soon {
-                engine.admit(task, spec, after, 0, queued);
+            for (queued, task) in soon {
+                engine.admit(task, queued);
             }
         });
     }
@@ -125,18 +128,9 @@ impl Engine {
     }
 
     fn admit_stored(&mut self, stored: StoredTask, plain: bool) {
-        let StoredTask {
-            id,
-            spec,
-            after,
-            attempts,
-            ..
-        } = stored;
-        let bytes = plain.then(|| spec.command.weight());
-        if let (Some(bytes), Some(run)) = (bytes, self.runs.get_mut(&id.run)) {
-            run.backlog.enter(id.number, bytes);
-        }
-        self.admit(id, spec, after, attempts, bytes);
+        let run = self.runs.get_mut(&stored.id.run);
+        let queued = run.and_then(|run| run.backlog.enter(&stored, plain));
+        self.admit(stored, queued);
     }
 
     /// Asks for plain tasks that wait in the store when their turn comes near.
@@ -171,19 +165,13 @@ impl Engine {
 
     /// Takes a task in. It is submitted at once, unless something has to be looked up for
     /// it or for one before it.
-    fn admit(
-        &mut self,
-        id: TaskId,
-        own: TaskSpec,
-        after: Vec<u32>,
-        before: u32,
-        queued: Option<usize>,
-    ) {
+    fn admit(&mut self, stored: StoredTask, queued: Option<usize>) {
+        let id = stored.id;
         let Some(run) = self.runs.get_mut(&id.run) else {
             return;
         };
         run.live += 1;
-        let mut own = own;
+        let mut own = stored.spec;
         let command = Arc::new(std::mem::take(&mut own.command));
         let spec = if queued.is_some() {
             Arc::clone(&run.setup.defaults)
@@ -197,12 +185,12 @@ impl Engine {
             task: Task {
                 command,
                 spec,
-                before,
+                before: stored.attempts,
                 queued,
                 need: None,
                 attempt: None,
             },
-            after,
+            after: stored.after,
         };
         let ready = self.is_ready(&arrival);
         if ready && !waits {

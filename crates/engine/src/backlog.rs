@@ -11,6 +11,8 @@
 //! never runs out of plain tasks while some wait in the store keeps a less urgent
 //! one from overtaking them.
 
+use packhorse_model::StoredTask;
+
 /// How many plain tasks wait in the core before others stay in the store.
 const MOST: usize = 4096;
 /// How many bytes of their commands wait in the core before others stay in the store.
@@ -51,11 +53,13 @@ impl Backlog {
         }
     }
 
-    /// A plain task with so many bytes waits in the core from now on.
-    pub(crate) fn enter(&mut self, number: u32, bytes: usize) {
-        self.fed = self.fed.max(number);
+    /// A task waits in the core from now on. The bytes that it takes here, if it is plain.
+    pub(crate) fn enter(&mut self, task: &StoredTask, plain: bool) -> Option<usize> {
+        let bytes = plain.then(|| task.spec.command.weight())?;
+        self.fed = self.fed.max(task.id.number);
         self.waiting += 1;
         self.bytes += bytes;
+        Some(bytes)
     }
 
     /// One of them waits no longer.
@@ -72,12 +76,24 @@ impl Backlog {
 
 #[cfg(test)]
 mod tests {
+    use packhorse_model::{Command, RunId, TaskId, TaskSpec};
+
     use super::*;
+
+    fn plain(bytes: usize) -> StoredTask {
+        StoredTask {
+            id: TaskId::new(RunId(1), 1),
+            spec: TaskSpec::new(Command::Line(vec![b'x'; bytes])),
+            after: Vec::new(),
+            outcome: None,
+            attempts: 0,
+        }
+    }
 
     #[test]
     fn a_task_that_never_starts_gives_its_room_back() {
         let mut backlog = Backlog::default();
-        backlog.enter(1, MOST_BYTES);
+        assert_eq!(backlog.enter(&plain(MOST_BYTES), true), Some(MOST_BYTES));
         assert!(!backlog.has_room());
         backlog.exit(MOST_BYTES);
         assert!(backlog.has_room());
@@ -86,7 +102,7 @@ mod tests {
     #[test]
     fn nothing_overtakes_what_was_left_in_the_store() {
         let mut backlog = Backlog::default();
-        backlog.enter(1, 1);
+        backlog.enter(&plain(1), true);
         backlog.stored += 1;
         assert!(!backlog.has_room());
         assert_eq!(backlog.room(0), 0);

@@ -123,27 +123,20 @@ impl Engine {
 
     pub(crate) fn mps_event(&mut self, input: MpsInput) {
         match input {
-            MpsInput::Ready(device) => self.daemon_settled(device, DaemonState::Ready),
+            MpsInput::Ready(device) => {
+                self.mps.daemons.insert(device, DaemonState::Ready);
+            }
             MpsInput::Unavailable { device, reason } => {
                 let name = self.device_name(device);
                 self.warn(None, format!("{name} is shared without MPS: {reason}"));
-                self.daemon_settled(device, DaemonState::Unavailable);
+                self.mps.daemons.insert(device, DaemonState::Unavailable);
             }
             MpsInput::Gone(device) => {
                 self.mps.daemons.remove(&device);
-                self.start_waiting();
             }
-            MpsInput::Released(task) => self.act(Action::Proceed(task)),
+            MpsInput::Released(task) => return self.act(Action::Proceed(task)),
         }
-    }
-
-    fn daemon_settled(&mut self, device: DeviceId, state: DaemonState) {
-        self.mps.daemons.insert(device, state);
-        self.start_waiting();
-    }
-
-    /// Looks again at attempts that wait for their daemons.
-    fn start_waiting(&mut self) {
+        // Attempts that wait for their daemons.
         for start in std::mem::take(&mut self.mps.waiting) {
             self.start_with_mps(start);
         }

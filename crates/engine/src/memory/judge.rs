@@ -7,13 +7,14 @@ use std::time::Duration;
 use packhorse_core::EndCause;
 use packhorse_model::{
     AttemptEnd, Bytes, DeviceId, EventKind, LearnedPeak, Measurement, NewPeak, Outcome, PeakOrigin,
-    Phase, Record, TaskId,
+    Record, TaskId,
 };
 
 use super::needs::VramUse;
 use super::track::Track;
 use crate::action::{Action, LogTail};
 use crate::engine::Engine;
+use crate::run::Run;
 
 /// How long an end waits for a look at the devices.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -129,10 +130,7 @@ impl Engine {
         let id = end.task;
         let attempt = self.tasks.get_mut(&id).and_then(|task| task.attempt.take());
         let (devices, evicted) = attempt.map_or((Vec::new(), false), |it| (it.devices, it.evicted));
-        let goes_on = self
-            .runs
-            .get(&id.run)
-            .is_some_and(|run| run.phase == Phase::Running);
+        let goes_on = self.runs.get(&id.run).is_some_and(Run::takes_tasks);
         if evicted && end.outcome == Outcome::Interrupted && goes_on {
             // It was not the person who ended it.
             end.outcome = Outcome::Killed { signal: 15 };
@@ -143,42 +141,32 @@ impl Engine {
             self.hold();
         }
         let probe = end.attempt == 0;
-        let judgement = self.judgement(end, &devices, evicted, log);
-        self.attempt_ended(judgement);
+        let (cause, note) = match self.blame(&end, &devices, evicted, log) {
+            Some((cause, note)) => (cause, Some(note)),
+            None => (EndCause::Own, None),
+        };
+        let track = self.untrack(id);
+        let measured = track.and_then(|track| track.measurement(id));
+        let out_of_memory = matches!(cause, EndCause::OutOfMemory { .. });
+        if out_of_memory {
+            // From here on the ladder says what it gets.
+            self.forget_need(id);
+        }
+        if let Some(measured) = measured {
+            self.tell(EventKind::Measured(measured));
+            self.teach(&end, &devices, out_of_memory, measured);
+        }
+        self.attempt_ended(Judgement {
+            end,
+            cause,
+            note,
+            peak: measured.map(|measured| measured.peak),
+        });
         if probe {
             self.probe_over(id);
         }
         if teaches {
             self.unhold();
-        }
-    }
-
-    fn judgement(
-        &mut self,
-        end: AttemptEnd,
-        devices: &[DeviceId],
-        evicted: bool,
-        log: &ReadLog,
-    ) -> Judgement {
-        let blame = self.blame(&end, devices, evicted, log);
-        let (cause, note) =
-            blame.map_or((EndCause::Own, None), |(cause, note)| (cause, Some(note)));
-        let track = self.untrack(end.task);
-        let measured = track.as_ref().and_then(|track| track.measurement(end.task));
-        let out_of_memory = matches!(cause, EndCause::OutOfMemory { .. });
-        if out_of_memory {
-            // From here on the ladder says what it gets.
-            self.forget_need(end.task);
-        }
-        if let Some(measured) = measured {
-            self.tell(EventKind::Measured(measured));
-            self.teach(&end, devices, out_of_memory, measured);
-        }
-        Judgement {
-            end,
-            cause,
-            note,
-            peak: measured.map(|measured| measured.peak),
         }
     }
 

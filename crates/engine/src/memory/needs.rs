@@ -13,6 +13,7 @@ use packhorse_model::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::probing::Probing;
 use super::shape::{Need, Shape, largest};
 use crate::engine::{DeviceInfo, Engine};
 use crate::run::Run;
@@ -201,7 +202,7 @@ impl Engine {
             return;
         };
         let changed = shape.add(model, peak);
-        shape.probing.clear();
+        shape.probing = Probing::default();
         if !changed || shape.waiting.is_empty() {
             return;
         }

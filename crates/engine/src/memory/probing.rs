@@ -31,11 +31,6 @@ pub(super) struct Probing {
 }
 
 impl Probing {
-    /// It is measured.
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// A task is gone. If its probe was the one, who comes next.
     fn leave(&mut self, turn: Turn) -> Option<(TaskId, Request)> {
         self.awaiting.remove(&turn);
