@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use crate::action::Action;
 use crate::input::Input;
 use crate::lines::OutputLines;
-use crate::memory::{Judgement, Monitor, Needs, OomSigns};
+use crate::memory::{Judgement, Monitor, Needs, OomSigns, VramUse};
 use crate::mps::MpsState;
 use crate::other_runs::OtherRuns;
 use crate::outbox::Outbox;
@@ -397,7 +397,7 @@ impl Engine {
     /// anything is started whether it could ever run.
     pub fn refusal(&self, spec: &TaskSpec) -> Option<core::RefusalReason> {
         let request = Request {
-            memory: crate::VramUse::of(spec).at_first(),
+            memory: VramUse::of(spec).at_first(),
             ..self.request(spec)
         };
         self.state.refusal(&request)

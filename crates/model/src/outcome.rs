@@ -71,7 +71,7 @@ impl Outcome {
     }
 
     /// The inverse of [`Outcome::word`] and [`Outcome::detail`].
-    pub fn from_parts(word: &str, detail: Option<i32>) -> Option<Self> {
+    fn from_parts(word: &str, detail: Option<i32>) -> Option<Self> {
         Some(match word {
             "succeeded" => Self::Succeeded,
             "failed" => Self::Failed { code: detail? },

@@ -17,12 +17,8 @@ pub(crate) mod code {
     pub(crate) const INTERRUPTED: i64 = 3;
     pub(crate) const SUCCEEDED: i64 = 4;
     pub(crate) const FAILED: i64 = 5;
-    pub(crate) const KILLED: i64 = 6;
-    pub(crate) const TIMED_OUT: i64 = 7;
-    pub(crate) const NOT_STARTED: i64 = 8;
-    pub(crate) const SKIPPED: i64 = 9;
-    /// The highest of them.
-    pub(crate) const LAST: i64 = SKIPPED;
+    /// The highest of those that are no success, as `FAILED` is the lowest.
+    pub(crate) const LAST: i64 = 9;
 }
 
 /// The outcome's number; [`Outcome::detail`] goes into a column of its own.
@@ -31,26 +27,27 @@ pub(crate) const fn outcome_code(outcome: Outcome) -> i64 {
         Outcome::Interrupted => code::INTERRUPTED,
         Outcome::Succeeded => code::SUCCEEDED,
         Outcome::Failed { .. } => code::FAILED,
-        Outcome::Killed { .. } => code::KILLED,
-        Outcome::TimedOut => code::TIMED_OUT,
-        Outcome::NotStarted => code::NOT_STARTED,
-        Outcome::Skipped => code::SKIPPED,
+        Outcome::Killed { .. } => 6,
+        Outcome::TimedOut => 7,
+        Outcome::NotStarted => 8,
+        Outcome::Skipped => code::LAST,
     }
 }
 
 /// The inverse of [`outcome_code`]. `None` for a task that waits.
 pub(crate) fn outcome(code: i64, detail: Option<i32>) -> Option<Outcome> {
     let detail = detail.unwrap_or_default();
-    Some(match code {
-        code::INTERRUPTED => Outcome::Interrupted,
-        code::SUCCEEDED => Outcome::Succeeded,
-        code::FAILED => Outcome::Failed { code: detail },
-        code::KILLED => Outcome::Killed { signal: detail },
-        code::TIMED_OUT => Outcome::TimedOut,
-        code::NOT_STARTED => Outcome::NotStarted,
-        code::SKIPPED => Outcome::Skipped,
-        _ => return None,
-    })
+    let mut outcomes = [
+        Outcome::Interrupted,
+        Outcome::Succeeded,
+        Outcome::Failed { code: detail },
+        Outcome::Killed { signal: detail },
+        Outcome::TimedOut,
+        Outcome::NotStarted,
+        Outcome::Skipped,
+    ]
+    .into_iter();
+    outcomes.find(|outcome| outcome_code(*outcome) == code)
 }
 
 /// A task's key: the run in the upper half, the number in the lower, so that

@@ -116,9 +116,6 @@ impl Drop for Writer {
     /// Without [`finish`](Self::finish), as when a caller gives up on an
     /// error: what is queued is still written, but failures are not reported.
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            self.queue.stop();
-            let _ = thread.join();
-        }
+        let _ = self.finish();
     }
 }

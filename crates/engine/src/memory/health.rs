@@ -97,11 +97,8 @@ impl Engine {
 
 /// The members that do not work, and why the first of them does not.
 pub(super) fn lost(view: &DeviceView) -> Option<(Vec<usize>, String)> {
+    let reason = view.members.iter().find_map(|member| member.lost.clone())?;
     let members = view.members.iter().enumerate();
-    let lost: Vec<(usize, &String)> = members
-        .filter_map(|(member, view)| Some((member, view.lost.as_ref()?)))
-        .collect();
-    let (_, reason) = lost.first()?;
-    let members = lost.iter().map(|(member, _)| *member).collect();
-    Some((members, (*reason).clone()))
+    let lost = members.filter(|(_, member)| member.lost.is_some());
+    Some((lost.map(|(index, _)| index).collect(), reason))
 }

@@ -25,10 +25,10 @@ mod probing;
 mod shape;
 mod track;
 
-pub use needs::{VramUse, forecast, models, models_named};
+pub use needs::{forecast, models, models_named};
 pub use oom::{OomSigns, OomSignsError};
 
 pub(crate) use judge::Judgement;
 pub(crate) use monitor::Monitor;
-pub(crate) use needs::{Needs, VramNeed, signature_of};
+pub(crate) use needs::{Needs, VramNeed, VramUse, signature_of};
 pub(crate) use shape::Shape;

@@ -21,7 +21,7 @@ use crate::task::{Task, submission};
 
 /// How much GPU memory a task asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VramUse {
+pub(crate) enum VramUse {
     /// Nobody said, and it is not counted.
     Uncounted,
     /// So much.
@@ -36,7 +36,7 @@ pub enum VramUse {
 
 impl VramUse {
     /// What a task with these options asks for.
-    pub fn of(spec: &TaskSpec) -> Self {
+    pub(crate) fn of(spec: &TaskSpec) -> Self {
         let probed = matches!(spec.probe, Some(ProbeSpec::Template(_)));
         match spec.vram {
             None => Self::Uncounted,
