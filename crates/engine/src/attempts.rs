@@ -219,17 +219,6 @@ impl Engine {
         self.act(Action::Stop { task, mode });
     }
 
-    /// The tasks of a run whose attempts are alive.
-    pub(crate) fn alive_of(&self, run: packhorse_model::RunId) -> Vec<TaskId> {
-        let tasks = self.tasks.iter();
-        let mut alive: Vec<TaskId> = tasks
-            .filter(|(id, task)| id.run == run && task.is_alive())
-            .map(|(&id, _)| id)
-            .collect();
-        alive.sort_unstable();
-        alive
-    }
-
     /// Writes down an end, after which the task may be in line `again`.
     fn record_end(
         &mut self,

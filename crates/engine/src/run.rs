@@ -15,7 +15,7 @@ use crate::arrivals::Arrival;
 use crate::backlog::Backlog;
 use crate::engine::{ClockReading, Engine};
 use crate::input::{NewRunInput, StopSignal};
-use crate::task::log_path;
+use crate::task::{Task, own_log, run_log};
 
 /// A run while it goes on.
 pub(crate) struct Run {
@@ -82,11 +82,13 @@ impl Run {
         size.map_or(0, |size| (task.number.max(1) - 1) / size)
     }
 
-    /// Where the output of an attempt is, if it is kept.
+    /// Where the output of an attempt is, if it is kept: in the run's folder of logs, or
+    /// where the task wants it.
     pub(crate) fn log_path(&self, spec: &TaskSpec, id: TaskId, attempt: u32) -> Option<PathBuf> {
         let setup = &self.setup;
         let kept = setup.output != OutputMode::Inherit;
-        kept.then(|| log_path(&setup.logs, &setup.folder, spec, id, attempt))
+        let log = || own_log(&setup.folder, spec, attempt);
+        kept.then(|| log().unwrap_or_else(|| run_log(&setup.logs, id, attempt)))
     }
 
     /// Tasks that are known and not settled.
@@ -254,15 +256,21 @@ impl Engine {
         self.act(Action::Closed(id));
     }
 
+    /// Tasks of a run that were admitted and are not over, in order.
+    pub(crate) fn tasks_of(&self, run: RunId, wanted: impl Fn(&Task) -> bool) -> Vec<TaskId> {
+        let tasks = self.tasks.iter();
+        let of_run = tasks.filter(|(id, task)| id.run == run && wanted(task));
+        let mut of_run: Vec<TaskId> = of_run.map(|(&id, _)| id).collect();
+        of_run.sort_unstable();
+        of_run
+    }
+
     /// Forgets the tasks of a run that will not run any more.
     fn withdraw(&mut self, id: RunId) {
         // Until all of them are gone, none may start: nobody would know it here.
         self.step(SchedulerEvent::HoldRun(id));
         self.hand_over_probes(id);
-        let of_run = self.tasks.keys().filter(|task| task.run == id);
-        let mut of_run: Vec<TaskId> = of_run.copied().collect();
-        of_run.sort_unstable();
-        for task in of_run {
+        for task in self.tasks_of(id, |_| true) {
             self.forget_need(task);
             // Tasks of other runs may wait for what it was to measure.
             self.probe_over(task);

@@ -8,6 +8,7 @@ use packhorse_model::{EventKind, Phase, RunId, StopMode};
 use crate::action::Action;
 use crate::engine::Engine;
 use crate::input::StopSignal;
+use crate::task::Task;
 
 /// For so long, a repeated SIGTERM or SIGHUP is taken for the same request.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
@@ -30,7 +31,7 @@ fn after(phase: Phase, signal: StopSignal) -> Phase {
 impl Engine {
     pub(crate) fn stop_run(&mut self, id: RunId, signal: StopSignal) {
         let now = self.now.monotonic;
-        let alive = self.alive_of(id);
+        let alive = self.tasks_of(id, Task::is_alive);
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };

@@ -102,18 +102,6 @@ pub(crate) fn submission(
     }
 }
 
-/// Where the output of an attempt is: in the run's folder of logs, or where the task wants
-/// it.
-pub(crate) fn log_path(
-    logs: &Path,
-    folder: &Path,
-    spec: &TaskSpec,
-    id: TaskId,
-    attempt: u32,
-) -> PathBuf {
-    own_log(folder, spec, attempt).unwrap_or_else(|| run_log(logs, id, attempt))
-}
-
 /// The log of an attempt in the run's folder of logs.
 pub fn run_log(logs: &Path, id: TaskId, attempt: u32) -> PathBuf {
     logs.join(format!("{}.{attempt}.log", id.number))
@@ -156,7 +144,8 @@ mod tests {
                 folder: Some("sub".into()),
                 ..TaskSpec::default()
             };
-            let path = log_path(Path::new("/logs"), Path::new("/run"), &spec, id, attempt);
+            let path = own_log(Path::new("/run"), &spec, attempt);
+            let path = path.unwrap_or_else(|| run_log(Path::new("/logs"), id, attempt));
             path.to_string_lossy().into_owned()
         };
         assert_eq!(path(None, 2), "/logs/7.2.log");
