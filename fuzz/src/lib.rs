@@ -7,20 +7,20 @@ use std::io;
 use std::path::Path;
 
 use packhorse_intake::csv::{self, Header};
-use packhorse_intake::lines::{LineError, Lines, Separator};
+use packhorse_intake::lines::{LineError, Separator};
 use packhorse_intake::probe::ProbeTemplate;
 use packhorse_intake::signature::signature;
 use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepParts, Template};
-use packhorse_intake::task_lines::{TaskLineError, TaskLines};
-use packhorse_intake::{Colour, Entry};
+use packhorse_intake::{Colour, Entry, TaskLanguage, TaskReader};
 use packhorse_model::Command;
 
 /// Lines give the same result however the bytes were cut.
 pub fn lines(data: &[u8]) {
     for separator in [Separator::Newline, Separator::Null] {
-        let whole = read(separator, [data]);
+        let language = TaskLanguage::Lines(separator);
+        let whole = read(language, [data]);
         let cut = usize::from(data.first().copied().unwrap_or(0)) % 7 + 1;
-        let pieces = read(separator, data.chunks(cut));
+        let pieces = read(language, data.chunks(cut));
         assert_eq!(whole, pieces, "cut into {cut}");
         for found in whole {
             match found {
@@ -35,10 +35,10 @@ pub fn lines(data: &[u8]) {
 }
 
 fn read<'a>(
-    separator: Separator,
+    language: TaskLanguage,
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> Vec<Result<Entry, LineError>> {
-    let mut lines = Lines::new(separator);
+    let mut lines = TaskReader::new(language);
     let mut found = Vec::new();
     for piece in pieces {
         lines.push(piece);
@@ -54,9 +54,10 @@ fn read<'a>(
 /// Task lines give the same result however the bytes were cut, and a task is
 /// read as the same when it is written again.
 pub fn task_lines(data: &[u8]) {
-    let whole = read_tasks([data]);
+    let whole = read(TaskLanguage::TaskLines, [data]);
     let cut = usize::from(data.first().copied().unwrap_or(0)) % 7 + 1;
-    assert_eq!(whole, read_tasks(data.chunks(cut)), "cut into {cut}");
+    let pieces = read(TaskLanguage::TaskLines, data.chunks(cut));
+    assert_eq!(whole, pieces, "cut into {cut}");
     for found in whole {
         match found {
             Ok(Entry { line, spec }) => {
@@ -71,19 +72,6 @@ pub fn task_lines(data: &[u8]) {
             }
         }
     }
-}
-
-fn read_tasks<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Result<Entry, TaskLineError>> {
-    let mut tasks = TaskLines::default();
-    let mut found = Vec::new();
-    for piece in pieces {
-        tasks.push(piece);
-        found.extend(tasks.by_ref());
-    }
-    tasks.finish();
-    found.extend(tasks.by_ref());
-    assert_eq!(tasks.buffered(), 0);
-    found
 }
 
 /// The first line is a template, and every other line a parameter with its values:

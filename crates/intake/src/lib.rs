@@ -1,8 +1,7 @@
 //! Every form that work comes in, turned into tasks as it arrives.
 //!
 //! ```text
-//!  bytes of a file, a pipe, a fifo ──▶ Lines ─────▶ Entry (line, TaskSpec)
-//!  the same, a JSON object per line ─▶ TaskLines ─▶ Entry
+//!  bytes of a file, a pipe, a fifo ──▶ TaskReader ──▶ Entry (line, TaskSpec)
 //!  template + parameters ──▶ Sweep ──▶ one command per index, in grid or shuffled order
 //!  bytes of a CSV file ──▶ csv::read ──▶ Row (line, TaskSpec, words, epochs)
 //!
@@ -10,7 +9,7 @@
 //!            ──▶ probe_command ──▶ a short run of it
 //! ```
 //!
-//! The first three stream: a line is there as soon as its newline is, and a grid
+//! The first two stream: a line is there as soon as its newline is, and a grid
 //! of ten million combinations takes no more memory than one of ten. A table is
 //! read as a whole, because all of it is checked before any of it starts.
 //!
@@ -27,6 +26,7 @@ pub mod lines;
 mod names;
 mod nearest;
 pub mod probe;
+mod reader;
 mod shell;
 pub mod signature;
 mod spec_problem;
@@ -37,4 +37,5 @@ pub mod task_lines;
 pub use entry::Entry;
 pub use excerpt::{Colour, Severity};
 pub use input_error::{InputError, InputProblem};
+pub use reader::{TaskLanguage, TaskReader};
 pub use spec_problem::{SpecProblem, check_values};

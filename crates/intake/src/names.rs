@@ -18,8 +18,7 @@ impl Names {
     pub fn check_new(&self, name: &str) -> Result<(), SpecProblem> {
         check_name(name)?;
         if self.0.contains(name) {
-            let name = name.to_owned();
-            return Err(SpecProblem::NameTaken { name });
+            return Err(SpecProblem::NameTaken(name.to_owned()));
         }
         Ok(())
     }
@@ -48,8 +47,7 @@ impl Names {
 fn check_name(name: &str) -> Result<(), SpecProblem> {
     let fits = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || !name.chars().all(fits) {
-        let name = quoted(name.as_bytes());
-        return Err(SpecProblem::Name { name });
+        return Err(SpecProblem::Name(quoted(name.as_bytes())));
     }
     Ok(())
 }

@@ -39,11 +39,8 @@ pub enum ProbeProblem {
     #[error(transparent)]
     Template(#[from] TemplateProblem),
     /// A placeholder for something else.
-    #[error("a probe has no `{name}` to put here")]
-    Unknown {
-        /// The placeholder's name.
-        name: String,
-    },
+    #[error("a probe has no `{0}` to put here")]
+    Unknown(String),
     /// It would measure something else than the task.
     #[error("this probe does not run the task's command")]
     NoPlace,
@@ -57,7 +54,7 @@ impl InputProblem for ProbeProblem {
                 | TemplateProblem::Nested
                 | TemplateProblem::Single),
             ) => return problem.hint(),
-            Self::Template(_) | Self::Unknown { .. } => {
+            Self::Template(_) | Self::Unknown(_) => {
                 "write {} where the task's command goes, and {{ and }} for literal braces"
             }
             Self::NoPlace => "write {} where the task's command goes: {} --epochs 2",
@@ -68,7 +65,7 @@ impl InputProblem for ProbeProblem {
     fn label(&self) -> &'static str {
         match self {
             Self::Template(problem) => problem.label(),
-            Self::Unknown { .. } => "unknown",
+            Self::Unknown(_) => "unknown",
             Self::NoPlace => "no {} in it",
         }
     }
@@ -84,9 +81,9 @@ impl ProbeTemplate {
         let wrong = |place, problem| ProbeError::new(1, source.as_bytes(), place, problem);
         let pieces = pieces(source, Unnamed::Allowed).map_err(|(place, problem)| {
             let problem = match problem {
-                TemplateProblem::Positional => ProbeProblem::Unknown {
-                    name: quoted(&source.as_bytes()[place.start + 1..place.end - 1]),
-                },
+                TemplateProblem::Positional => ProbeProblem::Unknown(quoted(
+                    &source.as_bytes()[place.start + 1..place.end - 1],
+                )),
                 other => ProbeProblem::Template(other),
             };
             wrong(place, problem)
@@ -99,8 +96,8 @@ impl ProbeTemplate {
                     None
                 }
                 TemplatePiece::Placeholder { name, place } => {
-                    let name = quoted(name.as_bytes());
-                    return Err(wrong(place, ProbeProblem::Unknown { name }));
+                    let problem = ProbeProblem::Unknown(quoted(name.as_bytes()));
+                    return Err(wrong(place, problem));
                 }
             });
         }

@@ -21,23 +21,14 @@ pub enum SpecProblem {
     #[error("this task has no command")]
     NoCommand,
     /// No program can be given a NUL byte.
-    #[error("`{key}` contains a NUL byte")]
-    Nul {
-        /// Which value.
-        key: &'static str,
-    },
+    #[error("`{0}` contains a NUL byte")]
+    Nul(&'static str),
     /// A path with nothing in it.
-    #[error("`{key}` is empty")]
-    Empty {
-        /// Which value.
-        key: &'static str,
-    },
+    #[error("`{0}` is empty")]
+    Empty(&'static str),
     /// A value that cannot be a task's name.
-    #[error("`{name}` cannot be the name of a task")]
-    Name {
-        /// The value.
-        name: String,
-    },
+    #[error("`{0}` cannot be the name of a task")]
+    Name(String),
     /// A name that no earlier task has.
     #[error("no earlier task is called `{name}`")]
     UnknownName {
@@ -47,17 +38,11 @@ pub enum SpecProblem {
         nearest: Option<String>,
     },
     /// A name that an earlier task already has.
-    #[error("an earlier task is already called `{name}`")]
-    NameTaken {
-        /// The name.
-        name: String,
-    },
+    #[error("an earlier task is already called `{0}`")]
+    NameTaken(String),
     /// A value that cannot be the name of an environment variable.
-    #[error("`{name}` cannot be the name of an environment variable")]
-    VariableName {
-        /// The value.
-        name: String,
-    },
+    #[error("`{0}` cannot be the name of an environment variable")]
+    VariableName(String),
     /// A signature that is empty, or cannot be shown.
     #[error("this cannot be a signature")]
     Signature,
@@ -73,16 +58,16 @@ impl InputProblem for SpecProblem {
     fn hint(&self) -> String {
         let hint = match self {
             Self::NoCommand => "write what to run: `\"command\": \"python train.py\"`",
-            Self::Nul { .. } => "remove it",
-            Self::Empty { .. } => "write a path, or leave it out",
-            Self::Name { .. } => "a name has letters, digits, `.`, `_` and `-`",
+            Self::Nul(_) => "remove it",
+            Self::Empty(_) => "write a path, or leave it out",
+            Self::Name(_) => "a name has letters, digits, `.`, `_` and `-`",
             Self::UnknownName {
                 nearest: Some(nearest),
                 ..
             } => return format!("did you mean `{nearest}`?"),
             Self::UnknownName { .. } => "give an earlier task this name",
-            Self::NameTaken { .. } => "choose another name",
-            Self::VariableName { .. } => "it needs at least one character, and no `=`",
+            Self::NameTaken(_) => "choose another name",
+            Self::VariableName(_) => "it needs at least one character, and no `=`",
             Self::Signature => "write a word of at most 200 characters",
             Self::GpuModel => "write one name, or several with commas: A100,H100",
             Self::Probe(problem) => return problem.hint(),
@@ -93,11 +78,11 @@ impl InputProblem for SpecProblem {
     fn label(&self) -> &'static str {
         match self {
             Self::NoCommand => "no command",
-            Self::Nul { .. } => "a NUL byte",
-            Self::Empty { .. } => "nothing here",
+            Self::Nul(_) => "a NUL byte",
+            Self::Empty(_) => "nothing here",
             Self::UnknownName { .. } => "unknown name",
-            Self::NameTaken { .. } => "taken",
-            Self::Name { .. } | Self::VariableName { .. } | Self::Signature | Self::GpuModel => {
+            Self::NameTaken(_) => "taken",
+            Self::Name(_) | Self::VariableName(_) | Self::Signature | Self::GpuModel => {
                 "this value"
             }
             Self::Probe(problem) => problem.label(),
@@ -168,8 +153,7 @@ fn check_command(command: &Command) -> Result<(), SpecProblem> {
 
 pub(crate) fn check_variable(name: &str, value: &[u8]) -> Result<(), SpecProblem> {
     if name.is_empty() || name.contains(['=', '\0']) {
-        let name = quoted(name.as_bytes());
-        return Err(SpecProblem::VariableName { name });
+        return Err(SpecProblem::VariableName(quoted(name.as_bytes())));
     }
     no_nul("env", value.contains(&0))
 }
@@ -177,7 +161,7 @@ pub(crate) fn check_variable(name: &str, value: &[u8]) -> Result<(), SpecProblem
 pub(crate) fn check_path(key: &'static str, path: &Path) -> Result<(), SpecProblem> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
-        return Err(SpecProblem::Empty { key });
+        return Err(SpecProblem::Empty(key));
     }
     no_nul(key, bytes.contains(&0))
 }
@@ -199,7 +183,7 @@ pub(crate) fn check_gpu_model(models: &str) -> Result<(), SpecProblem> {
 
 fn no_nul(key: &'static str, has_nul: bool) -> Result<(), SpecProblem> {
     if has_nul {
-        return Err(SpecProblem::Nul { key });
+        return Err(SpecProblem::Nul(key));
     }
     Ok(())
 }

@@ -66,10 +66,6 @@ impl Splitter {
         None
     }
 
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     fn forget_handed_out(&mut self) {
         self.buffer.drain(..self.start);
         self.searched -= self.start;

@@ -38,9 +38,6 @@ pub trait Executor: AsFd {
     /// Adds what has happened to `events`. Never waits.
     fn drain(&mut self, events: &mut Vec<ProcessEvent>) -> io::Result<()>;
 
-    /// Whether no attempt is alive, and all has been drained.
-    fn is_idle(&self) -> bool;
-
     /// The task that a process belongs to, if it is one of ours.
     fn owner_of(&self, _pid: u32) -> Option<TaskId> {
         None
@@ -63,24 +60,10 @@ pub trait Executor: AsFd {
 
 /// Runs attempts on this machine.
 pub(crate) struct LocalExecutor {
-    supervisor: Supervisor,
-    environment: AttemptEnvironment,
+    pub(crate) supervisor: Supervisor,
+    pub(crate) environment: AttemptEnvironment,
     /// Whether attempts are asked before they are ended.
-    hold_end: bool,
-}
-
-impl LocalExecutor {
-    pub(crate) fn new(
-        supervisor: Supervisor,
-        environment: AttemptEnvironment,
-        hold_end: bool,
-    ) -> Self {
-        Self {
-            supervisor,
-            environment,
-            hold_end,
-        }
-    }
+    pub(crate) hold_end: bool,
 }
 
 impl AsFd for LocalExecutor {
@@ -145,10 +128,6 @@ impl Executor for LocalExecutor {
 
     fn drain(&mut self, events: &mut Vec<ProcessEvent>) -> io::Result<()> {
         self.supervisor.drain(events)
-    }
-
-    fn is_idle(&self) -> bool {
-        self.supervisor.is_idle()
     }
 
     fn owner_of(&self, pid: u32) -> Option<TaskId> {

@@ -150,15 +150,7 @@ impl Launch {
                 home.path().display()
             ));
         }
-        let Self {
-            spec,
-            output,
-            devices,
-            engine,
-            executor,
-            ignored,
-            settings,
-        } = self;
+        let (spec, devices, settings) = (self.spec, self.devices, self.settings);
         let run = lock.run();
         let origin = Instant::now();
         let folder = std::env::current_dir().map_err(system("tell the current folder"))?;
@@ -167,7 +159,7 @@ impl Launch {
         let mask = SignalMask::of_this_thread();
         let signals = Signals::block().map_err(system("take over signals"))?;
         request_short_slice();
-        let executor = match executor {
+        let executor = match self.executor {
             Some(executor) => executor,
             None => local_executor(home, &devices, mps, mask)?,
         };
@@ -203,7 +195,7 @@ impl Launch {
                 })
                 .transpose()
                 .map_err(system("start a thread"))?,
-            attributor: Attributor::new(ignored, origin),
+            attributor: Attributor::new(self.ignored, origin),
             journal: Box::new(journal),
             source: source.unwrap_or_else(|| Box::new(MadeTasks::default())),
             signals,
@@ -215,14 +207,14 @@ impl Launch {
             total: parts.source.total(),
             defaults: spec.defaults.into(),
             batch: spec.batch,
-            output,
+            output: self.output,
             folder,
             logs: home.log_dir(run).into(),
             resumed,
             record,
         };
         let patience = settings.store_patience;
-        let mut session = Session::new(run, engine, parts, observer, origin, patience)?;
+        let mut session = Session::new(run, self.engine, parts, observer, origin, patience)?;
         session.feed(Input::AddRun(Box::new(new)));
         for (device, reason) in drained {
             session.feed(Input::LeaveOut { device, reason });
@@ -274,7 +266,11 @@ fn local_executor(
         children: Children::All,
     })
     .map_err(system("watch processes"))?;
-    Ok(Box::new(LocalExecutor::new(supervisor, environment, mps)))
+    Ok(Box::new(LocalExecutor {
+        supervisor,
+        environment,
+        hold_end: mps,
+    }))
 }
 
 fn uses_leases(spec: &RunSpec) -> bool {

@@ -58,9 +58,7 @@ pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
 pub use observer::{Observer, QueueView};
 pub use plan::plan_submissions;
 pub use resume::{Resume, WhichTasks};
-pub use source::{
-    Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskLanguage, TaskSource,
-};
+pub use source::{Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskSource};
 pub use sweep::{SweepLanguage, build_sweep, sweep_source};
 pub use task_checks::TaskChecks;
 

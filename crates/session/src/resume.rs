@@ -1,7 +1,7 @@
 //! Going on with a run.
 
-use packhorse_intake::Colour;
 use packhorse_intake::lines::Separator;
+use packhorse_intake::{Colour, TaskLanguage};
 use packhorse_model::{
     GpuRequest, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, VramRequest,
 };
@@ -10,10 +10,10 @@ use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
 use crate::consume::{ConsumedFile, consuming};
 use crate::input_files::open_again;
 use crate::launch::{EarlierTasks, Launch};
-use crate::lookup::{find_run, stored_run};
+use crate::lookup::{each_task, find_run, stored_run};
 use crate::observer::Observer;
 use crate::settings::{Settings, without_gpus};
-use crate::source::{ReadTasks, TaskLanguage, TaskSource};
+use crate::source::{ReadTasks, TaskSource};
 use crate::sweep::{SweepLanguage, build_sweep, sweep_source};
 use crate::{Notices, SessionError};
 
@@ -108,17 +108,9 @@ impl Resume {
         observer: Box<dyn Observer>,
         notices: &mut Notices<'_>,
     ) -> Result<RunSummary, SessionError> {
-        let Self {
-            home,
-            lock,
-            run,
-            mut spec,
-            reopened,
-            source,
-            rows,
-        } = self;
+        let (home, run, mut spec) = (self.home, self.run, self.spec);
         let id = run.id;
-        if !run.input_complete && source.is_none() {
+        if !run.input_complete && self.source.is_none() {
             notices(&format!(
                 "warning: run {id} had not read all of its input when it ended, and cannot read it again; \
                  what it had read goes on"
@@ -134,9 +126,13 @@ impl Resume {
         move_to(&mut spec, pool, id, notices);
         let launch = Launch::prepare(spec, output, colour, settings, notices)?;
         let count = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
-        let earlier = Some(EarlierTasks { reopened, count });
-        let mut observer = consuming(observer, rows);
-        launch.run(&home, &lock, earlier, source, &mut *observer, notices)
+        let earlier = EarlierTasks {
+            reopened: self.reopened,
+            count,
+        };
+        let mut observer = consuming(observer, self.rows);
+        let (lock, source) = (&self.lock, self.source);
+        launch.run(&home, lock, Some(earlier), source, &mut *observer, notices)
     }
 }
 
@@ -174,9 +170,8 @@ fn rest_of(
     colour: Colour,
 ) -> Result<Option<Box<dyn TaskSource>>, SessionError> {
     let (files, language) = match source {
-        SourceSpec::Lines { files, null: true } => (files, TaskLanguage::Lines(Separator::Null)),
-        SourceSpec::Lines { files, null: false } => {
-            (files, TaskLanguage::Lines(Separator::Newline))
+        SourceSpec::Lines { files, null } => {
+            (files, TaskLanguage::Lines(Separator::null_if(*null)))
         }
         SourceSpec::TaskLines { files } => (files, TaskLanguage::TaskLines),
         SourceSpec::Sweep(spec) => {
@@ -191,14 +186,11 @@ fn rest_of(
 
 fn failed(reader: &Reader, run: RunId) -> Result<Vec<u32>, SessionError> {
     let mut numbers = Vec::new();
-    loop {
-        let after = numbers.last().copied().unwrap_or(0);
-        let page = reader.stored(run, TaskFilter::Failed, after, 1000)?;
-        if page.is_empty() {
-            return Ok(numbers);
-        }
-        numbers.extend(page.iter().map(|task| task.id.number));
-    }
+    each_task(reader, run, TaskFilter::Failed, |listed| {
+        numbers.push(listed.task.id.number);
+        Ok::<_, SessionError>(())
+    })?;
+    Ok(numbers)
 }
 
 /// A run that was killed leaves its tasks behind. They would run twice.

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use fs_err::File;
-use packhorse_intake::lines::{Lines, Separator};
-use packhorse_intake::task_lines::TaskLines;
-use packhorse_intake::{Colour, Entry};
+use packhorse_intake::lines::LineError;
+use packhorse_intake::{Colour, TaskLanguage, TaskReader};
 use packhorse_model::TaskSpec;
 use rustc_hash::FxHashMap;
 use rustix::io::{Errno, retry_on_intr};
@@ -155,70 +154,6 @@ pub struct InputStream {
     pub file: File,
 }
 
-/// How tasks are written in files, pipes and terminals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskLanguage {
-    /// A command per line, with directives.
-    Lines(Separator),
-    /// A JSON object per line.
-    TaskLines,
-}
-
-/// Reads tasks in one of the languages.
-pub(crate) enum TaskReader {
-    Lines(Lines),
-    TaskLines(TaskLines),
-}
-
-/// What was wrong with a line: its number, and all of it in words.
-pub(crate) type LineMistake = (u64, String);
-
-impl TaskReader {
-    pub(crate) fn new(language: TaskLanguage) -> Self {
-        match language {
-            TaskLanguage::Lines(separator) => Self::Lines(Lines::new(separator)),
-            TaskLanguage::TaskLines => Self::TaskLines(TaskLines::default()),
-        }
-    }
-
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Lines(lines) => lines.push(bytes),
-            Self::TaskLines(lines) => lines.push(bytes),
-        }
-    }
-
-    pub(crate) fn finish(&mut self) {
-        match self {
-            Self::Lines(lines) => lines.finish(),
-            Self::TaskLines(lines) => lines.finish(),
-        }
-    }
-
-    pub(crate) fn next_source(&mut self) {
-        match self {
-            Self::Lines(lines) => lines.next_source(),
-            Self::TaskLines(lines) => lines.next_source(),
-        }
-    }
-
-    /// The next task of what was read, or what is wrong with a line of `source`.
-    pub(crate) fn next(
-        &mut self,
-        source: &str,
-        colour: Colour,
-    ) -> Option<Result<Entry, LineMistake>> {
-        Some(match self {
-            Self::Lines(lines) => lines
-                .next()?
-                .map_err(|error| (error.line(), error.render(source, colour))),
-            Self::TaskLines(lines) => lines
-                .next()?
-                .map_err(|error| (error.line(), error.render(source, colour))),
-        })
-    }
-}
-
 /// Tasks that are read from files, pipes or a terminal, one after the other.
 pub struct ReadTasks {
     streams: VecDeque<InputStream>,
@@ -275,10 +210,11 @@ impl ReadTasks {
         }
     }
 
-    fn reject(&mut self, source: &str, line: u64, message: &str) -> (u64, String) {
-        let place = (source.to_owned(), line);
+    fn reject(&mut self, source: &str, error: &LineError) -> (u64, String) {
+        let place = (source.to_owned(), error.line());
         let tasks = u64::from(place != self.last_rejected);
         self.last_rejected = place;
+        let message = error.render(source, Colour::Off);
         (tasks, format!("a line was not run\n{message}"))
     }
 
@@ -317,12 +253,9 @@ impl TaskSource for ReadTasks {
         // Another read might block.
         let mut filled = std::mem::take(&mut self.more);
         while read.tasks.len() < AT_ONCE {
-            match self.reader.next(&name, Colour::Off) {
+            match self.reader.next() {
                 Some(Ok(entry)) => read.tasks.extend(self.number(entry.spec)),
-                Some(Err((line, message))) => {
-                    let rejected = self.reject(&name, line, &message);
-                    read.rejected.push(rejected);
-                }
+                Some(Err(error)) => read.rejected.push(self.reject(&name, &error)),
                 None if self.ended => {
                     self.ended = false;
                     self.streams.pop_front();

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{Read as _, Seek as _, SeekFrom};
 
-use packhorse_intake::Colour;
+use packhorse_intake::{Colour, TaskLanguage, TaskReader};
 use packhorse_model::TaskSpec;
 use rustc_hash::FxHashSet;
 
 use crate::SessionError;
 use crate::launch::Launch;
-use crate::source::{InputStream, TaskLanguage, TaskReader};
+use crate::source::InputStream;
 
 /// What tasks of files ask for themselves, each different request once.
 #[derive(Default)]
@@ -50,10 +50,10 @@ impl TaskChecks {
                     0 => reader.finish(),
                     length => reader.push(&buffer[..length]),
                 }
-                while let Some(read) = reader.next(&stream.name, colour) {
+                for read in &mut reader {
                     match read {
                         Ok(entry) => self.note(&stream.name, entry.line, &entry.spec),
-                        Err((_, message)) => mistake(message),
+                        Err(error) => mistake(error.render(&stream.name, colour)),
                     }
                 }
                 if length == 0 {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use packhorse_model::Bytes;
 
-use super::{OutputArgs, PoolArgs, TaskArgs};
+use super::{LaunchArgs, PoolArgs, TaskArgs};
 
 /// Run the rows of a CSV file, by priority and GPU memory.
 #[derive(Debug, Args)]
@@ -46,15 +46,9 @@ pub struct CsvArgs {
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     pub python: String,
 
-    /// What each task needs.
+    /// What its run is like.
     #[command(flatten)]
-    pub task: TaskArgs,
-    /// Where tasks run.
-    #[command(flatten)]
-    pub pool: PoolArgs,
-    /// What is shown.
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub launch: LaunchArgs,
 }
 
 /// Measure a command: peak GPU memory, utilisation and time.
@@ -91,14 +85,6 @@ pub struct PeaksArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// Control NVIDIA's Multi-Process Service.
-#[derive(Debug, Args)]
-pub struct MpsArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub verb: MpsVerb,
 }
 
 /// What to do with MPS.
@@ -157,12 +143,4 @@ pub struct PlanArgs {
     /// Where tasks run.
     #[command(flatten)]
     pub pool: PoolArgs,
-}
-
-/// Say why a task is waiting.
-#[derive(Debug, Args)]
-pub struct WhyArgs {
-    /// Which task: 12.3, or 3 for the third task of the latest run
-    #[arg(value_name = "TASK")]
-    pub task: String,
 }

@@ -11,9 +11,9 @@ use std::ffi::OsString;
 use clap::parser::ValueSource;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-pub use memory::{CsvArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs, WhyArgs};
+pub use memory::{CsvArgs, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs};
 pub use pool::PoolArgs;
-pub use run::{AgainArgs, OutputArgs, RunArgs, Shown, TaskArgs};
+pub use run::{AgainArgs, LaunchArgs, OutputArgs, RunArgs, Shown, TaskArgs};
 pub use show::{ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ShowArgs};
 pub use sweep::{Mode, SweepArgs};
 
@@ -126,9 +126,13 @@ pub enum Verb {
     /// Show what was learned about commands, or forget it
     Peaks(PeaksArgs),
     /// Say why a task is waiting
-    Why(WhyArgs),
+    Why {
+        /// Which task: 12.3, or 3 for the third task of the latest run
+        task: String,
+    },
     /// Control NVIDIA's Multi-Process Service
-    Mps(MpsArgs),
+    #[command(subcommand)]
+    Mps(MpsVerb),
     /// Show the GPUs, and who is using them
     Gpus(GpusArgs),
     /// List runs

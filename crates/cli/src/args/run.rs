@@ -53,6 +53,14 @@ pub struct RunArgs {
     #[arg(short = '0', long)]
     pub null: bool,
 
+    /// What its run is like.
+    #[command(flatten)]
+    pub launch: LaunchArgs,
+}
+
+/// What a new run is like.
+#[derive(Clone, Debug, Default, Args)]
+pub struct LaunchArgs {
     /// What each task needs.
     #[command(flatten)]
     pub task: TaskArgs,

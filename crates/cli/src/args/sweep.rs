@@ -1,6 +1,6 @@
 use clap::{Args, ValueEnum};
 
-use super::{OutputArgs, PoolArgs, TaskArgs};
+use super::LaunchArgs;
 
 /// Make a command for each combination of parameters
 ///
@@ -59,15 +59,9 @@ pub struct SweepArgs {
     #[arg(long)]
     pub run: bool,
 
-    /// What each task needs.
+    /// What its run is like.
     #[command(flatten)]
-    pub task: TaskArgs,
-    /// Where tasks run.
-    #[command(flatten)]
-    pub pool: PoolArgs,
-    /// What is shown.
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub launch: LaunchArgs,
 }
 
 /// The order of the combinations.

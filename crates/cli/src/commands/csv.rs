@@ -27,7 +27,7 @@ const COUNTER: &str = "csv";
 /// `packhorse csv`
 pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     let mut files: Vec<PathBuf> = args.file.or(args.csv).into_iter().collect();
-    give_back_files(&mut args.pool.gpus, &mut files);
+    give_back_files(&mut args.launch.pool.gpus, &mut files);
     let path = match files.as_slice() {
         [] => {
             bail!("no file was given\nhint: `packhorse csv tasks.csv`, with the file before --gpus")
@@ -55,7 +55,7 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
         complain(&format!("{} has no rows", path.display()));
         return Ok(Exit::Success);
     }
-    let mut order = Order::new(&args.pool, &args.task, &args.output)?;
+    let mut order = Order::new(&args.launch)?;
     let gpu_config = order.settings.gpu_config();
     let spec = &mut order.spec;
     // Tasks are packed by memory unless somebody says how.
@@ -95,7 +95,7 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     // Ids are taken only when nothing can be wrong any more.
     let source = Box::new(MadeTasks::new(tasks(&rows, num, args.id)?));
     let rows = consume.map(ConsumedFile::new);
-    let mut observer = consuming(observer(&args.output, false), rows);
+    let mut observer = consuming(observer(&args.launch.output, false), rows);
     let summary = prepared.start(source, &mut *observer, &mut complain)?;
     Ok(summary.exit)
 }

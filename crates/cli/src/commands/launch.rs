@@ -4,7 +4,7 @@ use packhorse_model::{OutputMode, RunSpec, TaskSpec};
 use packhorse_session::settings::Settings;
 use packhorse_session::{Launch, Observer};
 
-use crate::args::{OutputArgs, PoolArgs, Shown, TaskArgs};
+use crate::args::{LaunchArgs, OutputArgs, PoolArgs, Shown};
 use crate::report::{Json, Live, Plain};
 use crate::{complain, terminal};
 
@@ -20,8 +20,8 @@ pub struct Order {
 
 impl Order {
     /// What the arguments ask for, over what was set elsewhere.
-    pub fn new(pool: &PoolArgs, task: &TaskArgs, output: &OutputArgs) -> anyhow::Result<Self> {
-        Self::of(pool, task.spec(), output_mode(output))
+    pub fn new(args: &LaunchArgs) -> anyhow::Result<Self> {
+        Self::of(&args.pool, args.task.spec(), output_mode(&args.output))
     }
 
     /// The same with a task that is no argument.
@@ -41,19 +41,9 @@ impl Order {
 
     /// Finds the devices, and checks what can be checked.
     pub fn prepare(self) -> anyhow::Result<Launch> {
-        let Self {
-            spec,
-            settings,
-            output,
-        } = self;
-        let colour = terminal::colour();
-        Ok(Launch::prepare(
-            spec,
-            output,
-            colour,
-            &settings,
-            &mut complain,
-        )?)
+        let (colour, settings) = (terminal::colour(), &self.settings);
+        let launch = Launch::prepare(self.spec, self.output, colour, settings, &mut complain);
+        Ok(launch?)
     }
 }
 

@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 
 use super::gpus::is_called;
 use super::table::{print_json, table};
-use crate::args::{MpsArgs, MpsVerb};
+use crate::args::MpsVerb;
 use crate::{complain, wording};
 
 /// How long clients have to leave when a daemon is ended.
 const QUIT_TIME: Duration = Duration::from_secs(2);
 
 /// `packhorse mps`
-pub fn mps(args: &MpsArgs) -> anyhow::Result<Exit> {
+pub fn mps(verb: &MpsVerb) -> anyhow::Result<Exit> {
     let config = Settings::find()?.gpu_config();
-    match &args.verb {
+    match verb {
         MpsVerb::Start { gpus } => start(&config, &find(&config, gpus)?),
         MpsVerb::Stop { gpus, force } => stop(&config, &find(&config, gpus)?, *force),
         MpsVerb::Status { json } => status(&config, &find(&config, &[])?, *json),

@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use packhorse_core::RefusalReason;
-use packhorse_intake::lines::{Lines, Separator};
+use packhorse_intake::lines::Separator;
+use packhorse_intake::{TaskLanguage, TaskReader};
 use packhorse_model::{Bytes, DeviceId, Exit, PoolSpec, RunId, TaskId, TaskSpec};
 use packhorse_session::settings::Settings;
 use packhorse_session::{Devices, SessionError, plan_submissions, scheduler_settings};
@@ -60,7 +61,7 @@ pub fn plan(mut args: PlanArgs) -> anyhow::Result<Exit> {
 fn read(args: &PlanArgs) -> anyhow::Result<Vec<TaskSpec>> {
     let mut commands = Vec::new();
     let mut mistakes = Mistakes::default();
-    let mut lines = Lines::new(Separator::Newline);
+    let mut lines = TaskReader::new(TaskLanguage::Lines(Separator::Newline));
     for mut source in open(&args.files)? {
         let mut bytes = Vec::new();
         source.file.read_to_end(&mut bytes)?;

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use packhorse_gpu::looks_like_gpu_list;
+use packhorse_intake::TaskLanguage;
 use packhorse_intake::lines::Separator;
 use packhorse_model::{Command, Exit, InputFile, SourceSpec, TaskSpec};
 use packhorse_session::{
-    InputStream, Launch, MadeTasks, ReadTasks, TaskChecks, TaskLanguage, TaskSource, input_file,
-    open_inputs,
+    InputStream, Launch, MadeTasks, ReadTasks, TaskChecks, TaskSource, input_file, open_inputs,
 };
 
 use super::launch::{Order, observer};
@@ -18,7 +18,7 @@ use crate::{complain, terminal};
 
 /// `packhorse run`
 pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
-    give_back_files(&mut args.pool.gpus, &mut args.files);
+    give_back_files(&mut args.launch.pool.gpus, &mut args.files);
     if !args.command.is_empty() && !args.files.is_empty() {
         bail!(
             "`{}` stands before the command\n\
@@ -26,19 +26,19 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
             args.files[0].display()
         );
     }
-    if !args.command.is_empty() && args.task.probe.is_some() {
+    if !args.command.is_empty() && args.launch.task.probe.is_some() {
         bail!(
             "--probe is for commands from files or standard input\n\
              hint: `packhorse probe -- COMMAND` measures one command"
         );
     }
-    let mut order = Order::new(&args.pool, &args.task, &args.output)?;
+    let mut order = Order::new(&args.launch)?;
     let mut checks = TaskChecks::default();
     let mut typed = false;
     let source: Box<dyn TaskSource> = if args.command.is_empty() {
-        let (files, language) = match (args.tasks.as_slice(), args.null) {
-            ([], true) => (&args.files, TaskLanguage::Lines(Separator::Null)),
-            ([], false) => (&args.files, TaskLanguage::Lines(Separator::Newline)),
+        let separator = Separator::null_if(args.null);
+        let (files, language) = match args.tasks.as_slice() {
+            [] => (&args.files, TaskLanguage::Lines(separator)),
             _ => (&args.tasks, TaskLanguage::TaskLines),
         };
         let mut streams = open(files)?;
@@ -63,7 +63,7 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
     };
     let prepared = order.prepare()?;
     refuse_impossible(&checks, &prepared)?;
-    let mut observer = observer(&args.output, typed);
+    let mut observer = observer(&args.launch.output, typed);
     let summary = prepared.start(source, &mut *observer, &mut complain)?;
     drop(observer);
     let tasks = summary.succeeded + summary.failed + summary.left;

@@ -33,12 +33,7 @@ pub fn sweep(mut args: SweepArgs) -> anyhow::Result<Exit> {
     if let Some(option) = args.about_running {
         bail!("{option} is about running, and needs --run");
     }
-    let separator = if args.null {
-        Separator::Null
-    } else {
-        Separator::Newline
-    };
-    print(&sweep, separator)
+    print(&sweep, Separator::null_if(args.null))
 }
 
 /// `--gpus 0,1 "echo {a}"`: what follows the ids and is none is the template.
@@ -46,7 +41,7 @@ fn give_back_template(args: &mut SweepArgs) -> anyhow::Result<String> {
     if let Some(template) = args.template.take() {
         return Ok(template);
     }
-    let gpus = &mut args.pool.gpus;
+    let gpus = &mut args.launch.pool.gpus;
     match gpus.pop_if(|last| !looks_like_gpu_list(last)) {
         Some(template) if !gpus.is_empty() => Ok(template),
         _ => bail!(
@@ -65,9 +60,9 @@ pub fn print(sweep: &Sweep, separator: Separator) -> anyhow::Result<Exit> {
 
 fn run(args: &SweepArgs, spec: SweepSpec, sweep: Sweep) -> anyhow::Result<Exit> {
     let source = sweep_source(sweep, 0)?;
-    let mut order = Order::new(&args.pool, &args.task, &args.output)?;
+    let mut order = Order::new(&args.launch)?;
     order.spec.source = SourceSpec::Sweep(spec);
-    let mut observer = observer(&args.output, false);
+    let mut observer = observer(&args.launch.output, false);
     let summary = order
         .prepare()?
         .start(source, &mut *observer, &mut complain)?;

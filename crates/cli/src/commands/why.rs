@@ -5,13 +5,11 @@ use packhorse_proc::ProcEntry;
 use packhorse_session::{SessionError, ask_why, find_task, stored_run, stored_task};
 use packhorse_store::{Home, Reader, StoredRun};
 
-use crate::args::WhyArgs;
-
 /// `packhorse why`
-pub fn why(args: &WhyArgs) -> anyhow::Result<Exit> {
+pub fn why(task: &str) -> anyhow::Result<Exit> {
     let home = Home::locate()?;
     let reader = Reader::open(&home)?;
-    let id = find_task(&reader, &args.task)?;
+    let id = find_task(&reader, task)?;
     let run = stored_run(&reader, id.run)?;
     let mut out = std::io::stdout().lock();
     let running = home.is_running(run.id)?;

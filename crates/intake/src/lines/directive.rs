@@ -131,15 +131,15 @@ impl Directives {
                 continue;
             };
             let Some((key, value)) = word.split_once('=') else {
-                let word = quoted(word.as_bytes());
-                problems.push((place, LineProblem::NoValue { word }));
+                let problem = LineProblem::NoValue(quoted(word.as_bytes()));
+                problems.push((place, problem));
                 continue;
             };
             let value_start = place.start + key.len() + 1;
             if let Some(known) = KEYS.split(", ").find(|known| *known == key) {
                 if let Err(problem) = set(&mut self.spec, known, value, names) {
                     let place = match problem {
-                        LineProblem::Twice { .. } | LineProblem::VariableTwice { .. } => place,
+                        LineProblem::Twice(_) | LineProblem::VariableTwice(_) => place,
                         _ => value_start..place.end,
                     };
                     problems.push((place, problem));
@@ -166,7 +166,7 @@ fn set(
     value: &str,
     names: &Names,
 ) -> Result<(), LineProblem> {
-    let quantity = |reason| LineProblem::Quantity { key, reason };
+    let quantity = |reason| LineProblem::Quantity(key, reason);
     match key {
         "gpus" => once(&mut spec.gpus, key, value.parse().map_err(quantity)),
         "vram" => once(&mut spec.vram, key, value.parse().map_err(quantity)),
@@ -206,7 +206,7 @@ fn once<T>(
     value: Result<T, LineProblem>,
 ) -> Result<(), LineProblem> {
     if place.is_some() {
-        return Err(LineProblem::Twice { key });
+        return Err(LineProblem::Twice(key));
     }
     *place = Some(value?);
     Ok(())
@@ -215,15 +215,11 @@ fn once<T>(
 /// `env=NAME=VALUE`
 fn set_variable(spec: &mut TaskSpec, value: &str) -> Result<(), LineProblem> {
     let Some((name, value)) = value.split_once('=') else {
-        return Err(LineProblem::NoVariable {
-            word: quoted(value.as_bytes()),
-        });
+        return Err(LineProblem::NoVariable(quoted(value.as_bytes())));
     };
     check_variable(name, value.as_bytes())?;
     if spec.env.insert(name.to_owned(), value.into()).is_some() {
-        return Err(LineProblem::VariableTwice {
-            name: quoted(name.as_bytes()),
-        });
+        return Err(LineProblem::VariableTwice(quoted(name.as_bytes())));
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 use packhorse_model::ParseValueError;
 
+use crate::task_lines::TaskLineProblem;
 use crate::{InputError, InputProblem, SpecProblem};
 
-/// A line that cannot be used. The lines after it can.
+/// A line that cannot be used, in whichever language. The lines after it can.
 pub type LineError = InputError<LineProblem>;
 
 /// What is wrong with a line.
@@ -25,11 +26,8 @@ pub enum LineProblem {
     #[error("a directive must be UTF-8")]
     NotUtf8,
     /// A word of a directive has no `=`.
-    #[error("`{word}` does not have the form KEY=VALUE")]
-    NoValue {
-        /// The word.
-        word: String,
-    },
+    #[error("`{0}` does not have the form KEY=VALUE")]
+    NoValue(String),
     /// An option that does not exist.
     #[error("there is no option `{key}`")]
     UnknownKey {
@@ -39,19 +37,12 @@ pub enum LineProblem {
         nearest: Option<&'static str>,
     },
     /// An option that the same command already has.
-    #[error("`{key}` is given twice for the same command")]
-    Twice {
-        /// The option.
-        key: &'static str,
-    },
-    /// A value that is no amount, or no length of time.
-    #[error("`{key}`: {reason}")]
-    Quantity {
-        /// The option.
-        key: &'static str,
-        /// What the value should have been.
-        reason: ParseValueError,
-    },
+    #[error("`{0}` is given twice for the same command")]
+    Twice(&'static str),
+    /// A value that is no amount, or no length of time: its option, and what it should
+    /// have been.
+    #[error("`{0}`: {1}")]
+    Quantity(&'static str, ParseValueError),
     /// A value that is no number, or too large.
     #[error("`{key}`: `{value}` is not a whole number from {min} to {max}")]
     Number {
@@ -65,17 +56,14 @@ pub enum LineProblem {
         max: i64,
     },
     /// `env=` without a name and a value.
-    #[error("`{word}` does not have the form NAME=VALUE")]
-    NoVariable {
-        /// What stands after `env=`.
-        word: String,
-    },
+    #[error("`{0}` does not have the form NAME=VALUE")]
+    NoVariable(String),
     /// A variable that the same command already has.
-    #[error("the variable `{name}` is given twice for the same command")]
-    VariableTwice {
-        /// The variable.
-        name: String,
-    },
+    #[error("the variable `{0}` is given twice for the same command")]
+    VariableTwice(String),
+    /// Something about a line that should be a JSON object.
+    #[error(transparent)]
+    TaskLine(#[from] TaskLineProblem),
     /// A value that no task can have.
     #[error(transparent)]
     Value(#[from] SpecProblem),
@@ -89,20 +77,21 @@ impl InputProblem for LineProblem {
             Self::EmptyDirective => "write what the next command needs: `#packhorse gpus=0.5`",
             Self::MisspeltDirective => "write it like this: `#packhorse gpus=0.5`",
             Self::NotUtf8 => "save the file as UTF-8",
-            Self::NoValue { word } if word == "\\" => {
+            Self::NoValue(word) if word == "\\" => {
                 "a directive ends with its line: begin another `#packhorse` on the next"
             }
-            Self::NoValue { .. } => "write the options like this: `gpus=0.5 retries=2`",
-            Self::Twice { .. } => "keep one of them; a directive counts for the next command only",
-            Self::Quantity { key: "timeout", .. } => "write it like this: `timeout=2h30m`",
-            Self::Quantity { key: "grace", .. } => "write it like this: `grace=30s`",
-            Self::Quantity { key: "vram", .. } => "write it like this: `vram=9G`, or `vram=auto`",
-            Self::Quantity { key: "ram", .. } => "write it like this: `ram=16G`",
-            Self::Quantity { key: "cpu", .. } => "write it like this: `cpu=1.5`",
-            Self::Quantity { .. } => "write it like this: `gpus=0.5`",
+            Self::NoValue(_) => "write the options like this: `gpus=0.5 retries=2`",
+            Self::Twice(_) => "keep one of them; a directive counts for the next command only",
+            Self::Quantity("timeout", _) => "write it like this: `timeout=2h30m`",
+            Self::Quantity("grace", _) => "write it like this: `grace=30s`",
+            Self::Quantity("vram", _) => "write it like this: `vram=9G`, or `vram=auto`",
+            Self::Quantity("ram", _) => "write it like this: `ram=16G`",
+            Self::Quantity("cpu", _) => "write it like this: `cpu=1.5`",
+            Self::Quantity(..) => "write it like this: `gpus=0.5`",
             Self::Number { key, .. } => return format!("write it like this: `{key}=2`"),
-            Self::NoVariable { .. } => "write it like this: `env=SEED=1`",
-            Self::VariableTwice { .. } => "keep one of them",
+            Self::NoVariable(_) => "write it like this: `env=SEED=1`",
+            Self::VariableTwice(_) => "keep one of them",
+            Self::TaskLine(problem) => return problem.hint(),
             Self::Value(problem) => return problem.hint(),
             Self::UnknownKey { nearest, .. } => {
                 return nearest.map_or_else(
@@ -121,10 +110,11 @@ impl InputProblem for LineProblem {
             Self::EmptyDirective => "nothing follows",
             Self::MisspeltDirective => "taken for a directive",
             Self::NotUtf8 => "not UTF-8",
-            Self::NoValue { .. } | Self::NoVariable { .. } => "no value",
+            Self::NoValue(_) | Self::NoVariable(_) => "no value",
             Self::UnknownKey { .. } => "unknown option",
-            Self::Twice { .. } | Self::VariableTwice { .. } => "the second time",
-            Self::Quantity { .. } | Self::Number { .. } => "this value",
+            Self::Twice(_) | Self::VariableTwice(_) => "the second time",
+            Self::Quantity(..) | Self::Number { .. } => "this value",
+            Self::TaskLine(problem) => problem.label(),
             Self::Value(problem) => problem.label(),
         }
     }

@@ -26,7 +26,7 @@ mod reader;
 mod tests;
 
 pub use error::{LineError, LineProblem};
-pub use reader::Lines;
+pub(crate) use reader::LineReader;
 
 /// What stands between two commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +39,11 @@ pub enum Separator {
 }
 
 impl Separator {
+    /// The one that `--null` asks for, or that it is without.
+    pub const fn null_if(null: bool) -> Self {
+        if null { Self::Null } else { Self::Newline }
+    }
+
     /// The byte itself.
     pub const fn byte(self) -> u8 {
         match self {

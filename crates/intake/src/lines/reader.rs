@@ -2,50 +2,22 @@ use std::collections::VecDeque;
 
 use packhorse_model::{Command, TaskSpec};
 
-use super::Separator;
 use super::directive::{Comment, Directives};
 use super::error::{LineError, LineProblem};
 use crate::Entry;
 use crate::names::Names;
-use crate::splitter::Splitter;
 
-/// Commands out of a stream of bytes, each as soon as it is complete.
-///
-/// ```
-/// use packhorse_intake::lines::{Lines, Separator};
-/// use packhorse_model::Command;
-///
-/// let mut lines = Lines::new(Separator::Newline);
-/// lines.push(b"python a.py\npython b");
-/// let first = lines.next().unwrap()?.spec;
-/// assert_eq!(first.command, Command::Line(b"python a.py".to_vec()));
-/// assert!(lines.next().is_none(), "the second line has not arrived");
-/// lines.push(b".py");
-/// lines.finish();
-/// let second = lines.next().unwrap()?.spec;
-/// assert_eq!(second.command, Command::Line(b"python b.py".to_vec()));
-/// # Ok::<(), packhorse_intake::lines::LineError>(())
-/// ```
-///
-/// As an iterator it ends whenever it has to wait, and goes on when more has
-/// been pushed.
-#[derive(Debug)]
-pub struct Lines {
-    separator: Separator,
-    splitter: Splitter,
-    reader: LineReader,
-}
-
+/// How far a source of tasks has been read, in whichever language.
 #[derive(Debug, Default)]
-struct LineReader {
+pub(crate) struct LineReader {
     /// How many lines have ended.
     line: u64,
     joined: Option<Joined>,
     /// Boxed, because most commands have none.
     directives: Option<Box<Directives>>,
-    errors: VecDeque<LineError>,
-    /// What the commands handed out so far are called.
-    names: Names,
+    pub errors: VecDeque<LineError>,
+    /// What the tasks handed out so far are called.
+    pub names: Names,
 }
 
 /// Lines that go on in the next.
@@ -56,81 +28,30 @@ struct Joined {
     error: Option<LineError>,
 }
 
-impl Lines {
-    /// A stream from which nothing has arrived yet.
-    pub fn new(separator: Separator) -> Self {
-        Self {
-            separator,
-            splitter: Splitter::default(),
-            reader: LineReader::default(),
-        }
-    }
-
-    /// Takes the next bytes, cut anywhere.
-    pub fn push(&mut self, bytes: &[u8]) {
-        self.splitter.push(bytes);
-    }
-
-    /// The input has ended: what has no newline yet is its last line.
-    pub fn finish(&mut self) {
-        self.splitter.end();
-    }
-
-    /// Begins another source: lines are counted from 1 again, and the names of
-    /// earlier tasks stay known. What has not been handed out is forgotten.
-    pub fn next_source(&mut self) {
-        self.splitter.clear();
-        self.reader = LineReader {
-            names: std::mem::take(&mut self.reader.names),
-            ..LineReader::default()
-        };
-    }
-
-    /// How many bytes of commands are held back, because their end has not
-    /// arrived or nobody has asked for them.
-    pub fn buffered(&self) -> usize {
-        let joined = self.reader.joined.as_ref();
-        self.splitter.held() + joined.map_or(0, |joined| joined.text.len())
-    }
-
-    #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
-        self.splitter.capacity()
-    }
-}
-
-impl Iterator for Lines {
-    type Item = Result<Entry, LineError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(error) = self.reader.errors.pop_front() {
-                return Some(Err(error));
-            }
-            let has_nul = self.splitter.has_nul();
-            let Some(piece) = self.splitter.next(self.separator.byte()) else {
-                return self.splitter.has_ended().then(|| self.reader.end())?;
-            };
-            let found = match self.separator {
-                Separator::Newline => self.reader.line(piece, has_nul),
-                Separator::Null => self.reader.item(piece),
-            };
-            if found.is_some() {
-                return found;
-            }
-        }
-    }
-}
-
 impl LineReader {
-    /// A line has come, without its newline. It has no NUL byte unless `has_nul`.
-    fn line(&mut self, line: &[u8], has_nul: bool) -> Option<Result<Entry, LineError>> {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let line = match self.line {
-            0 => line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line),
-            _ => line,
+    /// Begins another source.
+    pub fn next_source(&mut self) {
+        *self = Self {
+            names: std::mem::take(&mut self.names),
+            ..Self::default()
         };
+    }
+
+    /// How many bytes of a command are held back, because it goes on.
+    pub fn held(&self) -> usize {
+        self.joined.as_ref().map_or(0, |joined| joined.text.len())
+    }
+
+    /// Counts a line. A byte order mark is not part of the first.
+    pub fn count<'a>(&mut self, line: &'a [u8]) -> (u64, &'a [u8]) {
         self.line += 1;
+        let marked = line.strip_prefix(b"\xef\xbb\xbf");
+        (self.line, marked.filter(|_| self.line == 1).unwrap_or(line))
+    }
+
+    /// A line has come, without its newline. It has no NUL byte unless `has_nul`.
+    pub fn line(&mut self, line: &[u8], has_nul: bool) -> Option<Result<Entry, LineError>> {
+        let (_, line) = self.count(line.strip_suffix(b"\r").unwrap_or(line));
         let Some(first) = line.iter().position(|&b| !is_blank(b)) else {
             return self.joined_so_far();
         };
@@ -156,7 +77,7 @@ impl LineReader {
     }
 
     /// An item that ended in a NUL has come.
-    fn item(&mut self, item: &[u8]) -> Option<Result<Entry, LineError>> {
+    pub fn item(&mut self, item: &[u8]) -> Option<Result<Entry, LineError>> {
         let line = self.line + 1;
         self.line += memchr::memchr_iter(b'\n', item).count() as u64;
         (!item.iter().all(u8::is_ascii_whitespace)).then(|| {
@@ -166,7 +87,7 @@ impl LineReader {
     }
 
     /// The input has ended.
-    fn end(&mut self) -> Option<Result<Entry, LineError>> {
+    pub fn end(&mut self) -> Option<Result<Entry, LineError>> {
         self.joined_so_far()
             .or_else(|| self.directives.take()?.into_unused().map(Err))
     }

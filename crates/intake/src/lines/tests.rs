@@ -7,12 +7,12 @@ use packhorse_model::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Colour, Entry};
+use crate::{Colour, Entry, TaskLanguage, TaskReader};
 
 mod model;
 
 fn read(separator: Separator, pieces: &[&[u8]]) -> Vec<Result<Entry, LineError>> {
-    let mut lines = Lines::new(separator);
+    let mut lines = TaskReader::new(TaskLanguage::Lines(separator));
     let mut found = Vec::new();
     for piece in pieces {
         lines.push(piece);
@@ -72,7 +72,7 @@ fn problems(input: &str) -> Vec<(u64, u64, String)> {
 
 #[test]
 fn a_line_is_there_as_soon_as_its_newline_is() {
-    let mut lines = Lines::new(Separator::Newline);
+    let mut lines = TaskReader::new(TaskLanguage::Lines(Separator::Newline));
     lines.push(b"echo a");
     assert!(lines.next().is_none());
     assert_eq!(lines.buffered(), 6);
@@ -366,7 +366,7 @@ error: there is no option `retrys`
 
 #[test]
 fn names_stay_known_in_the_next_source_and_lines_start_again() {
-    let mut lines = Lines::new(Separator::Newline);
+    let mut lines = TaskReader::new(TaskLanguage::Lines(Separator::Newline));
     lines.push(b"\n#packhorse name=prep\na");
     lines.finish();
     assert_eq!(lines.next().unwrap().unwrap().line, 3);
@@ -379,7 +379,7 @@ fn names_stay_known_in_the_next_source_and_lines_start_again() {
 
 #[test]
 fn the_memory_of_a_giant_line_is_given_back() {
-    let mut lines = Lines::new(Separator::Newline);
+    let mut lines = TaskReader::new(TaskLanguage::Lines(Separator::Newline));
     let chunk = vec![b'x'; 64 << 10];
     for _ in 0..256 {
         lines.push(&chunk);
@@ -397,7 +397,7 @@ fn the_memory_of_a_giant_line_is_given_back() {
 /// If every push searched the line again, this would look at 2^41 bytes.
 #[test]
 fn a_giant_line_in_many_pieces_is_searched_once() {
-    let mut lines = Lines::new(Separator::Newline);
+    let mut lines = TaskReader::new(TaskLanguage::Lines(Separator::Newline));
     for _ in 0..1 << 20 {
         lines.push(b"xxxx");
         assert!(lines.next().is_none());

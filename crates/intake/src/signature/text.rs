@@ -1,38 +1,15 @@
 //! One word: is it a number, and what is left of a text without its counters.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
 /// Words that a counter, or a value of a sweep, follows.
-const COUNTED: &[&str] = &[
-    "alpha",
-    "attempt",
-    "beta",
-    "checkpoint",
-    "ckpt",
-    "dropout",
-    "epoch",
-    "exp",
-    "experiment",
-    "fold",
-    "gamma",
-    "id",
-    "idx",
-    "index",
-    "iter",
-    "job",
-    "lambda",
-    "lr",
-    "part",
-    "rank",
-    "run",
-    "seed",
-    "shard",
-    "split",
-    "step",
-    "task",
-    "trial",
-    "try",
-    "version",
-    "wd",
-];
+static COUNTED: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    words(
+        "alpha attempt beta checkpoint ckpt dropout epoch exp experiment fold gamma id idx index \
+         iter job lambda lr part rank run seed shard split step task trial try version wd",
+    )
+});
 
 /// What may follow a number and leave it one. Neither B nor M nor G: `7B` and
 /// `350M` are sizes of models.
@@ -44,6 +21,11 @@ const LONG: usize = 6;
 /// This many hexadecimal digits are an id; this few only next to another id.
 const ID: usize = 8;
 const ID_GOES_ON: usize = 4;
+
+/// The words of a list.
+pub(super) fn words(list: &'static str) -> HashSet<&'static str> {
+    list.split_whitespace().collect()
+}
 
 /// Whether the word is a number, or several with punctuation between them:
 /// `5`, `-1e-3`, `0.9,0.999`, `256x256`, `2h30m`, `2024-05-01`.
@@ -190,7 +172,7 @@ fn mask_counters(text: &str, counted: bool, found: &mut String) {
 }
 
 fn is_counted(word: &str) -> bool {
-    COUNTED.iter().any(|known| known.eq_ignore_ascii_case(word))
+    COUNTED.contains(word.to_ascii_lowercase().as_str())
 }
 
 /// Digits, perhaps with the beginning of an exponent: the `1e` of `1e-4`.

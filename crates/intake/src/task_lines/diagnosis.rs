@@ -65,7 +65,7 @@ fn diagnose(line: &[u8], error: &serde_json::Error) -> Vec<Found> {
             continue;
         };
         if given.contains(&member.key) {
-            problems.push((place, TaskLineProblem::Twice { key: member.key }));
+            problems.push((place, TaskLineProblem::Twice(member.key)));
         } else if let Err(error) = alone(key, value) {
             let place = self::place(text, value);
             problems.push((place, wrong_value(member, &error)));
@@ -127,19 +127,15 @@ fn alone(key: &RawValue, value: &RawValue) -> serde_json::Result<TaskSpec> {
 }
 
 fn wrong_value(member: &Member, error: &serde_json::Error) -> TaskLineProblem {
-    let key = member.key;
     let reason = reason(error);
     if error.classify() != Category::Data {
         return not_json(reason, "");
     }
     // Amounts say what they should have been; their text is quoted in front.
     if reason.starts_with('`') {
-        return TaskLineProblem::Quantity { key, reason };
+        return TaskLineProblem::Quantity(member.key, reason);
     }
-    TaskLineProblem::Kind {
-        key,
-        expected: member.expected,
-    }
+    TaskLineProblem::Kind(member.key, member.expected)
 }
 
 /// What serde_json says, without where.

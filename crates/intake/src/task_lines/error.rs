@@ -1,10 +1,7 @@
 use super::members::Member;
-use crate::{InputError, InputProblem, SpecProblem};
+use crate::InputProblem;
 
-/// A task line that cannot be used. The lines after it can.
-pub type TaskLineError = InputError<TaskLineProblem>;
-
-/// What is wrong with a task line.
+/// What is wrong with a task line that is no task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskLineProblem {
@@ -34,30 +31,15 @@ pub enum TaskLineProblem {
         nearest: Option<&'static str>,
     },
     /// A key that the same task already has.
-    #[error("`{key}` is given twice for the same task")]
-    Twice {
-        /// The key.
-        key: &'static str,
-    },
-    /// A value of the wrong kind.
-    #[error("`{key}` must be {expected}")]
-    Kind {
-        /// The key.
-        key: &'static str,
-        /// What the value must be.
-        expected: &'static str,
-    },
-    /// A value of the right kind that cannot be understood.
-    #[error("`{key}`: {reason}")]
-    Quantity {
-        /// The key.
-        key: &'static str,
-        /// What the value should have been.
-        reason: String,
-    },
-    /// A value that no task can have.
-    #[error(transparent)]
-    Value(#[from] SpecProblem),
+    #[error("`{0}` is given twice for the same task")]
+    Twice(&'static str),
+    /// A value of the wrong kind: its key, and what it must be.
+    #[error("`{0}` must be {1}")]
+    Kind(&'static str, &'static str),
+    /// A value of the right kind that cannot be understood: its key, and what it should have
+    /// been.
+    #[error("`{0}`: {1}")]
+    Quantity(&'static str, String),
 }
 
 impl InputProblem for TaskLineProblem {
@@ -79,12 +61,11 @@ impl InputProblem for TaskLineProblem {
                 let keys: Vec<&str> = Member::keys().collect();
                 return format!("the keys are {}", keys.join(", "));
             }
-            Self::Twice { .. } => "keep one of them",
-            Self::Kind { key, .. } | Self::Quantity { key, .. } => {
+            Self::Twice(_) => "keep one of them",
+            Self::Kind(key, _) | Self::Quantity(key, _) => {
                 let example = Member::named(key).map_or("…", |member| member.example);
                 return format!("write it like this: `\"{key}\": {example}`");
             }
-            Self::Value(problem) => return problem.hint(),
         };
         hint.to_owned()
     }
@@ -96,9 +77,8 @@ impl InputProblem for TaskLineProblem {
             Self::NotObject => "not an object",
             Self::Syntax { .. } => "here",
             Self::UnknownKey { .. } => "unknown key",
-            Self::Twice { .. } => "the second time",
-            Self::Kind { .. } | Self::Quantity { .. } => "this value",
-            Self::Value(problem) => problem.label(),
+            Self::Twice(_) => "the second time",
+            Self::Kind(..) | Self::Quantity(..) => "this value",
         }
     }
 }

@@ -18,5 +18,5 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-pub use error::{TaskLineError, TaskLineProblem};
-pub use reader::TaskLines;
+pub use error::TaskLineProblem;
+pub(crate) use reader::read_line;

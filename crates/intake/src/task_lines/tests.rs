@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::members::{MEMBERS, Member};
-use super::*;
-use crate::{Colour, Entry};
+use crate::lines::LineError;
+use crate::{Colour, Entry, TaskLanguage, TaskReader};
 
-fn read(input: impl AsRef<[u8]>) -> Vec<Result<Entry, TaskLineError>> {
-    let mut tasks = TaskLines::default();
+fn read(input: impl AsRef<[u8]>) -> Vec<Result<Entry, LineError>> {
+    let mut tasks = TaskReader::new(TaskLanguage::TaskLines);
     tasks.push(input.as_ref());
     tasks.finish();
     tasks.collect()
@@ -58,7 +58,7 @@ fn a_line_is_a_task() {
 
 #[test]
 fn a_task_is_there_as_soon_as_its_newline_is() {
-    let mut tasks = TaskLines::default();
+    let mut tasks = TaskReader::new(TaskLanguage::TaskLines);
     tasks.push(br#"{"command": "a"}"#);
     assert!(tasks.next().is_none());
     assert_eq!(tasks.buffered(), 16);
@@ -255,7 +255,7 @@ fn deep_nesting_is_refused() {
 
 #[test]
 fn names_are_checked_against_those_of_earlier_tasks() {
-    let mut tasks = TaskLines::default();
+    let mut tasks = TaskReader::new(TaskLanguage::TaskLines);
     tasks.push(b"{\"command\": \"a\", \"name\": \"prepare\"}\n");
     assert!(tasks.next().unwrap().is_ok());
     tasks.next_source();
@@ -413,7 +413,7 @@ proptest! {
             serde_json::to_writer(&mut input, task).unwrap();
             input.push(b'\n');
         }
-        let mut lines = TaskLines::default();
+        let mut lines = TaskReader::new(TaskLanguage::TaskLines);
         let mut found = Vec::new();
         for piece in input.chunks(cut) {
             lines.push(piece);
