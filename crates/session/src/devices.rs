@@ -92,8 +92,7 @@ impl Devices {
         }
         let unknown = self.info.iter().find(|info| info.memory == Bytes(0));
         unknown.map_or(Ok(()), |info| {
-            let gpu = info.label.clone();
-            Err(SessionError::UnknownMemory { gpu })
+            Err(SessionError::UnknownMemory(info.label.clone()))
         })
     }
 

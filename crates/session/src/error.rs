@@ -1,11 +1,12 @@
 use std::io;
-use std::path::PathBuf;
 
 use packhorse_core::PoolError;
 use packhorse_engine::OomSignsError;
 use packhorse_gpu::{GpuError, SelectError};
 use packhorse_intake::sweep::SweepError;
 use packhorse_intake::{InputProblem as _, SpecProblem};
+
+use crate::settings::SettingOrigin;
 
 /// What keeps a run from starting, or ends it.
 #[derive(Debug, thiserror::Error)]
@@ -36,13 +37,10 @@ pub enum SessionError {
     NoMemoryToAsk,
     /// Nobody knows how much memory one GPU has.
     #[error(
-        "the driver does not tell the memory of GPU {gpu}\n\
+        "the driver does not tell the memory of GPU {0}\n\
          hint: leave it out with --gpus, or use -g instead of --vram"
     )]
-    UnknownMemory {
-        /// Which one.
-        gpu: String,
-    },
+    UnknownMemory(String),
     /// No GPU is called so.
     #[error("no GPU here is called `{names}`\nhint: there {here}")]
     UnknownModel {
@@ -54,14 +52,9 @@ pub enum SessionError {
     /// A process to be ignored that cannot be.
     #[error("ignore_process is wrong: {0}")]
     IgnoredProcess(String),
-    /// A value that holds for all tasks makes no sense.
-    #[error("{key}: {problem}\nhint: {}", problem.hint())]
-    Value {
-        /// Which one.
-        key: &'static str,
-        /// What is wrong with it.
-        problem: SpecProblem,
-    },
+    /// A value that holds for all tasks makes no sense: which one, and why.
+    #[error("{0}: {1}\nhint: {hint}", hint = .1.hint())]
+    Value(&'static str, SpecProblem),
     /// No task could ever run.
     #[error("a task could never run: {reason}{advice}")]
     Impossible {
@@ -79,19 +72,14 @@ pub enum SessionError {
     /// The run's settings are damaged.
     #[error("the run's settings cannot be read")]
     RunSettings(#[source] packhorse_store::StoreError),
-    /// A file of settings cannot be used.
-    #[error("{}: {message}", path.display())]
-    SettingsFile {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong with it.
-        message: String,
-    },
-    /// A variable of the environment makes no sense.
-    #[error("{name} is wrong: {message}")]
-    Variable {
-        /// Which one.
-        name: &'static str,
+    /// What was set somewhere makes no sense.
+    #[error("{origin}{}: {message}", match origin {
+        SettingOrigin::Variable(_) => " is wrong",
+        SettingOrigin::File(_) => "",
+    })]
+    Setting {
+        /// Where.
+        origin: SettingOrigin,
         /// What is wrong with it.
         message: String,
     },

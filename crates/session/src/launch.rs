@@ -67,8 +67,7 @@ impl Launch {
             ProbeTemplate::parse(template)
                 .map_err(|error| SessionError::Rendered(error.render("--probe", colour)))?;
         }
-        check_values(&spec.defaults)
-            .map_err(|(key, problem)| SessionError::Value { key, problem })?;
+        check_values(&spec.defaults).map_err(|(key, why)| SessionError::Value(key, why))?;
         let config = settings.gpu_config();
         let devices = Devices::find(&spec.pool, &spec.defaults, &config, notices)?;
         let ignored = spec.pool.ignore_process.iter().map(|who| who.parse());

@@ -45,13 +45,8 @@ pub enum SettingOrigin {
 impl SettingOrigin {
     /// What is wrong with what was set there.
     fn error(&self, message: String) -> SessionError {
-        match self {
-            Self::Variable(name) => SessionError::Variable { name, message },
-            Self::File(path) => SessionError::SettingsFile {
-                path: path.clone(),
-                message,
-            },
-        }
+        let origin = self.clone();
+        SessionError::Setting { origin, message }
     }
 }
 

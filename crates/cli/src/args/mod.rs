@@ -131,8 +131,11 @@ pub enum Verb {
         task: String,
     },
     /// Control NVIDIA's Multi-Process Service
-    #[command(subcommand)]
-    Mps(MpsVerb),
+    Mps {
+        /// What to do.
+        #[command(subcommand)]
+        verb: MpsVerb,
+    },
     /// Show the GPUs, and who is using them
     Gpus(GpusArgs),
     /// List runs

@@ -30,7 +30,7 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
         );
         return Ok(Exit::Success);
     }
-    let mut shown = table(["SETTING", "VALUE", "FROM"], &[]);
+    let mut shown = table("SETTING  VALUE  FROM", &[]);
     for (key, value, from) in listed {
         let value = match value {
             None => "-".to_owned(),

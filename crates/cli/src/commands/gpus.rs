@@ -118,16 +118,7 @@ fn held_json((lease, held): (&Lease, &LeasedDevice)) -> Value {
 }
 
 fn holder_table(devices: &[Device], leases: &[Lease]) -> comfy_table::Table {
-    let header = [
-        "GPU",
-        "RUN",
-        "USER",
-        "PID",
-        "TASKS",
-        "SHARE",
-        "TAKEN",
-        "STARTED AS",
-    ];
+    let header = "GPU  RUN  USER  PID  TASKS  SHARE  TAKEN  STARTED AS";
     let mut table = table(header, &[1, 3, 4, 5, 6]);
     for device in devices {
         for (lease, held) in held(device, leases) {
@@ -152,9 +143,7 @@ fn holder_table(devices: &[Device], leases: &[Lease]) -> comfy_table::Table {
 }
 
 fn device_table(devices: &[Device], drained: &[DrainedDevice]) -> comfy_table::Table {
-    let header = [
-        "GPU", "NAME", "MEMORY", "FREE", "BUSY", "TEMP", "POWER", "UUID",
-    ];
+    let header = "GPU  NAME  MEMORY  FREE  BUSY  TEMP  POWER  UUID";
     let mut table = table(header, &[2, 3, 4, 5, 6]);
     for device in devices {
         let name = match &device.health {
@@ -194,7 +183,7 @@ fn device_table(devices: &[Device], drained: &[DrainedDevice]) -> comfy_table::T
 }
 
 fn process_table(devices: &[Device]) -> comfy_table::Table {
-    let mut table = table(["GPU", "PID", "USER", "MEMORY", "COMMAND"], &[1, 3]);
+    let mut table = table("GPU  PID  USER  MEMORY  COMMAND", &[1, 3]);
     for device in devices {
         for process in device.processes.iter().flatten() {
             let command = or_dash(process.command.as_ref());

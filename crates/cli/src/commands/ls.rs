@@ -31,9 +31,7 @@ pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
         writeln!(out, "no runs yet")?;
         return Ok(Exit::Success);
     }
-    let header = [
-        "RUN", "STATE", "STARTED", "TOOK", "TASKS", "OK", "FAILED", "LEFT", "COMMAND",
-    ];
+    let header = "RUN  STATE  STARTED  TOOK  TASKS  OK  FAILED  LEFT  COMMAND";
     let mut table = table(header, &[0, 3, 4, 5, 6, 7]);
     for run in &runs {
         table.add_row([

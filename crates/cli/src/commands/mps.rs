@@ -170,7 +170,7 @@ fn status(config: &GpuConfig, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exi
         writeln!(out, "no MPS daemon is running")?;
         return Ok(Exit::Success);
     }
-    let mut shown = table(["GPU", "DAEMON", "OWNER", "THREADS", "SERVERS"], &[1, 3]);
+    let mut shown = table("GPU  DAEMON  OWNER  THREADS  SERVERS", &[1, 3]);
     for (gpu, daemon, status) in &found {
         let servers: Vec<String> = status
             .servers

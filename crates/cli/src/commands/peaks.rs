@@ -32,10 +32,8 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     let mut lines = Vec::new();
-    let mut shown = table(
-        ["COMMAND", "GPU", "SEEN", "PEAK", "RESERVED", "TIME", "LAST"],
-        &[2, 3, 4, 5],
-    );
+    let header = "COMMAND  GPU  SEEN  PEAK  RESERVED  TIME  LAST";
+    let mut shown = table(header, &[2, 3, 4, 5]);
     for learned in &found {
         let samples = reader.peaks(&learned.signature)?;
         let samples = samples.get(&learned.model).map_or(&[][..], Vec::as_slice);

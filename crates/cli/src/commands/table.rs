@@ -4,18 +4,15 @@ use comfy_table::{CellAlignment, Table, presets};
 use packhorse_model::Exit;
 use serde_json::Value;
 
-/// A table without lines, one blank column between columns.
-pub fn table<const N: usize>(header: [&str; N], right: &[usize]) -> Table {
+/// A table without lines, two blanks between columns, as they are in the header.
+pub fn table(header: &str, right: &[usize]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
-    for &index in right {
-        if let Some(column) = table.column_mut(index) {
+    table.load_style(presets::NOTHING);
+    table.set_header(header.split("  "));
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if right.contains(&index) {
             column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    for index in 0..N {
-        if let Some(column) = table.column_mut(index) {
-            column.set_padding((0, 2));
         }
     }
     table

@@ -22,44 +22,37 @@ pub(super) enum Column {
 }
 
 impl Column {
-    /// Each with its name.
-    const ALL: [(Self, &'static str); 10] = [
-        (Self::Directory, "Directory"),
-        (Self::Executable, "Executable"),
-        (Self::Filename, "Filename"),
-        (Self::Epochs, "Epochs"),
-        (Self::Priority, "Priority"),
-        (Self::Memory, "Memory"),
-        (Self::Gpus, "GPUs"),
-        (Self::Timeout, "Timeout"),
-        (Self::Retries, "Retries"),
-        (Self::Name, "Name"),
+    /// What they are called.
+    const NAMES: [&'static str; 10] = [
+        "Directory",
+        "Executable",
+        "Filename",
+        "Epochs",
+        "Priority",
+        "Memory",
+        "GPUs",
+        "Timeout",
+        "Retries",
+        "Name",
     ];
 
     /// How many there must be; the others may be missing.
     const NEEDED: usize = 5;
 
     pub const fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
+        Self::NAMES[self as usize]
     }
 
     /// Whether every row must say something in it.
     pub const fn is_needed(self) -> bool {
         (self as usize) < Self::NEEDED
     }
-
-    /// The column that is called so.
-    fn called(text: &[u8]) -> Option<Self> {
-        let mut all = Self::ALL.into_iter();
-        let found = all.find(|(_, name)| name.as_bytes().eq_ignore_ascii_case(text));
-        found.map(|(column, _)| column)
-    }
 }
 
 /// Where each column is.
 #[derive(Debug)]
 pub(super) struct Columns {
-    at: [Option<usize>; Column::ALL.len()],
+    at: [Option<usize>; Column::NAMES.len()],
     /// How many there are, known or not.
     pub width: usize,
 }
@@ -76,31 +69,35 @@ impl Columns {
     /// As the header names them. What is wrong with it goes to `mistakes`.
     pub fn named(header: &CsvRecord, source: &Source<'_>, mistakes: &mut Vec<CsvError>) -> Self {
         let mut columns = Self {
-            at: [None; Column::ALL.len()],
+            at: [None; Column::NAMES.len()],
             width: header.fields.len(),
         };
         let mut unknown = Vec::new();
         for (index, field) in header.fields.iter().enumerate() {
-            let Some(column) = Column::called(&field.text) else {
+            let mut names = Column::NAMES.iter();
+            let called = |name: &&str| name.as_bytes().eq_ignore_ascii_case(&field.text);
+            let Some(column) = names.position(called) else {
                 // Spreadsheets leave columns without anything in them.
                 if !field.text.is_empty() {
                     unknown.push(field);
                 }
                 continue;
             };
-            let place = &mut columns.at[column as usize];
+            let place = &mut columns.at[column];
             if place.is_some() {
-                let problem = CsvProblem::ColumnTwice(column.name());
+                let problem = CsvProblem::ColumnTwice(Column::NAMES[column]);
                 mistakes.push(source.mistake(field.place.clone(), problem));
             } else {
                 *place = Some(index);
             }
         }
 
-        let missing = Column::ALL.into_iter();
-        let missing = missing.filter(|(column, _)| columns.place(*column).is_none());
-        let needed = missing.clone().filter(|(column, _)| column.is_needed());
-        let needed: Vec<&str> = needed.map(|(_, name)| name).collect();
+        let missing = |names: usize| {
+            let places = Column::NAMES.into_iter().zip(columns.at).take(names);
+            let missing = places.filter(|(_, place)| place.is_none());
+            missing.map(|(name, _)| name)
+        };
+        let needed: Vec<&str> = missing(Column::NEEDED).collect();
         if !needed.is_empty() {
             let whole = &header.fields[0].text;
             let problem = CsvProblem::Missing {
@@ -118,7 +115,7 @@ impl Columns {
                 let typed = String::from_utf8_lossy(&field.text);
                 let problem = CsvProblem::UnknownColumn {
                     name: quoted(&field.text),
-                    nearest: nearest(&typed, missing.clone().map(|(_, name)| name)),
+                    nearest: nearest(&typed, missing(Column::NAMES.len())),
                 };
                 mistakes.push(source.mistake(field.place.clone(), problem));
             }

@@ -12,18 +12,10 @@ pub enum Header {
 /// Text that is neither a number of a row nor `None`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is not the number of a row\n\
+    "`{0}` is not the number of a row\n\
      hint: write 0 if the first row is the header, or None if there is no header"
 )]
-pub struct ParseHeaderError {
-    text: String,
-}
-
-impl Default for Header {
-    fn default() -> Self {
-        Self::Row(0)
-    }
-}
+pub struct ParseHeaderError(String);
 
 impl FromStr for Header {
     type Err = ParseHeaderError;
@@ -32,8 +24,7 @@ impl FromStr for Header {
         if text.eq_ignore_ascii_case("none") {
             return Ok(Self::None);
         }
-        text.parse().map(Self::Row).map_err(|_| ParseHeaderError {
-            text: text.to_owned(),
-        })
+        let row = text.parse().map(Self::Row);
+        row.map_err(|_| ParseHeaderError(text.to_owned()))
     }
 }

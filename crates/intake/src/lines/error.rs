@@ -1,6 +1,6 @@
 use packhorse_model::ParseValueError;
 
-use crate::task_lines::TaskLineProblem;
+use crate::task_lines::{TaskLineProblem, example};
 use crate::{InputError, InputProblem, SpecProblem};
 
 /// A line that cannot be used, in whichever language. The lines after it can.
@@ -82,12 +82,11 @@ impl InputProblem for LineProblem {
             }
             Self::NoValue(_) => "write the options like this: `gpus=0.5 retries=2`",
             Self::Twice(_) => "keep one of them; a directive counts for the next command only",
-            Self::Quantity("timeout", _) => "write it like this: `timeout=2h30m`",
-            Self::Quantity("grace", _) => "write it like this: `grace=30s`",
             Self::Quantity("vram", _) => "write it like this: `vram=9G`, or `vram=auto`",
-            Self::Quantity("ram", _) => "write it like this: `ram=16G`",
-            Self::Quantity("cpu", _) => "write it like this: `cpu=1.5`",
-            Self::Quantity(..) => "write it like this: `gpus=0.5`",
+            Self::Quantity(key, _) => {
+                let example = example(key).trim_matches('"');
+                return format!("write it like this: `{key}={example}`");
+            }
             Self::Number { key, .. } => return format!("write it like this: `{key}=2`"),
             Self::NoVariable(_) => "write it like this: `env=SEED=1`",
             Self::VariableTwice(_) => "keep one of them",

@@ -83,18 +83,13 @@ impl<'a> Parts<'a> {
     }
 
     fn decimal(&self) -> Option<Decimal> {
-        let Self {
-            sign,
-            whole,
-            fraction,
-            exponent,
-        } = self;
-        let exponent: i32 = exponent.parse().ok()?;
+        let (whole, fraction) = (self.whole, self.fraction);
+        let exponent: i32 = self.exponent.parse().ok()?;
         let most = whole.len() + fraction.len();
         if most.max(exponent.unsigned_abs() as usize) > MOST_DIGITS {
             return None;
         }
-        let mut mantissa: i128 = format!("{sign}{whole}{fraction}").parse().ok()?;
+        let mut mantissa: i128 = format!("{}{whole}{fraction}", self.sign).parse().ok()?;
         let scale = i32::try_from(fraction.len()).ok()? - exponent;
         if scale < 0 {
             mantissa = mantissa.checked_mul(10_i128.checked_pow(scale.unsigned_abs())?)?;

@@ -7,14 +7,8 @@ use crate::excerpt::quoted;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
     name: String,
-    values: Values,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Values {
-    Texts(Vec<String>),
     /// Each with how many values there are up to its end.
-    Mixed(Vec<(u128, Segment)>),
+    segments: Vec<(u128, Segment)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -27,11 +21,7 @@ enum Segment {
 impl Parameter {
     /// Values as they are, whatever they look like.
     pub fn literal<T: AsRef<str>>(name: &str, values: &[T]) -> Result<Self, SweepError> {
-        check(name, values.is_empty())?;
-        Ok(Self {
-            name: name.to_owned(),
-            values: Values::Texts(values.iter().map(|v| v.as_ref().to_owned()).collect()),
-        })
+        Self::new(name, values, |value| Ok(Segment::Text(value.to_owned())))
     }
 
     /// Values, ranges of whole numbers or decimals (`1..10`, `0..1:0.1`, both
@@ -39,26 +29,33 @@ impl Parameter {
     ///
     /// What only looks like one, such as `../data` or `a..b`, is a value.
     pub fn parse<T: AsRef<str>>(name: &str, values: &[T]) -> Result<Self, SweepError> {
-        check(name, values.is_empty())?;
+        Self::new(name, values, Segment::parse)
+    }
+
+    fn new<T: AsRef<str>>(
+        name: &str,
+        values: &[T],
+        read: impl Fn(&str) -> Result<Segment, ParameterProblem>,
+    ) -> Result<Self, SweepError> {
+        let wrong = |problem| SweepError::Parameter {
+            name: quoted(name.as_bytes()),
+            problem,
+        };
+        if name.is_empty() {
+            return Err(wrong(ParameterProblem::NoName));
+        }
+        if values.is_empty() {
+            return Err(wrong(ParameterProblem::NoValues));
+        }
         let mut segments = Vec::with_capacity(values.len());
         let mut len = 0_u128;
         for value in values {
-            let segment =
-                Segment::parse(value.as_ref()).map_err(|problem| SweepError::Parameter {
-                    name: quoted(name.as_bytes()),
-                    problem,
-                })?;
+            let segment = read(value.as_ref()).map_err(wrong)?;
             len = len.checked_add(segment.len()).ok_or(SweepError::TooMany)?;
             segments.push((len, segment));
         }
-        let is_text = |(_, segment): &(u128, Segment)| matches!(segment, Segment::Text(_));
-        if segments.iter().all(is_text) {
-            return Self::literal(name, values);
-        }
-        Ok(Self {
-            name: name.to_owned(),
-            values: Values::Mixed(segments),
-        })
+        let name = name.to_owned();
+        Ok(Self { name, segments })
     }
 
     /// What the template calls it.
@@ -73,26 +70,15 @@ impl Parameter {
 
     /// How many values it has.
     pub(super) fn len(&self) -> u128 {
-        match &self.values {
-            Values::Texts(texts) => texts.len() as u128,
-            Values::Mixed(segments) => segments.last().map_or(0, |&(end, _)| end),
-        }
+        self.segments.last().map_or(0, |&(end, _)| end)
     }
 
     /// Appends the value at `index`, which must be less than [`Self::len`]; if
     /// it is not, nothing is appended.
     pub(super) fn push_value(&self, index: u128, out: &mut Vec<u8>) {
-        match &self.values {
-            Values::Texts(texts) => {
-                let text = usize::try_from(index).ok().and_then(|i| texts.get(i));
-                out.extend_from_slice(text.map_or("", String::as_str).as_bytes());
-            }
-            Values::Mixed(segments) => {
-                let at = segments.partition_point(|&(end, _)| end <= index);
-                if let Some((end, segment)) = segments.get(at) {
-                    segment.push_value(index - (end - segment.len()), out);
-                }
-            }
+        let at = self.segments.partition_point(|&(end, _)| end <= index);
+        if let Some((end, segment)) = self.segments.get(at) {
+            segment.push_value(index - (end - segment.len()), out);
         }
     }
 
@@ -100,12 +86,8 @@ impl Parameter {
     /// newlines nor NUL bytes.
     pub(super) fn contains(&self, byte: u8) -> bool {
         let has = |text: &String| memchr::memchr(byte, text.as_bytes()).is_some();
-        match &self.values {
-            Values::Texts(texts) => texts.iter().any(has),
-            Values::Mixed(segments) => segments
-                .iter()
-                .any(|(_, segment)| matches!(segment, Segment::Text(text) if has(text))),
-        }
+        let mut segments = self.segments.iter();
+        segments.any(|(_, segment)| matches!(segment, Segment::Text(text) if has(text)))
     }
 }
 
@@ -136,20 +118,6 @@ impl Segment {
             Self::Logarithmic(all) => all.push_value(index, out),
         }
     }
-}
-
-fn check(name: &str, is_empty: bool) -> Result<(), SweepError> {
-    let problem = if name.is_empty() {
-        ParameterProblem::NoName
-    } else if is_empty {
-        ParameterProblem::NoValues
-    } else {
-        return Ok(());
-    };
-    Err(SweepError::Parameter {
-        name: quoted(name.as_bytes()),
-        problem,
-    })
 }
 
 #[cfg(test)]

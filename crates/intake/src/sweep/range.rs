@@ -6,11 +6,10 @@ use crate::excerpt::quoted;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Steps {
-    first: i128,
+    first: Decimal,
+    /// At the scale of the first.
     step: i128,
     len: u128,
-    scale: u32,
-    width: u32,
 }
 
 /// A value that has the form of a range of numbers, or nearly.
@@ -75,11 +74,11 @@ impl Steps {
 
         let scale = first.scale.max(last.scale).max(step.scale);
         let width = first.width.max(last.width);
-        let first = first.at_scale(scale).map_err(digits)?;
+        let mantissa = first.at_scale(scale).map_err(digits)?;
         let last = last.at_scale(scale).map_err(digits)?;
         let step = step.at_scale(scale).map_err(digits)?;
         let distance = last
-            .checked_sub(first)
+            .checked_sub(mantissa)
             .ok_or_else(|| digits(TooManyDigits))?;
         if step == 0 {
             return Err(ParameterProblem::ZeroStep(quote()));
@@ -88,11 +87,13 @@ impl Steps {
             return Err(ParameterProblem::WrongWay(quote()));
         }
         Ok(Self {
-            first,
+            first: Decimal {
+                mantissa,
+                scale,
+                width,
+            },
             step: step.abs() * if distance < 0 { -1 } else { 1 },
             len: distance.unsigned_abs() / step.unsigned_abs() + 1,
-            scale,
-            width,
         })
     }
 
@@ -102,11 +103,11 @@ impl Steps {
 
     pub fn push_value(&self, index: u128, out: &mut Vec<u8>) {
         let index = i128::try_from(index).unwrap_or(i128::MAX);
-        let mantissa = self.first.saturating_add(self.step.saturating_mul(index));
+        let distance = self.step.saturating_mul(index);
+        let mantissa = self.first.mantissa.saturating_add(distance);
         Decimal {
             mantissa,
-            scale: self.scale,
-            width: self.width,
+            ..self.first
         }
         .push_to(out);
     }

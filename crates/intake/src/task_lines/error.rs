@@ -1,4 +1,4 @@
-use super::members::Member;
+use super::members::{Member, example};
 use crate::InputProblem;
 
 /// What is wrong with a task line that is no task.
@@ -63,8 +63,7 @@ impl InputProblem for TaskLineProblem {
             }
             Self::Twice(_) => "keep one of them",
             Self::Kind(key, _) | Self::Quantity(key, _) => {
-                let example = Member::named(key).map_or("…", |member| member.example);
-                return format!("write it like this: `\"{key}\": {example}`");
+                return format!("write it like this: `\"{key}\": {}`", example(key));
             }
         };
         hint.to_owned()

@@ -68,6 +68,11 @@ pub(super) const MEMBERS: &[Member] = &[
     member("grace", TIME, "\"30s\""),
 ];
 
+/// How the value of a key may be written.
+pub(crate) fn example(key: &str) -> &'static str {
+    Member::named(key).map_or("…", |member| member.example)
+}
+
 /// Another way to write `gpu_model`, as directives do.
 const ALIAS: (&str, &str) = ("model", "gpu_model");
 

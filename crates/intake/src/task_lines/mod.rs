@@ -19,4 +19,5 @@ mod reader;
 mod tests;
 
 pub use error::TaskLineProblem;
+pub(crate) use members::example;
 pub(crate) use reader::read_line;

@@ -1,7 +1,7 @@
 //! Sharing the devices with other runs on this machine.
 
 use packhorse_engine::{Input, OtherRun};
-use packhorse_leases::{Lease, LeasesGuard};
+use packhorse_leases::LeasesGuard;
 
 use super::{LEASES, Session, unwatch, watch};
 use crate::SessionError;
@@ -98,20 +98,16 @@ impl Session<'_> {
     }
 }
 
-/// What another run holds, as the engine sees it.
-fn other_run(lease: &Lease) -> OtherRun {
-    OtherRun {
-        pid: lease.pid,
-        devices: lease.held.clone(),
-    }
-}
-
 /// What other runs hold, if that has changed since it was seen last.
 fn look(guard: &LeasesGuard<'_>, seen: &mut u64, attributor: &mut Attributor) -> Option<Input> {
     if std::mem::replace(seen, guard.revision()) == guard.revision() {
         return None;
     }
-    let others: Vec<OtherRun> = guard.others().map(other_run).collect();
+    let others = guard.others().map(|lease| OtherRun {
+        pid: lease.pid,
+        devices: lease.held.clone(),
+    });
+    let others: Vec<OtherRun> = others.collect();
     attributor.other_runs = others.iter().map(|other| other.pid).collect();
     Some(Input::OtherRuns(others))
 }
