@@ -10,9 +10,9 @@ use packhorse_intake::csv::{self, Header};
 use packhorse_intake::lines::{LineError, Separator};
 use packhorse_intake::probe::ProbeTemplate;
 use packhorse_intake::signature::signature;
-use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepParts, Template};
+use packhorse_intake::sweep::{Sweep, SweepError, SweepLanguage};
 use packhorse_intake::{Colour, Entry, TaskLanguage, TaskReader};
-use packhorse_model::Command;
+use packhorse_model::{Command, SweepSpec};
 
 /// Lines give the same result however the bytes were cut.
 pub fn lines(data: &[u8]) {
@@ -78,8 +78,12 @@ pub fn task_lines(data: &[u8]) {
 /// a sweep is refused with a message, or its parts agree.
 pub fn sweep(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    for seed in [None, Some(data.len() as u64)] {
-        match built(&text, seed) {
+    for (seed, language) in [
+        (None, SweepLanguage::Packhorse),
+        (Some(data.len() as u64), SweepLanguage::Packhorse),
+        (None, SweepLanguage::Original),
+    ] {
+        match built(&text, seed, language) {
             Ok(sweep) => check(&sweep),
             Err(SweepError::Template(error)) => {
                 let message = error.render("template", Colour::On);
@@ -90,26 +94,25 @@ pub fn sweep(data: &[u8]) {
     }
 }
 
-fn built(text: &str, seed: Option<u64>) -> Result<Sweep, SweepError> {
+fn built(text: &str, seed: Option<u64>, language: SweepLanguage) -> Result<Sweep, SweepError> {
     let mut lines = text.split('\n');
-    let mut parts = SweepParts {
-        template: Template::parse(lines.next().unwrap_or_default())?,
+    let mut spec = SweepSpec {
+        template: lines.next().unwrap_or_default().to_owned(),
         seed,
         limit: Some(50),
-        unused_is_fine: true,
-        ..SweepParts::default()
+        ..SweepSpec::default()
     };
     for line in lines {
         let mut words = line.split(' ');
         let name = words.next().unwrap_or_default();
         if name == "--zip" {
-            parts.zips.push(words.map(str::to_owned).collect());
+            spec.zips.push(words.map(str::to_owned).collect());
         } else {
-            let values: Vec<&str> = words.collect();
-            parts.parameters.push(Parameter::parse(name, &values)?);
+            let values = words.map(str::to_owned).collect();
+            spec.parameters.push((name.to_owned(), values));
         }
     }
-    Sweep::new(parts)
+    Sweep::new(&spec, language)
 }
 
 fn check(sweep: &Sweep) {

@@ -6,9 +6,10 @@ use std::ffi::OsString;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use packhorse_intake::TaskLanguage;
 use packhorse_intake::lines::Separator;
+use packhorse_intake::sweep::SweepLanguage;
 use packhorse_model::{Exit, OutputMode, PoolSpec, RunSpec, SourceSpec, SweepSpec};
 use packhorse_session::settings::Settings;
-use packhorse_session::{ReadTasks, SweepLanguage, build_sweep, open_inputs};
+use packhorse_session::{ReadTasks, build_sweep, open_inputs};
 
 use crate::args::{Mode, occurrences};
 use crate::commands::{Order, parameters, print, seed};

@@ -15,34 +15,28 @@ use crate::source::InputStream;
 /// Opens everything before anything starts. `-` is standard input, and so is nothing at
 /// all.
 pub fn open_inputs(files: &[PathBuf]) -> Result<VecDeque<InputStream>, SessionError> {
-    let mut streams = VecDeque::new();
     let stdin = [PathBuf::from("-")];
     let files = if files.is_empty() { &stdin } else { files };
-    for path in files {
-        streams.push_back(if path == Path::new("-") {
-            let file =
-                rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0).map_err(|error| {
-                    SessionError::Rendered(format!("standard input is closed: {error}"))
-                })?;
-            InputStream {
-                name: "standard input".to_owned(),
-                file: File::from_parts(file.into(), "standard input"),
-            }
-        } else {
-            let file = File::open(path)?;
-            if file.metadata()?.is_dir() {
-                return Err(SessionError::Rendered(format!(
-                    "{} is a folder, not a file with commands",
-                    path.display()
-                )));
-            }
-            InputStream {
-                name: path.display().to_string(),
-                file,
-            }
-        });
+    files.iter().map(|path| open(path)).collect()
+}
+
+fn open(path: &Path) -> Result<InputStream, SessionError> {
+    let (name, file) = if path == Path::new("-") {
+        let file = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0);
+        let closed = |error| SessionError::Rendered(format!("standard input is closed: {error}"));
+        let name = "standard input";
+        (
+            name.to_owned(),
+            File::from_parts(file.map_err(closed)?.into(), name),
+        )
+    } else {
+        (path.display().to_string(), File::open(path)?)
+    };
+    if file.metadata()?.is_dir() {
+        let text = format!("{name} is a folder, not a file with commands");
+        return Err(SessionError::Rendered(text));
     }
-    Ok(streams)
+    Ok(InputStream { name, file })
 }
 
 /// What is to be remembered of an open file; nothing of a pipe.

@@ -59,7 +59,7 @@ pub use observer::{Observer, QueueView};
 pub use plan::plan_submissions;
 pub use resume::{Resume, WhichTasks};
 pub use source::{Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskSource};
-pub use sweep::{SweepLanguage, build_sweep, sweep_source};
+pub use sweep::{build_sweep, sweep_source};
 pub use task_checks::TaskChecks;
 
 pub(crate) use error::system;

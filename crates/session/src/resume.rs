@@ -1,6 +1,7 @@
 //! Going on with a run.
 
 use packhorse_intake::lines::Separator;
+use packhorse_intake::sweep::SweepLanguage;
 use packhorse_intake::{Colour, TaskLanguage};
 use packhorse_model::{
     GpuRequest, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, VramRequest,
@@ -14,7 +15,7 @@ use crate::lookup::{each_task, find_run, stored_run};
 use crate::observer::Observer;
 use crate::settings::{Settings, without_gpus};
 use crate::source::{ReadTasks, TaskSource};
-use crate::sweep::{SweepLanguage, build_sweep, sweep_source};
+use crate::sweep::{build_sweep, sweep_source};
 use crate::{Notices, SessionError};
 
 /// Which tasks of a run are to run.

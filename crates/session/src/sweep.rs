@@ -1,20 +1,11 @@
 //! A sweep as a source of tasks.
 
 use packhorse_intake::Colour;
-use packhorse_intake::sweep::{Parameter, Sweep, SweepError, SweepParts, Template, TemplateError};
+use packhorse_intake::sweep::{Sweep, SweepError, SweepLanguage};
 use packhorse_model::{Command, SweepSpec, TaskSpec};
 
 use crate::SessionError;
 use crate::source::{Generator, TaskSource};
-
-/// How the parameters of a sweep are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SweepLanguage {
-    /// `1..5` and the like stand for several values, and each parameter is used.
-    Packhorse,
-    /// As in the original: values are text, and a parameter may be unused.
-    Original,
-}
 
 /// The sweep itself, after checking all of it.
 pub fn build_sweep(
@@ -22,26 +13,8 @@ pub fn build_sweep(
     language: SweepLanguage,
     colour: Colour,
 ) -> Result<Sweep, SessionError> {
-    let shown = |error: &TemplateError| SessionError::Rendered(error.render("template", colour));
-    let template = Template::parse(&spec.template).map_err(|error| shown(&error))?;
-    let is_original = language == SweepLanguage::Original;
-    let parameters = spec.parameters.iter().map(|(name, values)| {
-        if is_original {
-            Parameter::literal(name, values)
-        } else {
-            Parameter::parse(name, values)
-        }
-    });
-    let sweep = Sweep::new(SweepParts {
-        template,
-        parameters: parameters.collect::<Result<_, _>>()?,
-        zips: spec.zips.clone(),
-        seed: spec.seed,
-        limit: spec.limit,
-        unused_is_fine: is_original,
-    });
-    sweep.map_err(|error| match error {
-        SweepError::Template(error) => shown(&error),
+    Sweep::new(spec, language).map_err(|error| match error {
+        SweepError::Template(error) => SessionError::Rendered(error.render("template", colour)),
         other => other.into(),
     })
 }

@@ -64,7 +64,6 @@ impl PoolArgs {
     pub fn spec(&self) -> PoolSpec {
         PoolSpec {
             gpus: self.gpus.clone(),
-            as_written: false,
             slots: self.slots,
             max_per_gpu: self.max_per_gpu,
             place: self.place.map(|place| match place {
@@ -76,6 +75,7 @@ impl PoolArgs {
             mps: self.mps,
             thread_percentage: self.thread_percentage,
             ageing: self.ageing,
+            ..PoolSpec::default()
         }
     }
 }

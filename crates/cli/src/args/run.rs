@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use packhorse_model::{
-    ByteString, Bytes, Command, GpuRequest, Grace, Milli, ProbeSpec, TaskSpec, TimeLimit,
-    VramRequest,
+    ByteString, Bytes, GpuRequest, Grace, Milli, ProbeSpec, TaskSpec, TimeLimit, VramRequest,
 };
 
 use super::PoolArgs;
@@ -142,7 +141,6 @@ impl TaskArgs {
     /// What they say: a task without a command.
     pub fn spec(&self) -> TaskSpec {
         TaskSpec {
-            command: Command::default(),
             env: self.env.iter().cloned().collect(),
             gpus: self.gpus_per_task,
             vram: self.vram,

@@ -3,9 +3,9 @@ use std::io::Write as _;
 use anyhow::bail;
 use packhorse_gpu::looks_like_gpu_list;
 use packhorse_intake::lines::Separator;
-use packhorse_intake::sweep::Sweep;
+use packhorse_intake::sweep::{Sweep, SweepLanguage};
 use packhorse_model::{Exit, SourceSpec, SweepSpec};
-use packhorse_session::{SweepLanguage, build_sweep, sweep_source};
+use packhorse_session::{build_sweep, sweep_source};
 
 use super::launch::{Order, observer};
 use crate::args::{Mode, SweepArgs};

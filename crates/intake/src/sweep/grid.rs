@@ -1,13 +1,15 @@
 use std::collections::HashMap;
 use std::io::Write;
 
+use packhorse_model::SweepSpec;
+
 use super::axis::{SweepAxis, axes};
 use super::cursor::SweepCommands;
-use super::error::{SweepError, SweepWriteError};
+use super::error::{SweepError, SweepWriteError, TemplateError, TemplateProblem};
 use super::parameter::Parameter;
 use super::permutation::Permutation;
-use super::pieces::TemplatePiece;
-use super::template::Template;
+use super::pieces::{TemplatePiece, Unnamed, pieces};
+use crate::excerpt::quoted;
 use crate::lines::Separator;
 use crate::nearest::nearest;
 
@@ -33,45 +35,54 @@ pub(super) enum Part {
     Value { parameter: usize, axis: usize },
 }
 
-/// What a sweep is made of.
-#[derive(Clone, Debug, Default)]
-pub struct SweepParts {
-    /// The command, with places for values.
-    pub template: Template,
-    /// The parameters. Each changes faster than those before it.
-    pub parameters: Vec<Parameter>,
-    /// Names of parameters that advance together instead of being combined each with
-    /// each.
-    pub zips: Vec<Vec<String>>,
-    /// Shuffles the combinations: the same seed gives the same order on every machine.
-    /// Without one, the last parameter changes fastest.
-    pub seed: Option<u64>,
-    /// Takes only the first so many: of a shuffled order, that is a sample without
-    /// replacement.
-    pub limit: Option<u64>,
-    /// Accepts parameters that the template does not show. They multiply the
-    /// combinations all the same.
-    pub unused_is_fine: bool,
+/// How the parameters of a sweep are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepLanguage {
+    /// `1..5` and the like stand for several values, and each parameter is used.
+    Packhorse,
+    /// As in the original: values are text, and a parameter may be unused. It
+    /// multiplies the combinations all the same.
+    Original,
 }
 
 impl Sweep {
     /// Checks everything, and computes nothing yet.
-    pub fn new(of: SweepParts) -> Result<Self, SweepError> {
+    ///
+    /// Each parameter changes faster than those before it, unless a seed shuffles the
+    /// combinations: the same gives the same order on every machine, and a limit of it is a
+    /// sample without replacement.
+    pub fn new(spec: &SweepSpec, language: SweepLanguage) -> Result<Self, SweepError> {
+        let template = spec.template.as_str();
+        let wrong = |place, problem| TemplateError::new(1, template.as_bytes(), place, problem);
+        let pieces =
+            pieces(template, Unnamed::Refused).map_err(|(place, problem)| wrong(place, problem))?;
+        let read = match language {
+            SweepLanguage::Packhorse => Parameter::parse,
+            SweepLanguage::Original => Parameter::literal,
+        };
+        let parameters = spec.parameters.iter();
+        let parameters = parameters.map(|(name, values)| read(name, values));
+        let parameters: Vec<Parameter> = parameters.collect::<Result<_, _>>()?;
         let mut index_of = HashMap::new();
-        for (index, parameter) in of.parameters.iter().enumerate() {
+        for (index, parameter) in parameters.iter().enumerate() {
             if index_of.insert(parameter.name(), index).is_some() {
                 return Err(SweepError::Twice(parameter.quoted_name()));
             }
         }
-        let axes = axes(&of.parameters, &of.zips)?;
-        let mut parts = Vec::with_capacity(of.template.pieces.len());
-        for piece in &of.template.pieces {
+        let axes = axes(&parameters, &spec.zips)?;
+        let mut parts = Vec::with_capacity(pieces.len());
+        for piece in pieces {
             parts.push(match piece {
-                TemplatePiece::Literal(text) => Part::Literal(text.clone()),
+                TemplatePiece::Literal(text) => Part::Literal(text),
                 TemplatePiece::Placeholder { name, place } => {
                     let Some(&parameter) = index_of.get(name.as_str()) else {
-                        let nearest = nearest(name, of.parameters.iter().map(Parameter::name));
-                        return Err(of.template.unknown(name, place.clone(), nearest).into());
+                        let nearest = nearest(&name, parameters.iter().map(Parameter::name));
+                        let problem = TemplateProblem::Unknown {
+                            nearest: nearest.map(str::to_owned),
+                            dollar: template[..place.start].ends_with('$'),
+                            name: quoted(name.as_bytes()),
+                        };
+                        return Err(wrong(place, problem).into());
                     };
                     let has_it = |axis: &SweepAxis| axis.members.contains(&parameter);
                     Part::Value {
@@ -86,9 +97,9 @@ impl Sweep {
                 |part: &Part| matches!(part, Part::Value { parameter, .. } if *parameter == index);
             parts.iter().any(shows)
         };
-        let unused = (0..of.parameters.len()).find(|&index| !is_shown(index));
-        if let Some(unused) = unused.filter(|_| !of.unused_is_fine) {
-            return Err(SweepError::Unused(of.parameters[unused].quoted_name()));
+        let unused = (0..parameters.len()).find(|&index| !is_shown(index));
+        if let Some(unused) = unused.filter(|_| language == SweepLanguage::Packhorse) {
+            return Err(SweepError::Unused(parameters[unused].quoted_name()));
         }
 
         let total = axes
@@ -103,9 +114,9 @@ impl Sweep {
             first_part: (0..axes.len()).map(first_part).collect(),
             parts,
             axes,
-            permutation: of.seed.map(|seed| Permutation::new(total, seed)),
-            len: of.limit.map_or(total, |limit| total.min(limit.into())),
-            parameters: of.parameters,
+            permutation: spec.seed.map(|seed| Permutation::new(total, seed)),
+            len: spec.limit.map_or(total, |limit| total.min(limit.into())),
+            parameters,
         })
     }
 

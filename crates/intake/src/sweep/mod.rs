@@ -1,16 +1,18 @@
 //! A template and the values of its parameters → one command per combination.
 //!
 //! ```
-//! use packhorse_intake::sweep::{Parameter, Sweep, SweepParts, Template};
+//! use packhorse_intake::sweep::{Sweep, SweepLanguage};
+//! use packhorse_model::SweepSpec;
 //!
-//! let sweep = Sweep::new(SweepParts {
-//!     template: Template::parse("train --lr {lr} --bs {bs}")?,
+//! let spec = SweepSpec {
+//!     template: "train --lr {lr} --bs {bs}".into(),
 //!     parameters: vec![
-//!         Parameter::parse("lr", &["log:0.001..0.1:3"])?,
-//!         Parameter::parse("bs", &["32", "64"])?,
+//!         ("lr".into(), vec!["log:0.001..0.1:3".into()]),
+//!         ("bs".into(), vec!["32".into(), "64".into()]),
 //!     ],
-//!     ..SweepParts::default()
-//! })?;
+//!     ..SweepSpec::default()
+//! };
+//! let sweep = Sweep::new(&spec, SweepLanguage::Packhorse)?;
 //! assert_eq!(sweep.len(), 6);
 //! assert_eq!(sweep.command(5).as_deref(), Some(b"train --lr 0.1 --bs 64".as_slice()));
 //! # Ok::<(), packhorse_intake::sweep::SweepError>(())
@@ -31,12 +33,9 @@ mod parameter;
 mod permutation;
 pub(crate) mod pieces;
 mod range;
-mod template;
 #[cfg(test)]
 mod tests;
 
 pub use cursor::SweepCommands;
 pub use error::{ParameterProblem, SweepError, SweepWriteError, TemplateError, TemplateProblem};
-pub use grid::{Sweep, SweepParts};
-pub use parameter::Parameter;
-pub use template::Template;
+pub use grid::{Sweep, SweepLanguage};

@@ -5,7 +5,7 @@ use crate::excerpt::quoted;
 
 /// A name with the values it takes, one after the other.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parameter {
+pub(super) struct Parameter {
     name: String,
     /// Each with how many values there are up to its end.
     segments: Vec<(u128, Segment)>,

@@ -24,6 +24,10 @@ pub(crate) enum Unnamed {
 }
 
 /// The pieces of a template, or what is wrong and where.
+///
+/// The language is that of Python's `str.format`: `{name}` is a place for a value, `{{` and
+/// `}}` are braces. As there, a name is any text; unlike there, a value is put in as it was
+/// given, so formats, conversions and attributes are refused.
 pub(crate) fn pieces(
     source: &str,
     unnamed: Unnamed,
@@ -93,3 +97,6 @@ fn placeholder(
     };
     Err((special, problem))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,44 +3,47 @@ use std::io;
 
 use proptest::prelude::*;
 
+use packhorse_model::SweepSpec;
+
 use super::*;
 use crate::lines::Separator;
 
-fn sweep(template: &str, parameters: &[(&str, &[&str])]) -> SweepParts {
+fn sweep(template: &str, parameters: &[(&str, &[&str])]) -> SweepSpec {
+    let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
     let parameters = parameters
         .iter()
-        .map(|(name, values)| Parameter::parse(name, values).unwrap());
-    SweepParts {
-        template: Template::parse(template).unwrap(),
+        .map(|&(name, values)| (name.to_owned(), texts(values)));
+    SweepSpec {
+        template: template.to_owned(),
         parameters: parameters.collect(),
-        ..SweepParts::default()
+        ..SweepSpec::default()
     }
 }
 
-fn zipped(names: &[&str], sweep: SweepParts) -> SweepParts {
+fn zipped(names: &[&str], sweep: SweepSpec) -> SweepSpec {
     let zips = vec![names.iter().map(|&name| name.to_owned()).collect()];
-    SweepParts { zips, ..sweep }
+    SweepSpec { zips, ..sweep }
 }
 
-fn shuffled(seed: u64, sweep: SweepParts) -> SweepParts {
+fn shuffled(seed: u64, sweep: SweepSpec) -> SweepSpec {
     let seed = Some(seed);
-    SweepParts { seed, ..sweep }
+    SweepSpec { seed, ..sweep }
 }
 
-fn limited(limit: u64, sweep: SweepParts) -> SweepParts {
+fn limited(limit: u64, sweep: SweepSpec) -> SweepSpec {
     let limit = Some(limit);
-    SweepParts { limit, ..sweep }
+    SweepSpec { limit, ..sweep }
 }
 
-fn with_unused(sweep: SweepParts) -> SweepParts {
-    SweepParts {
-        unused_is_fine: true,
-        ..sweep
-    }
+fn build(sweep: &SweepSpec) -> Result<Sweep, SweepError> {
+    Sweep::new(sweep, SweepLanguage::Packhorse)
 }
 
-fn commands(sweep: SweepParts) -> Vec<String> {
-    let sweep = Sweep::new(sweep).unwrap();
+fn commands(sweep: SweepSpec) -> Vec<String> {
+    all_of(&build(&sweep).unwrap())
+}
+
+fn all_of(sweep: &Sweep) -> Vec<String> {
     let all: Vec<String> = sweep
         .commands()
         .map(|command| String::from_utf8(command).unwrap())
@@ -49,13 +52,14 @@ fn commands(sweep: SweepParts) -> Vec<String> {
     all
 }
 
-fn error(sweep: SweepParts) -> String {
-    let message = Sweep::new(sweep).unwrap_err().to_string();
+fn error(sweep: SweepSpec) -> String {
+    let message = build(&sweep).unwrap_err().to_string();
     assert!(message.contains("\nhint: "), "{message}");
     message
 }
 
 const TWO_BY_THREE: [(&str, &[&str]); 2] = [("a", &["x", "y"]), ("b", &["1..3"])];
+const TWO_BY_THREE_TEXTS: [(&str, &[&str]); 2] = [("a", &["x", "y"]), ("b", &["1", "2", "3"])];
 
 #[test]
 fn in_a_grid_the_last_parameter_changes_fastest() {
@@ -73,8 +77,9 @@ fn in_a_grid_the_last_parameter_changes_fastest() {
         .into_iter()
         .map(fill)
         .collect();
-        let sweep = with_unused(sweep(template, &TWO_BY_THREE));
-        assert_eq!(commands(sweep), wanted, "{template}");
+        let sweep = sweep(template, &TWO_BY_THREE_TEXTS);
+        let sweep = Sweep::new(&sweep, SweepLanguage::Original).unwrap();
+        assert_eq!(all_of(&sweep), wanted, "{template}");
     }
 }
 
@@ -100,7 +105,7 @@ fn zipped_parameters_advance_together_at_the_place_of_the_first() {
 fn the_values_of_a_command_are_those_it_was_made_of() {
     let three: [(&str, &[&str]); 3] = [("a", &["1", "2"]), ("b", &["7..9"]), ("c", &["3", "4"])];
     let sweep = zipped(&["a", "c"], sweep("{a} {b} {c}", &three));
-    let sweep = Sweep::new(shuffled(5, sweep)).unwrap();
+    let sweep = build(&shuffled(5, sweep)).unwrap();
     for index in 0..sweep.len() {
         let values = sweep.values(index);
         let names: Vec<&str> = values.iter().map(|value| value.0).collect();
@@ -123,9 +128,10 @@ fn an_impossible_zip_is_refused() {
 
 #[test]
 fn a_parameter_must_be_used_once_named_and_once_given() {
-    let unused = sweep("{a}", &TWO_BY_THREE);
-    assert!(error(unused.clone()).contains("there is no `{b}` in the template"));
-    assert_eq!(commands(with_unused(unused)).len(), 6);
+    let unused = sweep("{a}", &TWO_BY_THREE_TEXTS);
+    let original = Sweep::new(&unused, SweepLanguage::Original).unwrap();
+    assert_eq!(all_of(&original).len(), 6);
+    assert!(error(unused).contains("there is no `{b}` in the template"));
     let twice = sweep("{a}", &[("a", &["1"]), ("a", &["2"])]);
     assert!(error(twice).contains("given twice"));
 }
@@ -151,7 +157,7 @@ fn a_few_samples_of_a_trillion_come_at_once_and_differ() {
 fn a_sample_larger_than_the_grid_is_the_grid() {
     let grid = sweep("{a}{b}", &TWO_BY_THREE);
     assert_eq!(commands(limited(100, grid.clone())).len(), 6);
-    let nothing = Sweep::new(limited(0, grid)).unwrap();
+    let nothing = build(&limited(0, grid)).unwrap();
     assert!(nothing.is_empty() && nothing.command(0).is_none());
 }
 
@@ -162,7 +168,7 @@ fn a_value_that_would_cut_a_command_in_two_is_refused_only_with_that_separator()
         ("{a}", "x\0y", Separator::Null, Separator::Newline),
         ("{a}\n.", "x", Separator::Newline, Separator::Null),
     ] {
-        let sweep = Sweep::new(sweep(template, &[("a", &["1..2", value])])).unwrap();
+        let sweep = build(&sweep(template, &[("a", &["1..2", value])])).unwrap();
         let refused = sweep.write_to(&mut io::sink(), wrong).unwrap_err();
         assert!(matches!(refused, SweepWriteError::Sweep(_)), "{refused}");
         assert!(refused.to_string().contains("\nhint: "));
@@ -181,7 +187,7 @@ fn a_writer_that_fails_is_reported() {
             Ok(())
         }
     }
-    let sweep = Sweep::new(sweep("{a}{b}", &TWO_BY_THREE)).unwrap();
+    let sweep = build(&sweep("{a}{b}", &TWO_BY_THREE)).unwrap();
     let refused = sweep.write_to(&mut Full, Separator::Newline);
     assert!(matches!(refused, Err(SweepWriteError::Io(_))));
 }
@@ -205,7 +211,7 @@ fn writing_hands_over_blocks_and_not_lines() {
             Ok(())
         }
     }
-    let sweep = Sweep::new(sweep("echo {n}", &[("n", &["100000..199999"])])).unwrap();
+    let sweep = build(&sweep("echo {n}", &[("n", &["100000..199999"])])).unwrap();
     let mut blocks = Blocks::default();
     sweep.write_to(&mut blocks, Separator::Null).unwrap();
     assert_eq!(blocks.bytes, 12 * 100_000);
@@ -225,8 +231,7 @@ proptest! {
         let template = shown.concat();
         let mut parts = sweep(&template, &[]);
         for (name, len) in names.iter().zip(&lens) {
-            let parameter = Parameter::parse(name, &[format!("1..{len}")]);
-            parts.parameters.push(parameter.unwrap());
+            parts.parameters.push((name.to_string(), vec![format!("1..{len}")]));
         }
         let mut wanted: u128 = lens.iter().map(|&len| len as u128).product();
         if zip && lens.len() > 1 && lens[0] == lens[lens.len() - 1] {
@@ -236,7 +241,7 @@ proptest! {
         let mut grid = commands(parts.clone());
         prop_assert_eq!(grid.len() as u128, wanted);
 
-        let shuffled = Sweep::new(shuffled(seed, parts)).unwrap();
+        let shuffled = build(&shuffled(seed, parts)).unwrap();
         let mut written = Vec::new();
         shuffled.write_to(&mut written, Separator::Newline).unwrap();
         let written = String::from_utf8(written).unwrap();

@@ -1,5 +1,7 @@
+use packhorse_model::SweepSpec;
+
 use crate::Colour;
-use crate::sweep::{Parameter, Sweep, SweepError, SweepParts, Template, TemplateProblem};
+use crate::sweep::{Sweep, SweepError, SweepLanguage, TemplateProblem};
 
 /// What the template gives with these parameters.
 fn filled(template: &str) -> Result<String, SweepError> {
@@ -14,13 +16,13 @@ fn filled(template: &str) -> Result<String, SweepError> {
         ("é", "e"),
         ("-1", "m"),
     ];
-    let parameters = values.map(|(name, value)| Parameter::literal(name, &[value]));
-    let sweep = Sweep::new(SweepParts {
-        template: Template::parse(template)?,
-        parameters: parameters.into_iter().collect::<Result<_, _>>()?,
-        unused_is_fine: true,
-        ..SweepParts::default()
-    })?;
+    let parameters = values.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
+    let spec = SweepSpec {
+        template: template.to_owned(),
+        parameters: parameters.into(),
+        ..SweepSpec::default()
+    };
+    let sweep = Sweep::new(&spec, SweepLanguage::Original)?;
     let command = sweep.command(0).unwrap();
     Ok(String::from_utf8(command).unwrap())
 }
@@ -129,7 +131,10 @@ fn a_placeholder_without_a_parameter_is_named_with_what_was_meant() {
 
 #[test]
 fn the_message_points_at_the_place() {
-    let error = Template::parse("train --lr {lr:.3f} --bs {bs}").unwrap_err();
+    let refused = filled("train --lr {lr:.3f} --bs {bs}").unwrap_err();
+    let SweepError::Template(error) = refused else {
+        panic!("{refused}");
+    };
     let wanted = "\
 error: a placeholder cannot have a format
  --> template:1:15
