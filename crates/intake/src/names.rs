@@ -31,10 +31,8 @@ impl Names {
         }
         let known = self.0.iter().map(String::as_str);
         let known = known.take_while(|_| self.0.len() <= MOST_GUESSES);
-        Err(SpecProblem::UnknownName {
-            nearest: nearest(name, known).map(str::to_owned),
-            name: quoted(name.as_bytes()),
-        })
+        let nearest = nearest(name, known).map(str::to_owned);
+        Err(SpecProblem::UnknownName(quoted(name.as_bytes()), nearest))
     }
 
     /// Notes the name of a task, if it has one.

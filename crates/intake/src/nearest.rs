@@ -27,6 +27,11 @@ pub(crate) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
+/// The hint.
+pub(crate) fn did_you_mean(nearest: &str) -> String {
+    format!("did you mean `{nearest}`?")
+}
+
 /// The word as it is compared: `Learning-Rate ` is `learning_rate`.
 fn normalized(word: &str) -> Option<String> {
     let word = word.trim();

@@ -8,6 +8,7 @@ use packhorse_model::{Command, ProbeSpec, TaskSpec};
 use crate::InputProblem;
 use crate::excerpt::quoted;
 use crate::names::Names;
+use crate::nearest::did_you_mean;
 use crate::probe::{ProbeProblem, ProbeTemplate};
 
 /// A signature is a key in the store and a column on the screen.
@@ -29,14 +30,9 @@ pub enum SpecProblem {
     /// A value that cannot be a task's name.
     #[error("`{0}` cannot be the name of a task")]
     Name(String),
-    /// A name that no earlier task has.
-    #[error("no earlier task is called `{name}`")]
-    UnknownName {
-        /// The name.
-        name: String,
-        /// The one that was probably meant.
-        nearest: Option<String>,
-    },
+    /// A name that no earlier task has, and the one that was probably meant.
+    #[error("no earlier task is called `{0}`")]
+    UnknownName(String, Option<String>),
     /// A name that an earlier task already has.
     #[error("an earlier task is already called `{0}`")]
     NameTaken(String),
@@ -61,11 +57,8 @@ impl InputProblem for SpecProblem {
             Self::Nul(_) => "remove it",
             Self::Empty(_) => "write a path, or leave it out",
             Self::Name(_) => "a name has letters, digits, `.`, `_` and `-`",
-            Self::UnknownName {
-                nearest: Some(nearest),
-                ..
-            } => return format!("did you mean `{nearest}`?"),
-            Self::UnknownName { .. } => "give an earlier task this name",
+            Self::UnknownName(_, Some(nearest)) => return did_you_mean(nearest),
+            Self::UnknownName(_, None) => "give an earlier task this name",
             Self::NameTaken(_) => "choose another name",
             Self::VariableName(_) => "it needs at least one character, and no `=`",
             Self::Signature => "write a word of at most 200 characters",
@@ -80,7 +73,7 @@ impl InputProblem for SpecProblem {
             Self::NoCommand => "no command",
             Self::Nul(_) => "a NUL byte",
             Self::Empty(_) => "nothing here",
-            Self::UnknownName { .. } => "unknown name",
+            Self::UnknownName(..) => "unknown name",
             Self::NameTaken(_) => "taken",
             Self::Name(_) | Self::VariableName(_) | Self::Signature | Self::GpuModel => {
                 "this value"

@@ -62,11 +62,8 @@ impl ControlSocket {
     }
 
     pub(crate) fn answer(&mut self, question: u64, text: &str) {
-        if let Some(place) = self
-            .asking
-            .iter()
-            .position(|(number, _)| *number == question)
-        {
+        let mut asking = self.asking.iter();
+        if let Some(place) = asking.position(|(number, _)| *number == question) {
             let (_, from) = self.asking.swap_remove(place);
             // Whoever asked may have gone.
             let _ = self.socket.send_to_addr(text.as_bytes(), &from);

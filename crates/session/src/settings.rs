@@ -74,41 +74,24 @@ struct Layer {
     mps_control: Option<String>,
 }
 
-/// Keys that a file may not set, and why.
-type RefusedKeys = (&'static [&'static str], &'static str);
+/// Keys that a file may not set, separated by blanks, and why.
+type RefusedKeys = (&'static str, &'static str);
 
 /// They name what is loaded or executed, or where the person's own things are.
 const NOT_FOR_PROJECTS: RefusedKeys = (
-    &[
-        "lease_folder",
-        "oom_texts",
-        "nvml_library",
-        "sysfs",
-        "mps_control",
-    ],
+    "lease_folder oom_texts nvml_library sysfs mps_control",
     "cannot be set by a project\nhint: put it into your own config.toml",
 );
 
 /// They make sense for a single task only.
 const OF_SINGLE_TASKS: RefusedKeys = (
-    &["task.command", "task.name", "task.after", "task.log"],
+    "task.command task.name task.after task.log",
     "is for single tasks, not for all",
 );
 
-/// What can be set in files alone.
-const WITHOUT_VARIABLE: [&str; 11] = [
-    "pool.gpus",
-    "pool.thread_percentage",
-    "task.cores",
-    "task.env",
-    "task.folder",
-    "task.gpus",
-    "task.params",
-    "task.priority",
-    "task.probe",
-    "task.results",
-    "task.signature",
-];
+/// What can be set in files alone, separated by blanks.
+const WITHOUT_VARIABLE: &str = "pool.gpus pool.thread_percentage task.cores task.env task.folder \
+    task.gpus task.params task.priority task.probe task.results task.signature";
 
 /// All that was set, below the arguments.
 #[derive(Clone, Debug)]
@@ -255,7 +238,7 @@ impl Settings {
     pub fn list(&self) -> BTreeMap<String, Option<(Value, SettingOrigin)>> {
         let with_variable = READ.iter().filter_map(|variable| variable.setting);
         let with_variable = with_variable.map(|setting| setting.key);
-        let known = with_variable.chain(WITHOUT_VARIABLE);
+        let known = with_variable.chain(WITHOUT_VARIABLE.split(' '));
         let mut listed: BTreeMap<_, _> = known.map(|key| (key.to_owned(), None)).collect();
         let set = self.set.clone().into_iter();
         listed.extend(set.map(|(key, set)| (key, Some(set))));
@@ -307,7 +290,7 @@ fn read(path: PathBuf, refused: &[RefusedKeys]) -> Result<(Layer, SettingOrigin)
         .map_err(|error| origin.error(error.to_string().trim_end().to_owned()))?;
     let set = flat(&layer);
     for (keys, why) in refused {
-        if let Some(key) = keys.iter().find(|key| set.contains_key(**key)) {
+        if let Some(key) = keys.split(' ').find(|key| set.contains_key(*key)) {
             return Err(origin.error(format!("`{key}` {why}")));
         }
     }
@@ -460,7 +443,8 @@ mod tests {
             let (_, expected) = error.split_once("expected one of ").unwrap();
             for name in expected.split('`').skip(1).step_by(2) {
                 let key = format!("{section}.{name}");
-                let known = listed.contains_key(&key) || OF_SINGLE_TASKS.0.contains(&&*key);
+                let known =
+                    listed.contains_key(&key) || OF_SINGLE_TASKS.0.split(' ').any(|of| of == key);
                 let other = ["model", "as_written"].contains(&name);
                 assert!(known || other, "{key}");
             }

@@ -87,7 +87,8 @@ fn start(config: &GpuConfig, gpus: &[Gpu]) -> anyhow::Result<Exit> {
         // Runs use it, but do not end it.
         gpu.folder.set_kept(true)?;
         let pid = shared.daemon().pid();
-        complain(&format!("GPU {}: {}", gpu.index, process(pid)));
+        let process = pid.map_or_else(|| "running".to_owned(), |pid| format!("process {pid}"));
+        complain(&format!("GPU {}: {process}", gpu.index));
     }
     complain(
         "hint: they stay until `packhorse mps stop`; `packhorse run --mps` would start and end its own",
@@ -143,10 +144,6 @@ fn who_uses(daemon: &Daemon, by_no_run: bool) -> Option<String> {
         (false, [one]) => Some(format!("by a run (process {one})")),
         (false, _) => Some(format!("by a run (processes {})", clients.join(", "))),
     }
-}
-
-fn process(pid: Option<u32>) -> String {
-    pid.map_or_else(|| "running".to_owned(), |pid| format!("process {pid}"))
 }
 
 fn status(config: &GpuConfig, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exit> {

@@ -66,12 +66,7 @@ impl<'a> Cells<'a> {
         let number = whole(text).filter(|number| range.contains(number));
         let number = number.and_then(|number| T::try_from(number).ok());
         if number.is_none() {
-            let problem = CsvProblem::Number {
-                column: column.name(),
-                value: quoted(text),
-                min: *range.start(),
-                max: *range.end(),
-            };
+            let problem = CsvProblem::Number(column.name(), quoted(text), range);
             self.wrong(column, problem);
         }
         number

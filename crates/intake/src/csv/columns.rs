@@ -113,10 +113,8 @@ impl Columns {
         if columns.at.iter().any(Option::is_some) {
             for field in unknown {
                 let typed = String::from_utf8_lossy(&field.text);
-                let problem = CsvProblem::UnknownColumn {
-                    name: quoted(&field.text),
-                    nearest: nearest(&typed, missing(Column::NAMES.len())),
-                };
+                let nearest = nearest(&typed, missing(Column::NAMES.len()));
+                let problem = CsvProblem::UnknownColumn(quoted(&field.text), nearest);
                 mistakes.push(source.mistake(field.place.clone(), problem));
             }
         }

@@ -1,5 +1,8 @@
+use std::ops::RangeInclusive;
+
 use packhorse_model::ParseValueError;
 
+use crate::nearest::did_you_mean;
 use crate::{InputError, InputProblem, Severity, SpecProblem};
 
 /// Something about the file that cannot be used, or is not understood.
@@ -31,14 +34,9 @@ pub enum CsvProblem {
     /// Two columns have the same name.
     #[error("there are two columns `{0}`")]
     ColumnTwice(&'static str),
-    /// A column that means nothing here.
-    #[error("the column `{name}` is not understood, and is ignored")]
-    UnknownColumn {
-        /// What it is called.
-        name: String,
-        /// The one that was probably meant.
-        nearest: Option<&'static str>,
-    },
+    /// A column that means nothing here, and the one that was probably meant.
+    #[error("the column `{0}` is not understood, and is ignored")]
+    UnknownColumn(String, Option<&'static str>),
     /// A quote that is never closed.
     #[error("this quote is never closed")]
     Unclosed,
@@ -56,18 +54,10 @@ pub enum CsvProblem {
     /// A cell that must not be empty.
     #[error("`{0}` is empty")]
     Empty(&'static str),
-    /// A value that is no number, or too small or too large.
-    #[error("`{column}`: `{value}` is not a whole number from {min} to {max}")]
-    Number {
-        /// The column.
-        column: &'static str,
-        /// The value.
-        value: String,
-        /// The smallest that is accepted.
-        min: i64,
-        /// The largest that is accepted.
-        max: i64,
-    },
+    /// A value that is no number, or too small or too large: its column, itself, and what
+    /// is accepted.
+    #[error("`{0}`: `{1}` is not a whole number from {min} to {max}", min = .2.start(), max = .2.end())]
+    Number(&'static str, String, RangeInclusive<i64>),
     /// A value that is no amount, or no length of time: its column, and what it should have
     /// been.
     #[error("`{0}`: {1}")]
@@ -113,11 +103,8 @@ impl InputProblem for CsvProblem {
                 "every file needs Directory, Executable, Filename, Epochs and Priority"
             }
             Self::ColumnTwice(_) => "rename or remove one of them",
-            Self::UnknownColumn {
-                nearest: Some(nearest),
-                ..
-            } => return format!("did you mean `{nearest}`?"),
-            Self::UnknownColumn { .. } => {
+            Self::UnknownColumn(_, Some(nearest)) => return did_you_mean(nearest),
+            Self::UnknownColumn(_, None) => {
                 "further columns may be Memory, GPUs, Timeout, Retries and Name"
             }
             Self::Unclosed => "close it; a quote within quotes is written twice",
@@ -130,10 +117,10 @@ impl InputProblem for CsvProblem {
             Self::Empty("Filename") => "write the script to run",
             Self::Empty("Epochs") => "write how many epochs to train",
             Self::Empty(_) => "write a whole number; lower ones run first",
-            Self::Number { column, value, .. } if value.eq_ignore_ascii_case(column) => {
+            Self::Number(column, value, _) if value.eq_ignore_ascii_case(column) => {
                 "this is the header: leave out --header None, or say which row it is"
             }
-            Self::Number { .. } => "write it without a fraction or a unit",
+            Self::Number(..) => "write it without a fraction or a unit",
             Self::Quantity("Memory", _) => "write it like 9G, or auto; or leave it empty",
             Self::Quantity("Timeout", _) => "write it like 2h30m, or leave it empty",
             Self::Quantity(..) => "write it like 0.5 or 2, or leave it empty",
@@ -162,12 +149,12 @@ impl InputProblem for CsvProblem {
             } => "is this the header?",
             Self::Missing { .. } => "the header",
             Self::ColumnTwice(_) => "the second",
-            Self::UnknownColumn { .. } => "ignored",
+            Self::UnknownColumn(..) => "ignored",
             Self::Unclosed | Self::Quote(_) => "opened here",
             Self::TooMany { .. } => "no column for this",
             Self::Nul(_) => "a NUL byte",
             Self::Empty(_) => "nothing here",
-            Self::Number { .. } | Self::Quantity(..) => "this value",
+            Self::Number(..) | Self::Quantity(..) => "this value",
             Self::Value(problem) => problem.label(),
             Self::NoFolder(_) | Self::NoProgram(_) | Self::NoFile(_) => "not found",
             Self::NotFolder(_) => "not a folder",
@@ -177,7 +164,7 @@ impl InputProblem for CsvProblem {
 
     fn severity(&self) -> Severity {
         match self {
-            Self::UnknownColumn { .. } => Severity::Warning,
+            Self::UnknownColumn(..) => Severity::Warning,
             _ => Severity::Error,
         }
     }

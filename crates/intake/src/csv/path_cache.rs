@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 pub(super) enum PathKind {
     Nothing,
     Folder,
-    File {
-        is_executable: bool,
-    },
+    File,
+    /// A file that can be executed.
+    Program,
     /// It could not be looked at. Whether it works will be seen.
     Unknown,
 }
@@ -39,9 +39,8 @@ impl PathCache {
         }
         let found = match fs_err::metadata(path) {
             Ok(metadata) if metadata.is_dir() => PathKind::Folder,
-            Ok(metadata) => PathKind::File {
-                is_executable: metadata.permissions().mode() & 0o111 != 0,
-            },
+            Ok(metadata) if metadata.permissions().mode() & 0o111 != 0 => PathKind::Program,
+            Ok(_) => PathKind::File,
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound
                 | io::ErrorKind::NotADirectory
@@ -57,14 +56,7 @@ impl PathCache {
     pub fn search(&mut self, name: &Path) -> PathKind {
         let folders = std::mem::take(&mut self.search);
         let mut looked = folders.iter().map(|folder| self.look(&folder.join(name)));
-        let runs = |found: &PathKind| {
-            matches!(
-                found,
-                PathKind::File {
-                    is_executable: true
-                } | PathKind::Unknown
-            )
-        };
+        let runs = |found: &PathKind| matches!(found, PathKind::Program | PathKind::Unknown);
         let found = looked.find(runs).unwrap_or(PathKind::Nothing);
         self.search = folders;
         found

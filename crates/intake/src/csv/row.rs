@@ -88,7 +88,7 @@ fn folder(cells: &mut Cells<'_>, base: &Path) -> Option<PathBuf> {
     let problem = match cells.files.look(&folder) {
         PathKind::Folder | PathKind::Unknown => return Some(folder),
         PathKind::Nothing => CsvProblem::NoFolder(quoted(text)),
-        PathKind::File { .. } => CsvProblem::NotFolder(quoted(text)),
+        PathKind::File | PathKind::Program => CsvProblem::NotFolder(quoted(text)),
     };
     cells.wrong(Column::Directory, problem);
     None
@@ -111,12 +111,9 @@ fn program(cells: &mut Cells<'_>, python: &OsStr, folder: Option<&Path>) -> Opti
         cells.files.search(name)
     };
     let problem = match found {
-        PathKind::Unknown
-        | PathKind::File {
-            is_executable: true,
-        } => return Some(words),
+        PathKind::Unknown | PathKind::Program => return Some(words),
         PathKind::Nothing => CsvProblem::NoProgram(quoted(first)),
-        PathKind::Folder | PathKind::File { .. } => CsvProblem::NotExecutable(quoted(first)),
+        PathKind::Folder | PathKind::File => CsvProblem::NotExecutable(quoted(first)),
     };
     cells.wrong(Column::Executable, problem);
     None
@@ -147,7 +144,7 @@ fn split(
 ) -> Option<Vec<Vec<u8>>> {
     let whole = folder.map(|folder| folder.join(OsStr::from_bytes(text)));
     let whole = whole.map(|path| cells.files.look(&path));
-    if let Some(PathKind::File { .. }) = whole {
+    if let Some(PathKind::File | PathKind::Program) = whole {
         return Some(vec![text.to_vec()]);
     }
     let words = shell::words(text);

@@ -145,10 +145,8 @@ impl Directives {
                     problems.push((place, problem));
                 }
             } else {
-                let problem = LineProblem::UnknownKey {
-                    key: quoted(key.as_bytes()),
-                    nearest: nearest(key, KEYS.split(", ")),
-                };
+                let nearest = nearest(key, KEYS.split(", "));
+                let problem = LineProblem::UnknownKey(quoted(key.as_bytes()), nearest);
                 problems.push((place.start..value_start - 1, problem));
             }
         }
@@ -229,12 +227,8 @@ fn number<T: FromStr>(
     value: &str,
     range: RangeInclusive<i64>,
 ) -> Result<T, LineProblem> {
-    value.parse().map_err(|_| LineProblem::Number {
-        key,
-        value: quoted(value.as_bytes()),
-        min: *range.start(),
-        max: *range.end(),
-    })
+    let wrong = |_| LineProblem::Number(key, quoted(value.as_bytes()), range);
+    value.parse().map_err(wrong)
 }
 
 fn path(key: &'static str, value: &str) -> Result<PathBuf, LineProblem> {

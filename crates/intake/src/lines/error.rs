@@ -1,5 +1,8 @@
+use std::ops::RangeInclusive;
+
 use packhorse_model::ParseValueError;
 
+use crate::nearest::did_you_mean;
 use crate::task_lines::{TaskLineProblem, example};
 use crate::{InputError, InputProblem, SpecProblem};
 
@@ -28,14 +31,9 @@ pub enum LineProblem {
     /// A word of a directive has no `=`.
     #[error("`{0}` does not have the form KEY=VALUE")]
     NoValue(String),
-    /// An option that does not exist.
-    #[error("there is no option `{key}`")]
-    UnknownKey {
-        /// The option.
-        key: String,
-        /// The one that was probably meant.
-        nearest: Option<&'static str>,
-    },
+    /// An option that does not exist, and the one that was probably meant.
+    #[error("there is no option `{0}`")]
+    UnknownKey(String, Option<&'static str>),
     /// An option that the same command already has.
     #[error("`{0}` is given twice for the same command")]
     Twice(&'static str),
@@ -43,18 +41,9 @@ pub enum LineProblem {
     /// have been.
     #[error("`{0}`: {1}")]
     Quantity(&'static str, ParseValueError),
-    /// A value that is no number, or too large.
-    #[error("`{key}`: `{value}` is not a whole number from {min} to {max}")]
-    Number {
-        /// The option.
-        key: &'static str,
-        /// Its value.
-        value: String,
-        /// The smallest that is accepted.
-        min: i64,
-        /// The largest that is accepted.
-        max: i64,
-    },
+    /// A value that is no number, or too large: its option, itself, and what is accepted.
+    #[error("`{0}`: `{1}` is not a whole number from {min} to {max}", min = .2.start(), max = .2.end())]
+    Number(&'static str, String, RangeInclusive<i64>),
     /// `env=` without a name and a value.
     #[error("`{0}` does not have the form NAME=VALUE")]
     NoVariable(String),
@@ -87,16 +76,14 @@ impl InputProblem for LineProblem {
                 let example = example(key).trim_matches('"');
                 return format!("write it like this: `{key}={example}`");
             }
-            Self::Number { key, .. } => return format!("write it like this: `{key}=2`"),
+            Self::Number(key, ..) => return format!("write it like this: `{key}=2`"),
             Self::NoVariable(_) => "write it like this: `env=SEED=1`",
             Self::VariableTwice(_) => "keep one of them",
             Self::TaskLine(problem) => return problem.hint(),
             Self::Value(problem) => return problem.hint(),
-            Self::UnknownKey { nearest, .. } => {
-                return nearest.map_or_else(
-                    || format!("the options are {}", super::directive::KEYS),
-                    |nearest| format!("did you mean `{nearest}`?"),
-                );
+            Self::UnknownKey(_, Some(nearest)) => return did_you_mean(nearest),
+            Self::UnknownKey(_, None) => {
+                return format!("the options are {}", super::directive::KEYS);
             }
         };
         fixed.to_owned()
@@ -110,9 +97,9 @@ impl InputProblem for LineProblem {
             Self::MisspeltDirective => "taken for a directive",
             Self::NotUtf8 => "not UTF-8",
             Self::NoValue(_) | Self::NoVariable(_) => "no value",
-            Self::UnknownKey { .. } => "unknown option",
+            Self::UnknownKey(..) => "unknown option",
             Self::Twice(_) | Self::VariableTwice(_) => "the second time",
-            Self::Quantity(..) | Self::Number { .. } => "this value",
+            Self::Quantity(..) | Self::Number(..) => "this value",
             Self::TaskLine(problem) => problem.label(),
             Self::Value(problem) => problem.label(),
         }

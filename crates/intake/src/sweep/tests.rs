@@ -39,8 +39,8 @@ fn build(sweep: &SweepSpec) -> Result<Sweep, SweepError> {
     Sweep::new(sweep, SweepLanguage::Packhorse)
 }
 
-fn commands(sweep: SweepSpec) -> Vec<String> {
-    all_of(&build(&sweep).unwrap())
+fn commands(sweep: &SweepSpec) -> Vec<String> {
+    all_of(&build(sweep).unwrap())
 }
 
 fn all_of(sweep: &Sweep) -> Vec<String> {
@@ -52,8 +52,8 @@ fn all_of(sweep: &Sweep) -> Vec<String> {
     all
 }
 
-fn error(sweep: SweepSpec) -> String {
-    let message = build(&sweep).unwrap_err().to_string();
+fn error(sweep: &SweepSpec) -> String {
+    let message = build(sweep).unwrap_err().to_string();
     assert!(message.contains("\nhint: "), "{message}");
     message
 }
@@ -85,18 +85,18 @@ fn in_a_grid_the_last_parameter_changes_fastest() {
 
 #[test]
 fn a_template_without_placeholders_is_one_command() {
-    assert_eq!(commands(sweep("make", &[])), ["make"]);
+    assert_eq!(commands(&sweep("make", &[])), ["make"]);
 }
 
 #[test]
 fn zipped_parameters_advance_together_at_the_place_of_the_first() {
     let three: [(&str, &[&str]); 3] = [("a", &["1", "2"]), ("b", &["x", "y"]), ("c", &["3", "4"])];
     assert_eq!(
-        commands(zipped(&["c", "a"], sweep("{a}{b}{c}", &three))),
+        commands(&zipped(&["c", "a"], sweep("{a}{b}{c}", &three))),
         ["1x3", "1y3", "2x4", "2y4"]
     );
     assert_eq!(
-        commands(zipped(&["b", "c"], sweep("{a}{b}{c}", &three))),
+        commands(&zipped(&["b", "c"], sweep("{a}{b}{c}", &three))),
         ["1x3", "1y4", "2x3", "2y4"]
     );
 }
@@ -119,11 +119,11 @@ fn the_values_of_a_command_are_those_it_was_made_of() {
 #[test]
 fn an_impossible_zip_is_refused() {
     let zip = |names: &[&str]| zipped(names, sweep("{a}{b}", &TWO_BY_THREE));
-    let message = error(zip(&["a", "b"]));
+    let message = error(&zip(&["a", "b"]));
     assert!(message.contains("`a` has 2, `b` has 3"), "{message}");
-    assert!(error(zip(&["a", "A"])).contains("did you mean `a`?"));
-    assert!(error(zip(&["a"])).contains("at least two"));
-    assert!(error(zip(&["a", "a"])).contains("zipped twice"));
+    assert!(error(&zip(&["a", "A"])).contains("did you mean `a`?"));
+    assert!(error(&zip(&["a"])).contains("at least two"));
+    assert!(error(&zip(&["a", "a"])).contains("zipped twice"));
 }
 
 #[test]
@@ -131,15 +131,15 @@ fn a_parameter_must_be_used_once_named_and_once_given() {
     let unused = sweep("{a}", &TWO_BY_THREE_TEXTS);
     let original = Sweep::new(&unused, SweepLanguage::Original).unwrap();
     assert_eq!(all_of(&original).len(), 6);
-    assert!(error(unused).contains("there is no `{b}` in the template"));
+    assert!(error(&unused).contains("there is no `{b}` in the template"));
     let twice = sweep("{a}", &[("a", &["1"]), ("a", &["2"])]);
-    assert!(error(twice).contains("given twice"));
+    assert!(error(&twice).contains("given twice"));
 }
 
 #[test]
 fn more_combinations_than_can_be_counted_are_refused() {
     let many = ["a", "b", "c", "d", "e"].map(|name| (name, ["1..100000000"].as_slice()));
-    assert!(error(sweep("{a}{b}{c}{d}{e}", &many)).contains("10^38"));
+    assert!(error(&sweep("{a}{b}{c}{d}{e}", &many)).contains("10^38"));
 }
 
 #[test]
@@ -147,16 +147,16 @@ fn a_few_samples_of_a_trillion_come_at_once_and_differ() {
     let axis: &[&str] = &["1..10000"];
     let grid = [("a", axis), ("b", axis), ("c", axis)];
     let sample = limited(10, shuffled(3, sweep("{a} {b} {c}", &grid)));
-    let first = commands(sample.clone());
+    let first = commands(&sample);
     assert_eq!(first.iter().collect::<HashSet<_>>().len(), 10);
-    assert_eq!(commands(sample.clone()), first, "the same seed again");
-    assert_ne!(commands(shuffled(4, sample)), first);
+    assert_eq!(commands(&sample), first, "the same seed again");
+    assert_ne!(commands(&shuffled(4, sample)), first);
 }
 
 #[test]
 fn a_sample_larger_than_the_grid_is_the_grid() {
     let grid = sweep("{a}{b}", &TWO_BY_THREE);
-    assert_eq!(commands(limited(100, grid.clone())).len(), 6);
+    assert_eq!(commands(&limited(100, grid.clone())).len(), 6);
     let nothing = build(&limited(0, grid)).unwrap();
     assert!(nothing.is_empty() && nothing.command(0).is_none());
 }
@@ -238,7 +238,7 @@ proptest! {
             parts = zipped(&[names[0], names[lens.len() - 1]], parts);
             wanted /= lens[0] as u128;
         }
-        let mut grid = commands(parts.clone());
+        let mut grid = commands(&parts);
         prop_assert_eq!(grid.len() as u128, wanted);
 
         let shuffled = build(&shuffled(seed, parts)).unwrap();

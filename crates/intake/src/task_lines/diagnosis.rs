@@ -57,10 +57,8 @@ fn diagnose(line: &[u8], error: &serde_json::Error) -> Vec<Found> {
         let name = name(key);
         let place = place(text, key);
         let Some(member) = Member::named(&name) else {
-            let problem = TaskLineProblem::UnknownKey {
-                key: quoted(name.as_bytes()),
-                nearest: nearest(&name, Member::keys()),
-            };
+            let nearest = nearest(&name, Member::keys());
+            let problem = TaskLineProblem::UnknownKey(quoted(name.as_bytes()), nearest);
             problems.push((place, problem));
             continue;
         };

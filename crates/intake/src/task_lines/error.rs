@@ -1,5 +1,6 @@
 use super::members::{Member, example};
 use crate::InputProblem;
+use crate::nearest::did_you_mean;
 
 /// What is wrong with a task line that is no task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,14 +23,9 @@ pub enum TaskLineProblem {
         /// What to do about it.
         hint: &'static str,
     },
-    /// A key that does not exist.
-    #[error("there is no key `{key}`")]
-    UnknownKey {
-        /// The key.
-        key: String,
-        /// The one that was probably meant.
-        nearest: Option<&'static str>,
-    },
+    /// A key that does not exist, and the one that was probably meant.
+    #[error("there is no key `{0}`")]
+    UnknownKey(String, Option<&'static str>),
     /// A key that the same task already has.
     #[error("`{0}` is given twice for the same task")]
     Twice(&'static str),
@@ -53,11 +49,8 @@ impl InputProblem for TaskLineProblem {
                 "write one per line, like this: `{\"command\": \"python train.py\", \"gpus\": 0.5}`"
             }
             Self::Syntax { hint, .. } => hint,
-            Self::UnknownKey {
-                nearest: Some(nearest),
-                ..
-            } => return format!("did you mean `{nearest}`?"),
-            Self::UnknownKey { .. } => {
+            Self::UnknownKey(_, Some(nearest)) => return did_you_mean(nearest),
+            Self::UnknownKey(_, None) => {
                 let keys: Vec<&str> = Member::keys().collect();
                 return format!("the keys are {}", keys.join(", "));
             }
@@ -75,7 +68,7 @@ impl InputProblem for TaskLineProblem {
             Self::Comment => "a comment",
             Self::NotObject => "not an object",
             Self::Syntax { .. } => "here",
-            Self::UnknownKey { .. } => "unknown key",
+            Self::UnknownKey(..) => "unknown key",
             Self::Twice(_) => "the second time",
             Self::Kind(..) | Self::Quantity(..) => "this value",
         }
