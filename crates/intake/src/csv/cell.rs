@@ -10,6 +10,7 @@ use super::error::{CsvError, CsvProblem};
 use super::path_cache::PathCache;
 use super::records::{CsvRecord, Field};
 use super::source::Source;
+use crate::SpecProblem;
 use crate::excerpt::quoted;
 use crate::names::Names;
 
@@ -46,7 +47,7 @@ impl<'a> Cells<'a> {
     pub fn text(&mut self, column: Column) -> Option<&'a [u8]> {
         let text = self.field(column).map_or(b"".as_slice(), |f| &f.text);
         let problem = if text.contains(&0) {
-            CsvProblem::Nul(column.name())
+            SpecProblem::Nul(column.name()).into()
         } else if text.is_empty() && column.is_needed() {
             CsvProblem::Empty(column.name())
         } else {

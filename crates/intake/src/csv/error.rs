@@ -48,15 +48,15 @@ pub enum CsvProblem {
         /// How many columns there are.
         columns: usize,
     },
-    /// No program can be given a NUL byte.
-    #[error("`{0}` contains a NUL byte")]
-    Nul(&'static str),
     /// A cell that must not be empty.
     #[error("`{0}` is empty")]
     Empty(&'static str),
     /// A value that is no number, or too small or too large: its column, itself, and what
     /// is accepted.
-    #[error("`{0}`: `{1}` is not a whole number from {min} to {max}", min = .2.start(), max = .2.end())]
+    #[error(
+        "`{0}`: `{1}` is not a whole number from {min} to {max}",
+        min = .2.start(), max = .2.end()
+    )]
     Number(&'static str, String, RangeInclusive<i64>),
     /// A value that is no amount, or no length of time: its column, and what it should have
     /// been.
@@ -111,7 +111,6 @@ impl InputProblem for CsvProblem {
             Self::TooMany { .. } => {
                 "put a field with a comma in it into quotes, with no blank before them"
             }
-            Self::Nul(_) => "remove it",
             Self::Empty("Directory") => "write the folder to run it in; . is the one you are in",
             Self::Empty("Executable") => "write a program such as python, or -1 for the usual one",
             Self::Empty("Filename") => "write the script to run",
@@ -152,7 +151,6 @@ impl InputProblem for CsvProblem {
             Self::UnknownColumn(..) => "ignored",
             Self::Unclosed | Self::Quote(_) => "opened here",
             Self::TooMany { .. } => "no column for this",
-            Self::Nul(_) => "a NUL byte",
             Self::Empty(_) => "nothing here",
             Self::Number(..) | Self::Quantity(..) => "this value",
             Self::Value(problem) => problem.label(),

@@ -42,7 +42,10 @@ pub enum LineProblem {
     #[error("`{0}`: {1}")]
     Quantity(&'static str, ParseValueError),
     /// A value that is no number, or too large: its option, itself, and what is accepted.
-    #[error("`{0}`: `{1}` is not a whole number from {min} to {max}", min = .2.start(), max = .2.end())]
+    #[error(
+        "`{0}`: `{1}` is not a whole number from {min} to {max}",
+        min = .2.start(), max = .2.end()
+    )]
     Number(&'static str, String, RangeInclusive<i64>),
     /// `env=` without a name and a value.
     #[error("`{0}` does not have the form NAME=VALUE")]
