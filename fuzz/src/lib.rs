@@ -151,7 +151,8 @@ pub fn csv(data: &[u8]) {
                     assert!(row.line > 0 && !row.words.is_empty() && row.epochs > 0);
                     if header == Header::None {
                         let again = csv::read(record, &alone).map(|table| table.rows);
-                        assert_eq!(again.map(|rows| rows[0].command(0)), Ok(row.command(0)));
+                        let command = again.map(|rows| rows[0].task(0).command);
+                        assert_eq!(command, Ok(row.task(0).command));
                     }
                 }
             }

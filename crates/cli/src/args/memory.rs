@@ -87,6 +87,14 @@ pub struct PeaksArgs {
     pub json: bool,
 }
 
+/// Control NVIDIA's Multi-Process Service.
+#[derive(Debug, Args)]
+pub struct MpsArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: MpsVerb,
+}
+
 /// What to do with MPS.
 #[derive(Debug, Subcommand)]
 pub enum MpsVerb {

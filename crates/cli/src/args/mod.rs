@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use clap::parser::ValueSource;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-pub use memory::{CsvArgs, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs};
+pub use memory::{CsvArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs};
 pub use pool::PoolArgs;
 pub use run::{AgainArgs, LaunchArgs, OutputArgs, RunArgs, Shown, TaskArgs};
 pub use show::{ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ShowArgs};
@@ -131,11 +131,7 @@ pub enum Verb {
         task: String,
     },
     /// Control NVIDIA's Multi-Process Service
-    Mps {
-        /// What to do.
-        #[command(subcommand)]
-        verb: MpsVerb,
-    },
+    Mps(MpsArgs),
     /// Show the GPUs, and who is using them
     Gpus(GpusArgs),
     /// List runs

@@ -38,7 +38,7 @@ pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Probe(args) => probe::probe(args),
         Verb::Peaks(args) => peaks::peaks(&args),
         Verb::Why { task } => why::why(&task),
-        Verb::Mps { verb } => mps::mps(&verb),
+        Verb::Mps(args) => mps::mps(&args.verb),
         Verb::Gpus(args) => gpus::gpus(&args),
         Verb::Ls(args) => ls::ls(&args),
         Verb::Show(args) => show::show(&args),

@@ -1,15 +1,15 @@
 use std::io::Write as _;
-use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use packhorse_model::{
-    Command, Event, EventKind, Exit, Measurement, OutputMode, TaskResult, TaskSpec, VramRequest,
+    Event, EventKind, Exit, Measurement, OutputMode, TaskResult, TaskSpec, VramRequest,
 };
-use packhorse_session::{MadeTasks, Observer, QueueView};
+use packhorse_session::{Observer, QueueView};
 use serde_json::json;
 
 use super::launch::Order;
+use super::run::one_command;
 use crate::args::ProbeArgs;
 use crate::report::Plain;
 use crate::{complain, wording};
@@ -19,11 +19,6 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
     if args.pool.slots.is_some() {
         bail!("a probe measures GPU memory, and --slots uses no GPU");
     }
-    let words: Vec<Vec<u8>> = args
-        .command
-        .into_iter()
-        .map(OsStringExt::into_vec)
-        .collect();
     let task = TaskSpec {
         vram: Some(VramRequest::Measure),
         signature: args.signature,
@@ -32,7 +27,7 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
     let mut order = Order::of(&args.pool, task, OutputMode::Log)?;
     order.spec.defaults.gpus = None;
     order.spec.defaults.probe = None;
-    let source = Box::new(MadeTasks::new(vec![TaskSpec::new(Command::Words(words))]));
+    let source = Box::new(one_command(args.command));
     let mut reporter = Measuring {
         inner: Plain::new(true),
         seen: None,

@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -57,9 +58,7 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
         };
         Box::new(ReadTasks::new(streams, language, 0))
     } else {
-        let words = args.command.into_iter().map(OsStringExt::into_vec);
-        let task = TaskSpec::new(Command::Words(words.collect()));
-        Box::new(MadeTasks::new(vec![task]))
+        Box::new(one_command(args.command))
     };
     let prepared = order.prepare()?;
     refuse_impossible(&checks, &prepared)?;
@@ -83,6 +82,12 @@ pub fn give_back_files(gpus: &mut Vec<String>, files: &mut Vec<PathBuf>) {
         let named = gpus.split_off(first + 1);
         files.splice(0..0, named.into_iter().map(PathBuf::from));
     }
+}
+
+/// A command that stands on the command line.
+pub fn one_command(words: Vec<OsString>) -> MadeTasks {
+    let words = words.into_iter().map(OsStringExt::into_vec);
+    MadeTasks::new(vec![TaskSpec::new(Command::Words(words.collect()))])
 }
 
 /// Opens everything before anything starts.

@@ -33,17 +33,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// What to run: `EXECUTABLE FILENAME --epochs=N --id=K`.
-    pub fn command(&self, id: u64) -> Command {
+    /// The whole task, which runs `EXECUTABLE FILENAME --epochs=N --id=K`.
+    pub fn task(&self, id: u64) -> TaskSpec {
         let arguments = [format!("--epochs={}", self.epochs), format!("--id={id}")];
         let arguments = arguments.map(String::into_bytes);
-        Command::Words(self.words.iter().cloned().chain(arguments).collect())
-    }
-
-    /// The whole task.
-    pub fn task(&self, id: u64) -> TaskSpec {
         TaskSpec {
-            command: self.command(id),
+            command: Command::Words(self.words.iter().cloned().chain(arguments).collect()),
             ..self.spec.clone()
         }
     }

@@ -84,7 +84,7 @@ fn a_row_is_a_command_in_a_folder() {
     assert!(row.spec.command.is_empty(), "it needs an id first");
     let words = ["/opt/python", "train.py", "--epochs=90", "--id=7"];
     let words = Command::Words(words.map(|word| word.as_bytes().to_vec()).to_vec());
-    assert_eq!(row.command(7), words);
+    assert_eq!(row.task(7).command, words);
     let task = row.task(7);
     assert_eq!((task.command, task.priority), (words, row.spec.priority));
 }
