@@ -95,6 +95,12 @@ pub enum Ageing {
     Off,
 }
 
+impl Default for Ageing {
+    fn default() -> Self {
+        Self::After(Duration::from_hours(1))
+    }
+}
+
 impl FromStr for Ageing {
     type Err = ParseValueError;
 

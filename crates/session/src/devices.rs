@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use packhorse_core::{DeviceSpec, NodeSpec, Policy, Pool, SchedulerSettings};
 use packhorse_engine::{DeviceInfo, models, models_named};
@@ -15,9 +14,6 @@ use packhorse_model::{
 };
 
 use crate::{Notices, SessionError};
-
-/// How long a task waits to count one priority more urgent, if nobody says.
-const AGEING: Duration = Duration::from_hours(1);
 
 /// What tasks may run on.
 pub struct Devices {
@@ -163,10 +159,9 @@ pub fn scheduler_settings(pool: &PoolSpec) -> SchedulerSettings {
             Placing::Pack => Policy::Pack,
         },
         max_per_device: pool.max_per_gpu,
-        ageing: match pool.ageing {
-            None => Some(AGEING),
-            Some(Ageing::After(time)) => Some(time),
-            Some(Ageing::Off) => None,
+        ageing: match pool.ageing.unwrap_or_default() {
+            Ageing::After(time) => Some(time),
+            Ageing::Off => None,
         },
     }
 }

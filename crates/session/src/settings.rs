@@ -20,7 +20,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use packhorse_gpu::GpuConfig;
-use packhorse_model::{GpuRequest, PoolSpec, TaskSpec, parse_duration};
+use packhorse_model::{
+    Ageing, GpuRequest, Grace, Placing, PoolSpec, Priority, TaskSpec, TimeLimit, parse_duration,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -234,15 +236,56 @@ impl Settings {
         })
     }
 
-    /// Every setting there is, and if it is set, its value and where that comes from.
-    pub fn list(&self) -> BTreeMap<String, Option<(Value, SettingOrigin)>> {
+    /// Every setting there is: its value, if it has one, and where that comes from, if
+    /// somebody has set it.
+    pub fn list(&self) -> BTreeMap<String, (Option<Value>, Option<SettingOrigin>)> {
+        let mut defaults = defaults();
+        defaults.pool = self.pool.clone().over(&defaults.pool);
+        if defaults.pool.slots.is_some() {
+            without_gpus(&mut defaults.task);
+        }
+        let defaults = flat(&defaults);
         let with_variable = READ.iter().filter_map(|variable| variable.setting);
         let with_variable = with_variable.map(|setting| setting.key);
         let known = with_variable.chain(WITHOUT_VARIABLE.split(' '));
-        let mut listed: BTreeMap<_, _> = known.map(|key| (key.to_owned(), None)).collect();
-        let set = self.set.clone().into_iter();
-        listed.extend(set.map(|(key, set)| (key, Some(set))));
-        listed
+        let unset = known.map(|key| (key.to_owned(), (defaults.get(key).cloned(), None)));
+        let set = self.set.iter();
+        let set = set.map(|(key, (value, origin))| {
+            let set = (Some(value.clone()), Some(origin.clone()));
+            (key.clone(), set)
+        });
+        unset.chain(set).collect()
+    }
+}
+
+/// What holds if nobody sets anything, as far as that is a value.
+fn defaults() -> Layer {
+    let config = GpuConfig::default();
+    let path = |path: PathBuf| path.into_os_string().into_string().ok();
+    let seconds = |time: Duration| Some(format!("{}s", time.as_secs()));
+    Layer {
+        pool: PoolSpec {
+            gpus: vec!["all".to_owned()],
+            place: Some(Placing::default()),
+            ageing: Some(Ageing::default()),
+            leases: Some(true),
+            mps: Some(false),
+            ..PoolSpec::default()
+        },
+        task: TaskSpec {
+            gpus: Some(GpuRequest::default()),
+            priority: Some(Priority::default()),
+            retries: Some(0),
+            timeout: Some(TimeLimit::Never),
+            grace: Some(Grace::default()),
+            ..TaskSpec::default()
+        },
+        driver_patience: seconds(config.driver_patience),
+        store_patience: seconds(STORE_PATIENCE),
+        lease_folder: Some(packhorse_leases::DEFAULT_FOLDER.to_owned()),
+        sysfs: path(config.sysfs),
+        mps_control: path(config.mps_control),
+        ..Layer::default()
     }
 }
 
@@ -363,7 +406,7 @@ mod tests {
         };
         let (_, task) = settings.under(PoolSpec::default(), argument);
         assert_eq!(task.retries, Some(0));
-        let origin = |key: &str| settings.list()[key].clone().map(|(_, origin)| origin);
+        let origin = |key: &str| settings.list()[key].1.clone();
         assert_eq!(
             origin("task.retries"),
             Some(SettingOrigin::Variable("PACKHORSE_RETRIES"))
@@ -400,13 +443,15 @@ mod tests {
             "[task]\nenv = { A = \"user\", B = \"user\" }\n[pool]\ngpus = \"0,1\"\n",
         );
         let listed = |variables: &[(&str, &str)]| find(folder.path(), variables).unwrap().list();
-        let (env, origin) = listed(&[])["task.env"].clone().unwrap();
-        assert_eq!(env, serde_json::json!({"A": "project", "B": "user"}));
-        assert!(matches!(origin, SettingOrigin::File(path) if path.ends_with("packhorse.toml")));
-        assert!(listed(&[])["pool.gpus"].is_some());
+        let (env, origin) = listed(&[])["task.env"].clone();
+        assert_eq!(env, Some(serde_json::json!({"A": "project", "B": "user"})));
+        assert!(
+            matches!(origin, Some(SettingOrigin::File(path)) if path.ends_with("packhorse.toml"))
+        );
+        assert!(listed(&[])["pool.gpus"].1.is_some());
         let slots = listed(&[("PACKHORSE_SLOTS", "2")]);
-        assert!(slots["pool.slots"].is_some());
-        assert_eq!(slots["pool.gpus"], None);
+        assert!(slots["pool.slots"].1.is_some());
+        assert_eq!(slots["pool.gpus"], (None, None));
     }
 
     #[test]

@@ -94,7 +94,7 @@ Options override environment variables, which override packhorse.toml in this fo
 or above it, which overrides ~/.config/packhorse/config.toml, which overrides the
 defaults. docs/settings.md describes every setting.")]
 pub struct ConfigArgs {
-    /// Also show settings that have not been set
+    /// Also show the defaults of settings that have not been set
     #[arg(short, long)]
     pub all: bool,
 

@@ -12,11 +12,11 @@ use crate::complain;
 pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
     let mut listed = Settings::find()?.list();
     if !args.all {
-        listed.retain(|_, set| set.is_some());
+        listed.retain(|_, (_, origin)| origin.is_some());
     }
-    let listed = listed.into_iter().map(|(key, set)| match set {
-        Some((value, origin)) => (key, Some(value), origin.to_string()),
-        None => (key, None, "default".to_owned()),
+    let listed = listed.into_iter().map(|(key, (value, origin))| {
+        let from = origin.map_or_else(|| "default".to_owned(), |origin| origin.to_string());
+        (key, value, from)
     });
     if args.json {
         let listed =

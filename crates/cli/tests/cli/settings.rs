@@ -128,10 +128,17 @@ fn config_shows_what_is_set_and_where() {
     assert_eq!(from, user.to_str().unwrap());
     assert_eq!(setting(&world, &variables, "pool.gpus").0, json!(["0,1"]));
     let (value, from) = setting(&world, &variables, "pool.ageing");
-    assert_eq!((value, from.as_str()), (Value::Null, "default"));
+    assert_eq!((value, from.as_str()), (json!(3600.0), "default"));
     assert!(!done.stdout.contains("pool.ageing"), "{}", done.stdout);
     let all = packhorse(&world, "config --all", &[]).stdout;
     assert!(all.contains("pool.ageing"), "{all}");
+    assert_eq!(setting(&world, &variables, "task.retries").0, json!(0));
+    assert_eq!(setting(&world, &variables, "task.gpus").0, json!(1));
+    assert_eq!(setting(&world, &variables, "task.ram").0, Value::Null);
+    // Without GPUs there is no default for them.
+    let slots = [("PACKHORSE_SLOTS", "2")];
+    assert_eq!(setting(&world, &slots, "pool.gpus").0, Value::Null);
+    assert_eq!(setting(&world, &slots, "task.gpus").0, Value::Null);
 }
 
 #[test]
