@@ -3,6 +3,7 @@
 mod again;
 mod config;
 mod csv;
+mod dispatch;
 mod docs;
 mod export;
 mod gpus;
@@ -20,34 +21,6 @@ mod sweep;
 mod table;
 mod why;
 
+pub use dispatch::dispatch;
 pub use launch::Order;
 pub use sweep::{parameters, print, seed};
-
-use packhorse_model::Exit;
-use packhorse_session::WhichTasks;
-
-use crate::args::Verb;
-
-/// Does it.
-pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
-    match verb {
-        Verb::Run(args) => run::run(args),
-        Verb::Sweep(args) => sweep::sweep(args),
-        Verb::Plan(args) => plan::plan(args),
-        Verb::Csv(args) => csv::csv(args),
-        Verb::Probe(args) => probe::probe(args),
-        Verb::Peaks(args) => peaks::peaks(&args),
-        Verb::Why { task } => why::why(&task),
-        Verb::Mps(args) => mps::mps(&args.verb),
-        Verb::Gpus(args) => gpus::gpus(&args),
-        Verb::Ls(args) => ls::ls(&args),
-        Verb::Show(args) => show::show(&args),
-        Verb::Logs(args) => logs::logs(&args),
-        Verb::Retry(args) => again::again(&args, WhichTasks::Failed),
-        Verb::Resume(args) => again::again(&args, WhichTasks::Unfinished),
-        Verb::Export(args) => export::export(&args),
-        Verb::Config(args) => config::config(&args),
-        Verb::Completions { shell } => docs::completions(shell),
-        Verb::Man { folder } => docs::man(&folder),
-    }
-}

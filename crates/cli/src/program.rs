@@ -1,0 +1,78 @@
+//! From the words of a command line to an exit status.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+
+use packhorse_model::Exit;
+
+use crate::{args, commands, dropin};
+
+/// Does what the command line says.
+pub fn main() -> Exit {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let name = words.first().map(Path::new).and_then(Path::file_name);
+    let result = match name.and_then(|name| name.to_str()) {
+        Some(dropin::SCHEDULER) => dropin::scheduler(words),
+        Some(dropin::HYPERSEARCH) => dropin::hypersearch(words),
+        _ => match args::Cli::read(&words) {
+            Ok(cli) => commands::dispatch(cli.command),
+            Err(error) => return usage(&error),
+        },
+    };
+    result.unwrap_or_else(|error| {
+        if is_closed_pipe(&error) {
+            return Exit::Success;
+        }
+        let text = in_full(&error);
+        // An excerpt of what somebody wrote comes with a heading of its own.
+        if text.contains("error: ") {
+            complain(&text);
+        } else {
+            complain(&format!("error: {text}"));
+        }
+        Exit::Usage
+    })
+}
+
+/// Help and versions are printed, mistakes are complained about.
+pub(crate) fn usage(error: &clap::Error) -> Exit {
+    // If there is nobody to print to, nobody misses it.
+    let _ = error.print();
+    if error.use_stderr() {
+        Exit::Usage
+    } else {
+        Exit::Success
+    }
+}
+
+/// An error with its causes, as far as it does not name them itself. Its hint
+/// stays last.
+fn in_full(error: &anyhow::Error) -> String {
+    let text = error.to_string();
+    let (what, hint) = text.split_at(text.find("\nhint: ").unwrap_or(text.len()));
+    let mut what = what.to_owned();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        // SQLite says the same once more, with a number before it.
+        let last = cause.rsplit(": ").next().unwrap_or(&cause);
+        if !what.contains(last) {
+            what = format!("{what}: {cause}");
+        }
+    }
+    what + hint
+}
+
+/// Whoever read our output has seen enough: `packhorse sweep … | head`.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// Says something on standard error.
+pub(crate) fn complain(line: &str) {
+    // If standard error is gone there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
