@@ -5,6 +5,7 @@
 mod support;
 
 mod again;
+mod arguments;
 mod csv;
 mod dropin;
 mod edges;
@@ -15,6 +16,7 @@ mod gpus;
 mod health;
 mod intake;
 mod leftovers;
+mod listing;
 mod live;
 mod logs;
 mod machine;

@@ -271,6 +271,12 @@ pub fn receive(fifo: &Path) -> String {
 }
 
 impl Done {
+    /// The JSON it printed.
+    pub fn json(&self) -> serde_json::Value {
+        assert_eq!(self.code, 0, "{self:?}");
+        serde_json::from_str(&self.stdout).expect("it is JSON")
+    }
+
     /// The JSON objects it printed, one a line.
     pub fn events(&self) -> Vec<serde_json::Value> {
         self.stdout

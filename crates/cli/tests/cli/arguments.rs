@@ -1,0 +1,178 @@
+//! What can be typed, and what is said when it cannot be understood.
+
+use crate::support::{World, finish_with};
+
+#[test]
+fn help_and_version_are_there_for_every_subcommand() {
+    let world = World::new();
+    let help = world.packhorse(["--help"]);
+    assert_eq!(help.code, 0);
+    let verbs = [
+        "run",
+        "sweep",
+        "gpus",
+        "ls",
+        "show",
+        "logs",
+        "retry",
+        "resume",
+        "completions",
+        "man",
+    ];
+    for verb in verbs {
+        assert!(
+            help.stdout.contains(&format!("\n  {verb} ")),
+            "{verb}: {}",
+            help.stdout
+        );
+        let done = world.packhorse([verb, "--help"]);
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{verb}");
+        assert!(
+            done.stdout.contains(&format!("Usage: packhorse {verb}")),
+            "{}",
+            done.stdout
+        );
+    }
+    let version = world.packhorse(["--version"]);
+    assert_eq!(
+        version.stdout,
+        concat!("packhorse ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+    assert!(!world.home().exists(), "help needs no state");
+}
+
+#[test]
+fn what_is_not_understood_is_wrong_usage() {
+    let world = World::new();
+    for (words, wanted) in [
+        (&[][..], "Usage: packhorse"),
+        (&["frobnicate"], "unrecognized subcommand 'frobnicate'"),
+        (&["swep"], "'sweep'"),
+        (&["run", "--frobnicate"], "--frobnicate"),
+        (
+            &["run", "--gpus", "0", "--slots", "1"],
+            "cannot be used with",
+        ),
+        (&["run", "no-such-file"], "no-such-file"),
+    ] {
+        let done = world.packhorse(words);
+        assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{words:?}");
+        assert!(done.stderr.contains(wanted), "{words:?}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn a_file_and_a_command_at_once_are_refused_in_any_order() {
+    let world = World::new();
+    world.write("commands.txt", "touch out\n");
+    for words in [
+        "run --gpus 0 commands.txt -- touch out",
+        "run commands.txt --gpus 0 -- touch out",
+        "run --gpus 0 -- touch out commands.txt",
+    ] {
+        let done = world.packhorse(words.split(' '));
+        let one_command = words.ends_with("commands.txt");
+        assert_eq!(
+            done.code,
+            if one_command { 0 } else { 2 },
+            "{words}: {done:?}"
+        );
+        assert_eq!(world.work().join("out").exists(), one_command, "{words}");
+        if !one_command {
+            assert!(
+                done.stderr.contains("commands.txt") || done.stderr.contains("FILE"),
+                "{done:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    let world = World::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let done = world.packhorse(["completions", shell]);
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{shell}");
+        assert!(done.stdout.contains("sampling-mode"), "{shell}");
+    }
+    let bash = world.packhorse(["completions", "bash"]).stdout;
+    let checked = finish_with(world.program("bash", ["-n"]), bash);
+    assert_eq!((checked.code, checked.stderr.as_str()), (0, ""));
+
+    let done = world.packhorse(["man", "new/man1"]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""));
+    let page = world.read("new/man1/packhorse-run.1");
+    assert!(page.starts_with(".ie") || page.contains(".TH"), "{page}");
+    assert!(
+        page.contains("per\\-gpu") || page.contains("per-gpu"),
+        "{page}"
+    );
+    assert!(world.work().join("new/man1/packhorse.1").exists());
+}
+
+#[test]
+fn numbers_that_are_none_are_refused() {
+    let world = World::new();
+    for (option, value, wanted) in [
+        ("--thread-percentage", "nan", "not a number from 0 to 100"),
+        ("--thread-percentage", "inf", "not a number from 0 to 100"),
+        (
+            "--ignore-process",
+            "uid:ada",
+            "`ada` is not the number of a user",
+        ),
+        ("--ignore-process", "uid:", "not the number of a user"),
+        (
+            "--ignore-process",
+            "pid:x",
+            "`x` is not the number of a process",
+        ),
+        (
+            "--ignore-process",
+            "99999999999",
+            "not the number of a process",
+        ),
+        ("--ignore-process", "", "it names nobody"),
+    ] {
+        let done = world.packhorse(["run", "--gpus", "0", "--mps", option, value, "--", "true"]);
+        assert_eq!(done.code, 2, "{option} {value}: {done:?}");
+        assert!(done.stderr.contains(wanted), "{option} {value}: {done:?}");
+    }
+    // Beyond its bounds it is taken for these, and a program may be called anything.
+    for (option, value) in [
+        ("--thread-percentage", "-3"),
+        ("--thread-percentage", "50%"),
+        ("--ignore-process", "uid:0"),
+        ("--ignore-process", "pid:1"),
+        ("--ignore-process", "1"),
+        ("--ignore-process", "a:b"),
+    ] {
+        let done = world.packhorse(["run", "--gpus", "0", "--mps", option, value, "--", "true"]);
+        assert_eq!(done.code, 0, "{option} {value}: {done:?}");
+    }
+}
+
+#[test]
+fn help_says_what_a_subcommand_does() {
+    let world = World::new();
+    for (verb, does) in [
+        (
+            "run",
+            "Run commands, as many at a time as fit on the GPUs\n",
+        ),
+        (
+            "sweep",
+            "Make a command for each combination of parameters\n",
+        ),
+    ] {
+        for words in [["help", verb], [verb, "--help"], [verb, "-h"]] {
+            let help = world.packhorse(words).stdout;
+            assert!(help.starts_with(does), "{help}");
+        }
+        assert_eq!(world.packhorse(["man", "pages"]).code, 0);
+        let page = world.read(&format!("pages/packhorse-{verb}.1"));
+        assert!(page.contains(&format!(" \\- {does}")), "{page}");
+    }
+    let sweep = world.packhorse(["sweep", "--help"]).stdout;
+    assert!(sweep.contains("--order"), "{sweep}");
+}
