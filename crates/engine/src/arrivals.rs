@@ -155,7 +155,11 @@ impl Engine {
         if tasks.is_empty() {
             let lost = std::mem::take(&mut run.backlog.stored);
             run.rejected += lost;
-            return self.warn(None, format!("{lost} tasks are gone from the store"));
+            let lost = match lost {
+                1 => "a task is".to_owned(),
+                many => format!("{many} tasks are"),
+            };
+            return self.warn(None, format!("{lost} gone from the store"));
         }
         run.backlog.stored = run.backlog.stored.saturating_sub(tasks.len() as u64);
         for stored in tasks {
