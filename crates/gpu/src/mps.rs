@@ -28,7 +28,8 @@
 //!   whether the daemon answers;
 //! - its input and output are files in memory: nobody has to read while it runs, and a
 //!   daemon that keeps them open never writes to a closed pipe;
-//! - it gets a session of its own, and no signal is blocked or ignored in it;
+//! - it gets a session of its own, no signal is blocked in it, and none is ignored that
+//!   we may ignore for ourselves;
 //! - every process has [`SERVICE_VARIABLE`] in its environment, also the daemon and its
 //!   servers. Whoever kills the processes that an attempt left behind must spare those.
 

@@ -114,7 +114,8 @@ fn reap(process: &OwnedFd) -> Option<i32> {
     ended.exit_status()
 }
 
-/// Starts the program in a session of its own, with no signal blocked or ignored.
+/// Starts the program in a session of its own, with no signal blocked, and none ignored
+/// that we may ignore for ourselves.
 /// `std::process::Command` can do that only with a `pre_exec` hook, and then panics
 /// if the program cannot be started and somebody else reaps the child.
 fn spawn(

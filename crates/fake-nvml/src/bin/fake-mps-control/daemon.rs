@@ -15,12 +15,12 @@ use crate::{SERVER, front};
 /// What the daemon knows.
 pub struct FakeDaemon {
     pub pipes: PathBuf,
-    state: Mutex<DaemonState>,
+    state: Mutex<FakeDaemonState>,
 }
 
 /// What changes.
 #[derive(Default)]
-pub struct DaemonState {
+pub struct FakeDaemonState {
     /// With our end of its standard input, whose end tells it that we have gone.
     server: Option<Child>,
     /// It takes no clients any more.
@@ -58,7 +58,7 @@ pub fn run(pipes: &Path) -> io::Result<ExitCode> {
 
 impl FakeDaemon {
     /// The daemon's state, without a server that has died.
-    pub fn state(&self) -> MutexGuard<'_, DaemonState> {
+    pub fn state(&self) -> MutexGuard<'_, FakeDaemonState> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let has_died = |server: &mut Child| !matches!(server.try_wait(), Ok(None));
         state.server.take_if(has_died);
