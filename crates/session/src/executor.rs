@@ -35,7 +35,8 @@ pub trait Executor: AsFd {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Adds what has happened to `events`. Never waits.
+    /// Adds what has happened to `events`. Never waits. Called when the descriptor is
+    /// readable, and when a child of this program has ended.
     fn drain(&mut self, events: &mut Vec<ProcessEvent>) -> io::Result<()>;
 
     /// The task that a process belongs to, if it is one of ours.
@@ -50,9 +51,6 @@ pub trait Executor: AsFd {
 
     /// A child of this program that belongs to no attempt is left alone.
     fn spare(&mut self, _pid: u32) {}
-
-    /// A child of this program has ended.
-    fn child_ended(&mut self) {}
 
     /// Ends what is left of descendants that belong to no attempt.
     fn finish(&mut self) {}
@@ -140,10 +138,6 @@ impl Executor for LocalExecutor {
 
     fn spare(&mut self, pid: u32) {
         self.supervisor.spare(pid);
-    }
-
-    fn child_ended(&mut self) {
-        self.supervisor.reap_orphans();
     }
 
     fn finish(&mut self) {

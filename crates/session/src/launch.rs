@@ -16,7 +16,7 @@ use packhorse_model::{
 };
 use packhorse_store::{Home, NewRun, Record, RunLock, new_run_uuid};
 use packhorse_supervisor::{
-    Children, SignalMask, Supervisor, SupervisorSettings, request_short_slice,
+    Children, EndNotice, SignalMask, Supervisor, SupervisorSettings, request_short_slice,
 };
 
 use crate::control::ControlSocket;
@@ -160,7 +160,7 @@ impl Launch {
         request_short_slice();
         let executor = match self.executor {
             Some(executor) => executor,
-            None => local_executor(home, &devices, mps, mask)?,
+            None => local_executor(home, &devices, mps, mask, signals.end_notice())?,
         };
         let mut journal = StoreJournal::new(home)?;
         let mut warnings = Vec::new();
@@ -255,6 +255,7 @@ fn local_executor(
     devices: &Devices,
     mps: bool,
     mask: SignalMask,
+    ends: EndNotice,
 ) -> Result<Box<dyn Executor>, SessionError> {
     let environment = AttemptEnvironment::new(devices.units.clone(), devices.cores.len(), mps);
     let supervisor = Supervisor::new(SupervisorSettings {
@@ -262,7 +263,7 @@ fn local_executor(
         hidden: environment.hidden(),
         home_mark: home.path().to_string_lossy().into_owned(),
         signal_mask: Some(mask),
-        children: Children::All,
+        children: Children::All(ends),
     })
     .map_err(system("watch processes"))?;
     Ok(Box::new(LocalExecutor {

@@ -43,10 +43,6 @@ const MOST_UNWRITTEN: usize = 4 << 20;
 /// After so long without a turn of the loop, the next may be far away.
 const LULL: Duration = Duration::from_millis(5);
 
-/// After so long without a turn, orphans that die are worth being woken up for: nothing
-/// else may happen for long, and they would pile up.
-const LONG_LULL: Duration = Duration::from_secs(1);
-
 // What epoll says of each descriptor that is watched.
 const SIGNALS: u64 = 0;
 const EXECUTOR: u64 = 1;
@@ -285,7 +281,7 @@ impl<'o> Session<'o> {
 
     fn happened(&mut self, what: u64) -> Result<(), SessionError> {
         match what {
-            SIGNALS => self.read_signals(),
+            SIGNALS => self.read_signals()?,
             EXECUTOR => self.drain_executor()?,
             JOURNAL => self.parts.journal.heard(),
             SOURCE => self.read_source(),
@@ -298,7 +294,7 @@ impl<'o> Session<'o> {
         Ok(())
     }
 
-    fn read_signals(&mut self) {
+    fn read_signals(&mut self) -> Result<(), SessionError> {
         for signal in self.parts.signals.read() {
             match signal {
                 ProgramSignal::Stop(signal) => self.feed(Input::Stop {
@@ -306,9 +302,10 @@ impl<'o> Session<'o> {
                     signal,
                 }),
                 ProgramSignal::Resize => self.observer.resized(),
-                ProgramSignal::Child => self.parts.executor.child_ended(),
+                ProgramSignal::Child => self.drain_executor()?,
             }
         }
+        Ok(())
     }
 
     fn drain_executor(&mut self) -> Result<(), SessionError> {
@@ -355,7 +352,6 @@ impl<'o> Session<'o> {
     /// would cost more than the commit.
     fn watch_journal(&mut self, now: Instant) -> Result<(), SessionError> {
         let gap = now.duration_since(std::mem::replace(&mut self.turned, now));
-        self.parts.signals.watch_children(gap >= LONG_LULL);
         let wanted = !self.fetches.is_empty()
             || self.is_source_paused()
             || (self.engine.waits_for_journal() && gap >= LULL);

@@ -5,9 +5,10 @@
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use packhorse_engine::StopSignal;
+use packhorse_supervisor::EndNotice;
 
 /// A signal sent to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,15 +34,19 @@ const WATCHED: [(i32, ProgramSignal); 6] = [
 /// The watched signals, blocked while this lives.
 pub(crate) struct Signals {
     descriptor: OwnedFd,
-    watched: libc::sigset_t,
-    /// Whether the ends of children are heard of.
-    children: bool,
+    end_notice: EndNotice,
     original: libc::sigset_t,
 }
 
 impl Signals {
     /// Blocks the signals in this thread and in those it starts from now on.
     pub(crate) fn block() -> io::Result<Self> {
+        // Threads that were there before may not have it blocked: they would take it away.
+        let end_notice = if rustix::thread::gettid() == rustix::process::getpid() {
+            EndNotice::Sigchld
+        } else {
+            EndNotice::Handle
+        };
         let mut watched = MaybeUninit::uninit();
         let mut original = MaybeUninit::uninit();
         // SAFETY: `sigemptyset` initialises the set, the others change it; no
@@ -58,7 +63,7 @@ impl Signals {
                 let wanted = match signal {
                     ProgramSignal::Stop(_) => !is_ignored(number),
                     ProgramSignal::Resize => true,
-                    ProgramSignal::Child => false,
+                    ProgramSignal::Child => end_notice == EndNotice::Sigchld,
                 };
                 if wanted {
                     libc::sigaddset(watched.as_mut_ptr(), number);
@@ -77,9 +82,7 @@ impl Signals {
             return Err(io::Error::last_os_error());
         }
         Ok(Self {
-            children: false,
-            // SAFETY: initialised by `sigemptyset` above.
-            watched: unsafe { watched.assume_init() },
+            end_notice,
             // SAFETY: a descriptor that the call just made, owned by nobody else.
             descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) },
             // SAFETY: written by the successful `pthread_sigmask`.
@@ -87,28 +90,9 @@ impl Signals {
         })
     }
 
-    /// Says whether the ends of children are to be heard of. The supervisor sees the ends
-    /// of those that it started by itself, so most of the time that would be a waste.
-    pub(crate) fn watch_children(&mut self, watch: bool) {
-        if std::mem::replace(&mut self.children, watch) == watch {
-            return;
-        }
-        let mut watched = self.watched;
-        let mut child = MaybeUninit::uninit();
-        // SAFETY: `sigemptyset` initialises the set; the descriptor is a signalfd of
-        // ours, whose signals are replaced. If that fails, nothing has changed.
-        unsafe {
-            libc::sigemptyset(child.as_mut_ptr());
-            libc::sigaddset(child.as_mut_ptr(), libc::SIGCHLD);
-            let how = if watch {
-                libc::sigaddset(&raw mut watched, libc::SIGCHLD);
-                libc::SIG_BLOCK
-            } else {
-                libc::SIG_UNBLOCK
-            };
-            libc::pthread_sigmask(how, child.as_ptr(), std::ptr::null_mut());
-            libc::signalfd(self.descriptor.as_raw_fd(), &raw const watched, 0);
-        }
+    /// How the supervisor may learn of the ends of its children.
+    pub(crate) fn end_notice(&self) -> EndNotice {
+        self.end_notice
     }
 
     /// Those that came in since the last look.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use packhorse_model::{Command, OutputMode, ProcessEvent, RunId, TaskId};
-use packhorse_supervisor::{Children, Job, StartResult, Supervisor, SupervisorSettings};
+use packhorse_supervisor::{Children, EndNotice, Job, StartResult, Supervisor, SupervisorSettings};
 use rustix::event::{PollFd, PollFlags, poll};
 
 #[expect(clippy::print_stdout, reason = "an example")]
@@ -30,7 +30,7 @@ fn main() -> std::io::Result<()> {
         hidden: Vec::new(),
         home_mark: "example".to_owned(),
         signal_mask: None,
-        children: Children::All,
+        children: Children::All(EndNotice::Handle),
     })?;
     let environment = [("CUDA_VISIBLE_DEVICES".into(), "0".into())];
     let mut events = Vec::new();

@@ -82,7 +82,7 @@ impl Supervisor {
         };
         let leader = Child {
             pid: leader,
-            handle,
+            handle: Some(handle),
         };
         let mut attempt = RunningAttempt::new(process.task, process.attempt, leader, origin);
         attempt.ran_before = process.ran_before;

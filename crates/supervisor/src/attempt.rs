@@ -42,7 +42,8 @@ pub(crate) struct RunningAttempt {
     /// The first process, which leads the group.
     pub(crate) leader: Pid,
     pub(crate) origin: LeaderOrigin,
-    /// The leader's pidfd, until it has ended.
+    /// The leader's pidfd, until it has ended. `None` for one of which SIGCHLD tells: as
+    /// long as we have not reaped it, its number means it.
     pub(crate) handle: Option<OwnedFd>,
     /// It has ended, and how cannot be told yet.
     pub(crate) is_watched_for_edges: bool,
@@ -87,7 +88,7 @@ impl RunningAttempt {
             number,
             leader: leader.pid,
             origin,
-            handle: Some(leader.handle),
+            handle: leader.handle,
             is_watched_for_edges: false,
             started: Instant::now(),
             ran_before: Duration::ZERO,
@@ -150,8 +151,11 @@ impl RunningAttempt {
             let alone = !self.has_group()
                 || rustix::process::kill_process_group(self.leader, signal)
                     == Err(rustix::io::Errno::SRCH);
-            if alone && let Some(leader) = &self.handle {
-                let _ = rustix::process::pidfd_send_signal(leader, signal);
+            if alone && self.end.is_none() {
+                let _ = match &self.handle {
+                    Some(leader) => rustix::process::pidfd_send_signal(leader, signal),
+                    None => rustix::process::kill_process(self.leader, signal),
+                };
             }
         };
         send(signal);

@@ -6,10 +6,11 @@ use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use rustix::event::{Timespec, epoll};
+use rustix::process::Pid;
 
 use crate::Supervisor;
 use crate::attempt::{EndReason, StragglersEnd};
-use crate::exit::end_of;
+use crate::exit::{ProcessEnd, end_of, reap_any};
 use crate::process_tree::to_pid;
 use crate::supervisor::{
     BUFFER, Slot, TOKEN_LEADER, TOKEN_ORPHAN, TOKEN_STDERR, TOKEN_STDOUT, TOKEN_TIMER,
@@ -26,7 +27,8 @@ pub(crate) const LAST_TURNS: usize = 32;
 
 impl Supervisor {
     /// Reports all that has happened, and does what follows from it. It never
-    /// blocks.
+    /// blocks. To be called when the descriptor is readable, and with
+    /// [`EndNotice::Sigchld`](crate::EndNotice::Sigchld) when that signal has come.
     ///
     /// If more has happened than is taken at once, the descriptor stays readable,
     /// or becomes so again: whoever waits for edges misses nothing.
@@ -61,6 +63,11 @@ impl Supervisor {
                     has_ended |= to_pid(low).is_some_and(|pid| self.orphan_changed(pid));
                 }
                 _ => {}
+            }
+        }
+        if !self.uses_handles() {
+            while let Some((pid, end)) = reap_any() {
+                has_ended |= self.child_ended(pid, end);
             }
         }
         if is_due {
@@ -148,12 +155,7 @@ impl Supervisor {
 
     /// Looks whether a leader has ended. Whether its attempt has to be settled.
     fn leader_changed(&mut self, slot: usize) -> bool {
-        let Slot {
-            attempt: Some(attempt),
-            buffer,
-            ..
-        } = &mut self.slots[slot]
-        else {
+        let Some(attempt) = &mut self.slots[slot].attempt else {
             return false;
         };
         let Some(handle) = &attempt.handle else {
@@ -168,6 +170,30 @@ impl Supervisor {
                 let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
                 let _ = epoll::modify(&self.epoll, handle, data, edges);
             }
+            return false;
+        };
+        self.leader_ended(slot, end)
+    }
+
+    /// A child of ours has ended, and is reaped. Whether attempts have to be settled.
+    fn child_ended(&mut self, pid: Pid, end: ProcessEnd) -> bool {
+        let leads = self.by_leader.get(&pid).copied();
+        if let Some(slot) = leads.filter(|slot| self.has_leader(Some(slot))) {
+            return self.leader_ended(slot, end);
+        }
+        self.orphans.remove(&pid);
+        self.spared.retain(|&spared| spared != pid);
+        true
+    }
+
+    /// A leader has ended, and is reaped. Whether its attempt has to be settled.
+    fn leader_ended(&mut self, slot: usize, end: ProcessEnd) -> bool {
+        let Slot {
+            attempt: Some(attempt),
+            buffer,
+            ..
+        } = &mut self.slots[slot]
+        else {
             return false;
         };
         if buffer.error().is_some() && attempt.stopped.is_none() && !attempt.is_adopted() {

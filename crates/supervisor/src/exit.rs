@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use packhorse_proc::{ProcEntry, has_ended};
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, wait, waitid};
 use syscalls::{Sysno, syscall};
 
 use crate::process_tree::number;
@@ -110,6 +110,14 @@ fn told_by_handle(handle: BorrowedFd<'_>) -> Result<Option<ProcessEnd>, syscalls
     }
     let is_told = info.mask & PIDFD_INFO_EXIT != 0;
     Ok(is_told.then(|| ProcessEnd::from_packed(info.exit_code)))
+}
+
+/// Reaps a child of the calling thread that has ended, if there is one.
+pub(crate) fn reap_any() -> Option<(Pid, ProcessEnd)> {
+    // What other threads started is theirs to wait for.
+    let own = WaitOptions::from_bits_retain(libc::__WNOTHREAD.cast_unsigned());
+    let (pid, status) = wait(WaitOptions::NOHANG | own).ok()??;
+    Some((pid, ProcessEnd::from_packed(status.as_raw())))
 }
 
 /// Reaps a child by its number, if it has ended. Whether it is gone now.

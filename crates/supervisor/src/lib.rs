@@ -58,4 +58,4 @@ pub use log::LogReader;
 pub use process_tree::end_leftovers_of_run;
 pub use short_slice::request_short_slice;
 pub use signals::SignalMask;
-pub use supervisor::{Children, Supervisor, SupervisorSettings};
+pub use supervisor::{Children, EndNotice, Supervisor, SupervisorSettings};

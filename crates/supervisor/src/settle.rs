@@ -8,6 +8,7 @@ use packhorse_proc::has_ended;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
+use crate::Supervisor;
 use crate::attempt::StragglersEnd;
 use crate::drain::LAST_TURNS;
 use crate::exit;
@@ -15,7 +16,6 @@ use crate::process_tree::{
     find_in_group, find_marked, is_executing, is_service, number, signal_straggler,
 };
 use crate::supervisor::TOKEN_ORPHAN;
-use crate::{Children, Supervisor};
 
 /// How long stragglers have between SIGTERM and SIGKILL.
 const STRAGGLER_GRACE: Duration = Duration::from_secs(2);
@@ -125,7 +125,7 @@ impl Supervisor {
 
     /// Looks whether a child that we did not start is our orphan and lives.
     fn find_orphan(&mut self, pid: Pid, found: &mut FoundOrphans) {
-        let all = self.children == Children::All;
+        let all = self.children.are_all_ours();
         // Every child is ours to reap then, whoever's it was.
         if all && self.reap_orphan(pid) {
             return;
@@ -263,7 +263,7 @@ impl Supervisor {
     /// The processes of an attempt that outlived its leader. Each is watched.
     fn left_behind(&mut self, slot: usize, orphans: &[Orphan]) -> Vec<Pid> {
         // If there is no other attempt, what cannot be placed is this one's.
-        let only = self.children == Children::All && self.by_task.len() == 1;
+        let only = self.children.are_all_ours() && self.by_task.len() == 1;
         let is_its = |orphan: &&Orphan| orphan.slot == Some(slot) || only;
         let mut left: Vec<Pid> = orphans.iter().filter(is_its).map(|it| it.pid).collect();
         let Some(attempt) = self.attempt(slot) else {

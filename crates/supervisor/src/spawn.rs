@@ -20,7 +20,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -98,10 +98,11 @@ pub(crate) enum AwaitExec {
     No,
 }
 
-/// A child, by its number and by a handle that becomes readable when it ends.
+/// A child, by its number and, if that is wanted, by a handle that becomes readable
+/// when it ends.
 pub(crate) struct Child {
     pub(crate) pid: Pid,
-    pub(crate) handle: OwnedFd,
+    pub(crate) handle: Option<OwnedFd>,
 }
 
 impl SpawnBuffer {
@@ -174,7 +175,12 @@ impl SpawnBuffer {
     /// Until the child has executed its program or ended, which is certain only
     /// with [`AwaitExec::Yes`] or after it was waited for, this must be neither
     /// changed nor dropped nor moved.
-    pub(crate) unsafe fn spawn(&mut self, stdio: Stdio, wait: AwaitExec) -> io::Result<Child> {
+    pub(crate) unsafe fn spawn(
+        &mut self,
+        stdio: Stdio,
+        wait: AwaitExec,
+        with_handle: bool,
+    ) -> io::Result<Child> {
         let top = self.top();
         self.plan.file = self.file.as_ptr();
         self.plan.folder = self.folder.as_deref().map_or(ptr::null(), CStr::as_ptr);
@@ -189,6 +195,7 @@ impl SpawnBuffer {
             AwaitExec::No => 0,
         };
         let mut handle: c_int = -1;
+        let handles = if with_handle { libc::CLONE_PIDFD } else { 0 };
         let mask = SignalMask::ALL.apply();
         // SAFETY: the child runs `execute_plan` on a stack that nobody else uses,
         // and what the plan points to stays, as the caller promises. It has its
@@ -197,7 +204,7 @@ impl SpawnBuffer {
             libc::clone(
                 execute_plan,
                 top,
-                libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD | suspend,
+                libc::CLONE_VM | libc::SIGCHLD | handles | suspend,
                 (&raw mut self.plan).cast(),
                 &raw mut handle,
             )
@@ -211,12 +218,12 @@ impl SpawnBuffer {
         let pid =
             Pid::from_raw(pid).ok_or_else(|| io::Error::other("clone returned no process"))?;
         // SAFETY: a descriptor that the call just made, owned by nobody else.
-        let handle = unsafe { OwnedFd::from_raw_fd(handle) };
+        let handle = with_handle.then(|| unsafe { OwnedFd::from_raw_fd(handle) });
         if wait == AwaitExec::Yes
             && let Some(error) = self.error()
         {
             // It has ended, or is about to.
-            let _ = rustix::process::waitid(WaitId::PidFd(handle.as_fd()), WaitIdOptions::EXITED);
+            let _ = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
             return Err(error);
         }
         Ok(Child { pid, handle })

@@ -102,7 +102,7 @@ impl Supervisor {
         match failed {
             Ok(child) => {
                 attempt.leader = child.pid;
-                attempt.handle = Some(child.handle);
+                attempt.handle = child.handle;
                 attempt.is_watched_for_edges = false;
                 self.insert_attempt(slot, attempt);
             }
@@ -185,6 +185,7 @@ impl Supervisor {
     }
 
     fn spawn_watched(&mut self, slot: usize, wait: AwaitExec) -> io::Result<Child> {
+        let with_handle = self.uses_handles();
         let Slot {
             buffer,
             pipes,
@@ -198,10 +199,12 @@ impl Supervisor {
         buffer.limit_descriptors(self.descriptor_limit.for_children());
         // SAFETY: a slot's buffer is boxed, and not touched until its attempt's
         // leader was waited for: see `Slot`.
-        let child = unsafe { buffer.spawn(stdio, wait)? };
-        if let Err(error) = self.watch(child.handle.as_fd(), TOKEN_LEADER | slot as u64) {
-            let _ = pidfd_send_signal(&child.handle, Signal::KILL);
-            let _ = waitid(WaitId::PidFd(child.handle.as_fd()), WaitIdOptions::EXITED);
+        let child = unsafe { buffer.spawn(stdio, wait, with_handle)? };
+        if let Some(handle) = &child.handle
+            && let Err(error) = self.watch(handle.as_fd(), TOKEN_LEADER | slot as u64)
+        {
+            let _ = pidfd_send_signal(handle, Signal::KILL);
+            let _ = waitid(WaitId::PidFd(handle.as_fd()), WaitIdOptions::EXITED);
             return Err(error);
         }
         Ok(child)

@@ -54,7 +54,24 @@ pub enum Children {
     /// All that were not there before, are not spared, and have no
     /// `PACKHORSE_SERVICE` in their environment: the program starts no other
     /// children by itself. Nothing that an attempt leaves behind escapes.
-    All,
+    All(EndNotice),
+}
+
+impl Children {
+    pub(crate) fn are_all_ours(self) -> bool {
+        matches!(self, Self::All(_))
+    }
+}
+
+/// How the end of an attempt's first process is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndNotice {
+    /// Each has a handle, by which the supervisor's descriptor becomes readable.
+    Handle,
+    /// The program also calls [`Supervisor::drain`] whenever it gets SIGCHLD, and leaves
+    /// it to that to reap the children of the calling thread. A handle for each process
+    /// costs the kernel more than all else about its end.
+    Sigchld,
 }
 
 /// Starts and watches processes. Its descriptor is readable when there is something
@@ -292,6 +309,11 @@ impl Supervisor {
     /// know.
     pub fn is_led(&self, task: TaskId) -> bool {
         self.has_leader(self.by_task.get(&task))
+    }
+
+    /// Whether each process needs a handle that tells of its end.
+    pub(crate) fn uses_handles(&self) -> bool {
+        self.children != Children::All(EndNotice::Sigchld)
     }
 
     /// Whether there is an attempt in the slot whose leader we wait for.

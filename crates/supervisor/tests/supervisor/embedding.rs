@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 
 use packhorse_model::{Outcome, ProcessEvent, StopMode};
-use packhorse_supervisor::{Children, Supervisor};
+use packhorse_supervisor::{Children, EndNotice, Supervisor};
 
 use crate::support::{World, alone, is_alive, line, receive, release, task};
 
@@ -99,7 +99,7 @@ fn children_that_were_there_before_or_are_spared_are_left_alone() {
         return;
     }
     let before = sleeper();
-    let mut world = World::with(Children::All);
+    let mut world = World::with(Children::All(EndNotice::Sigchld));
     let spared = sleeper();
     world.supervisor.spare(spared.id());
     assert!(world.run(1, &line("true")).outcome.is_success());
@@ -117,7 +117,7 @@ fn a_service_that_became_our_child_is_left_alone() {
     if !alone("embedding::a_service_that_became_our_child_is_left_alone") {
         return;
     }
-    let mut world = World::with(Children::All);
+    let mut world = World::with(Children::All(EndNotice::Sigchld));
     // As daemons do: the one that starts it ends, and we inherit it.
     let text = "setsid sleep 1000 < /dev/null > /dev/null 2>&1 & echo $!";
     let daemon = Command::new("sh")
@@ -143,7 +143,7 @@ fn no_attempt_is_a_service() {
     }
     // SAFETY: nothing else runs in this process.
     unsafe { std::env::set_var("PACKHORSE_SERVICE", "mps") };
-    let mut world = World::with(Children::All);
+    let mut world = World::with(Children::All(EndNotice::Sigchld));
     let end = world.run(1, &line("test -z \"$PACKHORSE_SERVICE\""));
     assert_eq!(end.outcome, Outcome::Succeeded);
 }
@@ -232,6 +232,39 @@ fn whoever_reaps_all_children_does_not_take_statuses_away() {
     // SAFETY: the handler does nothing that a handler must not do.
     unsafe { libc::signal(libc::SIGCHLD, handler as libc::sighandler_t) };
     assert_statuses(&mut world);
+}
+
+#[test]
+fn a_program_may_tell_of_the_ends_of_its_children_itself() {
+    if !alone("embedding::a_program_may_tell_of_the_ends_of_its_children_itself") {
+        return;
+    }
+    let mut world = World::with(Children::All(EndNotice::Sigchld));
+    assert_statuses(&mut world);
+    // Without a handle it is signalled by its number.
+    world.fifo("gate");
+    world.start(1000, &line("cat gate"));
+    world.supervisor.stop(task(1000), StopMode::Terminate);
+    assert_eq!(world.outcome_of(1000), Outcome::Interrupted);
+    // Several ends may come with one signal.
+    let gate = world.fifo("all");
+    for number in 1001..1030 {
+        world.start(number, &line("read x < all"));
+    }
+    let mut open = fs_err::OpenOptions::new();
+    let mut gate = open.read(true).write(true).open(&gate).unwrap();
+    std::io::Write::write_all(&mut gate, &[b'\n'; 29]).unwrap();
+    for number in 1001..1030 {
+        assert_eq!(world.outcome_of(number), Outcome::Succeeded);
+    }
+    // A handle costs a descriptor, and there is none.
+    world.start(1031, &line("cat gate"));
+    let handles = fs_err::read_dir("/proc/self/fd").unwrap();
+    let handles = handles.filter_map(|entry| fs_err::read_link(entry.ok()?.path()).ok());
+    let is_handle = |link: &std::path::PathBuf| link.to_string_lossy().contains("pidfd");
+    assert_eq!(handles.filter(is_handle).count(), 0);
+    world.supervisor.stop(task(1031), StopMode::Kill);
+    assert_eq!(world.outcome_of(1031), Outcome::Interrupted);
 }
 
 fn assert_statuses(world: &mut World) {

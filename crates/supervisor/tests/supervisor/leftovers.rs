@@ -1,9 +1,9 @@
 //! Processes that outlive their leader: none does.
 
 use packhorse_model::{Outcome, StopMode};
-use packhorse_supervisor::Children;
+use packhorse_supervisor::{Children, EndNotice};
 
-use crate::support::{World, alone, is_alive, line, receive, release, task};
+use crate::support::{ALL_CHILDREN, World, alone, is_alive, line, receive, release, task};
 
 /// What a process left behind does: it says that it is where it wants to be, and
 /// stays for ever.
@@ -60,7 +60,9 @@ fn a_process_that_ignores_sigterm_is_killed() {
 fn without_mark_and_group_it_is_ended_if_all_children_are_ours() {
     if alone("leftovers::without_mark_and_group_it_is_ended_if_all_children_are_ours") {
         let leave = "env -i PATH=\"$PATH\" setsid sh stray &";
-        assert_ended(World::with(Children::All), leave);
+        for children in ALL_CHILDREN {
+            assert_ended(World::with(children), leave);
+        }
     }
 }
 
@@ -69,7 +71,7 @@ fn without_mark_and_group_it_is_known_by_the_pipe_it_holds() {
     if !alone("leftovers::without_mark_and_group_it_is_known_by_the_pipe_it_holds") {
         return;
     }
-    let mut world = World::with(Children::All);
+    let mut world = World::with(Children::All(EndNotice::Sigchld));
     let other = world.fifo("other");
     world.start(2, &line("cat other"));
     let [said, over] = ["said", "over"].map(|name| world.fifo(name));
@@ -90,7 +92,7 @@ fn what_belongs_to_nobody_is_ended_at_last() {
     if !alone("leftovers::what_belongs_to_nobody_is_ended_at_last") {
         return;
     }
-    let mut world = World::with(Children::All);
+    let mut world = World::with(Children::All(EndNotice::Sigchld));
     let [said, over] = ["said", "over"].map(|name| world.fifo(name));
     world.fifo("never");
     world.start(2, &line("cat never"));
@@ -222,7 +224,7 @@ fn orphans_that_end_while_their_attempt_runs_do_not_pile_up() {
     if !alone("leftovers::orphans_that_end_while_their_attempt_runs_do_not_pile_up") {
         return;
     }
-    for children in [Children::All, Children::Marked] {
+    for children in ALL_CHILDREN.into_iter().chain([Children::Marked]) {
         let mut world = World::with(children);
         let [one, two, gate] = ["one", "two", "gate"].map(|name| world.fifo(name));
         // Each loses its parent, says so and ends.

@@ -139,7 +139,7 @@ fn attempts_get_the_mask_of_the_thread_that_made_the_supervisor_or_the_one_asked
         .with(libc::SIGWINCH)
         .with(0)
         .with(65);
-    let mut own = settings(packhorse_supervisor::Children::All, "masks");
+    let mut own = settings(packhorse_supervisor::Children::Marked, "masks");
     own.signal_mask = Some(mask);
     world.supervisor = Supervisor::new(own).unwrap();
     let blocked = bit(libc::SIGUSR2) | bit(libc::SIGWINCH);

@@ -217,7 +217,7 @@ fn shared_variables_are_there_and_hidden_ones_are_not() {
         return;
     }
     let mut world = World::new();
-    let mut settings = crate::support::settings(packhorse_supervisor::Children::All, "here");
+    let mut settings = crate::support::settings(packhorse_supervisor::Children::Marked, "here");
     settings.hidden = vec!["SECRET".into()];
     settings.environment = vec![("SHARED".into(), "first".into())];
     settings

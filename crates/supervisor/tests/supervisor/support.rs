@@ -1,15 +1,17 @@
 //! A supervisor in a folder of its own, and what to ask it.
 
 use std::ffi::OsString;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use packhorse_model::{
     AttemptEnd, Command, CoreId, Outcome, OutputMode, ProcessEvent, RunId, TaskId,
 };
 use packhorse_proc::ProcEntry;
-use packhorse_supervisor::{Children, Job, StartResult, Supervisor, SupervisorSettings};
+use packhorse_supervisor::{Children, EndNotice, Job, StartResult, Supervisor, SupervisorSettings};
 use rustix::event::{PollFd, PollFlags, poll};
 use tempfile::TempDir;
 
@@ -52,7 +54,15 @@ pub struct World {
     pub supervisor: Supervisor,
     /// What has been told, and not waited for.
     pub events: Vec<ProcessEvent>,
+    /// Readable when SIGCHLD has come, if the supervisor needs to know.
+    sigchld: Option<OwnedFd>,
 }
+
+/// Both ways to notice the end of a child, where all children are the supervisor's.
+pub const ALL_CHILDREN: [Children; 2] = [
+    Children::All(EndNotice::Handle),
+    Children::All(EndNotice::Sigchld),
+];
 
 pub fn settings(children: Children, home_mark: &str) -> SupervisorSettings {
     SupervisorSettings {
@@ -74,11 +84,14 @@ impl World {
     pub fn with(children: Children) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().to_str().unwrap();
+        let sigchld = children == Children::All(EndNotice::Sigchld);
+        let sigchld = sigchld.then(hear_sigchld);
         let supervisor = Supervisor::new(settings(children, mark)).unwrap();
         Self {
             folder,
             supervisor,
             events: Vec::new(),
+            sigchld,
         }
     }
 
@@ -143,8 +156,12 @@ impl World {
 
     /// Waits until something is told.
     pub fn wait(&mut self) {
-        let mut descriptors = [PollFd::new(&self.supervisor, PollFlags::IN)];
+        let mut descriptors = vec![PollFd::new(&self.supervisor, PollFlags::IN)];
+        descriptors.extend(self.sigchld.iter().map(|it| PollFd::new(it, PollFlags::IN)));
         while poll(&mut descriptors, None) == Err(rustix::io::Errno::INTR) {}
+        if let Some(sigchld) = &self.sigchld {
+            let _ = rustix::io::read(sigchld, &mut [0; 8]);
+        }
         self.supervisor.drain(&mut self.events).unwrap();
     }
 
@@ -187,6 +204,25 @@ impl World {
         });
         troubles.collect()
     }
+}
+
+/// Takes SIGCHLD over, whichever thread it comes to: the first one belongs to the test
+/// harness. The descriptor is readable when it has come.
+fn hear_sigchld() -> OwnedFd {
+    static HEARD: AtomicI32 = AtomicI32::new(-1);
+    extern "C" fn heard(_: libc::c_int) {
+        let one = 1_u64.to_ne_bytes();
+        let heard = HEARD.load(Ordering::Relaxed);
+        // SAFETY: `write` may be called in a signal handler, and reads one number.
+        unsafe { libc::write(heard, one.as_ptr().cast(), one.len()) };
+    }
+    let flags = rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC;
+    let counter = rustix::event::eventfd(0, flags).unwrap();
+    HEARD.store(counter.as_raw_fd(), Ordering::Relaxed);
+    let handler: extern "C" fn(libc::c_int) = heard;
+    // SAFETY: the handler does nothing that a handler must not do.
+    unsafe { libc::signal(libc::SIGCHLD, handler as libc::sighandler_t) };
+    counter
 }
 
 /// What somebody says through a fifo.
