@@ -48,8 +48,8 @@ impl Resume {
         let home = Home::locate()?;
         let reader = Reader::open(&home)?;
         let id = find_run(&reader, run)?.id;
-        // Logs may have been removed to save space.
-        fs_err::create_dir_all(home.log_dir(id))?;
+        // Its folder may have been removed to save space.
+        fs_err::create_dir_all(home.run_dir(id))?;
         // From here on nobody else works on it.
         let lock = home.lock_run(id)?;
         // The process that had it may have written more until then.

@@ -49,9 +49,7 @@ impl Home {
         // Another process may write a lower number after us, or we may fail to
         // write ours. All that costs is a few more tries for the next run.
         let _ = write_hint(&hint, number);
-        let lock = self.lock_new_run(run)?;
-        fs_err::create_dir(self.log_dir(run))?;
-        Ok((run, lock))
+        Ok((run, self.lock_new_run(run)?))
     }
 
     /// The highest number in use, found the slow way. The database counts as
