@@ -131,7 +131,7 @@ pub(crate) fn record(state: &mut SchedulerState, submission: &Submission) -> Han
         submission.priority,
         state.settings.ageing,
         submission.arrived.unwrap_or(state.now).min(state.now),
-        state.submitted,
+        submission.arrival_number.unwrap_or(state.submitted),
     );
     state.submitted += 1;
     state.tasks.insert(TaskRecord {

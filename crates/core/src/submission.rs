@@ -24,6 +24,10 @@ pub struct Submission {
     pub priority: Priority,
     /// When it arrived, for ageing. `None`, or a time that is still to come: now.
     pub arrived: Option<Now>,
+    /// Its place among those that are equally urgent: the lower number goes first, and
+    /// each is used once. `None`: behind all that were submitted before. Either all
+    /// tasks of a scheduler have one, or none.
+    pub arrival_number: Option<u64>,
     /// How many more attempts a failure gets.
     pub retries: u32,
     /// How long an attempt may take; handed on with
@@ -63,6 +67,7 @@ impl Submission {
             batch: 0,
             priority: Priority::default(),
             arrived: None,
+            arrival_number: None,
             retries: 0,
             time_limit: None,
             expected: None,

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use packhorse_core::{SchedulerEvent, Submission};
+use packhorse_core::{Now, SchedulerEvent, Submission};
 use packhorse_model::{
     Command, LearnedPeak, NewTask, Outcome, Record, RunId, StoredTask, TaskId, TaskSpec,
 };
 
 use crate::action::Action;
-use crate::backlog::FETCHED;
-use crate::engine::Engine;
+use crate::backlog::{ArrivalPlace, FETCHED};
+use crate::engine::{ClockReading, Engine};
 use crate::memory::{Shape, VramUse, signature_of};
 use crate::task::{Task, submission};
 
@@ -20,6 +20,7 @@ pub(crate) struct Arrival {
     pub(crate) id: TaskId,
     task: Task,
     after: Vec<u32>,
+    place: ArrivalPlace,
     /// What it is remembered by, if its memory counts.
     signature: Option<Arc<str>>,
 }
@@ -36,6 +37,10 @@ impl Engine {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
+        run.backlog.arrive(
+            run.known.saturating_add(1),
+            arrival_place(&mut self.arrivals, self.now, tasks.len() as u64),
+        );
         let mut batch = Vec::with_capacity(tasks.len());
         let mut soon = Vec::new();
         for (spec, after) in tasks {
@@ -111,6 +116,15 @@ impl Engine {
     /// Takes over what an earlier session left: all tasks that ask for something
     /// themselves, and the first of the plain ones.
     pub(crate) fn resumed(&mut self, id: RunId, tasks: Vec<StoredTask>, more: bool) {
+        if let [first, ..] = &tasks[..]
+            && let Some(last) = tasks.last()
+            && let Some(run) = self.runs.get_mut(&id)
+        {
+            let (first, last) = (first.id.number, last.id.number);
+            let numbers = u64::from(last.saturating_sub(first)) + 1;
+            let place = arrival_place(&mut self.arrivals, self.now, numbers);
+            run.backlog.arrive(first, place);
+        }
         self.arrive_together(id, true, more, |engine| {
             for stored in tasks {
                 let plain = stored.after.is_empty() && stored.spec.is_plain();
@@ -183,7 +197,9 @@ impl Engine {
             Arc::new(own.over(&run.setup.defaults))
         };
         let waits = !run.arriving.is_empty();
+        let place = run.backlog.place_of(id.number);
         let arrival = Arrival {
+            place,
             signature: self.signature_of(id.run, &command, &spec),
             id,
             task: Task {
@@ -294,6 +310,7 @@ impl Engine {
             id,
             mut task,
             after,
+            place,
             signature,
         } = arrival;
         let Some(run) = self.runs.get(&id.run) else {
@@ -313,6 +330,8 @@ impl Engine {
         }
         let mut submission = Submission {
             batch: run.batch_of(id),
+            arrived: Some(Now(place.at)),
+            arrival_number: Some(place.number),
             after: comes_after,
             ..submission(id, &task.spec, &self.devices, self.slots)
         };
@@ -332,5 +351,15 @@ impl Engine {
         self.tasks.insert(id, task);
         let place = self.record(Record::TaskFinished { task: id, outcome });
         self.finished(id, outcome, None, None, place);
+    }
+}
+
+/// The place of the first of tasks that arrive now and take so many numbers.
+fn arrival_place(arrivals: &mut u64, now: ClockReading, numbers: u64) -> ArrivalPlace {
+    let number = *arrivals;
+    *arrivals += numbers;
+    ArrivalPlace {
+        at: now.monotonic,
+        number,
     }
 }

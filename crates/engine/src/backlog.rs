@@ -7,9 +7,13 @@
 //! in which they start, and a million of them take no memory.
 //!
 //! Any other task (with a priority, a name, tasks it comes after) goes to the core
-//! at once: it may be more urgent than all that wait in the store. That the core
-//! never runs out of plain tasks while some wait in the store keeps a less urgent
-//! one from overtaking them.
+//! at once: it may be more urgent than all that wait in the store. Two things keep a
+//! less urgent one from overtaking them: the core never runs out of plain tasks while
+//! some wait in the store, and a task that is fetched gets the place in line that it
+//! had when it arrived.
+
+use std::collections::VecDeque;
+use std::time::Duration;
 
 use packhorse_model::StoredTask;
 
@@ -34,6 +38,24 @@ pub(crate) struct Backlog {
     bytes: usize,
     /// Whether some were asked for, and have not come.
     pub(crate) fetching: bool,
+    /// What arrived together with the tasks in the store, and later.
+    groups: VecDeque<ArrivalGroup>,
+}
+
+/// Tasks that arrived together.
+#[derive(Debug)]
+struct ArrivalGroup {
+    /// The number of the first of them in its run.
+    first: u32,
+    place: ArrivalPlace,
+}
+
+/// When a task arrived, and its number among all tasks of the engine in the order of
+/// their arrival.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ArrivalPlace {
+    pub(crate) at: Duration,
+    pub(crate) number: u64,
 }
 
 impl Backlog {
@@ -51,6 +73,32 @@ impl Backlog {
         } else {
             0
         }
+    }
+
+    /// Tasks arrive, the first of which has the number `first` in its run.
+    pub(crate) fn arrive(&mut self, first: u32, place: ArrivalPlace) {
+        if self.stored == 0 {
+            self.groups.clear();
+        }
+        // Only tasks that wait in the store are asked for later.
+        while self
+            .groups
+            .get(1)
+            .is_some_and(|next| next.first <= self.fed + 1)
+        {
+            self.groups.pop_front();
+        }
+        self.groups.push_back(ArrivalGroup { first, place });
+    }
+
+    /// The place in line of a task that has arrived.
+    pub(crate) fn place_of(&self, number: u32) -> ArrivalPlace {
+        let behind = self.groups.partition_point(|group| group.first <= number);
+        let group = behind.checked_sub(1).and_then(|at| self.groups.get(at));
+        group.map_or_else(ArrivalPlace::default, |group| ArrivalPlace {
+            at: group.place.at,
+            number: group.place.number + u64::from(number - group.first),
+        })
     }
 
     /// A task waits in the core from now on. The bytes that it takes here, if it is plain.
@@ -97,6 +145,32 @@ mod tests {
         assert!(!backlog.has_room());
         backlog.exit(MOST_BYTES);
         assert!(backlog.has_room());
+    }
+
+    #[test]
+    fn a_task_keeps_the_place_that_it_arrived_at() {
+        let place = |at, number| ArrivalPlace {
+            at: Duration::from_secs(at),
+            number,
+        };
+        let mut backlog = Backlog::default();
+        backlog.arrive(1, place(5, 100));
+        assert_eq!(backlog.place_of(3), place(5, 102));
+        backlog.stored = 4;
+        backlog.fed = 3;
+        backlog.arrive(8, place(6, 200));
+        backlog.arrive(10, place(7, 300));
+        assert_eq!(backlog.place_of(4), place(5, 103));
+        assert_eq!(backlog.place_of(9), place(6, 201));
+        assert_eq!(backlog.place_of(10), place(7, 300));
+        // What is not asked for any more is forgotten.
+        backlog.fed = 9;
+        backlog.arrive(11, place(8, 400));
+        assert_eq!(backlog.groups.len(), 2);
+        backlog.stored = 0;
+        backlog.arrive(12, place(9, 500));
+        assert_eq!(backlog.groups.len(), 1);
+        assert_eq!(backlog.place_of(12), place(9, 500));
     }
 
     #[test]

@@ -93,6 +93,8 @@ pub struct Engine {
     pub(crate) mps: MpsState,
     pub(crate) output: OutputLines,
     pub(crate) outbox: Outbox,
+    /// How many numbers have been given to tasks in the order of their arrival.
+    pub(crate) arrivals: u64,
     /// How many records were sent so far.
     pub(crate) records: u64,
     /// The trouble of the journal that was told last.
@@ -133,6 +135,7 @@ impl Engine {
             mps: MpsState::new(settings.mps),
             output: OutputLines::default(),
             outbox: Outbox::new(settings.patience),
+            arrivals: 0,
             records: 0,
             trouble: None,
             steps: VecDeque::new(),

@@ -1,14 +1,24 @@
 //! Plain tasks beyond those in line stay in the store.
 
+use std::time::Duration;
+
+use packhorse_core::SchedulerSettings;
 use packhorse_engine::{Action, Input};
 use packhorse_model::{Exit, RunId};
 
-use crate::lab::{Lab, OK, task};
+use crate::lab::{Lab, NewTask, OK, SECOND, task};
 
 const MANY: usize = 5000;
 
 fn lab() -> Lab {
-    let mut lab = Lab::with_slots(1);
+    lab_with(SchedulerSettings::default().ageing)
+}
+
+fn lab_with(ageing: Option<Duration>) -> Lab {
+    let mut lab = Lab::built(&[], Some(1), |settings| {
+        settings.sampled = false;
+        settings.scheduler.ageing = ageing;
+    });
     lab.run(1);
     lab.add(1, vec![task("a"); MANY]);
     lab.end_input(1);
@@ -57,6 +67,34 @@ fn one_that_asks_for_something_overtakes_them() {
     lab.add(1, [task("urgent").priority(-1)]);
     work(&mut lab, 1);
     assert_eq!(lab.running(), ["1.5001@"]);
+}
+
+/// The last to start of those that arrived before all others and of `late`.
+fn last_to_start(lab: &mut Lab, late: NewTask) -> String {
+    lab.add(1, [late]);
+    work(lab, MANY + 1);
+    lab.started().pop().unwrap_or_default()
+}
+
+#[test]
+fn one_that_is_as_urgent_and_arrives_later_does_not_overtake_them() {
+    // What it says makes it another than the plain ones.
+    let late = task("late").retries(1);
+    for ageing in [None, Some(SECOND)] {
+        let mut lab = lab_with(ageing);
+        lab.sleep(SECOND);
+        assert_eq!(last_to_start(&mut lab, late.clone()), "1.5001#1@");
+    }
+}
+
+#[test]
+fn waiting_in_the_store_makes_up_for_priority() {
+    let mut lab = lab_with(Some(SECOND));
+    lab.sleep(2 * SECOND);
+    assert_eq!(
+        last_to_start(&mut lab, task("late").priority(-1)),
+        "1.5001#1@"
+    );
 }
 
 #[test]
