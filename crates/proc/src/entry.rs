@@ -129,10 +129,32 @@ fn unreadable(path: &Path) -> io::Error {
 }
 
 fn effective_user_in(status: &[u8]) -> Option<u32> {
+    let ids = field(status, b"Uid:")?;
+    ids.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// What a line of `status` says.
+fn field<'a>(status: &'a [u8], name: &[u8]) -> Option<&'a str> {
     let mut lines = status.split(|&byte| byte == b'\n');
-    let ids = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;
-    let effective = str::from_utf8(ids).ok()?.split_ascii_whitespace().nth(1)?;
-    effective.parse().ok()
+    let value = lines.find_map(|line| line.strip_prefix(name))?;
+    str::from_utf8(value).ok()
+}
+
+/// Whether every thread of this process other than the calling one has a signal
+/// blocked, so that it never goes to any of them.
+pub fn is_blocked_elsewhere(signal: i32) -> bool {
+    let me = rustix::thread::gettid().to_string();
+    let Ok(threads) = fs::read_dir("/proc/self/task") else {
+        return false;
+    };
+    threads.flatten().all(|thread| {
+        thread.file_name() == *me || {
+            let status = fs::read(thread.path().join("status")).unwrap_or_default();
+            let blocked = field(&status, b"SigBlk:");
+            let blocked = blocked.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+            blocked.is_some_and(|set| set >> (signal - 1) & 1 == 1)
+        }
+    })
 }
 
 /// The value of a variable in what [`ProcEntry::environment`] gives.
@@ -222,5 +244,19 @@ mod tests {
         assert!(pids().any(|pid| pid == std::process::id()));
         assert_eq!(ancestry(std::process::id()).last(), ancestry(1).next());
         assert_eq!(ProcEntry::of(u32::MAX).owner().ok(), None);
+    }
+
+    #[test]
+    fn a_signal_that_another_thread_may_get_is_not_blocked_elsewhere() {
+        use std::sync::mpsc::channel;
+        // The test harness has a thread of its own, which blocks nothing.
+        assert!(!is_blocked_elsewhere(17));
+        let status = b"Name:\tx\nSigBlk:\t0000000000010002\nSigIgn:\t0\n";
+        assert_eq!(field(status, b"SigBlk:"), Some("\t0000000000010002"));
+        let (say, hear) = channel::<()>();
+        let thread = std::thread::spawn(move || hear.recv());
+        assert!(!is_blocked_elsewhere(17));
+        drop(say);
+        let _ = thread.join();
     }
 }

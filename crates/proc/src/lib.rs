@@ -9,5 +9,5 @@
 mod entry;
 mod pidfd;
 
-pub use entry::{ProcEntry, ProcStat, ancestry, boot_id, pids, variable};
+pub use entry::{ProcEntry, ProcStat, ancestry, boot_id, is_blocked_elsewhere, pids, variable};
 pub use pidfd::has_ended;

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use packhorse_engine::{DeviceInfo, MpsAction, MpsInput};
@@ -20,16 +19,29 @@ use rustix::event::{EventfdFlags, eventfd};
 /// How long clients have to leave when a daemon is ended.
 const QUIT_TIME: Duration = Duration::from_secs(2);
 
-/// The answer to a question: for the engine, and if a daemon runs because of it, that one
-/// and its process.
-type Answer = (MpsInput, Option<(Daemon, Option<u32>)>);
+/// What the thread says.
+enum Answer {
+    /// The answer to a question: for the engine, and if a daemon runs because of it, that
+    /// one and its process.
+    Input(MpsInput, Option<(Daemon, Option<u32>)>),
+    /// The daemons that nobody else uses have been ended; what went wrong, in words.
+    Over(Vec<String>),
+}
+
+/// What the thread says, to the loop.
+pub(crate) enum MpsAnswer {
+    /// For the engine; and the process of a daemon that is to be left alone.
+    Input(MpsInput, Option<u32>),
+    /// It is over. What went wrong, in words.
+    Over(Vec<String>),
+}
 
 /// The thread that talks to daemons.
 pub(crate) struct MpsThread {
-    questions: Sender<MpsAction>,
+    /// `None`: there will be no more.
+    questions: Option<Sender<MpsAction>>,
     answers: Receiver<Answer>,
     bell: Arc<OwnedFd>,
-    thread: JoinHandle<Vec<String>>,
     /// The daemons that clients are told of.
     daemons: FxHashMap<DeviceId, Daemon>,
 }
@@ -53,41 +65,45 @@ impl MpsThread {
             answers: answering,
             bell: Arc::clone(&bell),
         };
-        let thread = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("mps".to_owned())
             .spawn(move || service.serve(&asked))?;
         Ok(Self {
-            questions,
+            questions: Some(questions),
             answers,
             bell,
-            thread,
             daemons: FxHashMap::default(),
         })
     }
 
     /// Hands over what is to be done.
     pub(crate) fn ask(&self, action: MpsAction) {
-        // The thread lives as long as this does.
-        let _ = self.questions.send(action);
+        if let Some(questions) = &self.questions {
+            // The thread lives as long as this does.
+            let _ = questions.send(action);
+        }
     }
 
-    /// The next answer, if one has come, and the process of a daemon that is to be left
-    /// alone.
-    pub(crate) fn answer(&mut self) -> Option<(MpsInput, Option<u32>)> {
+    /// The next answer, if one has come.
+    pub(crate) fn answer(&mut self) -> Option<MpsAnswer> {
         let mut counter = [0; 8];
         let _ = rustix::io::read(&*self.bell, &mut counter);
-        let (input, daemon) = self.answers.try_recv().ok()?;
+        let (input, daemon) = match self.answers.try_recv().ok()? {
+            Answer::Input(input, daemon) => (input, daemon),
+            Answer::Over(trouble) => return Some(MpsAnswer::Over(trouble)),
+        };
+        let mut pid = None;
         match (&input, daemon) {
-            (MpsInput::Ready(device), Some((daemon, pid))) => {
+            (MpsInput::Ready(device), Some((daemon, process))) => {
                 self.daemons.insert(*device, daemon);
-                return Some((input, pid));
+                pid = process;
             }
             (MpsInput::Gone(device), _) => {
                 self.daemons.remove(device);
             }
             _ => {}
         }
-        Some((input, None))
+        Some(MpsAnswer::Input(input, pid))
     }
 
     /// The daemon of a device.
@@ -95,10 +111,9 @@ impl MpsThread {
         self.daemons.get(&device)
     }
 
-    /// Ends the daemons that nobody else uses; what went wrong, in words.
-    pub(crate) fn finish(self) -> Vec<String> {
-        drop(self.questions);
-        self.thread.join().unwrap_or_default()
+    /// Asks for the end of the daemons that nobody else uses. The answer is the last.
+    pub(crate) fn finish(&mut self) {
+        self.questions = None;
     }
 }
 
@@ -121,30 +136,37 @@ struct Service {
 }
 
 impl Service {
-    fn serve(mut self, questions: &Receiver<MpsAction>) -> Vec<String> {
+    fn serve(mut self, questions: &Receiver<MpsAction>) {
         self.theirs = Daemon::theirs(&self.config);
         for question in questions {
             let answer = match question {
                 MpsAction::Start(device) => self.start(device),
-                MpsAction::Check(device) => (self.check(device), None),
-                MpsAction::Release { task, leader } => (self.release(task, leader), None),
+                MpsAction::Check(device) => Answer::Input(self.check(device), None),
+                MpsAction::Release { task, leader } => {
+                    Answer::Input(self.release(task, leader), None)
+                }
             };
-            // The loop may have ended.
-            let _ = self.answers.send(answer);
-            let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+            self.say(answer);
         }
-        self.quit()
+        let trouble = self.quit();
+        self.say(Answer::Over(trouble));
+    }
+
+    fn say(&self, answer: Answer) {
+        // The loop may have ended.
+        let _ = self.answers.send(answer);
+        let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
     }
 
     fn start(&mut self, device: DeviceId) -> Answer {
         match self.daemon(device) {
             Ok(daemon) => {
                 let pid = daemon.pid();
-                (MpsInput::Ready(device), Some((daemon, pid)))
+                Answer::Input(MpsInput::Ready(device), Some((daemon, pid)))
             }
             Err(error) => {
                 let reason = error.to_string();
-                (MpsInput::Unavailable { device, reason }, None)
+                Answer::Input(MpsInput::Unavailable { device, reason }, None)
             }
         }
     }
@@ -182,9 +204,9 @@ impl Service {
         MpsInput::Released(task)
     }
 
-    fn quit(self) -> Vec<String> {
+    fn quit(&mut self) -> Vec<String> {
         let mut trouble = Vec::new();
-        for (device, shared) in self.ours {
+        for (device, shared) in std::mem::take(&mut self.ours) {
             if let Err(error) = shared.quit_if_unused(QUIT_TIME) {
                 let info = self.devices.get(device.0 as usize);
                 let label = info.map_or("?", |info| &info.label);

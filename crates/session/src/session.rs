@@ -28,7 +28,7 @@ use rustix::event::{Timespec, epoll};
 use crate::control::ControlSocket;
 use crate::executor::Executor;
 use crate::journal::Journal;
-use crate::mps::MpsThread;
+use crate::mps::{MpsAnswer, MpsThread};
 use crate::observer::{EmptyQueue, Observer};
 use crate::sampling::Attributor;
 use crate::signals::{ProgramSignal, Signals};
@@ -398,11 +398,25 @@ impl<'o> Session<'o> {
     }
 
     fn read_mps_answers(&mut self) {
-        while let Some((input, daemon)) = self.parts.mps.as_mut().and_then(MpsThread::answer) {
-            if let Some(pid) = daemon {
-                self.parts.executor.spare(pid);
+        while let Some(answer) = self.parts.mps.as_mut().and_then(MpsThread::answer) {
+            match answer {
+                MpsAnswer::Input(input, daemon) => {
+                    if let Some(pid) = daemon {
+                        self.parts.executor.spare(pid);
+                    }
+                    self.feed(Input::Mps(input));
+                }
+                MpsAnswer::Over(trouble) => {
+                    if let Some(mps) = self.parts.mps.take() {
+                        let _ = unwatch(&self.epoll, &mps);
+                    }
+                    let task = None;
+                    let trouble = trouble.into_iter();
+                    self.answers
+                        .extend(trouble.map(|message| Input::Warning { task, message }));
+                    self.feed_answers();
+                }
             }
-            self.feed(Input::Mps(input));
         }
     }
 

@@ -8,6 +8,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use packhorse_engine::StopSignal;
+use packhorse_proc::is_blocked_elsewhere;
 use packhorse_supervisor::EndNotice;
 
 /// A signal sent to us.
@@ -35,29 +36,34 @@ const WATCHED: [(i32, ProgramSignal); 6] = [
 pub(crate) struct Signals {
     descriptor: OwnedFd,
     end_notice: EndNotice,
+    /// What was in force before: what other signals did, and the mask.
+    actions: [(i32, libc::sigaction); 2],
     original: libc::sigset_t,
 }
 
 impl Signals {
     /// Blocks the signals in this thread and in those it starts from now on.
     pub(crate) fn block() -> io::Result<Self> {
-        // Threads that were there before may not have it blocked: they would take it away.
-        let end_notice = if rustix::thread::gettid() == rustix::process::getpid() {
+        // A thread that was there before and does not have it blocked would take it away.
+        let end_notice = if is_blocked_elsewhere(libc::SIGCHLD) {
             EndNotice::Sigchld
         } else {
             EndNotice::Handle
         };
         let mut watched = MaybeUninit::uninit();
         let mut original = MaybeUninit::uninit();
+        let actions = [
+            // A file that may not grow any further is an error of one write, not
+            // the end of the whole run.
+            (libc::SIGXFSZ, libc::SIG_IGN),
+            // Whoever started us may ignore the ends of children, which then
+            // would never be told to us.
+            (libc::SIGCHLD, libc::SIG_DFL),
+        ]
+        .map(|(number, action)| (number, replace_action(number, action)));
         // SAFETY: `sigemptyset` initialises the set, the others change it; no
         // pointer outlives its call.
         unsafe {
-            // A file that may not grow any further is an error of one write, not
-            // the end of the whole run.
-            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-            // Whoever started us may ignore the ends of children, which then
-            // would never be told to us.
-            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             libc::sigemptyset(watched.as_mut_ptr());
             for (number, signal) in WATCHED {
                 let wanted = match signal {
@@ -83,6 +89,7 @@ impl Signals {
         }
         Ok(Self {
             end_notice,
+            actions,
             // SAFETY: a descriptor that the call just made, owned by nobody else.
             descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) },
             // SAFETY: written by the successful `pthread_sigmask`.
@@ -118,8 +125,12 @@ impl Signals {
 impl Drop for Signals {
     /// From here on signals do again what they did before us.
     fn drop(&mut self) {
-        // SAFETY: the mask is the one that was in force; nothing is returned.
+        // SAFETY: the mask and the actions are those that were in force; nothing is
+        // returned.
         unsafe {
+            for (number, action) in &self.actions {
+                libc::sigaction(*number, action, std::ptr::null_mut());
+            }
             libc::pthread_sigmask(
                 libc::SIG_SETMASK,
                 &raw const self.original,
@@ -132,6 +143,18 @@ impl Drop for Signals {
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+}
+
+/// Has a signal ignored, or do what it usually does; what it did before.
+fn replace_action(number: i32, to: libc::sighandler_t) -> libc::sigaction {
+    // SAFETY: all zeros is an action without flags; the call reads one and writes one.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let mut before = action;
+        action.sa_sigaction = to;
+        libc::sigaction(number, &raw const action, &raw mut before);
+        before
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  start(Job) ──────▶ ┌──────────── one epoll descriptor ────────────┐
-//!  stop(task, how) ─▶ │ a pidfd per process · log pipes · one timer  │ ──▶ drain() ──▶ ProcessEvent
+//!  stop(task, how) ─▶ │ pidfds of processes · log pipes · one timer  │ ──▶ drain() ──▶ ProcessEvent
 //!  adopt(process) ──▶ └───────────────── AsFd ───────────────────────┘
 //! ```
 //!

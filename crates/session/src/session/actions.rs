@@ -115,14 +115,12 @@ impl Session<'_> {
         if keep_until.is_some_and(|end| self.keep_some_input(end)) {
             return true;
         }
-        self.closing = None;
-        if let Some(mps) = self.parts.mps.take() {
-            let _ = unwatch(&self.epoll, &mps);
-            let trouble = mps.finish().into_iter();
-            let task = None;
-            self.answers
-                .extend(trouble.map(|message| Input::Warning { task, message }));
+        if let Some(mps) = &mut self.parts.mps {
+            // It goes on when that has answered.
+            mps.finish();
+            return false;
         }
+        self.closing = None;
         self.parts.executor.finish();
         let unread = if self.source_over {
             0
