@@ -7,10 +7,7 @@ const LONGEST: usize = 64;
 /// The candidate that takes the fewest edits to reach (letters added, dropped,
 /// replaced or swapped with their neighbour), if it takes few enough that it was
 /// probably meant. Of two as close, the first.
-pub(crate) fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = normalized(word)?;
     let length = word.chars().count();
     let allowed = (length / 3).max(1);
@@ -28,7 +25,7 @@ pub(crate) fn nearest<'a>(
 }
 
 /// The hint.
-pub(crate) fn did_you_mean(nearest: &str) -> String {
+pub fn did_you_mean(nearest: &str) -> String {
     format!("did you mean `{nearest}`?")
 }
 

@@ -18,7 +18,10 @@ pub enum SessionError {
     )]
     NoLimit,
     /// GPUs where none are used.
-    #[error("-g asks for GPUs, and --slots uses none\nhint: leave out one of the two")]
+    #[error(
+        "-g asks for GPUs, and --slots uses none\n\
+         hint: leave out one of the two; `packhorse config` shows what is set elsewhere"
+    )]
     GpusInSlots,
     /// GPU memory without a GPU.
     #[error(

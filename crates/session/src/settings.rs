@@ -13,6 +13,8 @@
 //! env = { OMP_NUM_THREADS = "4" }
 //! ```
 
+mod layer_checks;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -91,6 +93,9 @@ const OF_SINGLE_TASKS: RefusedKeys = (
     "is for single tasks, not for all",
 );
 
+/// How devices were named once, which is kept with a run.
+const OF_STORED_RUNS: RefusedKeys = ("pool.as_written", "is no setting");
+
 /// What can be set in files alone, separated by blanks.
 const WITHOUT_VARIABLE: &str = "pool.gpus pool.thread_percentage task.cores task.env task.folder \
     task.gpus task.params task.priority task.probe task.results task.signature";
@@ -128,14 +133,17 @@ impl Settings {
         let mut layers = environment(set)?;
         let project = folder.ancestors().map(|folder| folder.join(PROJECT_FILE));
         if let Some(path) = project.into_iter().find(|path| path.is_file()) {
-            layers.push(read(path, &[OF_SINGLE_TASKS, NOT_FOR_PROJECTS])?);
+            layers.push(read(
+                path,
+                &[OF_SINGLE_TASKS, OF_STORED_RUNS, NOT_FOR_PROJECTS],
+            )?);
         }
         if let Some(path) = config_folder
             .as_ref()
             .map(|folder| folder.join("config.toml"))
             && path.is_file()
         {
-            layers.push(read(path, &[OF_SINGLE_TASKS])?);
+            layers.push(read(path, &[OF_SINGLE_TASKS, OF_STORED_RUNS])?);
         }
         Self::merge(layers, config_folder)
     }
@@ -154,6 +162,7 @@ impl Settings {
             config_folder,
         };
         for (layer, origin) in layers {
+            layer_checks::check(&layer, &origin)?;
             for (key, value) in flat(&layer) {
                 let entry = settings.set.entry(key);
                 entry.or_insert((value, origin.clone()));
@@ -254,7 +263,15 @@ impl Settings {
             let set = (Some(value.clone()), Some(origin.clone()));
             (key.clone(), set)
         });
-        unset.chain(set).collect()
+        let mut all: BTreeMap<_, _> = unset.chain(set).collect();
+        // Where single variables are listed, there is nothing to say of all of them.
+        for all_of in ["task.env", "task.params"] {
+            let single = format!("{all_of}.");
+            if self.set.keys().any(|key| key.starts_with(&single)) {
+                all.remove(all_of);
+            }
+        }
+        all
     }
 }
 
@@ -310,10 +327,18 @@ fn environment(
         let text = text
             .into_string()
             .map_err(|_| origin.error("it is not UTF-8".to_owned()))?;
+        let wrong = |what| origin.error(format!("`{text}` is not {what}"));
         let value = match setting.kind {
             SettingKind::Text => Value::String(text),
-            SettingKind::Number => serde_json::from_str(&text)
-                .map_err(|_| origin.error(format!("`{text}` is not a number or true or false")))?,
+            SettingKind::Whole => match text.trim().parse::<u32>() {
+                Ok(number) => number.into(),
+                Err(_) => return Err(wrong("a whole number that can be used here")),
+            },
+            SettingKind::Truth => match text.trim() {
+                "true" | "1" => true.into(),
+                "false" | "0" => false.into(),
+                _ => return Err(wrong("true or false")),
+            },
         };
         let value = setting.key.rsplit('.').fold(value, |value, key| {
             Value::Object([(key.to_owned(), value)].into_iter().collect())
@@ -330,7 +355,7 @@ fn read(path: PathBuf, refused: &[RefusedKeys]) -> Result<(Layer, SettingOrigin)
     let text = fs_err::read_to_string(&path)?;
     let origin = SettingOrigin::File(path);
     let layer = toml::from_str(&text)
-        .map_err(|error| origin.error(error.to_string().trim_end().to_owned()))?;
+        .map_err(|error| origin.error(layer_checks::reworded(&error, refused)))?;
     let set = flat(&layer);
     for (keys, why) in refused {
         if let Some(key) = keys.split(' ').find(|key| set.contains_key(*key)) {
@@ -350,8 +375,20 @@ fn flat(layer: &Layer) -> BTreeMap<String, Value> {
         match value {
             Value::Null => {}
             Value::Object(section) if matches!(name.as_str(), "pool" | "task") => {
-                let section = section.into_iter();
-                keys.extend(section.map(|(key, value)| (format!("{name}.{key}"), value)));
+                for (key, value) in section {
+                    match value {
+                        // Each of these may come from another layer.
+                        Value::Object(map) if matches!(key.as_str(), "env" | "params") => {
+                            let map = map.into_iter();
+                            keys.extend(
+                                map.map(|(of, value)| (format!("{name}.{key}.{of}"), value)),
+                            );
+                        }
+                        value => {
+                            keys.insert(format!("{name}.{key}"), value);
+                        }
+                    }
+                }
             }
             value => {
                 keys.insert(name, value);
@@ -443,11 +480,13 @@ mod tests {
             "[task]\nenv = { A = \"user\", B = \"user\" }\n[pool]\ngpus = \"0,1\"\n",
         );
         let listed = |variables: &[(&str, &str)]| find(folder.path(), variables).unwrap().list();
-        let (env, origin) = listed(&[])["task.env"].clone();
-        assert_eq!(env, Some(serde_json::json!({"A": "project", "B": "user"})));
-        assert!(
-            matches!(origin, Some(SettingOrigin::File(path)) if path.ends_with("packhorse.toml"))
-        );
+        for (name, file) in [("A", "packhorse.toml"), ("B", "config.toml")] {
+            let (value, origin) = listed(&[])[&format!("task.env.{name}")].clone();
+            let expected = if name == "A" { "project" } else { "user" };
+            assert_eq!(value, Some(expected.into()));
+            assert!(matches!(origin, Some(SettingOrigin::File(path)) if path.ends_with(file)));
+        }
+        assert!(!listed(&[]).contains_key("task.env"));
         assert!(listed(&[])["pool.gpus"].1.is_some());
         let slots = listed(&[("PACKHORSE_SLOTS", "2")]);
         assert!(slots["pool.slots"].1.is_some());
@@ -460,13 +499,46 @@ mod tests {
             find(folder.path(), variables).unwrap_err().to_string()
         };
         let unknown = folder("[task]\nretrys = 1\n", "");
-        assert!(text(&unknown, &[]).contains("unknown field `retrys`"));
+        assert!(text(&unknown, &[]).contains("no setting is called `retrys`"));
+        assert!(text(&unknown, &[]).ends_with("hint: did you mean `retries`?"));
+        let unknown = folder("[task]\nlogs = \"x\"\n", "");
+        assert!(!text(&unknown, &[]).contains("did you mean"));
         assert!(text(&unknown, &[]).contains("packhorse.toml"));
         let single = folder("", "[task]\nlog = \"all.log\"\n");
         assert!(text(&single, &[]).contains("`task.log` is for single tasks"));
         let forbidden = folder("mps_control = \"./evil\"\n", "");
         assert!(text(&forbidden, &[]).contains("cannot be set by a project"));
+        let kept = folder("[pool]\nas_written = true\n", "");
+        assert!(text(&kept, &[]).contains("`pool.as_written` is no setting"));
+        for (project, key) in [
+            ("[pool]\nslots = 0\n", "pool.slots: nothing could run"),
+            (
+                "[pool]\nignore_process = [\"uid:x\"]\n",
+                "pool.ignore_process: `x`",
+            ),
+            ("[task]\nprobe = \"no braces\"\n", "task.probe: "),
+            ("[task]\nenv = { \"A=B\" = \"1\" }\n", "task.env: "),
+        ] {
+            let wrong = text(&folder(project, ""), &[]);
+            assert!(
+                wrong.contains("packhorse.toml") && wrong.contains(key),
+                "{wrong}"
+            );
+        }
         let empty = folder("", "");
+        for (variable, value, why) in [
+            ("PACKHORSE_SLOTS", "-1", "`-1` is not a whole number"),
+            ("PACKHORSE_SLOTS", "0", "nothing could run on 0 slots"),
+            ("PACKHORSE_MPS", "on", "`on` is not true or false"),
+        ] {
+            let wrong = text(&empty, &[(variable, value)]);
+            assert!(
+                wrong.starts_with(variable) && wrong.contains(why),
+                "{wrong}"
+            );
+        }
+        let settings = find(empty.path(), &[("PACKHORSE_USE_LEASES", "0")]).unwrap();
+        assert_eq!(settings.pool.leases, Some(false));
         let wrong = text(&empty, &[("PACKHORSE_RETRIES", "many")]);
         assert!(wrong.starts_with("PACKHORSE_RETRIES is wrong"), "{wrong}");
         let wrong = text(&empty, &[("PACKHORSE_STORE_PATIENCE", "soon")]);

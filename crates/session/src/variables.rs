@@ -26,8 +26,10 @@ pub struct Setting {
 pub enum SettingKind {
     /// As it is.
     Text,
-    /// As a number or a truth value.
-    Number,
+    /// As a whole number.
+    Whole,
+    /// As true or false.
+    Truth,
 }
 
 const fn plain(name: &'static str, meaning: &'static str) -> ReadVariable {
@@ -38,20 +40,28 @@ const fn plain(name: &'static str, meaning: &'static str) -> ReadVariable {
     }
 }
 
-const fn text(name: &'static str, key: &'static str, meaning: &'static str) -> ReadVariable {
-    let kind = SettingKind::Text;
+const fn set(
+    name: &'static str,
+    key: &'static str,
+    kind: SettingKind,
+    meaning: &'static str,
+) -> ReadVariable {
     ReadVariable {
         setting: Some(Setting { key, kind }),
         ..plain(name, meaning)
     }
 }
 
-const fn number(name: &'static str, key: &'static str, meaning: &'static str) -> ReadVariable {
-    let kind = SettingKind::Number;
-    ReadVariable {
-        setting: Some(Setting { key, kind }),
-        ..plain(name, meaning)
-    }
+const fn text(name: &'static str, key: &'static str, meaning: &'static str) -> ReadVariable {
+    set(name, key, SettingKind::Text, meaning)
+}
+
+const fn whole(name: &'static str, key: &'static str, meaning: &'static str) -> ReadVariable {
+    set(name, key, SettingKind::Whole, meaning)
+}
+
+const fn truth(name: &'static str, key: &'static str, meaning: &'static str) -> ReadVariable {
+    set(name, key, SettingKind::Truth, meaning)
 }
 
 /// What packhorse reads.
@@ -72,8 +82,8 @@ pub const READ: &[ReadVariable] = &[
         "CUDA_VISIBLE_DEVICES",
         "which GPUs `--gpus all`, the default, means. With AMD's driver, `ROCR_VISIBLE_DEVICES`, else `HIP_VISIBLE_DEVICES`",
     ),
-    number("PACKHORSE_SLOTS", "pool.slots", "as `--slots`"),
-    number(
+    whole("PACKHORSE_SLOTS", "pool.slots", "as `--slots`"),
+    whole(
         "PACKHORSE_MAX_PER_GPU",
         "pool.max_per_gpu",
         "as `--max-per-gpu`",
@@ -85,17 +95,17 @@ pub const READ: &[ReadVariable] = &[
         "pool.ignore_process",
         "as `--ignore-process`, for one process",
     ),
-    number(
+    truth(
         "PACKHORSE_USE_LEASES",
         "pool.leases",
         "`false` is the same as `--no-leases`",
     ),
-    number("PACKHORSE_MPS", "pool.mps", "as `--mps`: `true` or `false`"),
+    truth("PACKHORSE_MPS", "pool.mps", "as `--mps`: `true` or `false`"),
     text("PACKHORSE_VRAM", "task.vram", "as `--vram`"),
     text("PACKHORSE_GPU_MODEL", "task.gpu_model", "as `--gpu-model`"),
     text("PACKHORSE_RAM", "task.ram", "as `--ram`"),
-    number("PACKHORSE_CPU", "task.cpu", "as `--cpu`"),
-    number("PACKHORSE_RETRIES", "task.retries", "as `--retries`"),
+    text("PACKHORSE_CPU", "task.cpu", "as `--cpu`"),
+    whole("PACKHORSE_RETRIES", "task.retries", "as `--retries`"),
     text("PACKHORSE_TIMEOUT", "task.timeout", "as `--timeout`"),
     text("PACKHORSE_GRACE", "task.grace", "as `--grace`"),
     text(
@@ -139,6 +149,10 @@ pub const READ: &[ReadVariable] = &[
     ),
     plain("USER, LOGNAME", "the name that other runs see"),
     plain("PATH", "where to find commands"),
+    plain(
+        "LC_ALL, LC_CTYPE, LANG",
+        "whether the live view may use more than plain ASCII",
+    ),
     plain("NO_COLOR", "if it is set to anything, there are no colours"),
     plain("TERM", "if it is `dumb` or not set, there is no live view"),
 ];

@@ -35,6 +35,10 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
         let value = match value {
             None => "-".to_owned(),
             Some(Value::String(text)) => text,
+            // As it could be typed.
+            Some(Value::Number(time)) if is_length_of_time(&key) => {
+                format!("{}s", time.as_f64().unwrap_or_default())
+            }
             Some(value) => value.to_string(),
         };
         shown.add_row([key, value, from]);
@@ -44,4 +48,8 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
         writeln!(out, "{}", line.trim_end())?;
     }
     Ok(Exit::Success)
+}
+
+fn is_length_of_time(key: &str) -> bool {
+    matches!(key, "pool.ageing" | "task.grace" | "task.timeout")
 }

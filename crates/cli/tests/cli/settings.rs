@@ -312,19 +312,23 @@ fn a_sweep_and_a_table_take_the_settings_too() {
 
 #[test]
 fn a_process_to_ignore_is_checked_wherever_it_is_named() {
-    let world = world(
-        "",
-        "[pool]\nslots = 1\nignore_process = [\"pid:1\", \"uid:ann\"]\n",
-    );
-    let done = packhorse(&world, "run -- touch out", &[]);
-    assert_eq!(done.code, 2, "{done:?}");
+    let wrong = "[pool]\nignore_process = [\"pid:1\", \"uid:ann\"]\n";
+    let file = packhorse(&world("", wrong), "run --slots 1 -- touch out", &[]);
+    assert!(file.stderr.contains("config.toml: pool.ignore_process"));
+    let variable = [("PACKHORSE_IGNORE_PROCESS", "uid:ann")];
+    let variable = packhorse(&world("", ""), "run --slots 1 -- touch out", &variable);
     assert!(
-        done.stderr.contains("`ann` is not the number of a user"),
-        "{done:?}"
+        variable
+            .stderr
+            .contains("PACKHORSE_IGNORE_PROCESS is wrong")
     );
-    let one = [("PACKHORSE_IGNORE_PROCESS", "pid:1")];
-    let done = packhorse(&world, "run -- true", &one);
-    assert_eq!(done.code, 0, "{done:?}");
+    let words = "run --slots 1 --ignore-process uid:ann -- touch out";
+    let argument = packhorse(&world("", ""), words, &[]);
+    for done in [file, variable, argument] {
+        assert_eq!(done.code, 2, "{done:?}");
+        let said = "`ann` is not the number of a user";
+        assert!(done.stderr.contains(said), "{done:?}");
+    }
 }
 
 #[test]
