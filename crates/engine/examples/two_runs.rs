@@ -43,6 +43,8 @@ fn nanoseconds_per_task(runs: u32) -> f64 {
             logs: folder.into(),
             total: None,
             resumed: None,
+            succeeded_before: 0,
+            failed_before: 0,
             record: 0,
         };
         engine.handle(Input::AddRun(Box::new(new)), clock, &mut actions);

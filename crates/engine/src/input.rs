@@ -176,6 +176,10 @@ pub struct NewRunInput {
     /// How many tasks the store has already: those of earlier sessions. `None` for a new
     /// run.
     pub resumed: Option<u32>,
+    /// How many of them succeeded and do not run again.
+    pub succeeded_before: u64,
+    /// How many of them failed and do not run again.
+    pub failed_before: u64,
     /// The place in the journal of the record that makes the run known.
     pub record: u64,
 }

@@ -175,9 +175,9 @@ pub struct TaskResult {
 pub struct RunSummary {
     /// The run.
     pub run: RunId,
-    /// How many tasks succeeded, since the run was started or resumed.
+    /// How many tasks succeeded, those of earlier sessions included.
     pub succeeded: u64,
-    /// How many tasks failed, since the run was started or resumed.
+    /// How many tasks failed and were not run again, those of earlier sessions included.
     pub failed: u64,
     /// How many tasks were never started, or were interrupted.
     pub left: u64,

@@ -52,6 +52,10 @@ pub(crate) struct EarlierTasks {
     pub(crate) reopened: Vec<u32>,
     /// How many tasks the store has.
     pub(crate) count: u32,
+    /// How many of them succeeded.
+    pub(crate) succeeded: u64,
+    /// How many failed, of those that do not run once more.
+    pub(crate) failed: u64,
 }
 
 impl Launch {
@@ -176,6 +180,9 @@ impl Launch {
             .map_err(|error| warn(format!("the GPUs cannot be watched: {error}")))
             .unwrap_or_default();
         let resumed = earlier.as_ref().map(|earlier| earlier.count);
+        let (succeeded_before, failed_before) = earlier
+            .as_ref()
+            .map_or((0, 0), |earlier| (earlier.succeeded, earlier.failed));
         let record = begin(&mut journal, run, earlier, &spec, &folder);
         let has_source = source.is_some();
         let drained = match &sampler {
@@ -210,6 +217,8 @@ impl Launch {
             folder,
             logs: home.log_dir(run).into(),
             resumed,
+            succeeded_before,
+            failed_before,
             record,
         };
         let patience = settings.store_patience;

@@ -128,6 +128,8 @@ impl Resume {
         let launch = Launch::prepare(spec, output, colour, settings, notices)?;
         let count = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
         let earlier = EarlierTasks {
+            succeeded: run.counts.succeeded,
+            failed: (run.counts.failed).saturating_sub(self.reopened.len() as u64),
             reopened: self.reopened,
             count,
         };

@@ -212,10 +212,13 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
             let command = wording::clipped(&command, 100);
             lines.push(format!("  {}  {}: {command}", failure.task, why(failure)));
         }
-        let unlisted = summary.failed.saturating_sub(tally.failures.len() as u64);
-        if unlisted > 0 {
+        let unlisted = tally.failed.saturating_sub(tally.failures.len() as u64);
+        let earlier = summary.failed.saturating_sub(tally.failed);
+        let others = [(unlisted, "more"), (earlier, "from before")];
+        for (many, which) in others.into_iter().filter(|&(many, _)| many > 0) {
+            let and = if lines.len() > 1 { "and " } else { "" };
             lines.push(format!(
-                "  and {unlisted} more (packhorse show {run} --failed)"
+                "  {and}{many} {which} (packhorse show {run} --failed)"
             ));
         }
     }

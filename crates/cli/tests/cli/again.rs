@@ -123,6 +123,27 @@ fn resume_runs_what_an_interrupt_kept_from_running() {
 }
 
 #[test]
+fn the_summary_and_the_exit_status_are_those_of_the_whole_run() {
+    let world = World::new();
+    let gate = world.fifo("gate");
+    world.write("tasks", "false\ncat gate\necho rest\n");
+    let mut running = world.start(["run", "--slots", "1", "tasks"]);
+    running.wait_for("1.2 started");
+    interrupt_at(&gate, running);
+    let resumed = world.packhorse(["resume"]);
+    assert_eq!(resumed.code, 1, "{resumed:?}");
+    let closing = "1 failure:\n  1 from before (packhorse show 1 --failed)\n\
+        run 1 ended: 2 succeeded, 1 failed in ";
+    assert!(resumed.stdout.contains(closing), "{}", resumed.stdout);
+    // What runs again does not count twice.
+    let retried = world.packhorse(["retry"]);
+    assert_eq!(retried.code, 1, "{retried:?}");
+    let closing = "1 failure:\n  1.1  exit status 1: false\n\
+        run 1 ended: 2 succeeded, 1 failed in ";
+    assert!(retried.stdout.contains(closing), "{}", retried.stdout);
+}
+
+#[test]
 fn resume_runs_an_attempt_again_that_was_ended() {
     let world = World::new();
     let said = world.fifo("said");

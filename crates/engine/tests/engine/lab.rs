@@ -364,6 +364,8 @@ impl Lab {
             logs: std::path::Path::new("/logs").into(),
             total: None,
             resumed: None,
+            succeeded_before: 0,
+            failed_before: 0,
             record: 0,
         };
         change(&mut new);
