@@ -117,7 +117,7 @@ impl SchedulerState {
             }
             assert_eq!(node.shared_cores, shared, "shared cores of {node:?}");
             for core in 0..node.cores.len() {
-                let free = node.free_cores.contains(core);
+                let free = node.free_cores[core];
                 assert_ne!(free, taken.contains(&core), "core {core} of {node:?}");
             }
             let used = Amounts::sum(here().map(|running| running.allocation.amounts));

@@ -2,7 +2,6 @@
 
 use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Request};
 
-use crate::cores::CoreSet;
 use crate::tasks::Handle;
 use crate::time::{EndTimes, Moment};
 use crate::{DeviceSpec, Outside};
@@ -11,7 +10,8 @@ use crate::{DeviceSpec, Outside};
 pub(crate) struct DeviceLedger {
     pub(crate) id: DeviceId,
     pub(crate) node: usize,
-    pub(crate) near: CoreSet,
+    /// For each of its node's cores, whether it is near.
+    pub(crate) near: Vec<bool>,
     /// How much memory it has; 0 if nobody knows.
     pub(crate) capacity: Bytes,
     pub(crate) model: u8,
@@ -105,7 +105,7 @@ impl DeviceLedger {
     pub(crate) fn new(
         spec: &DeviceSpec,
         node: usize,
-        near: CoreSet,
+        near: Vec<bool>,
         max_attempts: Option<u32>,
     ) -> Self {
         Self {

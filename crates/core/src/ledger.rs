@@ -8,7 +8,6 @@ use std::ops::Range;
 use packhorse_model::{Bytes, CoreId, DeviceId, Granted, Milli, NodeId, Placement, Request};
 use rustc_hash::FxHashMap;
 
-use crate::cores::CoreSet;
 use crate::device::{DeviceLedger, Tenant, is_whole};
 use crate::place::Spot;
 use crate::tasks::Handle;
@@ -43,7 +42,8 @@ pub(crate) struct NodeLedger {
     pub(crate) id: NodeId,
     pub(crate) devices: Range<usize>,
     pub(crate) cores: Vec<CoreId>,
-    pub(crate) free_cores: CoreSet,
+    /// For each of them, whether nobody holds it.
+    pub(crate) free_cores: Vec<bool>,
     /// Cores that more than one attempt holds, and how many more: some were
     /// adopted.
     pub(crate) shared_cores: FxHashMap<usize, u32>,
@@ -145,7 +145,7 @@ impl NodeLedger {
         Self {
             id: spec.id,
             devices,
-            free_cores: CoreSet::all(spec.cores.len()),
+            free_cores: vec![true; spec.cores.len()],
             shared_cores: FxHashMap::default(),
             cores: spec.cores.clone(),
             size,
@@ -162,11 +162,20 @@ impl NodeLedger {
         Amounts::of(request).zip(self.size, counted)
     }
 
+    /// Up to `wanted` free cores, near ones first; in ascending order.
+    fn pick_cores(&self, wanted: usize, is_near: impl Fn(&usize) -> bool) -> Vec<usize> {
+        let free = (0..self.cores.len()).filter(|&core| self.free_cores[core]);
+        let near = free.clone().filter(&is_near);
+        let far = free.filter(|core| !is_near(core));
+        let mut picked = Vec::with_capacity(wanted);
+        picked.extend(near.chain(far).take(wanted));
+        picked.sort_unstable();
+        picked
+    }
+
     fn enter(&mut self, guest: Guest, cores: &[usize]) {
         for &core in cores {
-            if self.free_cores.contains(core) {
-                self.free_cores.remove(core);
-            } else {
+            if !std::mem::take(&mut self.free_cores[core]) {
                 *self.shared_cores.entry(core).or_default() += 1;
             }
         }
@@ -180,7 +189,7 @@ impl NodeLedger {
             match self.shared_cores.get_mut(&core) {
                 Some(1) => drop(self.shared_cores.remove(&core)),
                 Some(more) => *more -= 1,
-                None => self.free_cores.insert(core),
+                None => self.free_cores[core] = true,
             }
         }
         self.guests.retain(|guest| guest.task != task);
@@ -244,12 +253,11 @@ impl Ledger {
     /// there or behind have moved by one.
     pub(crate) fn add_device(&mut self, node: usize, spec: &DeviceSpec) -> usize {
         let account = &mut self.nodes[node];
-        let mut near = CoreSet::none(account.cores.len());
-        for core in &spec.near_cores {
-            if let Some(place) = account.cores.iter().position(|other| other == core) {
-                near.insert(place);
-            }
-        }
+        let near = account
+            .cores
+            .iter()
+            .map(|core| spec.near_cores.contains(core));
+        let near = near.collect();
         let place = account.devices.end;
         account.devices.end += 1;
         for later in &mut self.nodes[node + 1..] {
@@ -330,11 +338,8 @@ impl Ledger {
         let cores = if request.cores == 0 {
             Vec::new()
         } else {
-            let mut near = CoreSet::none(node.cores.len());
-            for device in self.at(&spot.devices) {
-                near.extend(&device.near);
-            }
-            node.free_cores.pick(request.cores as usize, &near)
+            let is_near = |&core: &usize| self.at(&spot.devices).any(|device| device.near[core]);
+            node.pick_cores(request.cores as usize, is_near)
         };
         let amounts = node.needs(request);
         let grants = self.at(&spot.devices).map(|device| Granted {

@@ -58,7 +58,6 @@
 
 mod adopt;
 mod check;
-mod cores;
 mod deps;
 mod device;
 mod dispatch;
