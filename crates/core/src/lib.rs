@@ -88,7 +88,7 @@ mod time;
 
 pub use explain::explain;
 pub use learn::{expected, reservation};
-pub use pool::{DeviceSpec, NodeSpec, Policy, Pool, PoolError, SchedulerSettings};
+pub use pool::{DeviceSpec, NodeSpec, Pool, PoolError, SchedulerSettings};
 pub use refusal::RefusalReason;
 pub use scheduler_event::{Effect, EndCause, Now, Outside, RetryReason, SchedulerEvent};
 pub use state::{DeviceLoad, RunningTask, SchedulerCounts, SchedulerState};

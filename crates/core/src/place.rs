@@ -1,9 +1,8 @@
 //! Where a demand fits now, and which of those places is best.
 
-use packhorse_model::{GpuRequest, Request};
+use packhorse_model::{GpuRequest, Placing, Request};
 use rustc_hash::FxHashSet;
 
-use crate::Policy;
 use crate::device::{DeviceLedger, DeviceRoom};
 use crate::fragmentation::{Outlook, RequestMix, are_alike, likeness};
 use crate::ledger::{Amounts, Ledger, NodeLedger};
@@ -27,7 +26,7 @@ type Ties = [u64; 2];
 #[derive(Clone, Copy)]
 pub(crate) struct PoolView<'a> {
     pub(crate) ledger: &'a Ledger,
-    pub(crate) policy: Policy,
+    pub(crate) policy: Placing,
     /// What tasks need here, and how often.
     pub(crate) mix: &'a RequestMix,
     /// What has to be left to the first in line.
@@ -62,13 +61,13 @@ impl PoolView<'_> {
         let mut outlook: Option<Outlook> = None;
         let best = candidates.into_iter().min_by_key(|(spot, ties)| {
             let cost = match self.policy {
-                Policy::Pack => {
+                Placing::Pack => {
                     let node = spot.node;
                     let known = outlook.take().filter(|outlook| outlook.node == node);
                     let known = known.unwrap_or_else(|| Outlook::new(self.mix, self.ledger, node));
                     outlook.insert(known).cost(&demand.request, &spot.devices)
                 }
-                Policy::Spread => 0,
+                Placing::Spread => 0,
             };
             (cost, *ties)
         });
@@ -100,7 +99,7 @@ impl PoolView<'_> {
     /// that were looked at.
     fn is_worth_a_look(&self, node: usize, met: &mut FxHashSet<u64>) -> bool {
         let is_kept = self.kept.is_some_and(|kept| kept.spot.node == node);
-        self.policy == Policy::Spread || is_kept || met.insert(likeness(self.ledger, node))
+        self.policy == Placing::Spread || is_kept || met.insert(likeness(self.ledger, node))
     }
 
     fn has_amounts(&self, node: usize, demand: &Demand) -> bool {
@@ -151,8 +150,8 @@ impl PoolView<'_> {
             GpuRequest::None => {
                 let ledger = &self.ledger.nodes[node];
                 let ties = match policy {
-                    Policy::Pack => [ledger.free.cores, ledger.free.cpu],
-                    Policy::Spread => [ledger.guests.len() as u64, 0],
+                    Placing::Pack => [ledger.free.cores, ledger.free.cpu],
+                    Placing::Spread => [ledger.guests.len() as u64, 0],
                 };
                 add(Vec::new(), ties);
             }
@@ -168,10 +167,10 @@ impl PoolView<'_> {
                     let ties = match policy {
                         // Of equally full ones the smaller: large ones are for
                         // those who need them.
-                        Policy::Pack => {
+                        Placing::Pack => {
                             [u64::MAX - device.fullness(device.load), device.capacity.0]
                         }
-                        Policy::Spread => [device.fullness(device.load), device.attempts().into()],
+                        Placing::Spread => [device.fullness(device.load), device.attempts().into()],
                     };
                     add(vec![index], ties);
                 }
@@ -184,8 +183,8 @@ impl PoolView<'_> {
                 }
                 devices.truncate(wanted as usize);
                 let ties = match policy {
-                    Policy::Pack => [many, 0],
-                    Policy::Spread => [u64::MAX - many, 0],
+                    Placing::Pack => [many, 0],
+                    Placing::Spread => [u64::MAX - many, 0],
                 };
                 add(devices, ties);
             }

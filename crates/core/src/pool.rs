@@ -1,7 +1,7 @@
 use std::hash::Hash;
 use std::time::Duration;
 
-use packhorse_model::{Bytes, CoreId, DeviceId, Milli, NodeId};
+use packhorse_model::{Bytes, CoreId, DeviceId, Milli, NodeId, Placing};
 use rustc_hash::FxHashSet;
 
 /// What tasks may be placed on.
@@ -44,26 +44,20 @@ pub struct DeviceSpec {
     pub model: u8,
 }
 
-/// Which of several places that fit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Policy {
-    /// Where the least becomes useless for tasks like those seen so far: what is
-    /// left of a device may be too little for any of them, and whole devices
-    /// are for nothing on a node that has no cores left. Of places that are
-    /// about as good, the fullest node, and there the fullest device.
-    #[default]
-    Pack,
-    /// The device with the least share given out, then with the fewest
-    /// attempts; for whole devices the node with the most free ones; without
-    /// a device the node with the fewest attempts.
-    Spread,
-}
-
 /// How to place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedulerSettings {
     /// Which of several places that fit.
-    pub policy: Policy,
+    ///
+    /// `Pack`: where the least becomes useless for tasks like those seen so far:
+    /// what is left of a device may be too little for any of them, and whole
+    /// devices are for nothing on a node that has no cores left. Of places that
+    /// are about as good, the fullest node, and there the fullest device.
+    ///
+    /// `Spread`: the device with the least share given out, then with the fewest
+    /// attempts; for whole devices the node with the most free ones; without a
+    /// device the node with the fewest attempts.
+    pub policy: Placing,
     /// At most so many attempts on one device.
     pub max_per_device: Option<u32>,
     /// How long a task waits to rise by one priority. `None`: waiting does not

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use packhorse_core::{DeviceSpec, NodeSpec, Policy, Pool, SchedulerSettings};
+use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{DeviceInfo, models, models_named};
 use packhorse_gpu::{
     Device, Driver, GpuConfig, GpuError, Inventory, Selection, Unit, UnitMember, Vendor,
     VisibleDevices, call_driver, resolve,
 };
 use packhorse_model::{
-    Ageing, Bytes, CoreId, DeviceId, GpuRequest, Milli, Models, NodeId, Placing, PoolSpec, TaskSpec,
+    Ageing, Bytes, CoreId, DeviceId, GpuRequest, Milli, Models, NodeId, PoolSpec, TaskSpec,
 };
 
 use crate::{Notices, SessionError};
@@ -154,10 +154,7 @@ impl Devices {
 /// How tasks are placed.
 pub fn scheduler_settings(pool: &PoolSpec) -> SchedulerSettings {
     SchedulerSettings {
-        policy: match pool.place.unwrap_or_default() {
-            Placing::Spread => Policy::Spread,
-            Placing::Pack => Policy::Pack,
-        },
+        policy: pool.place.unwrap_or_default(),
         max_per_device: pool.max_per_gpu,
         ageing: match pool.ageing.unwrap_or_default() {
             Ageing::After(time) => Some(time),

@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use packhorse_core::{
-    DeviceSpec, Effect, EndCause, NodeSpec, Now, Outside, OwnerId, Policy, Pool, ProbePlan,
-    RetryReason, RunningTask, SchedulerEvent, SchedulerSettings, SchedulerState, Submission,
-    explain, step,
+    DeviceSpec, Effect, EndCause, NodeSpec, Now, Outside, OwnerId, Pool, ProbePlan, RetryReason,
+    RunningTask, SchedulerEvent, SchedulerSettings, SchedulerState, Submission, explain, step,
 };
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, Models, NodeId, Outcome, Placement,
-    Priority, Request, RunId, TaskId,
+    Placing, Priority, Request, RunId, TaskId,
 };
 
 pub const FAILED: Outcome = Outcome::Failed { code: 1 };
@@ -228,7 +227,7 @@ impl Lab {
     }
 
     pub fn spread(mut self) -> Self {
-        self.settings.policy = Policy::Spread;
+        self.settings.policy = Placing::Spread;
         self
     }
 

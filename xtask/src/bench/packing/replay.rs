@@ -82,7 +82,7 @@ pub fn replay(
 
 #[cfg(test)]
 mod tests {
-    use packhorse_core::Policy;
+    use packhorse_model::Placing;
 
     use super::*;
 
@@ -120,8 +120,8 @@ mod tests {
             let replays = (0..20).map(|seed| replay(&trace(), settings, seed, &[100]));
             replays.map(|replay| replay.unwrap().given[0]).collect()
         };
-        assert_eq!(given(Policy::Pack), [2000; 20]);
-        assert!(given(Policy::Spread).contains(&1000));
+        assert_eq!(given(Placing::Pack), [2000; 20]);
+        assert!(given(Placing::Spread).contains(&1000));
     }
 
     #[test]

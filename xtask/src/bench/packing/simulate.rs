@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use packhorse_core::{
-    Effect, EndCause, Now, Policy, SchedulerEvent, SchedulerSettings, SchedulerState, step,
+    Effect, EndCause, Now, SchedulerEvent, SchedulerSettings, SchedulerState, step,
 };
-use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Milli, Outcome, Request, TaskId};
+use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Milli, Outcome, Placing, Request, TaskId};
 use packhorse_sim::{Simulation, plain_submission};
 
 use super::load::SyntheticLoad;
@@ -52,7 +52,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
 fn replay_trace(nodes: &Path, tasks: &Path, seeds: u32) -> Result<()> {
     let [nodes, tasks] = [nodes, tasks].map(fs_err::read_to_string);
     let trace = Trace::parse(&nodes?, &tasks?)?;
-    for (name, policy) in [("pack", Policy::Pack), ("spread", Policy::Spread)] {
+    for (name, policy) in [("pack", Placing::Pack), ("spread", Placing::Spread)] {
         let settings = SchedulerSettings {
             policy,
             ..SchedulerSettings::default()

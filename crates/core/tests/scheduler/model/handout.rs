@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use packhorse_core::{DeviceSpec, Effect, NodeSpec, Policy, ProbePlan};
+use packhorse_core::{DeviceSpec, Effect, NodeSpec, ProbePlan};
 use packhorse_model::{
-    Bytes, CoreId, DeviceId, GpuRequest, Granted, MemoryRequest, Milli, NodeId, Placement, Request,
-    TaskId,
+    Bytes, CoreId, DeviceId, GpuRequest, Granted, MemoryRequest, Milli, NodeId, Placement, Placing,
+    Request, TaskId,
 };
 
 use super::rooms::{Tenant, lacking, lacking_beside, memory};
@@ -301,7 +301,7 @@ impl Model {
         let request = &self.tasks[index].submission.request;
         let kept = self.reservation.as_ref();
         let kept = kept.filter(|kept| respectful && !self.is_in_time(kept, index));
-        let pack = self.settings.policy == Policy::Pack;
+        let pack = self.settings.policy == Placing::Pack;
         let mut choices = vec![];
         for (order, node) in self.staying_nodes() {
             let kept = kept.filter(|kept| kept.node == node.id);

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use packhorse_core::{
-    DeviceSpec, EndCause, NodeSpec, Now, Outside, Policy, Pool, ProbePlan, SchedulerSettings,
-    Submission,
+    DeviceSpec, EndCause, NodeSpec, Now, Outside, Pool, ProbePlan, SchedulerSettings, Submission,
 };
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, Granted, MemoryRequest, Milli, Models, NodeId, Outcome,
-    Priority, Request, RunId, TaskId,
+    Placing, Priority, Request, RunId, TaskId,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -116,7 +115,7 @@ pub fn pools() -> impl Strategy<Value = Pool> {
 }
 
 pub fn settings() -> impl Strategy<Value = SchedulerSettings> {
-    let policy = prop_oneof![Just(Policy::Pack), Just(Policy::Spread)];
+    let policy = prop_oneof![Just(Placing::Pack), Just(Placing::Spread)];
     let most = prop::option::weighted(0.3, 1..4_u32);
     let ageing = prop::option::weighted(0.3, (0..20_u64).prop_map(Duration::from_secs));
     (policy, most, ageing).prop_map(|(policy, max_per_device, ageing)| SchedulerSettings {
