@@ -152,11 +152,7 @@ impl Serialize for Milli {
     }
 }
 
-impl<'de> Deserialize<'de> for Milli {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        written::parse(deserializer)
-    }
-}
+written::parsed!(Milli);
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

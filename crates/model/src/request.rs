@@ -155,11 +155,7 @@ impl Serialize for TimeLimit {
     }
 }
 
-impl<'de> Deserialize<'de> for TimeLimit {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        written::parse(deserializer)
-    }
-}
+written::parsed!(TimeLimit);
 
 impl Serialize for GpuRequest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -171,11 +167,7 @@ impl Serialize for GpuRequest {
     }
 }
 
-impl<'de> Deserialize<'de> for GpuRequest {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        written::parse(deserializer)
-    }
-}
+written::parsed!(GpuRequest);
 
 impl Models {
     /// Whichever.

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::optional::{Optional, OptionalFields, optional_fields};
 use crate::{ByteString, ParseValueError, TaskSpec, byte_string, parse_duration, written};
@@ -121,11 +121,7 @@ impl Serialize for Ageing {
     }
 }
 
-impl<'de> Deserialize<'de> for Ageing {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        written::parse(deserializer)
-    }
-}
+written::parsed!(Ageing);
 
 /// Where the tasks of a run come from, so that a later session can read on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

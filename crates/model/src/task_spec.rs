@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::event::seconds;
@@ -115,11 +115,7 @@ impl std::str::FromStr for Grace {
     }
 }
 
-impl<'de> Deserialize<'de> for Grace {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        written::parse(deserializer)
-    }
-}
+written::parsed!(Grace);
 
 impl TaskSpec {
     /// A task with nothing but a command, as most are.

@@ -49,14 +49,17 @@ impl Amount {
     }
 }
 
-/// Reads a value whose number means the same as the number as text.
-pub(crate) fn parse<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: FromStr<Err: Display>,
-    D: Deserializer<'de>,
-{
-    Amount::deserialize(deserializer)?.parse()
+/// Reads a type whose numbers mean the same as the numbers as text.
+macro_rules! parsed {
+    ($type:ty) => {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                <$crate::written::Amount as serde::Deserialize>::deserialize(from)?.parse()
+            }
+        }
+    };
 }
+pub(crate) use parsed;
 
 /// A list of texts, or a single one.
 pub(crate) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
