@@ -2,7 +2,7 @@
 //!
 //! A control daemon, one for each shared GPU, starts a server when its first client
 //! comes. CUDA finds the daemon by a pipe folder in the client's environment
-//! ([`MpsClient::environment`]). NVIDIA's program `nvidia-cuda-mps-control` starts the
+//! ([`client_environment`]). NVIDIA's program `nvidia-cuda-mps-control` starts the
 //! daemon and talks to it, one short process for each command:
 //!
 //! ```text
@@ -41,7 +41,7 @@ mod release;
 mod shared;
 mod status;
 
-pub use client::{MpsClient, reports_server_failure};
+pub use client::{client_environment, reports_server_failure};
 pub use daemon::{Daemon, Ownership};
 pub use error::MpsError;
 pub use release::release_clients;
@@ -51,7 +51,7 @@ pub use status::{DaemonStatus, MpsServer};
 /// The variable by which CUDA finds the daemon.
 pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// All variables of [`MpsClient::environment`].
+/// All variables of [`client_environment`].
 pub const CLIENT_VARIABLES: [&str; 3] = [PIPE_VARIABLE, THREADS_VARIABLE, MEMORY_VARIABLE];
 
 /// The variable that limits a client's threads.

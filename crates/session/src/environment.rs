@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use packhorse_engine::StartAttempt;
-use packhorse_gpu::mps::{CLIENT_VARIABLES, Daemon, MpsClient, Ownership};
+use packhorse_gpu::mps::{CLIENT_VARIABLES, Daemon, Ownership, client_environment};
 use packhorse_gpu::{Percent, Unit, Vendor, visibility};
 use packhorse_model::{DeviceId, Placement};
 use rustc_hash::FxHashMap;
@@ -147,14 +147,9 @@ impl AttemptEnvironment {
             let uuid = member.uuid.as_ref().unwrap_or(&member.id);
             variables.push(("CUDA_VISIBLE_DEVICES".into(), uuid.into()));
         }
-        let memory = [client.memory];
-        let told = MpsClient {
-            pipes: daemon.pipes(),
-            threads: client.threads.map(Percent),
-            memory: if client.memory.0 == 0 { &[] } else { &memory },
-        };
-        let told = told.environment().into_iter();
-        variables.extend(told.map(|(name, value)| (name.into(), value)));
+        let memory = Some(client.memory).filter(|memory| memory.0 > 0);
+        let told = client_environment(daemon.pipes(), client.threads.map(Percent), memory);
+        variables.extend(told.into_iter().map(|(name, value)| (name.into(), value)));
     }
 }
 

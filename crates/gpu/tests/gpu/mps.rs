@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use packhorse_fake_nvml::{FakeDevice, STATE_VARIABLE, fake_cuda_path, fake_mps_control_path};
 use packhorse_gpu::mps::{
-    Daemon, DaemonFolder, DaemonLock, MpsClient, MpsError, Ownership, SERVICE, SERVICE_VARIABLE,
-    SharedDaemon, release_clients, reports_server_failure,
+    Daemon, DaemonFolder, DaemonLock, MpsError, Ownership, SERVICE, SERVICE_VARIABLE, SharedDaemon,
+    client_environment, release_clients, reports_server_failure,
 };
 use packhorse_gpu::{GpuConfig, Percent};
 use packhorse_model::Bytes;
@@ -37,16 +37,12 @@ fn client(machine: &Machine, daemon: &Daemon, arguments: &[&str]) -> (Child, fs_
         let mode = rustix::fs::Mode::RWXU;
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     }
-    let told = MpsClient {
-        pipes: daemon.pipes(),
-        threads: Some(Percent(50)),
-        memory: &[Bytes(2 << 30)],
-    };
+    let told = client_environment(daemon.pipes(), Some(Percent(50)), Some(Bytes(2 << 30)));
     let child = Command::new(fake_cuda_path())
         .args(arguments)
         .arg("--hold-until-closed")
         .arg(&fifo)
-        .envs(told.environment())
+        .envs(told)
         .env("CUDA_VISIBLE_DEVICES", FakeDevice::new(1).uuid)
         .env(STATE_VARIABLE, machine.state.path())
         .stdout(Stdio::null())
@@ -248,15 +244,11 @@ fn a_server_that_dies_is_collateral_to_its_clients() {
 fn a_client_does_not_get_more_than_it_was_promised() {
     let machine = Machine::with(2);
     let daemon = started(&machine);
-    let told = MpsClient {
-        pipes: daemon.pipes(),
-        threads: None,
-        memory: &[Bytes(2 << 30)],
-    };
+    let told = client_environment(daemon.pipes(), None, Some(Bytes(2 << 30)));
     let run = |peak: &str| {
         Command::new(fake_cuda_path())
             .args(["--peak", peak])
-            .envs(told.environment())
+            .envs(told.clone())
             .env("CUDA_VISIBLE_DEVICES", FakeDevice::new(1).uuid)
             .env(STATE_VARIABLE, machine.state.path())
             .output()
