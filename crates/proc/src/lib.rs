@@ -10,4 +10,4 @@ mod entry;
 mod pidfd;
 
 pub use entry::{ProcEntry, ProcStat, ancestry, boot_id, is_blocked_elsewhere, pids, variable};
-pub use pidfd::has_ended;
+pub use pidfd::{has_ended, is_readable};

@@ -4,6 +4,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Whether the process of a pidfd has ended.
 pub fn has_ended(handle: impl AsFd) -> bool {
-    let mut handle = [PollFd::new(&handle, PollFlags::IN)];
-    poll(&mut handle, Some(&Timespec::default())) == Ok(1)
+    is_readable(handle)
+}
+
+/// Whether a read would not block.
+pub fn is_readable(descriptor: impl AsFd) -> bool {
+    let mut state = [PollFd::new(&descriptor, PollFlags::IN)];
+    poll(&mut state, Some(&Timespec::default())) == Ok(1)
 }

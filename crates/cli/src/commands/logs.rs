@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use packhorse_engine::{own_log, run_log};
 use packhorse_model::{Exit, Outcome, Stream, TaskId, TaskSpec};
+use packhorse_proc::has_ended;
 use packhorse_session::{find_task, stored_run, stored_task};
 use packhorse_store::{Home, Reader, StoredRun, StoredTask};
 use packhorse_supervisor::LogReader;
@@ -170,7 +171,7 @@ fn follow(
     let mut settling = false;
     loop {
         // First whether it is over, then what it wrote: not the other way round.
-        let alive = process.is_some_and(is_alive);
+        let alive = process.is_some_and(|process| !has_ended(process));
         let (task, attempts) = reader
             .task(id)?
             .context("the task is gone from the store")?;
@@ -202,11 +203,6 @@ fn process_of(home: &Home, run: &StoredRun) -> Option<OwnedFd> {
     let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok();
     // It holds the lock, so the number is still its own.
     process.filter(|_| home.is_running(run.id).unwrap_or(false))
-}
-
-fn is_alive(process: &OwnedFd) -> bool {
-    let mut ended = [PollFd::new(process, PollFlags::IN)];
-    poll(&mut ended, Some(&Timespec::default())).is_ok_and(|ready| ready == 0)
 }
 
 /// How long after it was written a commit is seen by others at the latest.

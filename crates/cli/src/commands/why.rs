@@ -40,7 +40,8 @@ pub fn why(task: &str) -> anyhow::Result<Exit> {
 /// What a person can do about a run that does not answer.
 fn silent(run: &StoredRun, error: &std::io::Error) -> anyhow::Error {
     let StoredRun { id, pid, .. } = run;
-    let hint = if is_stopped(*pid) {
+    let stat = ProcEntry::of(*pid).stat();
+    let hint = if stat.is_ok_and(|stat| stat.is_stopped()) {
         format!(
             "its process {pid} is stopped; `fg` in its terminal or `kill -CONT {pid}` lets it go on"
         )
@@ -50,11 +51,4 @@ fn silent(run: &StoredRun, error: &std::io::Error) -> anyhow::Error {
         )
     };
     anyhow::anyhow!("cannot ask run {id}: {error}\nhint: {hint}")
-}
-
-/// Whether a process was stopped, as by Ctrl-Z.
-fn is_stopped(pid: u32) -> bool {
-    ProcEntry::of(pid)
-        .stat()
-        .is_ok_and(|stat| matches!(stat.state, b'T' | b't'))
 }

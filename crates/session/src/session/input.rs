@@ -1,10 +1,11 @@
 //! Reading tasks from the source, as long as the journal keeps up.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use packhorse_engine::Input;
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use packhorse_proc::is_readable;
+use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::{MOST_UNWRITTEN, SOURCE, Session, unwatch};
@@ -151,10 +152,4 @@ impl Session<'_> {
         while self.read_some(usize::MAX).1 == NextRead::AtOnce {}
         true
     }
-}
-
-/// Whether a read would not block.
-fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
-    let mut state = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-    poll(&mut state, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
