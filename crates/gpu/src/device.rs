@@ -4,7 +4,8 @@ use packhorse_model::{Bytes, CoreId};
 use serde::Serialize;
 
 /// Who made a device. Decides which environment variables tell programs to use it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Vendor {
     /// NVIDIA, through CUDA.
     Nvidia,
@@ -13,14 +14,6 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// One word for programs.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Nvidia => "nvidia",
-            Self::Amd => "amd",
-        }
-    }
-
     /// The environment variables that limit which devices a program sees, the one
     /// that takes precedence first.
     pub const fn visible_variables(self) -> &'static [&'static str] {
@@ -32,19 +25,19 @@ impl Vendor {
 }
 
 /// A percentage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Percent(pub u8);
 
 /// A temperature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Celsius(pub i32);
 
 /// A power.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Milliwatts(pub u64);
 
 /// One GPU, as the driver described it when it was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Device {
     /// The driver's number for it; devices are numbered in the order of their PCI
     /// addresses.
@@ -62,12 +55,16 @@ pub struct Device {
     /// Its memory.
     pub memory: Option<DeviceMemory>,
     /// How busy it is.
+    #[serde(rename = "utilisation_percent")]
     pub utilisation: Option<Percent>,
     /// How hot it is.
+    #[serde(rename = "temperature_celsius")]
     pub temperature: Option<Celsius>,
     /// How much it draws.
+    #[serde(rename = "power_milliwatts")]
     pub power: Option<Milliwatts>,
     /// How much it may draw.
+    #[serde(rename = "power_limit_milliwatts")]
     pub power_limit: Option<Milliwatts>,
     /// The processes on it, by process id; for a device in MIG mode, also those on
     /// its instances. `None`: the driver does not tell, which is not the same as
@@ -77,6 +74,7 @@ pub struct Device {
     /// without instances, on which nothing can run.
     pub mig: Option<Vec<MigInstance>>,
     /// Whether it works.
+    #[serde(rename = "lost")]
     pub health: Health,
 }
 
@@ -122,8 +120,9 @@ pub struct MigInstance {
     pub processes: Option<Vec<GpuProcess>>,
 }
 
-/// Whether a device works.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Whether a device works. For programs, why it does not, or null.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Health {
     /// It does.
     Ok,

@@ -31,7 +31,7 @@ pub struct DeviceId(pub u32);
 pub struct NodeId(pub u32);
 
 /// A logical processor of one node, by the kernel's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct CoreId(pub u32);
 
 impl TaskId {

@@ -26,13 +26,12 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
     // Where nobody has left word, nobody holds anything.
     let leases = packhorse_leases::read_leases(&settings.lease_folder()).unwrap_or_default();
     if args.json {
-        let devices = devices.iter().map(|device| {
-            let mut value = as_json(device);
-            value["taken_out"] = taken_out(device, &drained).into();
-            value["held_by"] = held(device, &leases).map(held_json).collect();
-            value
-        });
-        return print_json(&devices.collect());
+        let mut values = json!(devices);
+        for (at, device) in devices.iter().enumerate() {
+            values[at]["taken_out"] = taken_out(device, &drained).into();
+            values[at]["held_by"] = held(device, &leases).map(held_json).collect();
+        }
+        return print_json(&values);
     }
     let mut out = std::io::stdout().lock();
     if devices.is_empty() {
@@ -108,10 +107,10 @@ fn held_json((lease, held): (&Lease, &LeasedDevice)) -> Value {
         "pid": lease.pid,
         "uid": lease.uid,
         "user": lease.user,
-        "run": lease.run.map(|run| run.0),
+        "run": lease.run,
         "command": lease.command,
-        "memory": held.memory.0,
-        "share": f64::from(held.share.0) / 1000.0,
+        "memory": held.memory,
+        "share": held.share,
         "tasks": held.attempts,
         "alone": held.whole,
     })
@@ -197,26 +196,4 @@ fn process_table(devices: &[Device]) -> comfy_table::Table {
         }
     }
     table
-}
-
-fn as_json(device: &Device) -> Value {
-    json!({
-        "index": device.index,
-        "uuid": device.uuid,
-        "name": device.name,
-        "vendor": device.vendor.word(),
-        "pci_bus_id": device.pci_bus_id,
-        "near_cores": device.near_cores.iter().map(|core| core.0).collect::<Vec<_>>(),
-        "memory": device.memory,
-        "utilisation_percent": device.utilisation.map(|busy| busy.0),
-        "temperature_celsius": device.temperature.map(|heat| heat.0),
-        "power_milliwatts": device.power.map(|power| power.0),
-        "power_limit_milliwatts": device.power_limit.map(|power| power.0),
-        "processes": device.processes,
-        "mig": device.mig,
-        "lost": match &device.health {
-            Health::Ok => None,
-            Health::Lost(reason) => Some(reason),
-        },
-    })
 }
