@@ -18,7 +18,7 @@ const LONGEST_TEXT: usize = 256;
 const VERSION: u32 = 1;
 
 /// Who holds a lease: what a process tells others about itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseOwner {
     /// The name of its user.
     pub user: String,
@@ -35,12 +35,8 @@ pub struct Lease {
     pub pid: u32,
     /// Its user, according to the system.
     pub uid: u32,
-    /// Its user, according to itself.
-    pub user: String,
-    /// The run that it executes.
-    pub run: Option<RunId>,
-    /// How it was started, according to itself.
-    pub command: String,
+    /// Who it is, according to itself.
+    pub owner: LeaseOwner,
     /// What it holds. May include devices that nobody knows and amounts that nothing has: use
     /// saturating sums.
     pub held: Vec<LeasedDevice>,
@@ -52,9 +48,8 @@ struct LeaseJson<'a> {
     version: u32,
     boot: &'a str,
     namespace: u64,
-    user: String,
-    run: Option<RunId>,
-    command: String,
+    #[serde(flatten)]
+    owner: LeaseOwner,
     devices: Vec<LeasedDevice>,
 }
 
@@ -68,9 +63,7 @@ pub(crate) fn write(
         version: VERSION,
         boot: &system.boot,
         namespace: system.namespace,
-        user: printable(&owner.user),
-        run: owner.run,
-        command: printable(&owner.command),
+        owner: owner.printable(),
         devices: held.to_vec(),
     };
     let bytes = serde_json::to_vec(&content).map_err(std::io::Error::from)?;
@@ -134,18 +127,23 @@ fn parse(bytes: &[u8], name: LeaseName, system: &SystemId) -> LeaseFile {
     LeaseFile::Lease(Lease {
         pid: name.pid,
         uid: name.uid,
-        user: printable(&content.user),
-        run: content.run,
-        command: printable(&content.command),
+        owner: content.owner.printable(),
         held: content.devices,
     })
 }
 
-/// Other users choose the text, and it ends up on a terminal: make it short, and replace
-/// control characters.
-fn printable(text: &str) -> String {
-    let visible = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().take(LONGEST_TEXT).map(visible).collect()
+impl LeaseOwner {
+    /// Other users choose the text, and it ends up on a terminal: make it short, and replace
+    /// control characters.
+    fn printable(&self) -> Self {
+        let visible = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+        let printable = |text: &str| text.chars().take(LONGEST_TEXT).map(visible).collect();
+        Self {
+            user: printable(&self.user),
+            run: self.run,
+            command: printable(&self.command),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -189,9 +187,7 @@ mod tests {
         Lease {
             pid: NAME.pid,
             uid: NAME.uid,
-            user: "ann".to_owned(),
-            run: Some(RunId(12)),
-            command: "packhorse run".to_owned(),
+            owner: owner(),
             held,
         }
     }
@@ -252,8 +248,8 @@ mod tests {
         let LeaseFile::Lease(lease) = parse(&bytes, NAME, &system()) else {
             panic!("not read");
         };
-        assert_eq!(lease.user, "\u{fffd}[2Jroot\u{fffd}");
-        assert_eq!(lease.command.len(), LONGEST_TEXT);
+        assert_eq!(lease.owner.user, "\u{fffd}[2Jroot\u{fffd}");
+        assert_eq!(lease.owner.command.len(), LONGEST_TEXT);
         // Somebody else may write it in another way.
         let text = String::from_utf8(bytes).unwrap();
         let raw = text.replace("\u{fffd}[2J", r"\u001b[2J");

@@ -106,9 +106,9 @@ fn held_json((lease, held): (&Lease, &LeasedDevice)) -> Value {
     json!({
         "pid": lease.pid,
         "uid": lease.uid,
-        "user": lease.user,
-        "run": lease.run,
-        "command": lease.command,
+        "user": lease.owner.user,
+        "run": lease.owner.run,
+        "command": lease.owner.command,
         "memory": held.memory,
         "share": held.share,
         "tasks": held.attempts,
@@ -128,13 +128,13 @@ fn holder_table(devices: &[Device], leases: &[Lease]) -> comfy_table::Table {
             };
             table.add_row([
                 device.index.to_string(),
-                or_dash(lease.run),
-                lease.user.clone(),
+                or_dash(lease.owner.run),
+                lease.owner.user.clone(),
                 lease.pid.to_string(),
                 held.attempts.to_string(),
                 share,
                 held.memory.to_string(),
-                clipped(&lease.command, 50).into_owned(),
+                clipped(&lease.owner.command, 50).into_owned(),
             ]);
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::*;
 use packhorse_leases::{LeaseError, LeasedDevice, read_leases};
-use packhorse_model::{Bytes, Milli, RunId};
+use packhorse_model::{Bytes, Milli};
 
 #[test]
 fn each_sees_what_the_other_holds() {
@@ -27,8 +27,7 @@ fn each_sees_what_the_other_holds() {
     let lease = &theirs[0];
     assert_eq!(lease.pid, peer.pid());
     assert_eq!(lease.uid, rustix::process::geteuid().as_raw());
-    assert_eq!((lease.user.as_str(), lease.run), ("ann", Some(RunId(12))));
-    assert_eq!(lease.command, "packhorse run");
+    assert_eq!(lease.owner, owner());
     let expected = LeasedDevice {
         device: "GPU-1".into(),
         memory: Bytes(7),
