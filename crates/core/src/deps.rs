@@ -65,6 +65,7 @@ impl Deps {
     }
 
     /// How many edges there are.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.waits_for.len()
     }

@@ -57,7 +57,6 @@
 //! ```
 
 mod adopt;
-mod check;
 mod deps;
 mod device;
 mod dispatch;
@@ -85,6 +84,9 @@ mod step;
 mod submission;
 mod tasks;
 mod time;
+
+#[cfg(test)]
+mod tests;
 
 pub use explain::explain;
 pub use learn::{expected, reservation};

@@ -164,6 +164,7 @@ impl TaskQueue {
     }
 
     /// How many refer to each class, for those with any.
+    #[cfg(test)]
     pub(crate) fn class_users(&self) -> impl Iterator<Item = (ClassId, u32)> {
         let ids = self.class_ids.values();
         ids.map(|&id| (id, self.classes[id.0 as usize].users))

@@ -57,6 +57,7 @@ pub(crate) struct AttemptRecord {
     pub(crate) stopping: bool,
     /// Whether it ran already when we heard of it, so that nobody looked whether
     /// there was room for it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the tests' checks"))]
     pub(crate) adopted: bool,
 }
 
@@ -162,11 +163,6 @@ impl SchedulerState {
         impossible(&self.ledger, request)
     }
 
-    /// Whether every task that was submitted is over.
-    pub fn is_idle(&self) -> bool {
-        self.tasks.len() == 0
-    }
-
     /// Who is first in line, if anybody waits.
     pub fn first_in_line(&self) -> Option<TaskId> {
         Some(self.tasks.get(self.queue.first()?).id)
@@ -177,11 +173,6 @@ impl SchedulerState {
     /// all others' processes were gone.
     pub fn is_stuck(&self) -> bool {
         self.running.is_empty() && self.queue.len() > 0 && reach::nothing_ever(self)
-    }
-
-    /// Whether nothing is started at the moment.
-    pub fn is_held(&self) -> bool {
-        self.held
     }
 
     /// Whether nothing of this run is started at the moment.

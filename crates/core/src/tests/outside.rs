@@ -1,7 +1,7 @@
-use packhorse_core::Outside;
+use crate::Outside;
 use packhorse_model::Milli;
 
-use crate::lab::{Lab, task};
+use crate::tests::lab::{Lab, task};
 
 #[test]
 fn what_strangers_hold_is_not_given_out() {

@@ -1,8 +1,8 @@
-use packhorse_core::SchedulerEvent::{AddDevice, AddNode, RemoveDevice, RemoveNode};
-use packhorse_core::{DeviceSpec, NodeSpec};
+use crate::SchedulerEvent::{AddDevice, AddNode, RemoveDevice, RemoveNode};
+use crate::{DeviceSpec, NodeSpec};
 use packhorse_model::{Bytes, CoreId, DeviceId, NodeId};
 
-use crate::lab::{Lab, Running, task};
+use crate::tests::lab::{Lab, Running, task};
 
 fn device(id: u32) -> DeviceSpec {
     DeviceSpec {

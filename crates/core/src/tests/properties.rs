@@ -8,7 +8,7 @@ mod plans;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use packhorse_core::{
+use crate::{
     Effect, EndCause, NodeSpec, Now, Outside, Pool, ProbePlan, SchedulerEvent, SchedulerSettings,
     SchedulerState, explain, step,
 };
@@ -16,7 +16,7 @@ use packhorse_model::{DeviceId, Outcome, RunId, TaskId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::model::Model;
+use crate::tests::model::Model;
 use events::event;
 use plans::{plans, pools, settings};
 

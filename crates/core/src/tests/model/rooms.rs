@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use packhorse_core::{DeviceSpec, NodeSpec, Outside};
+use crate::{DeviceSpec, NodeSpec, Outside};
 use packhorse_model::{CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, Request};
 
 use super::{Model, Run};

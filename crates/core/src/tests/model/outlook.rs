@@ -1,6 +1,6 @@
 //! What a place costs those who will come, counted anew every time.
 
-use packhorse_core::{DeviceSpec, NodeSpec};
+use crate::{DeviceSpec, NodeSpec};
 use packhorse_model::{MemoryRequest, Request};
 
 use super::Model;

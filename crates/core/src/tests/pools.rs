@@ -1,4 +1,4 @@
-use packhorse_core::{DeviceSpec, NodeSpec, Pool, PoolError, SchedulerSettings, SchedulerState};
+use crate::{DeviceSpec, NodeSpec, Pool, PoolError, SchedulerSettings, SchedulerState};
 use packhorse_model::{Bytes, CoreId, DeviceId, NodeId};
 
 fn node(id: u32, devices: &[u32], cores: &[u32]) -> NodeSpec {

@@ -1,7 +1,7 @@
-use packhorse_core::SchedulerEvent;
+use crate::SchedulerEvent;
 use packhorse_model::Outcome;
 
-use crate::lab::{FAILED, Lab, task};
+use crate::tests::lab::{FAILED, Lab, task};
 
 #[test]
 fn a_failed_task_is_tried_again_as_often_as_allowed() {

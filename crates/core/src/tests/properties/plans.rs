@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use packhorse_core::{
+use crate::{
     DeviceSpec, EndCause, NodeSpec, Now, Outside, Pool, ProbePlan, SchedulerSettings, Submission,
 };
 use packhorse_model::{

@@ -1,7 +1,7 @@
-use packhorse_core::{EndCause, Outside, SchedulerEvent};
+use crate::{EndCause, Outside, SchedulerEvent};
 use packhorse_model::{Bytes, DeviceId, Milli, Outcome};
 
-use crate::lab::{FAILED, Lab, gib, id, task};
+use crate::tests::lab::{FAILED, Lab, gib, id, task};
 
 #[test]
 fn what_no_node_could_ever_run_is_refused_at_once() {

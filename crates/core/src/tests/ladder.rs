@@ -1,7 +1,7 @@
-use packhorse_core::EndCause;
+use crate::EndCause;
 use packhorse_model::{Bytes, MemoryRequest, Outcome};
 
-use crate::lab::{FAILED, Lab, task};
+use crate::tests::lab::{FAILED, Lab, task};
 
 #[test]
 fn out_of_memory_climbs_to_more_then_alone_then_larger_then_over() {

@@ -1,8 +1,8 @@
-use packhorse_core::SchedulerEvent::{HoldRun, UnholdRun};
-use packhorse_core::{Now, explain};
+use crate::SchedulerEvent::{HoldRun, UnholdRun};
+use crate::{Now, explain};
 use packhorse_model::{RunId, TaskId};
 
-use crate::lab::{FAILED, Lab, task};
+use crate::tests::lab::{FAILED, Lab, task};
 
 #[test]
 fn runs_share_devices_in_one_line() {
@@ -20,10 +20,7 @@ fn the_same_number_in_two_runs_is_two_tasks() {
     let mut lab = Lab::default().node(2).start();
     lab.submit(task(1).run(1));
     assert_eq!(lab.submit(task(1).run(2)), "start 1 on 11");
-    let cancelled = lab.step(packhorse_core::SchedulerEvent::Cancel(TaskId::new(
-        RunId(2),
-        1,
-    )));
+    let cancelled = lab.step(crate::SchedulerEvent::Cancel(TaskId::new(RunId(2), 1)));
     assert_eq!(cancelled, "stop 1#1");
     let stopping: Vec<bool> = lab.state.running().iter().map(|it| it.stopping).collect();
     assert_eq!(stopping, [false, true]);

@@ -14,8 +14,12 @@ use crate::tasks::TaskStatus;
 use crate::time::Moment;
 
 impl SchedulerState {
-    /// Panics, saying what is wrong, if any invariant does not hold. For tests:
-    /// it looks at everything there is.
+    /// Whether every task that was submitted is over.
+    pub fn is_idle(&self) -> bool {
+        self.tasks.len() == 0
+    }
+
+    /// Panics, saying what is wrong, if any invariant does not hold.
     pub fn check(&self) {
         self.check_records();
         self.check_nodes();

@@ -12,7 +12,7 @@ mod rooms;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use packhorse_core::{
+use crate::{
     DeviceSpec, Effect, EndCause, NodeSpec, Outside, Pool, ProbePlan, RefusalReason, RetryReason,
     SchedulerEvent, SchedulerSettings, Submission,
 };

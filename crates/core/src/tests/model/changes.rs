@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use packhorse_core::{
-    DeviceSpec, Effect, NodeSpec, PoolError, ProbePlan, RefusalReason, Submission,
-};
+use crate::{DeviceSpec, Effect, NodeSpec, PoolError, ProbePlan, RefusalReason, Submission};
 use packhorse_model::{DeviceId, NodeId, Placement};
 
 use super::{Model, Place, Run, Task};

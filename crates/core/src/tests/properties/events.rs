@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use packhorse_core::{DeviceSpec, EndCause, Now, SchedulerEvent};
+use crate::{DeviceSpec, EndCause, Now, SchedulerEvent};
 use packhorse_model::{CoreId, DeviceId, Granted, NodeId, Outcome, Placement, RunId, TaskId};
 use proptest::sample::Index;
 
 use super::plans::{Plan, Twist, UNKNOWN};
-use crate::model::Model;
+use crate::tests::model::Model;
 
 fn fresh(number: u32) -> TaskId {
     TaskId::new(RunId(1 + number % 3), number * 7)

@@ -1,6 +1,6 @@
-use packhorse_core::{SchedulerCounts, SchedulerEvent};
+use crate::{SchedulerCounts, SchedulerEvent};
 
-use crate::lab::{Lab, task};
+use crate::tests::lab::{Lab, task};
 
 #[test]
 fn tasks_start_in_the_order_they_came() {
@@ -58,7 +58,7 @@ fn nothing_is_handed_out_while_held() {
     let mut lab = Lab::default().node(1).start();
     lab.submit(task(1));
     assert_eq!(lab.step(SchedulerEvent::Hold), "");
-    assert!(lab.state.is_held());
+    assert!(lab.state.held);
     assert_eq!(lab.submit(task(2).priority(-1)), "");
     assert_eq!(lab.done(1), "succeeded 1/1");
     assert_eq!(lab.step(SchedulerEvent::Unhold), "start 2 on 10");
@@ -73,7 +73,7 @@ fn a_cancelled_task_finishes_where_it_stands() {
     assert_eq!(lab.cancel(2), "interrupted 2/0");
     assert_eq!(lab.cancel(1), "stop 1#1");
     assert_eq!(lab.cancel(1), "", "it is being stopped already");
-    let ended = lab.end(1, crate::lab::FAILED);
+    let ended = lab.end(1, crate::tests::lab::FAILED);
     assert_eq!(ended, "failed 1/1, start 3 on 10", "and is not retried");
 }
 

@@ -1,11 +1,8 @@
 //! What the scheduler decides, told by its effects.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that panics has failed, as it should"
-)]
 
 mod adoption;
 mod backfill;
+mod check;
 mod dependencies;
 mod explain;
 mod lab;

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use packhorse_core::{Now, SchedulerEvent};
+use crate::{Now, SchedulerEvent};
 use packhorse_model::{Bytes, CoreId, DeviceId, Granted, Milli, NodeId, Placement};
 
-use crate::lab::{Builder, FAILED, Lab, Running, gib, task};
+use crate::tests::lab::{Builder, FAILED, Lab, Running, gib, task};
 
 /// So much of devices, and these cores.
 fn placement(node: u32, devices: &[(u32, u32, u64)], cores: &[u32]) -> Placement {

@@ -1,6 +1,6 @@
 use packhorse_model::{Bytes, MemoryRequest};
 
-use crate::lab::{Lab, gib, task};
+use crate::tests::lab::{Lab, gib, task};
 
 #[test]
 fn as_many_share_a_device_as_its_memory_allows() {

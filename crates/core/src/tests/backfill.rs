@@ -1,4 +1,4 @@
-use crate::lab::{Lab, task};
+use crate::tests::lab::{Lab, task};
 
 #[test]
 fn what_fits_beside_the_holder_whoever_ends_first_may_start() {

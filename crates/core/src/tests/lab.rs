@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use packhorse_core::{
+use crate::{
     DeviceSpec, Effect, EndCause, NodeSpec, Now, Outside, OwnerId, Pool, ProbePlan, RetryReason,
     RunningTask, SchedulerEvent, SchedulerSettings, SchedulerState, Submission, explain, step,
 };

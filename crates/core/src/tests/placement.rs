@@ -1,7 +1,7 @@
-use packhorse_core::Outside;
+use crate::Outside;
 use packhorse_model::Milli;
 
-use crate::lab::{Lab, task};
+use crate::tests::lab::{Lab, task};
 
 #[test]
 fn pack_takes_the_fullest_device_that_fits() {

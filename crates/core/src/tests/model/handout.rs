@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use packhorse_core::{DeviceSpec, Effect, NodeSpec, ProbePlan};
+use crate::{DeviceSpec, Effect, NodeSpec, ProbePlan};
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, Granted, MemoryRequest, Milli, NodeId, Placement, Placing,
     Request, TaskId,

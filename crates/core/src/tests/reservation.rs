@@ -1,6 +1,6 @@
-use packhorse_core::SchedulerEvent;
+use crate::SchedulerEvent;
 
-use crate::lab::{Lab, task};
+use crate::tests::lab::{Lab, task};
 
 #[test]
 fn small_tasks_do_not_starve_a_large_one() {

@@ -1,6 +1,6 @@
 use packhorse_model::Outcome;
 
-use crate::lab::{FAILED, Lab, task};
+use crate::tests::lab::{FAILED, Lab, task};
 
 #[test]
 fn a_task_starts_when_all_it_comes_after_have_succeeded() {

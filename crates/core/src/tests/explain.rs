@@ -1,7 +1,7 @@
-use packhorse_core::{Now, Outside, SchedulerEvent, explain};
+use crate::{Now, Outside, SchedulerEvent, explain};
 use packhorse_model::Milli;
 
-use crate::lab::{FAILED, Lab, gib, id, task};
+use crate::tests::lab::{FAILED, Lab, gib, id, task};
 
 #[test]
 fn a_running_task_tells_where_and_how_long() {
