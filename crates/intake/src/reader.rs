@@ -78,7 +78,8 @@ impl TaskReader {
 
     /// How many bytes are held back, because the end of their task has not
     /// arrived or nobody has asked for it.
-    pub fn buffered(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn buffered(&self) -> usize {
         self.splitter.held() + self.lines.held()
     }
 

@@ -18,10 +18,6 @@ pub struct ProcStat {
     pub state: u8,
     /// Its parent; 0 if that is out of sight.
     pub parent: u32,
-    /// Its process group.
-    pub group: u32,
-    /// Its session.
-    pub session: u32,
     /// When it was started, in clock ticks since boot. Together with its number
     /// it says which process it is.
     pub start_time: u64,
@@ -50,9 +46,7 @@ impl ProcStat {
         let mut stat = Self {
             state: *fields.next()?.as_bytes().first()?,
             parent: fields.next()?.parse().ok()?,
-            group: fields.next()?.parse().ok()?,
-            session: fields.next()?.parse().ok()?,
-            start_time: fields.nth(15)?.parse().ok()?,
+            start_time: fields.nth(17)?.parse().ok()?,
             exit_code: None,
         };
         if stat.has_ended() {
@@ -197,10 +191,7 @@ mod tests {
     #[test]
     fn a_programs_name_does_not_mislead() {
         let stat = ProcStat::parse(LINE).unwrap();
-        assert_eq!(
-            (stat.state, stat.parent, stat.group, stat.session),
-            (b'S', 1, 2, 3)
-        );
+        assert_eq!((stat.state, stat.parent), (b'S', 1));
         assert_eq!((stat.start_time, stat.exit_code), (8642, None));
         assert_eq!(ProcStat::parse(b"7 (a) S 1 7"), None);
         let status = b"Name:\tUid: 5 6\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t0\t0\t0\t0\n";

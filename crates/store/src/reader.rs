@@ -36,16 +36,13 @@ pub enum TaskFilter {
     Failed,
     /// Those that succeeded.
     Succeeded,
-    /// Those whose last attempt was started and has no recorded end: those that run,
-    /// or whose process has died meanwhile.
-    Started,
 }
 
 impl TaskFilter {
     /// The outcome codes selected, first and last.
     const fn codes(self) -> (i64, i64) {
         match self {
-            Self::All | Self::Started => (code::WAITING, code::LAST),
+            Self::All => (code::WAITING, code::LAST),
             Self::Unfinished | Self::PlainUnfinished => (code::WAITING, code::INTERRUPTED),
             Self::Failed => (code::FAILED, code::LAST),
             Self::Succeeded => (code::SUCCEEDED, code::SUCCEEDED),
@@ -56,10 +53,6 @@ impl TaskFilter {
     const fn condition(self) -> &'static str {
         match self {
             Self::PlainUnfinished => "AND spec IS NULL AND after IS NULL",
-            Self::Started => {
-                "AND EXISTS (SELECT 1 FROM attempt WHERE attempt.task = task.id \
-                 AND attempt.outcome IS NULL)"
-            }
             _ => "",
         }
     }

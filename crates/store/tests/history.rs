@@ -223,7 +223,7 @@ fn a_task_with_anything_but_a_command_is_not_a_plain_one() {
 }
 
 #[test]
-fn tasks_that_were_started_and_did_not_end_are_found_with_their_attempt() {
+fn tasks_are_listed_with_their_last_attempt_and_whether_it_has_ended() {
     let test = test_home();
     let (mut writer, lock) = begin(&test.home);
     writer.send(lines(1..=5));
@@ -235,18 +235,25 @@ fn tasks_that_were_started_and_did_not_end_are_found_with_their_attempt() {
     writer.send(started(id(3), 2));
     writer.finish().unwrap();
     let reader = Reader::open(&test.home).unwrap();
-    let found = |after, limit| -> Vec<(u32, u32)> {
+    let found = |after, limit| -> Vec<(u32, Option<(u32, bool)>)> {
         let tasks = reader
-            .tasks(lock.run(), TaskFilter::Started, after, limit)
+            .tasks(lock.run(), TaskFilter::All, after, limit)
             .unwrap();
-        let attempt = |listed: &packhorse_store::ListedTask| listed.last.as_ref().unwrap().attempt;
+        let last = |last: packhorse_store::StoredAttempt| (last.attempt, last.outcome.is_some());
         let found = tasks
-            .iter()
-            .map(|listed| (listed.task.id.number, attempt(listed)));
+            .into_iter()
+            .map(|listed| (listed.task.id.number, listed.last.map(last)));
         found.collect()
     };
-    assert_eq!(found(0, 9), [(1, 1), (3, 2), (4, 1)]);
-    assert_eq!(found(1, 1), [(3, 2)]);
+    let ended_and_not = [
+        (1, Some((1, false))),
+        (2, Some((1, true))),
+        (3, Some((2, false))),
+        (4, Some((1, false))),
+        (5, None),
+    ];
+    assert_eq!(found(0, 9), ended_and_not);
+    assert_eq!(found(2, 1), ended_and_not[2..3]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use packhorse_model::{Outcome, RunId, TaskId};
-use packhorse_store::{Home, Reader, Record, RunLock, RunState, StoreError, TaskFilter, Writer};
+use packhorse_store::{Home, Reader, Record, RunLock, RunState, StoreError, Writer};
 use support::*;
 
 /// A writer with two runs of three tasks each, which are committed.
@@ -47,8 +47,7 @@ fn records_go_to_their_own_run() {
     let reader = Reader::open(&test.home).unwrap();
     let counts = |run| reader.counts(run).unwrap();
     assert_eq!((counts(a).succeeded, counts(a).total()), (3, 3));
-    let running = reader.tasks(b, TaskFilter::Started, 0, 9).unwrap();
-    assert_eq!((counts(b).running, running.len()), (2, 2));
+    assert_eq!(counts(b).running, 2);
     drop(locks);
     let state = |run| reader.run(run).unwrap().unwrap().state;
     assert_eq!((state(a), state(b)), (RunState::Finished, RunState::Died));

@@ -38,6 +38,7 @@ impl LineReader {
     }
 
     /// How many bytes of a command are held back, because it goes on.
+    #[cfg(test)]
     pub fn held(&self) -> usize {
         self.joined.as_ref().map_or(0, |joined| joined.text.len())
     }
