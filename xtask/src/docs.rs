@@ -1,11 +1,12 @@
 //! `cargo xtask docs`: the parts of `docs/` that are made from the code.
 
+mod environment;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use packhorse_model::{Event, TaskSpec};
-use packhorse_session::variables;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ fn generated() -> Result<Vec<(PathBuf, String)>> {
     let docs = workspace().join("docs");
     let environment = docs.join("environment.md");
     let page = fs_err::read_to_string(&environment)?;
-    let (read, for_tasks) = variables::tables();
+    let (read, for_tasks) = environment::tables();
     let page = fill(&page, &[&read, &for_tasks])
         .with_context(|| format!("{} must have two generated parts", environment.display()))?;
     Ok(vec![
