@@ -1,13 +1,12 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use packhorse_core::{
-    Pool, PoolError, ProbePlan, RefusalReason, SchedulerEvent, SchedulerSettings, Submission,
+    Effect, EndCause, Now, Pool, PoolError, ProbePlan, RefusalReason, SchedulerEvent,
+    SchedulerSettings, SchedulerState, Submission, step,
 };
-use packhorse_model::{DeviceId, TaskId};
-use rustc_hash::FxHashSet;
-
-use crate::simulation::Simulation;
-use crate::task::{SimulatedTask, TaskBehaviour};
+use packhorse_model::{DeviceId, Outcome, TaskId};
+use rustc_hash::FxHashMap;
 
 /// A task to plan for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,35 +66,67 @@ impl Plan {
     pub fn new(
         pool: &Pool,
         settings: SchedulerSettings,
-        tasks: Vec<PlanTask>,
+        mut tasks: Vec<PlanTask>,
     ) -> Result<Self, PoolError> {
         let guess = DurationGuess::of(&tasks);
-        let unknown = tasks.iter().filter(|task| task.lasts.is_none());
-        let unknown: FxHashSet<TaskId> = unknown.map(|task| task.submission.id).collect();
-        let mut simulation = Simulation::new(pool, settings)?;
+        let specs = pool.nodes.iter().flat_map(|node| &node.devices);
+        let mut plan = Self {
+            devices: specs.map(|spec| spec.id).collect(),
+            bars: Vec::new(),
+            guess,
+            unknown: tasks.iter().filter(|task| task.lasts.is_none()).count(),
+            refused: Vec::new(),
+        };
+        let lengths = tasks.iter_mut().map(|task| {
+            let length = (guess.settle(task), task.lasts.is_some());
+            (task.submission.id, length)
+        });
+        let lengths: FxHashMap<TaskId, (Duration, bool)> = lengths.collect();
+        let mut state = SchedulerState::new(pool, settings)?;
+        let mut effects = Vec::new();
         // All are submitted before the first starts, as in a real run that has read its
         // input: priorities count from the beginning.
-        simulation.schedule(Duration::ZERO, SchedulerEvent::Hold);
-        for task in tasks {
-            simulation.submit(Duration::ZERO, guess.simulated(task));
+        let submitted = tasks.into_iter().map(|task| task.submission);
+        let submitted = submitted.map(SchedulerEvent::Submit);
+        for event in [SchedulerEvent::Hold].into_iter().chain(submitted) {
+            step(&mut state, event, Now::default(), &mut effects);
         }
-        simulation.schedule(Duration::ZERO, SchedulerEvent::Unhold);
-        let history = simulation.run();
-        let bars = history.attempts.into_iter().map(|ran| PlanBar {
-            task: ran.task,
-            devices: ran.placement.devices.iter().map(|on| on.device).collect(),
-            start: ran.start,
-            end: ran.end,
-            known: !unknown.contains(&ran.task),
-        });
-        let specs = pool.nodes.iter().flat_map(|node| &node.devices);
-        Ok(Self {
-            devices: specs.map(|spec| spec.id).collect(),
-            bars: bars.collect(),
-            guess,
-            unknown: unknown.len(),
-            refused: history.refused,
-        })
+        let mut next = Some((Duration::ZERO, SchedulerEvent::Unhold));
+        // By their times, and by their places among the bars.
+        let mut ends = BTreeMap::new();
+        while let Some((now, event)) = next {
+            step(&mut state, event, Now(now), &mut effects);
+            for effect in effects.drain(..) {
+                if let Effect::Refused { task, reason } = effect {
+                    plan.refused.push((task, reason));
+                } else if let Effect::Start {
+                    task,
+                    attempt,
+                    placement,
+                    ..
+                } = effect
+                {
+                    let (lasts, known) = lengths.get(&task).copied().unwrap_or_default();
+                    let ended = SchedulerEvent::Ended {
+                        task,
+                        attempt,
+                        outcome: Outcome::Succeeded,
+                        cause: EndCause::Own,
+                    };
+                    let end = now.saturating_add(lasts);
+                    ends.insert((end, plan.bars.len()), ended);
+                    plan.bars.push(PlanBar {
+                        task,
+                        devices: placement.devices.iter().map(|on| on.device).collect(),
+                        start: now,
+                        end,
+                        known,
+                    });
+                }
+            }
+            next = ends.pop_first().map(|((end, _), ended)| (end, ended));
+        }
+        Ok(plan)
     }
 
     /// When the last task ends, in the plan's own time.
@@ -123,7 +154,8 @@ impl DurationGuess {
         }
     }
 
-    fn simulated(self, mut task: PlanTask) -> SimulatedTask {
+    /// Has a task planned by this guess. Returns how long it takes.
+    fn settle(self, task: &mut PlanTask) -> Duration {
         task.submission.probe = ProbePlan::None;
         let lasts = match self {
             Self::Rounds => {
@@ -135,32 +167,49 @@ impl DurationGuess {
             Self::Median(median) => task.lasts.unwrap_or(median),
             Self::AllKnown => task.lasts.unwrap_or_default(),
         };
-        let limit = task.submission.time_limit.unwrap_or(lasts);
-        SimulatedTask {
-            submission: task.submission,
-            behaviour: TaskBehaviour::lasting(lasts.min(limit)),
-        }
+        lasts.min(task.submission.time_limit.unwrap_or(lasts))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use packhorse_model::{GpuRequest, Priority, Request, RunId};
+pub(crate) mod tests {
+    use packhorse_core::{DeviceSpec, NodeSpec};
+    use packhorse_model::{Bytes, GpuRequest, NodeId, Priority, Request, RunId};
 
     use super::*;
-    use crate::simulation::tests::pool;
-    use crate::task::plain_submission;
+
+    /// What task `number` asks for: this and nothing else.
+    pub(crate) fn submission(number: u32, request: Request) -> Submission {
+        Submission::new(TaskId::new(RunId(1), number), request)
+    }
+
+    /// Plans for one machine with so many GPUs.
+    pub(crate) fn plan(gpus: u32, tasks: Vec<PlanTask>) -> Plan {
+        let device = |id| DeviceSpec {
+            id: DeviceId(id),
+            near_cores: vec![],
+            memory: Bytes(24 << 30),
+            model: 0,
+        };
+        let node = NodeSpec {
+            id: NodeId(0),
+            devices: (0..gpus).map(device).collect(),
+            cores: vec![],
+            cpu: None,
+            ram: None,
+        };
+        let pool = Pool {
+            nodes: vec![node],
+            slots: None,
+        };
+        Plan::new(&pool, SchedulerSettings::default(), tasks).unwrap()
+    }
 
     fn task(number: u32, lasts: Option<u64>) -> PlanTask {
         PlanTask {
-            submission: plain_submission(number, Request::default()),
+            submission: submission(number, Request::default()),
             lasts: lasts.map(Duration::from_secs),
         }
-    }
-
-    fn plan(gpus: usize, tasks: Vec<PlanTask>) -> Plan {
-        let pool = pool(&vec![24; gpus]);
-        Plan::new(&pool, SchedulerSettings::default(), tasks).unwrap()
     }
 
     fn bars(plan: &Plan) -> Vec<(u32, u32, u64, u64)> {

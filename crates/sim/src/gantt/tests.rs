@@ -1,10 +1,8 @@
-use packhorse_core::SchedulerSettings;
 use packhorse_model::{GpuRequest, Milli, Request};
 
 use super::*;
 use crate::plan::PlanTask;
-use crate::simulation::tests::pool;
-use crate::task::plain_submission;
+use crate::plan::tests::{plan, submission};
 
 fn task(number: u32, gpus: GpuRequest, minutes: Option<u64>) -> PlanTask {
     let request = Request {
@@ -12,14 +10,13 @@ fn task(number: u32, gpus: GpuRequest, minutes: Option<u64>) -> PlanTask {
         ..Request::default()
     };
     PlanTask {
-        submission: plain_submission(number, request),
+        submission: submission(number, request),
         lasts: minutes.map(Duration::from_mins),
     }
 }
 
-fn chart(gpus: usize, tasks: Vec<PlanTask>, width: usize, glyphs: Glyphs) -> String {
-    let pool = pool(&vec![24; gpus]);
-    let plan = Plan::new(&pool, SchedulerSettings::default(), tasks).unwrap();
+fn chart(gpus: u32, tasks: Vec<PlanTask>, width: usize, glyphs: Glyphs) -> String {
+    let plan = plan(gpus, tasks);
     let gantt = Gantt {
         plan: &plan,
         width,

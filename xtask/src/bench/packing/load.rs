@@ -4,7 +4,8 @@ use packhorse_core::{DeviceSpec, NodeSpec, Pool};
 use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, NodeId, Request};
 
 use fastrand::Rng;
-use packhorse_sim::{SimulatedTask, TaskBehaviour, plain_submission};
+
+use super::simulation::{SimulatedTask, TaskBehaviour, plain_submission};
 
 const MIB: u64 = 1 << 20;
 
@@ -139,8 +140,7 @@ fn mebibytes(amount: f64) -> Bytes {
 mod tests {
     use packhorse_core::{EndCause, SchedulerSettings};
 
-    use packhorse_sim::Simulation;
-
+    use super::super::simulation::Simulation;
     use super::*;
 
     #[test]

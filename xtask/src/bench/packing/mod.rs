@@ -8,6 +8,8 @@
 //!   real NVML calls, next to the lower bound and the original of `packhorse csv`;
 //! - [`speed`]: the time of a placement, and of an event while a million tasks wait.
 //!
+//! [`simulation`] is a virtual clock around the scheduler.
+//!
 //! [`simulate`] does what is simulated or timed by itself, in a process of a release build.
 
 mod lines;
@@ -17,6 +19,7 @@ mod original;
 mod replay;
 mod section;
 mod simulate;
+mod simulation;
 mod speed;
 mod synthetic;
 mod trace;

@@ -10,8 +10,8 @@ use packhorse_core::{
 use packhorse_model::{GpuRequest, Request};
 
 use fastrand::Rng;
-use packhorse_sim::plain_submission;
 
+use super::simulation::plain_submission;
 use super::trace::Trace;
 
 /// The result of a replay.

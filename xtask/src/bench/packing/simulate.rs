@@ -11,11 +11,11 @@ use packhorse_core::{
     Effect, EndCause, Now, SchedulerEvent, SchedulerSettings, SchedulerState, step,
 };
 use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Milli, Outcome, Placing, Request, TaskId};
-use packhorse_sim::{Simulation, plain_submission};
 
 use super::load::SyntheticLoad;
 use super::original;
 use super::replay::replay;
+use super::simulation::{Simulation, plain_submission};
 use super::trace::Trace;
 
 /// The marks of a replay, in per cent of all GPUs.

@@ -1,3 +1,22 @@
+//! A virtual clock around the scheduler, and devices whose memory is physical.
+//!
+//! ```text
+//!   SimulatedTask (what the scheduler is told,    ─┐
+//!   and what the task will really do)              │
+//!   other events at given times (other processes  ─┤
+//!   on a device, lost devices)                     ▼
+//!                  EventQueue ──▶ core's step ──▶ effects ──▶ History
+//!                      ▲                             │
+//!                      └── memory growth and end ────┘
+//!                          of started attempts
+//! ```
+//!
+//! The same input gives the same output.
+
+mod event_queue;
+mod history;
+mod task;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -5,11 +24,11 @@ use packhorse_core::{
     Effect, EndCause, Now, Pool, PoolError, SchedulerEvent, SchedulerSettings, SchedulerState, step,
 };
 use packhorse_model::{Bytes, DeviceId, Outcome, Placement, TaskId};
-use rustc_hash::FxHashMap;
 
-use crate::event_queue::{EventQueue, SimulationEvent};
-use crate::history::{History, SimulatedAttempt};
-use crate::task::{MemoryStep, SimulatedTask, TaskBehaviour};
+use event_queue::{EventQueue, SimulationEvent};
+use history::{History, SimulatedAttempt};
+use task::MemoryStep;
+pub use task::{SimulatedTask, TaskBehaviour, plain_submission};
 
 /// The outcome of a process that cannot get memory.
 const OUT_OF_MEMORY: Outcome = Outcome::Failed { code: 1 };
@@ -25,7 +44,7 @@ pub struct Simulation {
     state: SchedulerState,
     now: Duration,
     queue: EventQueue,
-    behaviours: FxHashMap<TaskId, TaskBehaviour>,
+    behaviours: BTreeMap<TaskId, TaskBehaviour>,
     devices: BTreeMap<DeviceId, SimulatedDevice>,
     history: History,
 }
@@ -64,7 +83,7 @@ impl Simulation {
             state: SchedulerState::new(pool, settings)?,
             now: Duration::ZERO,
             queue: EventQueue::default(),
-            behaviours: FxHashMap::default(),
+            behaviours: BTreeMap::new(),
             devices: devices.collect(),
             history: History::default(),
         })
@@ -236,4 +255,4 @@ impl Simulation {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

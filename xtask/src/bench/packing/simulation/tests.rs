@@ -3,7 +3,6 @@ use packhorse_model::{GpuRequest, MemoryRequest, Milli, NodeId, Request, RunId};
 use proptest::prelude::*;
 
 use super::*;
-use crate::task::plain_submission;
 
 const GB: u64 = 1 << 30;
 
@@ -12,7 +11,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// One machine whose GPUs have this much memory, in GB.
-pub(crate) fn pool(memory: &[u64]) -> Pool {
+fn pool(memory: &[u64]) -> Pool {
     let device = |(&memory, id): (&u64, u32)| DeviceSpec {
         id: DeviceId(id),
         near_cores: vec![],
@@ -205,11 +204,7 @@ fn what_never_can_start_is_refused_or_waits() {
 
 /// How much is held on the device at the worst moment of `history`, if what
 /// each attempt held at its peak was held all the time it had it.
-fn worst(
-    history: &History,
-    device: DeviceId,
-    behaviours: &FxHashMap<TaskId, TaskBehaviour>,
-) -> u64 {
+fn worst(history: &History, device: DeviceId, behaviours: &BTreeMap<TaskId, TaskBehaviour>) -> u64 {
     let on = |ran: &&SimulatedAttempt| ran.placement.devices.iter().any(|on| on.device == device);
     let ran: Vec<&SimulatedAttempt> = history.attempts.iter().filter(on).collect();
     let held = |ran: &SimulatedAttempt, at: Duration| {
@@ -247,7 +242,7 @@ proptest! {
         let history = run();
         prop_assert_eq!(&history, &run());
         let behaviours = submitted.iter().map(|(_, task)| (task.submission.id, task.behaviour.clone()));
-        let behaviours: FxHashMap<TaskId, TaskBehaviour> = behaviours.collect();
+        let behaviours: BTreeMap<TaskId, TaskBehaviour> = behaviours.collect();
         prop_assert!(worst(&history, DeviceId(0), &behaviours) <= 16 * GB);
         prop_assert!(worst(&history, DeviceId(1), &behaviours) <= 24 * GB);
         prop_assert_eq!(history.finished.len(), submitted.len());
