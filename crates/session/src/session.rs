@@ -93,6 +93,8 @@ pub(crate) struct Session<'o> {
     fetches: Vec<(RunId, u32, u32)>,
     /// Whether other runs are listened to.
     listening: bool,
+    /// Whether what they hold has to be looked at, whatever comes next.
+    look_due: bool,
     revision: u64,
     /// A run of which nothing is alive, and until when what is left of its input is kept.
     closing: Option<(RunId, Option<Instant>)>,
@@ -130,6 +132,7 @@ impl<'o> Session<'o> {
             committed: (0, None),
             fetches: Vec::new(),
             listening: false,
+            look_due: false,
             revision: 0,
             closing: None,
             over: None,

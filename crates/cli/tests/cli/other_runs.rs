@@ -81,6 +81,22 @@ fn leases_need_no_driver() {
 }
 
 #[test]
+fn however_many_runs_there_are_no_gpu_goes_to_two_of_them() {
+    let world = crate::support::World::new();
+    // A folder for each GPU that is in use: it can be made only once.
+    let task = "mkdir gpu-$CUDA_VISIBLE_DEVICES || echo twice >> overlaps; /bin/true; \
+        /bin/true; rmdir gpu-$CUDA_VISIBLE_DEVICES\n";
+    world.write("tasks", task.repeat(4));
+    let start = |_| world.start(["run", "--gpus", "0,1", "-q", "tasks"]);
+    let runs: Vec<_> = (0..60).map(start).collect();
+    for run in runs {
+        let done = run.finish();
+        assert_eq!(done.code, 0, "{done:?}");
+    }
+    assert!(!world.work().join("overlaps").exists());
+}
+
+#[test]
 fn a_device_whose_share_is_given_out_still_has_memory_that_others_may_take() {
     let machine = Machine::new(1);
     let gate = machine.world.gate("gate");

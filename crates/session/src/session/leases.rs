@@ -13,8 +13,8 @@ impl Session<'_> {
     pub(super) fn handle(&mut self, input: Input) {
         let now = self.now();
         let mut trouble = Vec::new();
-        let leases = self.parts.leases.as_mut();
-        let leases = leases.filter(|_| self.engine.may_take(&input, now));
+        let wanted = std::mem::take(&mut self.look_due) || self.engine.may_take(&input, now);
+        let leases = self.parts.leases.as_mut().filter(|_| wanted);
         let mut guard = leases.and_then(|leases| {
             let locked = leases.lock();
             locked.map_err(|error| trouble.push(error)).ok()
@@ -68,18 +68,13 @@ impl Session<'_> {
         self.feed_answers();
     }
 
-    /// Looks what other runs hold; the answer comes next.
+    /// Has the engine look what other runs hold, next. What is seen is acted on under the
+    /// same lock: a moment later it may be somebody else's.
     pub(super) fn refresh_other_runs(&mut self) {
-        let Some(leases) = &mut self.parts.leases else {
-            return;
-        };
-        let seen = &mut self.revision;
-        let others = leases
-            .lock()
-            .map(|guard| look(&guard, seen, &mut self.parts.attributor));
-        let answer =
-            others.unwrap_or_else(|error| Some(Input::OtherRunsTrouble(error.to_string())));
-        self.answers.extend(answer);
+        if self.parts.leases.is_some() {
+            self.look_due = true;
+            self.answers.push_back(Input::Wake);
+        }
     }
 
     /// Gives up what others were told that we hold, and do not hold any more.
