@@ -1,12 +1,21 @@
 //! Attempts that could not be started for want of descriptors, processes or
 //! memory, and are tried again when another one ends.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use packhorse_model::{AttemptEnd, Outcome, ProcessEvent, TaskId};
 
 use crate::start::Failure;
 use crate::{Job, Supervisor};
+
+/// What could not be started yet.
+#[derive(Default)]
+pub(crate) struct DeferredJobs {
+    pub(crate) jobs: VecDeque<Job>,
+    /// That there are such has been told.
+    told: bool,
+}
 
 /// What [`Supervisor::start`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +50,7 @@ impl Supervisor {
     pub fn start(&mut self, job: Job) -> StartResult {
         let result = self.start_now(&job);
         if result == StartResult::Later {
-            self.deferred.push_back(job);
+            self.deferred.jobs.push_back(job);
         }
         self.set_timer();
         result
@@ -51,7 +60,21 @@ impl Supervisor {
         match self.try_start(job) {
             Ok(()) => StartResult::Running,
             // Whatever ends gives something back.
-            Err(Failure::Later(_)) if self.running() > 0 => StartResult::Later,
+            Err(Failure::Later(message)) if self.running() > 0 => {
+                if !std::mem::replace(&mut self.deferred.told, true) {
+                    let tasks = match self.running() {
+                        1 => "one task runs".to_owned(),
+                        many => format!("{many} tasks run"),
+                    };
+                    let message = format!(
+                        "no more than {tasks} at a time: {message}\n\
+                         hint: `ulimit -n` and `ulimit -u` show what limits them"
+                    );
+                    let task = job.task;
+                    self.ready.push(ProcessEvent::Trouble { task, message });
+                }
+                StartResult::Later
+            }
             Err(Failure::Later(message) | Failure::Final(message)) => {
                 let (outcome, message) = (Outcome::NotStarted, Some(message));
                 self.ready
@@ -63,13 +86,13 @@ impl Supervisor {
 
     /// Tries again what could not be started.
     pub(crate) fn start_deferred(&mut self) {
-        while let Some(job) = self.deferred.pop_front() {
+        while let Some(job) = self.deferred.jobs.pop_front() {
             match self.start_now(&job) {
                 StartResult::Running => self.ready.push(ProcessEvent::Started {
                     task: job.task,
                     attempt: job.attempt,
                 }),
-                StartResult::Later => return self.deferred.push_front(job),
+                StartResult::Later => return self.deferred.jobs.push_front(job),
                 StartResult::Failed => {}
             }
         }
@@ -77,8 +100,8 @@ impl Supervisor {
 
     /// Takes back what waits to be started of a task.
     pub(crate) fn stop_deferred(&mut self, task: TaskId) {
-        while let Some(at) = self.deferred.iter().position(|it| it.task == task)
-            && let Some(job) = self.deferred.remove(at)
+        while let Some(at) = self.deferred.jobs.iter().position(|it| it.task == task)
+            && let Some(job) = self.deferred.jobs.remove(at)
         {
             self.ready
                 .push(never_started(task, job.attempt, Outcome::Interrupted, None));

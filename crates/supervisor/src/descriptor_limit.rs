@@ -19,13 +19,16 @@ const EACH: u64 = 7;
 const OURS: u64 = 64;
 
 impl DescriptorLimit {
-    /// Sees to it that there is room for so many attempts at once. If there
-    /// cannot be, opening fails when it comes to that.
+    /// Sees to it that there is room for so many attempts at once, or fails: an attempt
+    /// that has its pipes must also get its log. One is tried in any case.
     pub(crate) fn ensure(&mut self, attempts: usize) -> io::Result<()> {
         let needed = attempts as u64 * EACH + OURS;
         let limit = getrlimit(Resource::Nofile);
         if limit.current.is_some_and(|current| current < needed) && limit.current != limit.maximum {
             self.raise()?;
+        }
+        if attempts > 1 && limit.maximum.is_some_and(|maximum| maximum < needed) {
+            return Err(rustix::io::Errno::MFILE.into());
         }
         Ok(())
     }

@@ -250,7 +250,9 @@ impl Supervisor {
             self.free.insert(slot);
         }
         if self.slots[slot].pipes.is_none() && output != OutputMode::Inherit {
-            self.descriptor_limit.ensure(self.slots.len())?;
+            let others = self.slots.iter().filter(|slot| slot.pipes.is_some());
+            let attempts = others.count() + 1;
+            self.descriptor_limit.ensure(attempts)?;
             let token = slot as u64;
             self.slots[slot].pipes = Some(Pipes::new(
                 &self.epoll,

@@ -1,6 +1,6 @@
 //! The supervisor itself: what it holds, and what it is asked.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -14,6 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::attempt::{EndReason, RunningAttempt};
 use crate::deadlines::Deadlines;
+use crate::deferred::DeferredJobs;
 use crate::descriptor_limit::DescriptorLimit;
 use crate::environment::Environment;
 use crate::log::Log;
@@ -24,7 +25,7 @@ use crate::process_tree::{
 use crate::programs::Programs;
 use crate::settle::WatchedOrphan;
 use crate::spawn::{Inheritance, SpawnBuffer, Stdio};
-use crate::{Job, SignalMask, signals};
+use crate::{SignalMask, signals};
 
 /// What is the same for all attempts.
 #[derive(Clone, Debug)]
@@ -104,7 +105,7 @@ pub struct Supervisor {
     /// Orphans that are watched until they end.
     pub(crate) orphans: FxHashMap<Pid, WatchedOrphan>,
     /// What could not be started yet.
-    pub(crate) deferred: VecDeque<Job>,
+    pub(crate) deferred: DeferredJobs,
     /// Events that need no waiting, such as ends of commands that do not exist.
     pub(crate) ready: Vec<ProcessEvent>,
     /// There was more than one call of `drain` takes.
@@ -199,7 +200,7 @@ impl Supervisor {
             ending: Vec::new(),
             unsettled: false,
             orphans: FxHashMap::default(),
-            deferred: VecDeque::new(),
+            deferred: DeferredJobs::default(),
             ready: Vec::new(),
             more: false,
             abandoned: false,
@@ -214,7 +215,7 @@ impl Supervisor {
 
     /// Whether no attempt is alive, and all ends have been told.
     pub fn is_idle(&self) -> bool {
-        self.by_task.is_empty() && self.deferred.is_empty() && self.ready.is_empty()
+        self.by_task.is_empty() && self.deferred.jobs.is_empty() && self.ready.is_empty()
     }
 
     /// How many attempts are alive.

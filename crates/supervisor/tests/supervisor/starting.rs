@@ -276,6 +276,9 @@ fn what_the_machine_has_no_room_for_starts_later() {
     assert_eq!(world.start(2, &line("cat gate2")), StartResult::Later);
     assert_eq!(world.start(3, &line("echo > said")), StartResult::Later);
     assert_eq!(world.start(4, &line("true")), StartResult::Later);
+    world.supervisor.drain(&mut world.events).unwrap();
+    let told = world.troubles(2);
+    assert!(told[0].starts_with("no more than one task runs at a time: cannot make pipes"));
     // What waits can be taken back.
     world.supervisor.stop(task(4), StopMode::Terminate);
     assert_eq!(world.outcome_of(4), Outcome::Interrupted);
