@@ -11,6 +11,7 @@ use packhorse_model::{
 };
 
 use super::needs::VramUse;
+use super::oom::OomSign;
 use super::track::Track;
 use crate::action::{Action, LogTail};
 use crate::engine::Engine;
@@ -205,12 +206,14 @@ impl Engine {
         written: Option<&[u8]>,
     ) -> Option<(EndCause, String)> {
         let track = self.monitor.tracks.get(&end.task);
-        let sign = self.oom_signs.find(end.outcome, written).or_else(|| {
+        let cramped = track.is_some_and(Track::was_cramped);
+        let found = self.oom_signs.find(end.outcome, written, cramped);
+        let found = found.or_else(|| {
             // Some die without a word. If the device had no room left for as much as the
             // task took last, that is why.
-            let cramped = track.is_some_and(Track::was_cramped);
-            cramped.then(|| "its GPU had no memory left".to_owned())
+            cramped.then(|| OomSign::unwritten("its GPU had no memory left".to_owned()))
         })?;
+        let sign = &found.what;
         let peak = track.and_then(Track::peak).unwrap_or_default();
         let within = track.is_some_and(|track| {
             track.outgrew(None).is_none() && track.devices.iter().all(|on| on.promised.0 > 0)
@@ -234,6 +237,15 @@ impl Engine {
         if let Some(promised) = promised.filter(|promised| promised.0 > 0) {
             note = format!("{note}, seen at {peak} of {promised}");
         }
+        if let Some(asked) = found.asked {
+            note = format!("{note}, when it asked for {asked} more");
+        }
+        if let Some(error) = found.later_error {
+            note = format!("{note}; later it wrote `{error}`");
+        }
+        // It needs at least what it had and what it could not get.
+        let asked = found.asked.unwrap_or_default();
+        let peak = Bytes(peak.0.saturating_add(asked.0));
         Some((EndCause::OutOfMemory { peak }, note))
     }
 

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
-use packhorse_model::Outcome;
+use packhorse_model::{Bytes, Outcome};
 
 /// What programs write when a GPU has no memory left, and who writes it.
-const TEXTS: [(&str, &str); 16] = [
+const TEXTS: [(&str, &str); 24] = [
     ("PyTorch", "CUDA out of memory"),
     ("PyTorch", "torch.cuda.OutOfMemoryError"),
     ("PyTorch", "torch.OutOfMemoryError"),
@@ -24,7 +24,47 @@ const TEXTS: [(&str, &str); 16] = [
     ("cuBLAS", "CUBLAS_STATUS_ALLOC_FAILED"),
     ("cuDNN", "CUDNN_STATUS_ALLOC_FAILED"),
     ("cuSPARSE", "CUSPARSE_STATUS_ALLOC_FAILED"),
+    ("NCCL", "Cuda failure 'out of memory'"),
+    ("llama.cpp", "cudaMalloc failed: out of memory"),
+    ("MXNet", "cudaMalloc retry failed: out of memory"),
+    ("Paddle", "Out of memory error on GPU"),
+    ("Paddle", "ResourceExhaustedError: \n\nOut of memory"),
+    (
+        "ONNX Runtime",
+        "Failed to allocate memory for requested buffer",
+    ),
+    ("vLLM", "No available memory for the cache blocks"),
+    ("vLLM", "is less than desired GPU memory utilization"),
 ];
+
+/// How many lines from the end a text counts in: a launcher of several workers adds a report
+/// of each, and a program that caught the error and went on writes far more.
+const NEAR_LINES: usize = 100;
+
+/// What comes before the amount that a program could not get.
+const ASKING: [&str; 2] = ["to allocate ", "allocating "];
+
+/// A sign that an attempt ran out of memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OomSign {
+    /// In words.
+    pub(crate) what: String,
+    /// What it could not get, if it said so.
+    pub(crate) asked: Option<Bytes>,
+    /// An error that it wrote after that.
+    pub(crate) later_error: Option<String>,
+}
+
+impl OomSign {
+    /// One that has nothing to do with what was written.
+    pub(crate) fn unwritten(what: String) -> Self {
+        Self {
+            what,
+            asked: None,
+            later_error: None,
+        }
+    }
+}
 
 /// The signs of running out of memory, ours and the person's.
 #[derive(Debug, Default)]
@@ -72,24 +112,90 @@ impl OomSigns {
         Ok(signs)
     }
 
-    /// The sign of it in how an attempt ended, or at the end of its log.
-    pub(crate) fn find(&self, outcome: Outcome, written: Option<&[u8]>) -> Option<String> {
+    /// The sign of it in how an attempt ended, or in what it wrote: near the end, or
+    /// anywhere if its device was seen without room.
+    pub(crate) fn find(
+        &self,
+        outcome: Outcome,
+        written: Option<&[u8]>,
+        was_cramped: bool,
+    ) -> Option<OomSign> {
         if let Outcome::Failed { code } = outcome
             && self.exits.contains(&code)
         {
-            return Some(format!("exit status {code}"));
+            return Some(OomSign::unwritten(format!("exit status {code}")));
         }
-        self.find_text(written?)
+        let written = written?;
+        self.find_text(if was_cramped {
+            written
+        } else {
+            near_end(written)
+        })
     }
 
-    fn find_text(&self, written: &[u8]) -> Option<String> {
-        let has = |text: &str| memmem::find(written, text.as_bytes()).is_some();
-        let known = TEXTS.iter().find(|(_, text)| has(text));
-        if let Some((who, text)) = known {
-            return Some(format!("{who}: {text}"));
-        }
-        self.texts.iter().find(|text| has(text)).cloned()
+    fn find_text(&self, written: &[u8]) -> Option<OomSign> {
+        let last = |text: &str| memmem::rfind(written, text.as_bytes());
+        let known = TEXTS.iter().find_map(|(who, text)| {
+            let at = last(text)?;
+            Some((format!("{who}: {text}"), at))
+        });
+        let (what, at) = known.or_else(|| {
+            let mut own = self.texts.iter();
+            own.find_map(|text| Some((text.clone(), last(text)?)))
+        })?;
+        Some(OomSign {
+            what: what.replace('\n', " "),
+            asked: asked_for(written),
+            later_error: later_error(&written[at..]),
+        })
     }
+}
+
+/// The last lines of what was written.
+fn near_end(written: &[u8]) -> &[u8] {
+    let text = written.trim_ascii_end();
+    let first = memchr::memrchr_iter(b'\n', text).nth(NEAR_LINES - 1);
+    &text[first.map_or(0, |at| at + 1)..]
+}
+
+/// What a program last said that it could not get: `Tried to allocate 2.50 GiB`.
+fn asked_for(written: &[u8]) -> Option<Bytes> {
+    let asking = ASKING.iter().filter_map(|text| {
+        let at = memmem::rfind(written, text.as_bytes())?;
+        Some(at + text.len())
+    });
+    let rest = &written[asking.max()?..];
+    let end = rest
+        .iter()
+        .position(|byte| !matches!(byte, b'0'..=b'9' | b'.'))?;
+    let number = str::from_utf8(&rest[..end]).ok()?;
+    let unit = rest[end..].trim_ascii_start();
+    if unit.starts_with(b"byte") {
+        return number.parse().ok().map(Bytes);
+    }
+    let unit = unit.split(|byte| !byte.is_ascii_alphabetic()).next()?;
+    format!("{number}{}", str::from_utf8(unit).ok()?)
+        .parse()
+        .ok()
+}
+
+/// The last line that speaks of an error, if the first one, which speaks of memory, is not
+/// all there is.
+fn later_error(written: &[u8]) -> Option<String> {
+    const LONGEST: usize = 120;
+    let text = String::from_utf8_lossy(written);
+    let (_, after) = text.split_once('\n')?;
+    let mut lines = after.lines().map(str::trim);
+    let speaks_of_error = |line: &&str| {
+        let is_about_memory = TEXTS.iter().any(|(_, text)| line.contains(text));
+        !is_about_memory
+            && ["Error", "Exception", "error:"]
+                .iter()
+                .any(|it| line.contains(it))
+    };
+    let line = lines.rfind(speaks_of_error)?;
+    let visible = line.chars().filter(|c| !c.is_control());
+    Some(visible.take(LONGEST).collect())
 }
 
 #[cfg(test)]
@@ -109,6 +215,17 @@ mod tests {
         ] {
             assert!(signs.find_text(text.as_bytes()).is_some(), "{text}");
         }
+        for text in [
+            "node:1:2 [0] include/alloc.h:99 NCCL WARN Cuda failure 'out of memory'",
+            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 2560.00 MiB on device 0: \
+             cudaMalloc failed: out of memory",
+            "ValueError: No available memory for the cache blocks. Try increasing",
+            "BFCArena::AllocateRawInternal(size_t) Failed to allocate memory for requested buffer \
+             of size 123",
+            "Out of memory error on GPU 0. Cannot allocate 1.5GB memory on GPU 0",
+        ] {
+            assert!(signs.find_text(text.as_bytes()).is_some(), "{text}");
+        }
         for text in ["ValueError: out of memory of last year", "Killed", ""] {
             assert_eq!(signs.find_text(text.as_bytes()), None, "{text}");
         }
@@ -119,9 +236,54 @@ mod tests {
         let table = "# ours\n\nmy allocator gave up\nexit 42\n";
         let signs = OomSigns::parse(Path::new("oom.txt"), table).unwrap();
         assert!(signs.find_text(b"x\nmy allocator gave up at 3\n").is_some());
-        assert!(signs.find(Outcome::Failed { code: 42 }, None).is_some());
-        assert!(signs.find(Outcome::Failed { code: 41 }, None).is_none());
+        let find = |code| signs.find(Outcome::Failed { code }, None, false);
+        assert!(find(42).is_some());
+        assert!(find(41).is_none());
         let error = OomSigns::parse(Path::new("oom.txt"), "exit soon").unwrap_err();
         assert!(error.to_string().starts_with("oom.txt:1: `exit soon`"));
+    }
+
+    const FAILED: Outcome = Outcome::Failed { code: 1 };
+
+    #[test]
+    fn one_that_was_caught_long_before_the_end_counts_only_with_a_witness() {
+        let signs = OomSigns::default();
+        let caught = |lines: usize| {
+            let steps = "step\n".repeat(lines);
+            format!("caught: CUDA out of memory\n{steps}KeyError: 'lr'\n").into_bytes()
+        };
+        let near = signs.find(FAILED, Some(&caught(50)), false).unwrap();
+        assert_eq!(near.later_error.as_deref(), Some("KeyError: 'lr'"));
+        assert_eq!(signs.find(FAILED, Some(&caught(300)), false), None);
+        assert!(signs.find(FAILED, Some(&caught(300)), true).is_some());
+    }
+
+    #[test]
+    fn what_was_asked_for_is_understood() {
+        for (text, bytes) in [
+            ("Tried to allocate 2.50 GiB (GPU 0)", Some(5 << 29)),
+            ("Tried to allocate 20.00 MiB. GPU 0 has", Some(20 << 20)),
+            (
+                "Out of memory while trying to allocate 4096 bytes.",
+                Some(4096),
+            ),
+            (
+                "ran out of memory trying to allocate 1.5GiB with",
+                Some(3 << 29),
+            ),
+            (
+                "allocating 2560.00 MiB on device 0: cudaMalloc",
+                Some(2560 << 20),
+            ),
+            (
+                "Tried to allocate 1 GiB\nTried to allocate 3 GiB",
+                Some(3 << 30),
+            ),
+            ("Tried to allocate much", None),
+            ("to allocate 5", None),
+            ("", None),
+        ] {
+            assert_eq!(asked_for(text.as_bytes()), bytes.map(Bytes), "{text}");
+        }
     }
 }

@@ -193,7 +193,8 @@ fn the_ladder_is_not_undone_by_what_others_teach() {
     // All of one shape: most take little, one takes much.
     let one_shape = |task: &str| format!("#packhorse signature=one vram=auto\n{task}\n");
     let small = one_shape(&taking("--peak 1G --hold-looks 6"));
-    let large = one_shape(&taking("--peak 14G"));
+    // It does not say how much it asked for.
+    let large = one_shape(&taking("--peak 14G --oom cuda"));
     running.send(&small);
     running.wait_for("\"finished\"");
     let neighbour = holding("12G", "gate");
