@@ -40,6 +40,7 @@ impl Home {
     /// microseconds (opening the database takes a millisecond): what is there is a
     /// database, and not a newer program's.
     pub fn check_database(&self) -> Result<(), StoreError> {
+        self.refuse_other_files()?;
         let mut header = [0; 100];
         let read = match fs_err::File::open(self.db()) {
             Ok(mut file) => file.read(&mut header)?,
@@ -56,6 +57,15 @@ impl Home {
         let mut version = [0; 4];
         version.copy_from_slice(&header[VERSION_AT]);
         check_version(i32::from_be_bytes(version), self)
+    }
+
+    /// Refuses what is no regular file in the database's place: to open a fifo waits for
+    /// somebody who writes.
+    fn refuse_other_files(&self) -> Result<(), StoreError> {
+        match fs_err::metadata(self.db()) {
+            Ok(found) if !found.is_file() => Err(StoreError::NotADatabase { path: self.db() }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -117,6 +127,7 @@ pub(crate) fn open_to_read(home: &Home) -> Result<Option<Connection>, StoreError
 
 /// A connection, and the version of the database.
 fn connect(home: &Home, flags: OpenFlags) -> Result<(Connection, i32), StoreError> {
+    home.refuse_other_files()?;
     let connect = || {
         let flags = flags
             | OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -162,7 +173,7 @@ mod tests {
     #[test]
     fn there_is_no_shared_memory_on_a_network_disk_even_if_there_was_before() {
         let dir = tempfile::tempdir().unwrap();
-        let mut home = Home::open(dir.path()).unwrap();
+        let mut home = Home::open(dir.path().join("home")).unwrap();
         for (network, expected) in [(None, "wal"), (Some("NFS"), "truncate"), (None, "wal")] {
             home = home.pretending(network);
             let db = open(&home).unwrap();
@@ -172,7 +183,7 @@ mod tests {
                 expected
             );
             db.execute_batch("DELETE FROM run").unwrap();
-            let memory = dir.path().join("packhorse.db-shm").exists();
+            let memory = dir.path().join("home/packhorse.db-shm").exists();
             assert_eq!(memory, network.is_none());
             close(db, &home).unwrap();
         }
@@ -181,7 +192,7 @@ mod tests {
     #[test]
     fn whoever_reads_cannot_write() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::open(dir.path()).unwrap();
+        let home = Home::open(dir.path().join("home")).unwrap();
         close(open(&home).unwrap(), &home).unwrap();
         let db = open_to_read(&home).unwrap().unwrap();
         assert!(db.execute_batch("DELETE FROM run").is_err());

@@ -26,6 +26,18 @@ pub enum StoreError {
         /// The user id of this process.
         me: u32,
     },
+    /// Others may look into the state folder.
+    #[error(
+        "the state folder `{}` is open to other users (mode {mode:03o})\n\
+         hint: `chmod 700 {}` closes it, or set PACKHORSE_HOME to another folder",
+        path.display(), path.display()
+    )]
+    OpenHome {
+        /// The folder.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
     /// The system refused; the message names the path.
     #[error(transparent)]
     Io(#[from] io::Error),

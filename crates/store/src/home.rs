@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use packhorse_model::RunId;
-use rustix::fs::{Mode, OFlags, fchmod, fstat, open};
+use rustix::fs::{Mode, OFlags, fstat, open};
 
 use crate::StoreError;
 use crate::network::network_filesystem;
@@ -34,8 +34,8 @@ impl Home {
         Self::open(path)
     }
 
-    /// Opens this folder, creating it if need be, and closes it to everybody but
-    /// its owner (0700).
+    /// Opens this folder, creating it for its owner alone (0700) if need be. One that
+    /// others may look into is refused: who made it so may have had a reason.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = std::path::absolute(path.into())?;
         let folder = open_or_create(&path)?;
@@ -48,9 +48,9 @@ impl Home {
                 me,
             });
         }
-        if stat.st_mode & 0o077 != 0 {
-            fchmod(&folder, Mode::RWXU)
-                .map_err(|errno| named(errno, "change the permissions of", &path))?;
+        let mode = stat.st_mode & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(StoreError::OpenHome { path, mode });
         }
         let network = network_filesystem(&folder);
         Ok(Self { path, network })

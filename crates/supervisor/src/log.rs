@@ -11,6 +11,7 @@
 //! attempt: its output is thrown away from there on, and the reason is told once.
 
 use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use fs_err::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -80,7 +81,8 @@ impl Log {
 
     fn try_write(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
         if matches!(self.state, LogState::Untouched) {
-            let log = create(&self.path)?;
+            let own = self.path.with_extension(INDEX) != self.index;
+            let log = create(&self.path, if own { 0o777 } else { 0o700 })?;
             self.state = LogState::Open { log, index: None };
         }
         let LogState::Open { log, index } = &mut self.state else {
@@ -89,7 +91,7 @@ impl Log {
         if stream != self.stream {
             let file = match index {
                 Some(file) => file,
-                None => index.insert(create(&self.index)?),
+                None => index.insert(create(&self.index, 0o700)?),
             };
             // The index first: a record that points to the log's end is
             // harmless, bytes that no record claims would change their stream.
@@ -102,8 +104,9 @@ impl Log {
     }
 }
 
-/// Makes the file, and its folder if it is not there (any more).
-fn create(path: &Path) -> io::Result<File> {
+/// Makes the file, and its folder if it is not there (any more): the state folder for its
+/// owner alone, others as usual.
+fn create(path: &Path, folder_mode: u32) -> io::Result<File> {
     let open = || {
         OpenOptions::new()
             .write(true)
@@ -114,7 +117,12 @@ fn create(path: &Path) -> io::Result<File> {
     };
     match (open(), path.parent()) {
         (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
-            fs_err::create_dir_all(folder)?;
+            let mut builder = std::fs::DirBuilder::new();
+            let made = builder.recursive(true).mode(folder_mode).create(folder);
+            made.map_err(|error| {
+                let text = format!("failed to create folder `{}`: {error}", folder.display());
+                io::Error::new(error.kind(), text)
+            })?;
             open()
         }
         (other, _) => other,

@@ -120,7 +120,7 @@ fn contestants<'a>(
         let name = format!("packhorse {}", option[0]);
         let run = move || {
             let home = bench.folder()?;
-            let mut command = bench.packhorse(home.path())?;
+            let mut command = bench.packhorse(&home.path().join("home"))?;
             command.arg("run").args(&option).arg(&input.commands);
             bench.run(&mut command)
         };

@@ -420,11 +420,30 @@ fn the_state_folder_is_its_owners_alone() {
     let (fresh, open) = (World::new(), World::new());
     run(&fresh, "true\n");
     assert_eq!(mode(&fresh), 0o700);
-    // One that was there, and open to others, is closed.
+    // One that was there, and open to others, is somebody's decision.
     fs_err::create_dir(open.home()).unwrap();
     fs_err::set_permissions(open.home(), PermissionsExt::from_mode(0o755)).unwrap();
-    run(&open, "true\n");
-    assert_eq!(mode(&open), 0o700);
+    let done = run(&open, "touch ran\n");
+    assert_eq!((done.code, mode(&open)), (2, 0o755), "{done:?}");
+    let said = "is open to other users (mode 755)\nhint: `chmod 700 ";
+    assert!(done.stderr.contains(said), "{done:?}");
+    assert!(!open.work().join("ran").exists());
+}
+
+#[test]
+fn a_state_folder_that_is_made_again_during_a_run_is_its_owners_alone() {
+    let world = World::new();
+    let gate = world.fifo("gate");
+    world.write("tasks", "cat gate; echo late\n");
+    let mut running = world.start(["run", "--slots", "1", "tasks"]);
+    running.wait_for("1.1 started");
+    fs_err::rename(world.home(), world.work().join("away")).unwrap();
+    release(&gate);
+    running.finish();
+    let log = world.home().join("runs/1/logs/1.1.log");
+    assert_eq!(fs_err::read_to_string(log).unwrap(), "late\n");
+    let mode = fs_err::metadata(world.home()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
 }
 
 #[test]

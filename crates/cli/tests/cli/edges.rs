@@ -400,9 +400,24 @@ fn programs_that_move_on_the_path_are_found_again() {
 }
 
 #[test]
+fn a_fifo_in_the_databases_place_holds_nobody_up() {
+    let world = World::new();
+    world.make_home();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let fifo = world.home().join("packhorse.db");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    for words in [&["ls"][..], &["run", "--slots", "1", "--", "touch", "out"]] {
+        let done = world.packhorse(words);
+        assert_eq!(done.code, 2, "{done:?}");
+        assert!(done.stderr.contains("packhorse.db"), "{done:?}");
+    }
+    assert!(!world.work().join("out").exists());
+}
+
+#[test]
 fn a_file_that_is_no_database_is_told_by_whoever_meets_it() {
     let world = World::new();
-    fs_err::create_dir(world.home()).unwrap();
+    world.make_home();
     fs_err::write(world.home().join("packhorse.db"), "no database at all\n").unwrap();
     for words in [
         "ls",

@@ -18,9 +18,7 @@ const MADE_IN: &str = "/tmp/packhorse-fixture/work";
 fn put(world: &World) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../store/tests/data/version-2");
     let home = world.home();
-    fs_err::create_dir(&home).unwrap();
-    let only_ours = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    fs_err::set_permissions(&home, only_ours).unwrap();
+    world.make_home();
     fs_err::copy(data.join("packhorse.db"), home.join("packhorse.db")).unwrap();
     fs_err::create_dir(home.join("slates")).unwrap();
     for file in fs_err::read_dir(data.join("slates")).unwrap() {

@@ -59,6 +59,13 @@ impl World {
         path
     }
 
+    /// Makes the state folder, for its owner alone.
+    pub fn make_home(&self) {
+        let mut builder = std::fs::DirBuilder::new();
+        let builder = std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(self.home()).unwrap();
+    }
+
     /// Reads a file from there; nothing if there is none.
     pub fn read(&self, name: &str) -> String {
         let bytes = fs_err::read(self.work().join(name)).unwrap_or_default();

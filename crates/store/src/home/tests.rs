@@ -54,11 +54,14 @@ fn a_new_folder_is_its_owners_alone_and_so_are_those_above_it() {
 }
 
 #[test]
-fn a_folder_that_is_open_to_others_is_closed() {
+fn a_folder_that_is_open_to_others_is_refused_and_left_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
-    fs_err::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    Home::open(dir.path()).unwrap();
-    assert_eq!(mode(dir.path()), 0o700);
+    for open in [0o755, 0o710, 0o702] {
+        fs_err::set_permissions(dir.path(), PermissionsExt::from_mode(open)).unwrap();
+        let error = Home::open(dir.path()).unwrap_err();
+        assert!(matches!(error, StoreError::OpenHome { .. }), "{error}");
+        assert_eq!(mode(dir.path()), open);
+    }
 }
 
 #[test]

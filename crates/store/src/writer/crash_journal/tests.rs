@@ -40,7 +40,7 @@ fn skipped(task: u32) -> Record {
 /// What whoever recovers a journal finds in it.
 fn found_after(act: impl FnOnce(&mut CrashJournal)) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::open(dir.path()).unwrap();
+    let home = Home::open(dir.path().join("home")).unwrap();
     let uuid = Uuid::from_bytes([5; 16]);
     let mut journal = CrashJournal::create(&home, RUN, uuid).unwrap().unwrap();
     act(&mut journal);

@@ -17,7 +17,7 @@ fn skipped(run: RunId, number: u32) -> Record {
 #[test]
 fn a_crash_journal_has_what_was_sent_before_it_was_made() {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::open(dir.path()).unwrap();
+    let home = Home::open(dir.path().join("home")).unwrap();
     let queue = Arc::new(Queue::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
     let writer = Writer {
         queue: Arc::clone(&queue),
