@@ -1,7 +1,7 @@
 //! Tasks out of a stream of bytes.
 
 use crate::lines::{LineError, LineReader, Separator};
-use crate::splitter::Splitter;
+use crate::splitter::{LONGEST, Splitter};
 use crate::{Entry, task_lines};
 
 /// How tasks are written in files, pipes and terminals.
@@ -105,6 +105,9 @@ impl Iterator for TaskReader {
             let Some(piece) = self.splitter.next(separator) else {
                 return self.splitter.has_ended().then(|| self.lines.end())?;
             };
+            if piece.len() > LONGEST {
+                return Some(Err(self.lines.too_long(piece)));
+            }
             let found = match self.language {
                 TaskLanguage::Lines(Separator::Newline) => self.lines.line(piece, has_nul),
                 TaskLanguage::Lines(Separator::Null) => self.lines.item(piece),

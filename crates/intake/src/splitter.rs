@@ -4,6 +4,10 @@
 /// pushes at a time, so that the usual stream never allocates twice.
 const KEPT: usize = 256 << 10;
 
+/// The longest piece there may be: 16 MiB are 128 times what a program can be given. Of a
+/// longer one only so much is kept, and one byte more by which it is known.
+pub(crate) const LONGEST: usize = 16 << 20;
+
 #[derive(Debug, Default)]
 pub(crate) struct Splitter {
     buffer: Vec<u8>,
@@ -56,6 +60,7 @@ impl Splitter {
             self.searched = self.start;
             return Some(&self.buffer[piece]);
         }
+        self.buffer.truncate(self.start + LONGEST + 1);
         self.searched = self.buffer.len();
         if self.ended && self.held() > 0 {
             let piece = self.start..self.buffer.len();

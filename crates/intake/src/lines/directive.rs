@@ -46,11 +46,13 @@ pub(super) enum Comment {
 impl Comment {
     pub fn of(comment: &[u8]) -> Self {
         const WORD: &[u8] = b"packhorse";
-        let text = comment.strip_prefix(b"#").unwrap_or(comment);
+        let comment = comment.strip_prefix(b"#").unwrap_or(comment);
+        let blanks = comment.iter().take_while(|&&b| is_blank(b)).count();
+        let text = &comment[blanks..];
         let end = text.iter().position(|&b| is_blank(b));
         let (word, rest) = text.split_at(end.unwrap_or(text.len()));
         let bare = word.strip_suffix(b":").unwrap_or(word);
-        if word == WORD {
+        if word == WORD && blanks == 0 {
             Self::Directive
         } else if bare.eq_ignore_ascii_case(WORD) && rest.contains(&b'=') {
             Self::Misspelt

@@ -16,6 +16,9 @@ pub enum LineProblem {
     /// No program can be given a NUL byte.
     #[error("a command cannot contain a NUL byte")]
     Nul,
+    /// Longer than any command may be.
+    #[error("this line is longer than 16 MiB")]
+    TooLong,
     /// A directive is the last thing of the input.
     #[error("no command comes after this directive")]
     NoCommand,
@@ -65,6 +68,7 @@ impl InputProblem for LineProblem {
     fn hint(&self) -> String {
         let fixed = match self {
             Self::Nul => "remove it, or use --null if NUL bytes separate the commands",
+            Self::TooLong => "put what is long into a file, and name that in the command",
             Self::NoCommand => "put it on the line before the command, or remove it",
             Self::EmptyDirective => "write what the next command needs: `#packhorse gpus=0.5`",
             Self::MisspeltDirective => "write it like this: `#packhorse gpus=0.5`",
@@ -95,6 +99,7 @@ impl InputProblem for LineProblem {
     fn label(&self) -> &'static str {
         match self {
             Self::Nul => "a NUL byte",
+            Self::TooLong => "it begins like this",
             Self::NoCommand => "for which command?",
             Self::EmptyDirective => "nothing follows",
             Self::MisspeltDirective => "taken for a directive",

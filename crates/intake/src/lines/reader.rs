@@ -6,6 +6,10 @@ use super::directive::{Comment, Directives};
 use super::error::{LineError, LineProblem};
 use crate::Entry;
 use crate::names::Names;
+use crate::splitter::LONGEST;
+
+/// How many bytes of a line that is too long are shown.
+const SHOWN: usize = 60;
 
 /// How far a source of tasks has been read, in whichever language.
 #[derive(Debug, Default)]
@@ -87,6 +91,16 @@ impl LineReader {
         })
     }
 
+    /// A line or item has come that is longer than any may be. It is given up, with what
+    /// belongs to it.
+    pub fn too_long(&mut self, piece: &[u8]) -> LineError {
+        self.joined = None;
+        self.directives = None;
+        let (number, line) = self.count(piece);
+        let shown = line.len().min(SHOWN);
+        LineError::new(number, &line[..shown], 0..shown, LineProblem::TooLong)
+    }
+
     /// The input has ended.
     pub fn end(&mut self) -> Option<Result<Entry, LineError>> {
         self.joined_so_far()
@@ -125,6 +139,11 @@ impl LineReader {
         });
         if joined.error.is_none() {
             joined.error = error;
+        }
+        if joined.error.is_none() && joined.text.len() + part.len() > LONGEST {
+            let shown = part.len().min(SHOWN);
+            let problem = LineProblem::TooLong;
+            joined.error = Some(LineError::new(self.line, &part[..shown], 0..shown, problem));
         }
         if joined.error.is_none() {
             joined.text.extend_from_slice(part);

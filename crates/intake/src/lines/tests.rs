@@ -326,7 +326,7 @@ fn wrong_directives_are_named_by_line_and_column() {
 #[test]
 fn a_remark_about_packhorse_is_no_directive() {
     for remark in [
-        "# packhorse gpus=x",
+        "# packhorse is run below",
         "#packhorses eat=hay",
         "#Packhorse is fine",
     ] {
@@ -473,5 +473,31 @@ proptest! {
         cuts.sort_unstable();
         let pieces: Vec<&[u8]> = cuts.windows(2).map(|w| &input[w[0]..w[1]]).collect();
         prop_assert_eq!(read(separator, &pieces), read(separator, &[&input]));
+    }
+}
+
+#[test]
+fn a_line_beyond_all_measure_is_refused_and_takes_no_memory() {
+    for (start, end) in [
+        ("", "\n"),
+        ("#packhorse cores=2\n", "\n"),
+        ("a \\\n", " \\\nb\n"),
+    ] {
+        let mut lines = TaskReader::new(TaskLanguage::Lines(Separator::Newline));
+        lines.push(start.as_bytes());
+        assert!(lines.next().is_none());
+        for _ in 0..40 {
+            lines.push(&vec![b'x'; 1 << 20]);
+            assert!(lines.next().is_none());
+        }
+        assert!(lines.capacity() < 40 << 20);
+        lines.push(format!("{end}next\n").as_bytes());
+        let error = lines.next().unwrap().unwrap_err();
+        assert_eq!(*error.problem(), LineProblem::TooLong);
+        let rest: Vec<_> = lines
+            .by_ref()
+            .map(|entry| entry.unwrap().spec.command)
+            .collect();
+        assert_eq!(rest.last(), Some(&Command::Line(b"next".to_vec())));
     }
 }
