@@ -77,7 +77,7 @@ fn printable(bytes: &[u8]) -> String {
 
 /// The name of a user. Shared GPU machines often keep their users in LDAP, where
 /// only the C library's lookup finds them.
-fn user_name(uid: u32) -> Option<String> {
+pub fn user_name(uid: u32) -> Option<String> {
     let mut entry = MaybeUninit::<libc::passwd>::uninit();
     let mut texts: Vec<c_char> = vec![0; 1 << 14];
     let mut found = std::ptr::null_mut();

@@ -7,7 +7,7 @@ use packhorse_core::RefusalReason;
 use packhorse_engine::{
     DeviceInfo, Engine, EngineSettings, Input, MpsSettings, NewRunInput, OomSigns,
 };
-use packhorse_gpu::Sampler;
+use packhorse_gpu::{Sampler, user_name};
 use packhorse_intake::probe::ProbeTemplate;
 use packhorse_intake::{Colour, check_values};
 use packhorse_leases::{LeaseError, LeaseOwner, Leases};
@@ -317,10 +317,15 @@ fn leases(
     Leases::open(&settings.lease_folder(), owner).map(Some)
 }
 
-/// Who we are, as the environment tells: for people to read.
+/// Who we are, as the environment or the system tells: for people to read.
 fn user() -> String {
     let name = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
-    name.unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string())
+    name.ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| {
+            let uid = rustix::process::getuid().as_raw();
+            user_name(uid).unwrap_or_else(|| uid.to_string())
+        })
 }
 
 /// Writes down how the run begins. Returns the place of the last record about that.

@@ -7,8 +7,8 @@ use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcomma
 
 use super::pool::parse_bool;
 use super::{
-    AgainArgs, ConfigArgs, CsvArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, MpsArgs, PeaksArgs,
-    PlanArgs, ProbeArgs, RunArgs, ShowArgs, SweepArgs,
+    ConfigArgs, CsvArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, MpsArgs, PeaksArgs, PlanArgs,
+    ProbeArgs, ResumeArgs, RetryArgs, RunArgs, ShowArgs, SweepArgs,
 };
 
 /// Packs your work onto your GPUs.
@@ -135,9 +135,9 @@ pub enum Verb {
     /// Show what a task wrote
     Logs(LogsArgs),
     /// Run the failed tasks of a run again
-    Retry(AgainArgs),
+    Retry(RetryArgs),
     /// Run the rest of a run that was interrupted
-    Resume(AgainArgs),
+    Resume(ResumeArgs),
     /// Print the tasks of a run as JSON, for `run --tasks`
     Export(ExportArgs),
     /// Show settings, their values and where they come from

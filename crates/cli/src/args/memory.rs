@@ -52,6 +52,9 @@ pub struct CsvArgs {
 }
 
 /// Measure a command: peak GPU memory, utilisation and time.
+///
+/// The command runs once, to its end, on a GPU to itself. What it needed is remembered, so
+/// that `packhorse run --vram auto` knows it: `packhorse peaks` shows it.
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
     /// The command
@@ -78,9 +81,13 @@ pub struct PeaksArgs {
     #[arg(value_name = "TEXT")]
     pub text: Option<String>,
 
-    /// Forget what is shown
+    /// Forget what was learned about commands that contain the text
     #[arg(long)]
     pub forget: bool,
+
+    /// With --forget: forget everything
+    #[arg(long, requires = "forget", conflicts_with = "text")]
+    pub all: bool,
 
     /// Print JSON
     #[arg(long)]

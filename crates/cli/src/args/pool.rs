@@ -8,7 +8,7 @@ use packhorse_session::IgnoredProcess;
 pub struct PoolArgs {
     /// The GPUs to use: `all`, or ids separated by commas or blanks; `0+1` is a group
     ///
-    /// Ids are indices, `GPU-…` UUIDs or `MIG-…` UUIDs. Each task gets one of them,
+    /// Ids are indices, `GPU-…` UUIDs or `MIG-…` UUIDs; `0-3` is 0,1,2,3. Each task gets one of them,
     /// or as many as -g says; with `0+1 2+3` each task gets a pair. Without a driver,
     /// any ids are accepted. The default is all GPUs, or those in
     /// CUDA_VISIBLE_DEVICES if it is set.

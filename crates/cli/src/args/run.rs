@@ -199,7 +199,31 @@ pub enum Shown {
     Inherit,
 }
 
-/// Continue a run.
+/// Run the failed tasks of a run again.
+///
+/// With them run the tasks that were skipped because of them, and the rest of a run that was
+/// interrupted. All have their retries again. Commands and options are those of the run;
+/// options given here replace them.
+#[derive(Debug, Args)]
+pub struct RetryArgs {
+    /// Which run, and how.
+    #[command(flatten)]
+    pub again: AgainArgs,
+}
+
+/// Run the rest of a run that was interrupted or killed.
+///
+/// Tasks that were running then start again; those that ended, whether they succeeded or
+/// failed, do not. Commands and options are those of the run; options given here replace
+/// them.
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// Which run, and how.
+    #[command(flatten)]
+    pub again: AgainArgs,
+}
+
+/// Which run is continued, and how.
 #[derive(Debug, Args)]
 pub struct AgainArgs {
     /// Which run [default: the latest]

@@ -7,6 +7,7 @@ use super::LaunchArgs;
 /// The commands are printed one per line, ready for `packhorse run`; with --run
 /// they are run right away.
 #[derive(Debug, Args)]
+#[command(override_usage = "packhorse sweep TEMPLATE -p <NAME> <VALUE>... [OPTIONS]")]
 #[command(after_help = "\
 Values: text is taken as it is; 1..5 counts, 0..1:0.25 counts in steps,
 log:1e-4..1e-1:4 is 4 values, evenly spaced on a logarithmic scale.

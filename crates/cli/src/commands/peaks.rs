@@ -1,5 +1,6 @@
 use std::io::Write as _;
 
+use anyhow::bail;
 use packhorse_core::{expected, reservation};
 use packhorse_model::Exit;
 use packhorse_store::{Forget, Home, LearnedSignature, Reader};
@@ -66,8 +67,14 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
 
 fn forget(home: &Home, args: &PeaksArgs, found: &[LearnedSignature]) -> anyhow::Result<Exit> {
     let mut gone = 0;
-    if args.text.is_none() {
+    if args.all {
         gone = home.forget(Forget::All)?;
+    } else if args.text.is_none() {
+        bail!(
+            "what is to be forgotten?\n\
+             hint: `packhorse peaks TEXT --forget` forgets the commands that contain the text, \
+             `packhorse peaks --forget --all` everything"
+        );
     } else {
         // A second time, for another model, there is nothing left to forget.
         for learned in found {

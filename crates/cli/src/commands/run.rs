@@ -9,7 +9,8 @@ use packhorse_intake::TaskLanguage;
 use packhorse_intake::lines::Separator;
 use packhorse_model::{Command, Exit, InputFile, SourceSpec, TaskSpec};
 use packhorse_session::{
-    InputStream, Launch, MadeTasks, ReadTasks, TaskChecks, TaskSource, input_file, open_inputs,
+    InputStream, Launch, MadeTasks, ReadTasks, TaskChecks, TaskSource, input_file, is_on_path,
+    open_inputs,
 };
 
 use super::launch::{Order, observer};
@@ -92,6 +93,17 @@ pub fn one_command(words: Vec<OsString>) -> MadeTasks {
 
 /// Opens everything before anything starts.
 pub fn open(files: &[PathBuf]) -> anyhow::Result<VecDeque<InputStream>> {
+    // `run python train.py`: what was meant as a command came as files.
+    if let Some(program) = files.first()
+        && !program.exists()
+        && is_on_path(program)
+    {
+        let program = program.display();
+        bail!(
+            "there is no file `{program}`\n\
+             hint: one command stands after --, as in `packhorse run -- {program} …`"
+        );
+    }
     let stdin = files.is_empty() || files.iter().any(|file| file.as_os_str() == "-");
     if stdin && terminal::stdin_is_terminal() {
         complain("reading commands from the terminal, one per line; Ctrl-D ends");

@@ -176,3 +176,45 @@ fn help_says_what_a_subcommand_does() {
     let sweep = world.packhorse(["sweep", "--help"]).stdout;
     assert!(sweep.contains("--order"), "{sweep}");
 }
+
+#[test]
+fn what_was_probably_meant_is_said() {
+    let world = World::new();
+    world.write("train.sh", "true\n");
+    world.write("tasks", "# packhorse gpus=0.5\ntouch ran\n");
+    let cases: [(&[&str], &str); 5] = [
+        (
+            &["run", "--slots", "1", "sh", "train.sh"],
+            "`packhorse run -- sh …`",
+        ),
+        (
+            &["run", "--gpus", "tasks.txt"],
+            "`tasks.txt` is not a GPU id",
+        ),
+        (
+            &["run", "--gpus", "3-1", "train.sh"],
+            "`3-1` is not a GPU id",
+        ),
+        (
+            &["run", "--gpus", "0", "tasks"],
+            "a directive starts with `#packhorse`",
+        ),
+        (
+            &["peaks", "--forget"],
+            "`packhorse peaks --forget --all` everything",
+        ),
+    ];
+    for (words, said) in cases {
+        let done = world.packhorse(words);
+        assert_eq!(done.code, 2, "{words:?} {done:?}");
+        assert!(done.stderr.contains(said), "{words:?} {done:?}");
+    }
+    assert!(!world.work().join("ran").exists());
+}
+
+#[test]
+fn a_range_of_gpus_is_all_of_them() {
+    let world = World::new();
+    let done = world.packhorse(["run", "--gpus", "0-2,5", "--", "true"]);
+    assert!(done.stdout.contains("on GPUs 0, 1, 2, 5"), "{done:?}");
+}

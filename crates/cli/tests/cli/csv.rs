@@ -380,14 +380,14 @@ fn the_measure_is_as_long_as_the_person_wants() {
     let out = machine.world.read("out");
     assert!(out.starts_with("--epochs=3 "), "{out}");
     // Never longer than the task.
-    machine.packhorse(&["peaks", "--forget"]);
+    machine.packhorse(&["peaks", "--forget", "--all"]);
     machine.world.write("out", "");
     let done = under_mps(&machine, &["--probe-epochs", "99"]);
     assert_eq!(done.code, 0, "{done:?}");
     let out = machine.world.read("out");
     assert!(out.starts_with("--epochs=50 "), "{out}");
     // Without one, the task itself shows what it needs.
-    machine.packhorse(&["peaks", "--forget"]);
+    machine.packhorse(&["peaks", "--forget", "--all"]);
     machine.world.write("out", "");
     let done = under_mps(&machine, &["--probe-epochs", "0"]);
     assert_eq!(done.code, 0, "{done:?}");

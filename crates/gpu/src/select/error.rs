@@ -13,7 +13,9 @@ pub enum SelectError {
         text: String,
     },
     /// Something that cannot be an id.
-    #[error("`{id}` is not a GPU id\nhint: name GPUs by index (0), by UUID (GPU-…, MIG-…), or all")]
+    #[error(
+        "`{id}` is not a GPU id\nhint: name GPUs by index (0, 0-3), by UUID (GPU-…, MIG-…), or all; a file goes before --gpus"
+    )]
     NotAnId {
         /// The id as written.
         id: String,

@@ -13,7 +13,7 @@ pub enum Selection {
 
 impl Selection {
     /// Parses the values of `--gpus`. Commas, spaces and separate values separate
-    /// units; `+` joins the ids of a group.
+    /// units; `+` joins the ids of a group; `0-3` is all from 0 to 3.
     pub fn parse<S: AsRef<str>>(values: &[S]) -> Result<Self, SelectError> {
         let mut groups = Vec::new();
         for value in values {
@@ -24,6 +24,13 @@ impl Selection {
             let mut words = value.split_whitespace().peekable();
             words.peek().ok_or_else(empty)?;
             for unit in words.flat_map(|word| word.split(',')) {
+                if let Some((first, last)) = range(unit) {
+                    if first > last || last - first >= MOST_IN_RANGE {
+                        return Err(SelectError::NotAnId { id: unit.into() });
+                    }
+                    groups.extend((first..=last).map(|index| vec![index.to_string()]));
+                    continue;
+                }
                 let group: Vec<String> = unit.split('+').map(str::to_owned).collect();
                 if group.iter().any(String::is_empty) {
                     return Err(empty());
@@ -31,8 +38,10 @@ impl Selection {
                 groups.push(group);
             }
         }
-        // CUDA stops reading its list at a negative number.
-        if let Some(id) = groups.iter().flatten().find(|id| id.starts_with('-')) {
+        // CUDA stops reading its list at a negative number, and a file of commands has
+        // strayed in here.
+        let is_no_id = |id: &&String| id.starts_with('-') || id.contains(['.', '/']);
+        if let Some(id) = groups.iter().flatten().find(is_no_id) {
             return Err(SelectError::NotAnId { id: id.clone() });
         }
         for (word, selection) in [("all", Self::All), ("none", Self::None)] {
@@ -52,6 +61,17 @@ impl Selection {
     }
 }
 
+/// No machine has more GPUs than this.
+const MOST_IN_RANGE: u32 = 1024;
+
+/// The ends of `0-3`.
+fn range(unit: &str) -> Option<(u32, u32)> {
+    let (first, last) = unit.split_once('-')?;
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (digits(first) && digits(last)).then_some(())?;
+    Some((first.parse().ok()?, last.parse().ok()?))
+}
+
 /// Whether a word on the command line can only be a list of GPUs, so that the word
 /// after `--gpus 0,1` may be a file. Never true for a word with a `.` or `/`.
 pub fn looks_like_gpu_list(word: &str) -> bool {
@@ -65,7 +85,7 @@ fn is_plain_id(id: &str) -> bool {
         Some(rest) => {
             !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
         }
-        None => !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()),
+        None => range(id).is_some() || (!id.is_empty() && id.bytes().all(|b| b.is_ascii_digit())),
     }
 }
 
@@ -87,6 +107,8 @@ mod tests {
         assert_eq!(groups(&["0 1"]), ["0", "1"]);
         assert_eq!(groups(&["0+1", "2+3"]), ["0&1", "2&3"]);
         assert_eq!(groups(&["0,1+2"]), ["0", "1&2"]);
+        assert_eq!(groups(&["0-2,5"]), ["0", "1", "2", "5"]);
+        assert_eq!(groups(&["GPU-1-2"]), ["GPU-1-2"]);
         assert_eq!(
             groups(&["GPU-5c2", "MIG-7,x:y"]),
             ["GPU-5c2", "MIG-7", "x:y"]
@@ -116,10 +138,13 @@ mod tests {
             );
         }
         assert!(Selection::parse::<&str>(&[]).is_err());
-        assert!(matches!(
-            Selection::parse(&["-1"]),
-            Err(SelectError::NotAnId { .. })
-        ));
+        for value in ["-1", "3-0", "0-9999", "commands.txt", "dir/jobs"] {
+            let error = Selection::parse(&[value]);
+            assert!(
+                matches!(error, Err(SelectError::NotAnId { .. })),
+                "{value:?} is {error:?}"
+            );
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ fn a_task_that_nothing_is_known_of_is_alone_until_it_was_measured() {
     let done = machine.packhorse(&["run", "--vram", "auto", "tasks"]);
     assert_eq!(started_together(&done.stdout), 4, "{}", done.stdout);
     // Unless it is forgotten.
-    machine.packhorse(&["peaks", "--forget"]);
+    machine.packhorse(&["peaks", "--forget", "--all"]);
     let done = machine.packhorse(&["run", "--vram", "auto", "tasks"]);
     assert_eq!(started_together(&done.stdout), 1, "{}", done.stdout);
 }
