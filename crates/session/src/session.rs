@@ -35,6 +35,7 @@ use crate::signals::{ProgramSignal, Signals};
 use crate::source::TaskSource;
 use crate::{SessionError, system};
 use input::SourceWatch;
+use leases::OtherRunsWatch;
 
 /// How many tasks are read back from the journal at once.
 const PAGE: u32 = 2048;
@@ -91,11 +92,7 @@ pub(crate) struct Session<'o> {
     committed: (u64, Option<String>),
     /// Pages that are not in the store yet.
     fetches: Vec<(RunId, u32, u32)>,
-    /// Whether other runs are listened to.
-    listening: bool,
-    /// Whether what they hold has to be looked at, whatever comes next.
-    look_due: bool,
-    revision: u64,
+    others: OtherRunsWatch,
     /// A run of which nothing is alive, and until when what is left of its input is kept.
     closing: Option<(RunId, Option<Instant>)>,
     over: Option<RunSummary>,
@@ -131,9 +128,7 @@ impl<'o> Session<'o> {
             turned: Instant::now(),
             committed: (0, None),
             fetches: Vec::new(),
-            listening: false,
-            look_due: false,
-            revision: 0,
+            others: OtherRunsWatch::default(),
             closing: None,
             over: None,
             error: None,

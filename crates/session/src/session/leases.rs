@@ -7,13 +7,24 @@ use super::{LEASES, Session, unwatch, watch};
 use crate::SessionError;
 use crate::sampling::Attributor;
 
+/// How other runs are watched.
+#[derive(Default)]
+pub(super) struct OtherRunsWatch {
+    /// Whether they are listened to.
+    listening: bool,
+    /// Whether what they hold has to be looked at, whatever comes next.
+    look_due: bool,
+    /// What was seen of them last.
+    revision: u64,
+}
+
 impl Session<'_> {
     /// Lets the engine decide: under the lock of all runs, if it may take something that
     /// others could take as well.
     pub(super) fn handle(&mut self, input: Input) {
         let now = self.now();
         let mut trouble = Vec::new();
-        let wanted = std::mem::take(&mut self.look_due) || self.engine.may_take(&input, now);
+        let wanted = std::mem::take(&mut self.others.look_due) || self.engine.may_take(&input, now);
         let leases = self.parts.leases.as_mut().filter(|_| wanted);
         let mut guard = leases.and_then(|leases| {
             let locked = leases.lock();
@@ -21,7 +32,7 @@ impl Session<'_> {
         });
         if let Some(guard) = &mut guard {
             trouble.extend(guard.warning());
-            let others = look(guard, &mut self.revision, &mut self.parts.attributor);
+            let others = look(guard, &mut self.others.revision, &mut self.parts.attributor);
             if let Some(others) = others {
                 self.engine.handle(others, now, &mut self.actions);
             }
@@ -43,13 +54,13 @@ impl Session<'_> {
     /// meanwhile is none of our business, nor who comes to take something.
     pub(super) fn watch_other_runs(&mut self) -> Result<(), SessionError> {
         let wanted = self.engine.has_waiting() && self.engine.has_other_runs();
-        if wanted == self.listening {
+        if wanted == self.others.listening {
             return Ok(());
         }
         let Some(leases) = &mut self.parts.leases else {
             return Ok(());
         };
-        self.listening = wanted;
+        self.others.listening = wanted;
         if !wanted {
             return unwatch(&self.epoll, leases);
         }
@@ -72,7 +83,7 @@ impl Session<'_> {
     /// same lock: a moment later it may be somebody else's.
     pub(super) fn refresh_other_runs(&mut self) {
         if self.parts.leases.is_some() {
-            self.look_due = true;
+            self.others.look_due = true;
             self.answers.push_back(Input::Wake);
         }
     }
