@@ -19,7 +19,6 @@ use packhorse_supervisor::{
     Children, EndNotice, SignalMask, Supervisor, SupervisorSettings, request_short_slice,
 };
 
-use crate::control::ControlSocket;
 use crate::devices::{Devices, scheduler_settings};
 use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
@@ -194,7 +193,8 @@ impl Launch {
         }
         let parts = SessionParts {
             executor,
-            control: ControlSocket::open(&home.run_dir(run)).ok(),
+            control_folder: Some(home.run_dir(run)),
+            control: None,
             mps: mps
                 .then(|| {
                     MpsThread::start(settings.gpu_config(), home.path().to_owned(), devices.info)

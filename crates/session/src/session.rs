@@ -17,6 +17,7 @@ mod leases;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use packhorse_engine::{Action, ClockReading, Engine, Input, StopSignal};
@@ -62,6 +63,8 @@ pub(crate) struct SessionParts {
     pub(crate) signals: Signals,
     pub(crate) sampler: Option<Sampler>,
     pub(crate) leases: Option<Leases>,
+    /// The folder in which questions are heard, until they are.
+    pub(crate) control_folder: Option<PathBuf>,
     pub(crate) control: Option<ControlSocket>,
     pub(crate) mps: Option<MpsThread>,
     pub(crate) attributor: Attributor,
@@ -138,9 +141,6 @@ impl<'o> Session<'o> {
         watch(epoll, &parts.executor, EXECUTOR)?;
         if let Some(sampler) = &parts.sampler {
             watch(epoll, sampler, SAMPLER)?;
-        }
-        if let Some(control) = &parts.control {
-            watch(epoll, control, CONTROL)?;
         }
         if let Some(mps) = &parts.mps {
             watch(epoll, mps, MPS)?;
@@ -268,6 +268,9 @@ impl<'o> Session<'o> {
             }
             wake => wake.map(|at| at.saturating_duration_since(now)),
         };
+        if timeout != Some(Duration::ZERO) {
+            self.hear_questions()?;
+        }
         let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         self.ready.clear();
         let buffer = rustix::buffer::spare_capacity(&mut self.ready);
@@ -361,6 +364,19 @@ impl<'o> Session<'o> {
             watch(&self.epoll, &self.parts.journal, JOURNAL)
         } else {
             unwatch(&self.epoll, &self.parts.journal)
+        }
+    }
+
+    /// Listens to questions before we first wait for anything: the first task need not wait
+    /// for the socket.
+    fn hear_questions(&mut self) -> Result<(), SessionError> {
+        let Some(folder) = self.parts.control_folder.take() else {
+            return Ok(());
+        };
+        self.parts.control = ControlSocket::open(&folder).ok();
+        match &self.parts.control {
+            Some(control) => watch(&self.epoll, control, CONTROL),
+            None => Ok(()),
         }
     }
 
