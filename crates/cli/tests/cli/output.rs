@@ -331,6 +331,7 @@ fn a_slow_reader_misses_nothing_but_lines_that_are_in_the_log() {
     let [flooded, end] = ["flooded", "end"].map(|name| world.fifo(name));
     let mut running = world.start(["run", "--slots", "1", "--output", "lines", "--json"]);
     running.send(FLOOD);
+    running.end_input();
     receive(&flooded);
     // Now it reads on, until there is room again.
     for _ in 0..12_000 {
