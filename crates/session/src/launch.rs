@@ -270,7 +270,7 @@ fn local_executor(
     let supervisor = Supervisor::new(SupervisorSettings {
         environment: environment.fixed(),
         hidden: environment.hidden(),
-        home_mark: home.path().to_string_lossy().into_owned(),
+        home_mark: home.id()?,
         signal_mask: Some(mask),
         children: Children::All(ends),
     })

@@ -123,7 +123,7 @@ impl Resume {
                 "cannot go back to the run's folder {folder}: {error}"
             ))
         })?;
-        end_leftovers(&home, id, notices);
+        end_leftovers(&home, id, notices)?;
         move_to(&mut spec, pool, id, notices);
         let launch = Launch::prepare(spec, output, colour, settings, notices)?;
         let count = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
@@ -197,13 +197,14 @@ fn failed(reader: &Reader, run: RunId) -> Result<Vec<u32>, SessionError> {
 }
 
 /// A run that was killed leaves its tasks behind. They would run twice.
-fn end_leftovers(home: &Home, run: RunId, notices: &mut Notices<'_>) {
-    let mark = home.path().to_string_lossy();
+fn end_leftovers(home: &Home, run: RunId, notices: &mut Notices<'_>) -> Result<(), SessionError> {
+    let mark = home.id()?;
     let ended = packhorse_supervisor::end_leftovers_of_run(&mark, &run.to_string());
     let what = match ended {
-        0 => return,
+        0 => return Ok(()),
         1 => format!("a process of run {run} still ran and was ended"),
         many => format!("{many} processes of run {run} still ran and were ended"),
     };
     notices(&format!("warning: {what}"));
+    Ok(())
 }

@@ -14,6 +14,7 @@ use crate::network::network_filesystem;
 ///
 /// ```text
 /// HOME/packhorse.db            runs, tasks, attempts
+/// HOME/id                      tells this folder from others
 /// HOME/runs/last               the last run number given out: a hint
 /// HOME/runs/12/lock            locked while a process is at work on run 12
 /// HOME/runs/12/logs/3.1.log    the first attempt of task 12.3

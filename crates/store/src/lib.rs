@@ -38,6 +38,7 @@ mod database;
 mod edit;
 mod error;
 mod home;
+mod home_id;
 mod lock;
 mod network;
 mod numbers;

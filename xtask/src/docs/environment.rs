@@ -16,7 +16,7 @@ PACKHORSE_PARAMS | its parameters as a JSON object, if it has any: `{"bs":"32","
 PACKHORSE_RESULTS | the folder for its results as it was written, if it has one (`results`). Packhorse creates it first
 CUDA_MPS_PIPE_DIRECTORY, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT | with [`--mps`](sharing.md#mps); `CUDA_VISIBLE_DEVICES` is then a UUID
 OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, NUMEXPR_NUM_THREADS | how many cores it has, if it has cores for itself and not all of them; unless you have set these variables
-PACKHORSE_HOME_ID | the state folder. Together with the other variables it marks the processes of a task, so that none is lost: do not change it
+PACKHORSE_HOME_ID | the id of the state folder. Together with the other variables it marks the processes of a task, so that none is lost: do not change it
 "#;
 
 /// What packhorse reads and what tasks find, as tables for the manual.

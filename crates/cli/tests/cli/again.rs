@@ -322,7 +322,12 @@ fn resume_ends_what_a_killed_run_left_running() {
     let pids: Vec<_> = pids.split_whitespace().collect();
     assert!(pids.iter().all(|pid| is_alive(pid)), "{pids:?}");
     world.write("again", "");
-    let done = world.packhorse(["resume"]);
+    // The same folder by another name.
+    let link = world.work().join("link");
+    std::os::unix::fs::symlink(world.home(), &link).unwrap();
+    let mut command = world.command(["resume"]);
+    command.env("PACKHORSE_HOME", link);
+    let done = finish(command);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stderr.contains("still ran and were ended"), "{done:?}");
     assert!(!pids.iter().any(|pid| is_alive(pid)), "{pids:?}");

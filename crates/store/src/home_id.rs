@@ -1,0 +1,73 @@
+use std::io::{self, ErrorKind};
+
+use fs_err as fs;
+use packhorse_model::Timestamp;
+
+use crate::{Home, new_run_uuid};
+
+/// The file that holds the id, in the state folder.
+const NAME: &str = "id";
+/// No id is longer.
+const LONGEST: usize = 64;
+
+impl Home {
+    /// What tells this state folder from others, however its path is spelled and wherever
+    /// it is moved: the processes of its tasks are marked with it.
+    pub fn id(&self) -> io::Result<String> {
+        let path = self.path().join(NAME);
+        match fs::read_to_string(&path) {
+            Ok(text) if is_id(text.trim()) => return Ok(text.trim().to_owned()),
+            Ok(_) => fs::remove_file(&path)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        // Whole or not at all, and the first of several who make one decides.
+        let draft = self.path().join(format!("{NAME}.{}", std::process::id()));
+        let id = new_run_uuid(Timestamp::now()).to_string();
+        fs::write(&draft, format!("{id}\n"))?;
+        let made = fs::hard_link(&draft, &path);
+        let _ = fs::remove_file(&draft);
+        match made {
+            Ok(()) => Ok(id),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let text = fs::read_to_string(&path)?;
+                Ok(text.trim().to_owned())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !text.is_empty() && text.len() <= LONGEST && text.bytes().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_keeps_its_id_however_it_is_spelled() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path().join("home")).unwrap();
+        let id = home.id().unwrap();
+        assert_eq!(home.id().unwrap(), id);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(home.path(), &link).unwrap();
+        assert_eq!(Home::open(link).unwrap().id().unwrap(), id);
+        let other = Home::open(dir.path().join("other")).unwrap();
+        assert_ne!(other.id().unwrap(), id);
+    }
+
+    #[test]
+    fn one_that_is_damaged_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path().join("home")).unwrap();
+        fs::write(home.path().join(NAME), "\0\0").unwrap();
+        let id = home.id().unwrap();
+        assert!(is_id(&id), "{id}");
+        let files = fs::read_dir(home.path()).unwrap().count();
+        assert_eq!(files, 1, "nothing else is left");
+    }
+}
