@@ -62,6 +62,9 @@ pub trait Journal: AsFd {
 
     /// Writes what is left. The error says what could not be written.
     fn finish(&mut self) -> Result<(), String>;
+
+    /// Waits for nothing any more. Says what is not written.
+    fn give_up(&mut self) -> String;
 }
 
 /// Waits until something more is written, or cannot be.
@@ -183,5 +186,9 @@ impl Journal for StoreJournal {
 
     fn finish(&mut self) -> Result<(), String> {
         self.writer.finish().map_err(|error| error.to_string())
+    }
+
+    fn give_up(&mut self) -> String {
+        self.writer.abandon().to_string()
     }
 }

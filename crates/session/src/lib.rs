@@ -13,9 +13,10 @@
 //! - [`settings`] finds what was set where, and [`variables`] lists every environment
 //!   variable there is.
 //! - [`Launch`] turns a `RunSpec` into a run; [`Resume`] goes on with one.
-//! - The four traits are where something new goes: a door is a [`TaskSource`], another
-//!   place to run processes is an [`Executor`], another way to remember is a [`Journal`],
-//!   and whoever shows or follows a run is an [`Observer`].
+//! - Three traits are where something new goes: a door is a [`TaskSource`], another
+//!   place to run processes is an [`Executor`], and whoever shows or follows a run is an
+//!   [`Observer`]. The fourth, [`Journal`], keeps the loop apart from the store, which is
+//!   the only one that [`Launch`] uses.
 //!
 //! It never prints: what has to be said before a run has begun goes to the caller's
 //! [`Notices`], and everything after that is an event. It knows nothing of command lines.

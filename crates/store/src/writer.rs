@@ -112,6 +112,21 @@ impl Writer {
     }
 }
 
+impl Writer {
+    /// Waits for the thread no more: what it has not written when the program ends is
+    /// lost. Says how much that is.
+    pub fn abandon(&mut self) -> StoreError {
+        drop(self.thread.take());
+        StoreError::RecordsLost {
+            runs: Vec::new(),
+            records: self.unwritten().records,
+            reason: self
+                .trouble()
+                .unwrap_or_else(|| "it takes too long".to_owned()),
+        }
+    }
+}
+
 impl Drop for Writer {
     /// Without [`finish`](Self::finish), as when a caller gives up on an
     /// error: what is queued is still written, but failures are not reported.

@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use crate::support::{Done, Running, World, finish, finish_with};
 
 /// `packhorse` by way of a shell, which changes what it is given first.
@@ -75,6 +77,28 @@ fn results_that_cannot_be_stored_are_told_and_the_tasks_go_on() {
     // Nothing is promised that would need what is lost.
     assert!(!done.stdout.contains("packhorse retry"), "{}", done.stdout);
     assert_eq!(done.code, 1);
+}
+
+#[test]
+fn whoever_insists_need_not_wait_for_what_cannot_be_written() {
+    let world = World::new();
+    assert_eq!(
+        world.packhorse(["run", "--slots", "1", "--", "true"]).code,
+        0
+    );
+    let somebody = rusqlite::Connection::open(world.database()).unwrap();
+    somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut command = world.command(["run", "--slots", "1", "--", "true"]);
+    command.env("PACKHORSE_STORE_PATIENCE", "50ms");
+    let mut running = Running::start(command);
+    running.wait_for("the last results are not written yet");
+    // Two of one kind would count once if the first was not read yet.
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        running.signal(signal);
+    }
+    let done = running.finish();
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(done.stdout.contains("could not be written"), "{done:?}");
 }
 
 #[test]

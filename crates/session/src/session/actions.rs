@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use packhorse_engine::{Action, Input, LogTail, OutputMode};
 use packhorse_gpu::mps::reports_server_failure;
 use packhorse_model::RunId;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Session, unwatch};
 use crate::SessionError;
 use crate::log_tail::read_tail;
 use crate::observer::EmptyQueue;
+use crate::signals::ProgramSignal;
 
 /// How long somebody who wants to end waits for the rest of the input to be kept. Whoever
 /// writes faster than we read would have us read for ever.
@@ -131,6 +133,27 @@ impl Session<'_> {
         true
     }
 
+    /// Waits until the journal has come to its end. Whether it has, before somebody has
+    /// asked three times to stop.
+    fn outlasts_signals(&self) -> bool {
+        let (journal, signals) = (&self.parts.journal, &self.parts.signals);
+        let mut asked = 0;
+        while !journal.ends_within(Duration::ZERO) {
+            let mut events = [
+                PollFd::from_borrowed_fd(journal.as_fd(), PollFlags::IN),
+                PollFd::new(signals, PollFlags::IN),
+            ];
+            let _ = poll(&mut events, None);
+            journal.heard();
+            let is_stop = |signal: &ProgramSignal| matches!(signal, ProgramSignal::Stop(_));
+            asked += signals.read().iter().filter(|it| is_stop(it)).count();
+            if asked >= 3 {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Waits until the last record is written, or cannot be.
     fn finish_journal(&mut self, run: RunId) {
         if std::mem::take(&mut self.bell) {
@@ -150,7 +173,11 @@ impl Session<'_> {
             }
             self.observer.show(Instant::now(), &EmptyQueue);
         }
-        let lost = self.parts.journal.finish().err();
+        let lost = if self.outlasts_signals() {
+            self.parts.journal.finish().err()
+        } else {
+            Some(self.parts.journal.give_up())
+        };
         self.answers.push_back(Input::Stored { run, lost });
     }
 }
