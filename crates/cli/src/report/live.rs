@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use crate::wording;
 ///  GPU 0   12.7  python train.py --lr 0.1            1m12s
 ///  GPU 1   12.8  python train.py --lr 0.01              4s
 ///  next: 12.9 is first in line and waits for …
-///  ━━━━━━━━━━╸─────────── 6/20, 1 failed, 2 running · 0.4/s · 35s left
+///  ━━━━━━━─────────────  30% 6/20 done, 1 failed, 2 running, 12 waiting · after 16s · 35s left
 /// ```
 pub struct Live {
     sink: Sink,
@@ -193,11 +194,7 @@ impl Live {
             let text = format!(" {name:<names$}  idle");
             return Styled::new(&text, room, self.palette.faint);
         };
-        let elapsed = Timestamp::now().since(running.since);
-        let elapsed = match elapsed.as_secs() {
-            seconds @ 0..60 => format!("{seconds}s"),
-            _ => wording::duration(elapsed),
-        };
+        let elapsed = whole(Timestamp::now().since(running.since));
         let task = running.title(task);
         let left = if name.is_empty() {
             format!(" {task:<tasks$}  ")
@@ -226,27 +223,38 @@ impl Live {
             text += &format!(", {} failed", tally.failed);
         }
         text += &format!(", {} running, {} waiting", tally.running, tally.waiting());
-        if let Some(rate) = tally.rate(now) {
-            text += &if rate >= 0.95 {
+        let rate = tally.rate(now).map(|rate| {
+            if rate >= 0.95 {
                 format!(" · {rate:.0}/s")
             } else if rate * 60.0 >= 0.95 {
                 format!(" · {:.0}/min", rate * 60.0)
             } else {
                 format!(" · {:.1}/h", rate * 3600.0)
-            };
-        }
-        match tally.remaining(now) {
+            }
+        });
+        let elapsed = format!(" · after {}", whole(now.duration_since(tally.started)));
+        let end = match tally.remaining(now) {
             // The rest will not run.
-            _ if self.stopping => {}
-            Some(left) => text += &format!(" · {} left", wording::duration(left)),
-            None if !tally.complete => text += " · input open",
-            None => {}
+            _ if self.stopping => String::new(),
+            Some(left) => format!(" · {} left", wording::duration(left)),
+            None if !tally.complete => " · input open".to_owned(),
+            None => String::new(),
+        };
+        // Where there is little room, what matters least goes first.
+        let least_bar = if tally.complete { BAR.start() + 7 } else { 1 };
+        let optional = [rate.unwrap_or_default(), elapsed];
+        let mut shown = optional.len();
+        let parts = |shown: usize| optional[optional.len() - shown..].concat();
+        while shown > 0 && (text.width() + parts(shown).width() + end.width() + least_bar) > room {
+            shown -= 1;
         }
-        let bar = if tally.complete && tally.known > 0 && room >= 70 {
-            let columns = 20;
-            let full = done * columns / tally.known;
-            let full = usize::try_from(full.min(columns)).unwrap_or(0);
-            format!(" {}{} ", "━".repeat(full), "─".repeat(20 - full))
+        let text = text + &parts(shown) + &end;
+        let columns = room.saturating_sub(text.width() + 7).min(*BAR.end());
+        let bar = if tally.complete && tally.known > 0 && columns >= *BAR.start() {
+            let part = |of: usize| done.min(tally.known) * of as u64 / tally.known;
+            let full = usize::try_from(part(columns)).unwrap_or(0);
+            let (full, rest) = ("━".repeat(full), "─".repeat(columns - full));
+            format!(" {full}{rest} {:>3}% ", part(100))
         } else {
             " ".to_owned()
         };
@@ -256,6 +264,17 @@ impl Live {
             self.palette.good
         };
         Styled::new(&format!("{bar}{text}"), room, colour)
+    }
+}
+
+/// How many columns the bar may have.
+const BAR: RangeInclusive<usize> = 6..=20;
+
+/// A time that goes on: in whole seconds, so that nothing flickers.
+fn whole(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..60 => format!("{seconds}s"),
+        _ => wording::duration(time),
     }
 }
 

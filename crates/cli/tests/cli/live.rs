@@ -47,6 +47,23 @@ fn gpus_are_shown_with_what_runs_on_them() {
 }
 
 #[test]
+fn how_far_it_is_and_the_time_left_fit_into_80_columns() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let commands = "true\n".repeat(30) + &WAIT.repeat(10);
+    let mut terminal = Terminal::start(run(&world, &commands, &["--slots", "2"]), 80, 24);
+    terminal.wait_for("75% run 1: 30/40 done, 2 running, 8 waiting");
+    terminal.wait_for(" left");
+    let screen = terminal.screen();
+    let line = screen.iter().find(|line| line.contains("30/40 done"));
+    let line = line.unwrap_or_else(|| panic!("{screen:#?}"));
+    assert!(line.contains("━") && line.contains(" · after "), "{line}");
+    assert!(line.ends_with(" left"), "{line}");
+    gate.pass(10);
+    assert_eq!(terminal.finish(), 0);
+}
+
+#[test]
 fn tasks_that_share_a_gpu_and_tasks_without_one_have_lines_too() {
     for (words, begin) in [
         (
