@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use packhorse_engine::{DeviceInfo, MpsAction, MpsInput};
@@ -88,9 +88,12 @@ impl MpsThread {
     pub(crate) fn answer(&mut self) -> Option<MpsAnswer> {
         let mut counter = [0; 8];
         let _ = rustix::io::read(&*self.bell, &mut counter);
-        let (input, daemon) = match self.answers.try_recv().ok()? {
-            Answer::Input(input, daemon) => (input, daemon),
-            Answer::Over(trouble) => return Some(MpsAnswer::Over(trouble)),
+        let (input, daemon) = match self.answers.try_recv() {
+            Ok(Answer::Input(input, daemon)) => (input, daemon),
+            Ok(Answer::Over(trouble)) => return Some(MpsAnswer::Over(trouble)),
+            Err(TryRecvError::Empty) => return None,
+            // The thread has panicked.
+            Err(TryRecvError::Disconnected) => return Some(MpsAnswer::Over(Vec::new())),
         };
         let mut pid = None;
         match (&input, daemon) {
@@ -120,6 +123,16 @@ impl MpsThread {
 impl AsFd for MpsThread {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
+    }
+}
+
+/// Whatever becomes of the thread, the loop hears of its end.
+impl Drop for Service {
+    fn drop(&mut self) {
+        let (closed, _) = channel();
+        // Before the bell: then there is nothing more to wait for.
+        drop(std::mem::replace(&mut self.answers, closed));
+        let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
     }
 }
 

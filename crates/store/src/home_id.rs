@@ -25,15 +25,15 @@ impl Home {
         let draft = self.path().join(format!("{NAME}.{}", std::process::id()));
         let id = new_run_uuid(Timestamp::now()).to_string();
         fs::write(&draft, format!("{id}\n"))?;
-        let made = fs::hard_link(&draft, &path);
+        let mut made = fs::hard_link(&draft, &path);
+        if !path.exists() {
+            // Not every file system has links.
+            made = fs::rename(&draft, &path);
+        }
         let _ = fs::remove_file(&draft);
-        match made {
-            Ok(()) => Ok(id),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let text = fs::read_to_string(&path)?;
-                Ok(text.trim().to_owned())
-            }
-            Err(error) => Err(error),
+        match fs::read_to_string(&path) {
+            Ok(text) if is_id(text.trim()) => Ok(text.trim().to_owned()),
+            _ => made.map(|()| id),
         }
     }
 }

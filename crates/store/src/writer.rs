@@ -45,6 +45,15 @@ pub struct Writer {
     thread: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
+/// Says that the thread is over, also if it panics: somebody waits for that.
+struct FinishedAtEnd(Arc<Queue>);
+
+impl Drop for FinishedAtEnd {
+    fn drop(&mut self) {
+        self.0.set_finished();
+    }
+}
+
 /// What has been sent and not yet committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unwritten {
@@ -66,9 +75,8 @@ impl Writer {
             .name("store-writer".to_owned())
             .stack_size(512 << 10)
             .spawn(move || {
-                let written = thread::write(&theirs, &home);
-                theirs.set_finished();
-                written
+                let finished = FinishedAtEnd(theirs);
+                thread::write(&finished.0, &home)
             })?;
         Ok(Self {
             queue,

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use packhorse_gpu::looks_like_gpu_list;
@@ -78,11 +78,16 @@ pub fn give_back_files(gpus: &mut Vec<String>, files: &mut Vec<PathBuf>) {
     let ids = gpus.iter().skip(1);
     if let Some(first) = ids
         .into_iter()
-        .position(|value| !looks_like_gpu_list(value))
+        .position(|value| !looks_like_gpu_list(value) || (value.contains('-') && is_file(value)))
     {
         let named = gpus.split_off(first + 1);
         files.splice(0..0, named.into_iter().map(PathBuf::from));
     }
+}
+
+/// `2024-01` may be a file of commands as well as a range of GPUs.
+fn is_file(name: &str) -> bool {
+    Path::new(name).is_file()
 }
 
 /// A command that stands on the command line.

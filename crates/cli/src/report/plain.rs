@@ -233,7 +233,13 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
         counts += &format!(", {} not run", wording::count(summary.rejected, "line"));
     }
     let took = wording::duration(summary.took);
-    lines.push(format!("run {run} ended: {counts} in {took}"));
+    let (all, now) = (summary.succeeded + summary.failed, tally.done());
+    lines.push(if all > now {
+        // Earlier sessions count, but their time does not.
+        format!("run {run} ended: {counts} in all, {now} of them now, in {took}")
+    } else {
+        format!("run {run} ended: {counts} in {took}")
+    });
     if summary.failed > 0 && summary.stored {
         let mut failures = tally.failures.iter();
         let logged = failures.find(|failure| failure.log.as_ref().is_some_and(|log| log.exists()));

@@ -133,13 +133,13 @@ fn the_summary_and_the_exit_status_are_those_of_the_whole_run() {
     let resumed = world.packhorse(["resume"]);
     assert_eq!(resumed.code, 1, "{resumed:?}");
     let closing = "1 failure:\n  1 from before (packhorse show 1 --failed)\n\
-        run 1 ended: 2 succeeded, 1 failed in ";
+        run 1 ended: 2 succeeded, 1 failed in all, 1 of them now, in ";
     assert!(resumed.stdout.contains(closing), "{}", resumed.stdout);
     // What runs again does not count twice.
     let retried = world.packhorse(["retry"]);
     assert_eq!(retried.code, 1, "{retried:?}");
     let closing = "1 failure:\n  1.1  exit status 1: false\n\
-        run 1 ended: 2 succeeded, 1 failed in ";
+        run 1 ended: 2 succeeded, 1 failed in all, 1 of them now, in ";
     assert!(retried.stdout.contains(closing), "{}", retried.stdout);
 }
 

@@ -37,8 +37,8 @@ const TEXTS: [(&str, &str); 24] = [
     ("vLLM", "is less than desired GPU memory utilization"),
 ];
 
-/// How many lines from the end a text counts in: a launcher of several workers adds a report
-/// of each, and a program that caught the error and went on writes far more.
+/// How many lines from the end a text counts in: a program that caught the error and went on
+/// writes more.
 const NEAR_LINES: usize = 100;
 
 /// What comes before the amount that a program could not get.
@@ -151,11 +151,26 @@ impl OomSigns {
     }
 }
 
-/// The last lines of what was written.
+/// The last lines of what was written. Those of reports do not count: a traceback of each of
+/// several workers, or an allocator's list of all it holds, may be long.
 fn near_end(written: &[u8]) -> &[u8] {
     let text = written.trim_ascii_end();
-    let first = memchr::memrchr_iter(b'\n', text).nth(NEAR_LINES - 1);
-    &text[first.map_or(0, |at| at + 1)..]
+    let mut end = text.len();
+    let mut counted = 0;
+    while counted < NEAR_LINES && end > 0 {
+        let start = memchr::memrchr(b'\n', &text[..end]).map_or(0, |at| at + 1);
+        let line = &text[start..end];
+        let of_report = line
+            .first()
+            .is_none_or(|byte| matches!(byte, b' ' | b'\t' | b'['))
+            || line.starts_with(b"Traceback");
+        counted += usize::from(!of_report);
+        end = start.saturating_sub(1);
+        if start == 0 {
+            return text;
+        }
+    }
+    &text[end..]
 }
 
 /// What a program last said that it could not get: `Tried to allocate 2.50 GiB`.
@@ -255,6 +270,10 @@ mod tests {
         let near = signs.find(FAILED, Some(&caught(50)), false).unwrap();
         assert_eq!(near.later_error.as_deref(), Some("KeyError: 'lr'"));
         assert_eq!(signs.find(FAILED, Some(&caught(300)), false), None);
+        // Long reports of several workers are no sign that it went on.
+        let report = "[rank1]: Traceback\n  File x\n\n\tBuffer 1\n".repeat(100);
+        let died = format!("CUDA out of memory\n{report}ChildFailedError: train.py\n");
+        assert!(signs.find(FAILED, Some(died.as_bytes()), false).is_some());
         assert!(signs.find(FAILED, Some(&caught(300)), true).is_some());
     }
 

@@ -35,12 +35,17 @@ impl Selection {
                 if group.iter().any(String::is_empty) {
                     return Err(empty());
                 }
+                if let Some(id) = group.iter().find(|id| range(id).is_some()) {
+                    return Err(SelectError::NotAnId { id: id.clone() });
+                }
                 groups.push(group);
             }
         }
         // CUDA stops reading its list at a negative number, and a file of commands has
         // strayed in here.
-        let is_no_id = |id: &&String| id.starts_with('-') || id.contains(['.', '/']);
+        let is_uuid = |id: &str| id.starts_with("GPU-") || id.starts_with("MIG-");
+        let is_no_id =
+            |id: &&String| id.starts_with('-') || (id.contains(['.', '/']) && !is_uuid(id));
         if let Some(id) = groups.iter().flatten().find(is_no_id) {
             return Err(SelectError::NotAnId { id: id.clone() });
         }
@@ -69,7 +74,8 @@ fn range(unit: &str) -> Option<(u32, u32)> {
     let (first, last) = unit.split_once('-')?;
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     (digits(first) && digits(last)).then_some(())?;
-    Some((first.parse().ok()?, last.parse().ok()?))
+    let number = |text: &str| text.parse().unwrap_or(u32::MAX);
+    Some((number(first), number(last)))
 }
 
 /// Whether a word on the command line can only be a list of GPUs, so that the word
@@ -138,7 +144,16 @@ mod tests {
             );
         }
         assert!(Selection::parse::<&str>(&[]).is_err());
-        for value in ["-1", "3-0", "0-9999", "commands.txt", "dir/jobs"] {
+        assert_eq!(groups(&["MIG-GPU-5c2/1/0"]), ["MIG-GPU-5c2/1/0"]);
+        for value in [
+            "-1",
+            "3-0",
+            "0-9999",
+            "0-99999999999",
+            "0-1+2",
+            "commands.txt",
+            "dir/jobs",
+        ] {
             let error = Selection::parse(&[value]);
             assert!(
                 matches!(error, Err(SelectError::NotAnId { .. })),

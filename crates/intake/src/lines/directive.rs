@@ -52,14 +52,26 @@ impl Comment {
         let end = text.iter().position(|&b| is_blank(b));
         let (word, rest) = text.split_at(end.unwrap_or(text.len()));
         let bare = word.strip_suffix(b":").unwrap_or(word);
+        let is_meant = || match blanks {
+            0 => rest.contains(&b'='),
+            // Behind a blank people also write of packhorse.
+            _ => sets_something(rest),
+        };
         if word == WORD && blanks == 0 {
             Self::Directive
-        } else if bare.eq_ignore_ascii_case(WORD) && rest.contains(&b'=') {
+        } else if bare.eq_ignore_ascii_case(WORD) && is_meant() {
             Self::Misspelt
         } else {
             Self::Remark
         }
     }
+}
+
+/// Whether a text begins with an option and its value.
+fn sets_something(text: &[u8]) -> bool {
+    let text = text.trim_ascii_start();
+    let key = text.split(|&byte| byte == b'=').next().unwrap_or_default();
+    key.len() < text.len() && KEYS.split(", ").any(|known| known.as_bytes() == key)
 }
 
 impl Directives {

@@ -327,6 +327,8 @@ fn wrong_directives_are_named_by_line_and_column() {
 fn a_remark_about_packhorse_is_no_directive() {
     for remark in [
         "# packhorse is run below",
+        "# packhorse run --gpus=0,1 jobs.txt",
+        "# Packhorse: sweep with lr=0.1",
         "#packhorses eat=hay",
         "#Packhorse is fine",
     ] {

@@ -118,7 +118,8 @@ impl Session<'_> {
             return true;
         }
         if let Some(mps) = &mut self.parts.mps {
-            // It goes on when that has answered.
+            // It goes on when that has answered, with no more of the input.
+            self.closing = Some((run, None));
             mps.finish();
             return false;
         }
