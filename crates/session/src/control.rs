@@ -1,4 +1,4 @@
-//! Questions from other processes of the same user, such as `packhorse why`.
+//! What other processes of the same user ask of a run, such as `packhorse why`.
 //!
 //! A run listens on a datagram socket in its own folder: one datagram asks, one answers.
 //! There is no connection that somebody could leave open, and nothing here ever waits.
@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fs_err::File;
-use packhorse_model::TaskId;
+use packhorse_engine::StopSignal;
+use packhorse_model::{StopMode, TaskId};
 
 /// The socket's name in the run's folder.
 const NAME: &str = "ask";
@@ -21,6 +22,24 @@ const LONGEST: usize = 256;
 const LONGEST_ANSWER: usize = 64 * 1024;
 /// How long an answer may take: a run answers between two events.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is asked of a run.
+pub(crate) enum ControlRequest {
+    /// Why the task with this number is where it is.
+    Why(u32),
+    /// To stop, as if this signal had come.
+    Stop(StopSignal),
+}
+
+impl ControlRequest {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "stop" => Some(Self::Stop(StopSignal::Terminate)),
+            "stop now" => Some(Self::Stop(StopSignal::Quit)),
+            _ => text.strip_prefix("why ")?.parse().ok().map(Self::Why),
+        }
+    }
+}
 
 /// Where a run is asked.
 pub(crate) struct ControlSocket {
@@ -47,16 +66,16 @@ impl ControlSocket {
         })
     }
 
-    /// The next question that has arrived: the number of a task, and whom to answer.
-    pub(crate) fn receive(&mut self) -> Option<(u32, u64)> {
+    /// The next request that has arrived, and whom to answer.
+    pub(crate) fn receive(&mut self) -> Option<(ControlRequest, u64)> {
         let mut buffer = [0; LONGEST];
         loop {
             let (length, from) = self.socket.recv_from(&mut buffer).ok()?;
             let text = String::from_utf8_lossy(&buffer[..length]);
-            if let Some(Ok(number)) = text.strip_prefix("why ").map(str::parse) {
+            if let Some(request) = ControlRequest::parse(&text) {
                 self.questions += 1;
                 self.asking.push((self.questions, from));
-                return Some((number, self.questions));
+                return Some((request, self.questions));
             }
         }
     }
@@ -94,16 +113,27 @@ fn within<T>(folder: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Res
 /// Asks the run whose folder this is why a task is where it is. If it does not answer
 /// soon, that is [`io::ErrorKind::TimedOut`].
 pub fn ask_why(folder: &Path, task: TaskId) -> io::Result<String> {
+    ask(folder, &format!("why {}", task.number))
+}
+
+/// Asks the run whose folder this is to stop: its tasks are terminated, or killed. If it
+/// does not answer soon, that is [`io::ErrorKind::TimedOut`].
+pub fn ask_to_stop(folder: &Path, how: StopMode) -> io::Result<()> {
+    let request = match how {
+        StopMode::Terminate => "stop",
+        StopMode::Kill => "stop now",
+    };
+    ask(folder, request).map(drop)
+}
+
+fn ask(folder: &Path, request: &str) -> io::Result<String> {
     // A name of our own, for the answer to come to. It needs no file.
-    let name = format!("packhorse-why-{}", std::process::id());
+    let name = format!("packhorse-asks-{}", std::process::id());
     let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     // Questions that nobody took in wait in line, and the line may be full.
     socket.set_write_timeout(Some(PATIENCE))?;
-    within(folder, |path| {
-        socket.send_to(format!("why {}", task.number).as_bytes(), path)
-    })
-    .map_err(in_time)?;
+    within(folder, |path| socket.send_to(request.as_bytes(), path)).map_err(in_time)?;
     let mut answer = vec![0; LONGEST_ANSWER];
     let length = socket.recv(&mut answer).map_err(in_time)?;
     answer.truncate(length);

@@ -42,6 +42,7 @@ mod session;
 pub mod settings;
 mod signals;
 mod source;
+mod stop;
 mod sweep;
 mod task_checks;
 pub mod variables;
@@ -60,6 +61,7 @@ pub use observer::{Observer, QueueView};
 pub use plan::plan_submissions;
 pub use resume::{Resume, WhichTasks};
 pub use source::{Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskSource};
+pub use stop::{StoppedRun, stop_run};
 pub use sweep::{build_sweep, sweep_source};
 pub use task_checks::TaskChecks;
 

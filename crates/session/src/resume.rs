@@ -1,5 +1,7 @@
 //! Going on with a run.
 
+use std::time::Duration;
+
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::SweepLanguage;
 use packhorse_intake::{Colour, TaskLanguage};
@@ -199,7 +201,7 @@ fn failed(reader: &Reader, run: RunId) -> Result<Vec<u32>, SessionError> {
 /// A run that was killed leaves its tasks behind. They would run twice.
 fn end_leftovers(home: &Home, run: RunId, notices: &mut Notices<'_>) -> Result<(), SessionError> {
     let mark = home.id()?;
-    let ended = packhorse_supervisor::end_leftovers_of_run(&mark, &run.to_string());
+    let ended = packhorse_supervisor::end_leftovers_of_run(&mark, &run.to_string(), Duration::ZERO);
     let what = match ended {
         0 => return Ok(()),
         1 => format!("a process of run {run} still ran and was ended"),

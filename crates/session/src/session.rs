@@ -26,7 +26,7 @@ use packhorse_leases::Leases;
 use packhorse_model::{DeviceId, ProcessEvent, RunId, RunSummary, TaskId, Timestamp};
 use rustix::event::{Timespec, epoll};
 
-use crate::control::ControlSocket;
+use crate::control::{ControlRequest, ControlSocket};
 use crate::executor::Executor;
 use crate::journal::Journal;
 use crate::mps::{MpsAnswer, MpsThread};
@@ -381,11 +381,22 @@ impl<'o> Session<'o> {
     }
 
     fn read_questions(&mut self) {
-        while let Some((number, reply_to)) =
+        let run = self.run;
+        while let Some((request, reply_to)) =
             self.parts.control.as_mut().and_then(ControlSocket::receive)
         {
-            let task = TaskId::new(self.run, number);
-            self.feed(Input::AskWhy { task, reply_to });
+            match request {
+                ControlRequest::Why(number) => {
+                    let task = TaskId::new(run, number);
+                    self.feed(Input::AskWhy { task, reply_to });
+                }
+                ControlRequest::Stop(signal) => {
+                    if let Some(control) = &mut self.parts.control {
+                        control.answer(reply_to, "stopping");
+                    }
+                    self.feed(Input::Stop { run, signal });
+                }
+            }
         }
     }
 

@@ -73,6 +73,14 @@ impl Home {
         }
     }
 
+    /// Waits until no process is at work on the run.
+    pub fn wait_until_over(&self, run: RunId) -> Result<(), StoreError> {
+        let file = self.lock_file(run, false)?;
+        rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockShared))
+            .map_err(std::io::Error::from)?;
+        Ok(())
+    }
+
     /// Locks the run whose folder was just made by this process.
     pub(crate) fn lock_new_run(&self, run: RunId) -> Result<RunLock, StoreError> {
         let file = self.lock_file(run, true)?;

@@ -9,10 +9,11 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use fs_err::os::unix::fs::FileExt as _;
 use packhorse_model::TaskId;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -170,15 +171,32 @@ fn find(is_wanted: impl Fn(Pid) -> bool) -> impl Iterator<Item = (Pid, OwnedFd)>
     })
 }
 
-/// Kills what a run that died left behind: processes of this user which carry
-/// its mark. Returns how many there were once they are all gone.
-pub fn end_leftovers_of_run(home_mark: &str, run: &str) -> usize {
+/// Ends what a run that died left behind: processes of this user which carry its
+/// mark. They are asked to end, and killed after `grace`. Returns how many there were
+/// once they are all gone.
+pub fn end_leftovers_of_run(home_mark: &str, run: &str, grace: Duration) -> usize {
     let is_marked = |pid| {
         let environment = environment_of(pid);
         let is = |name, value: &str| proc::variable(&environment, name) == Some(value.as_bytes());
         is(MARK_HOME, home_mark) && is("PACKHORSE_RUN", run)
     };
     let mut found = 0;
+    if !grace.is_zero() {
+        let handles: Vec<OwnedFd> = find(is_marked)
+            .map(|(_, handle)| handle)
+            .filter(|handle| pidfd_send_signal(handle, Signal::TERM).is_ok())
+            .collect();
+        let end = Instant::now() + grace;
+        for handle in &handles {
+            // One that is stopped would not see it.
+            let _ = pidfd_send_signal(handle, Signal::CONT);
+            let left = end.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).unwrap_or_default();
+            let mut ended = [PollFd::new(handle, PollFlags::IN)];
+            let has_ended = retry_on_intr(|| poll(&mut ended, Some(&left)));
+            found += usize::from(has_ended == Ok(1));
+        }
+    }
     // Killing one may leave another it had just started: until none is found.
     loop {
         let handles: Vec<OwnedFd> = find(is_marked)

@@ -8,7 +8,7 @@ use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcomma
 use super::pool::parse_bool;
 use super::{
     ConfigArgs, CsvArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, MpsArgs, PeaksArgs, PlanArgs,
-    ProbeArgs, ResumeArgs, RetryArgs, RunArgs, ShowArgs, SweepArgs,
+    ProbeArgs, ResumeArgs, RetryArgs, RunArgs, ShowArgs, StopArgs, SweepArgs,
 };
 
 /// Packs your work onto your GPUs.
@@ -138,6 +138,8 @@ pub enum Verb {
     Retry(RetryArgs),
     /// Run the rest of a run that was interrupted
     Resume(ResumeArgs),
+    /// Stop a run, from any terminal
+    Stop(StopArgs),
     /// Print the tasks of a run as JSON, for `run --tasks`
     Export(ExportArgs),
     /// Show settings, their values and where they come from

@@ -11,5 +11,5 @@ pub use cli::{Cli, Verb, occurrences};
 pub use memory::{CsvArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs};
 pub use pool::PoolArgs;
 pub use run::{AgainArgs, LaunchArgs, OutputArgs, ResumeArgs, RetryArgs, RunArgs, Shown, TaskArgs};
-pub use show::{ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ShowArgs};
+pub use show::{ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ShowArgs, StopArgs};
 pub use sweep::{Mode, SweepArgs};

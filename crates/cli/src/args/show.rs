@@ -87,6 +87,22 @@ pub struct ExportArgs {
     pub failed: bool,
 }
 
+/// Stop a run, from any terminal.
+///
+/// Nothing new starts, and running tasks are ended: they get SIGTERM, and SIGKILL if they
+/// have not ended after their grace. What did not finish is kept for `packhorse resume`. Of a
+/// run that was killed itself, what it left running is ended.
+#[derive(Debug, Args)]
+pub struct StopArgs {
+    /// Which run [default: the latest]
+    #[arg(value_name = "RUN")]
+    pub run: Option<String>,
+
+    /// Kill the tasks at once
+    #[arg(long)]
+    pub now: bool,
+}
+
 /// Show settings, their values and where they come from.
 #[derive(Debug, Args)]
 #[command(after_help = "\

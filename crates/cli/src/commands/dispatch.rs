@@ -4,8 +4,8 @@ use packhorse_model::Exit;
 use packhorse_session::WhichTasks;
 
 use super::{
-    again, config, csv, docs, export, gpus, logs, ls, mps, peaks, plan, probe, run, show, sweep,
-    why,
+    again, config, csv, docs, export, gpus, logs, ls, mps, peaks, plan, probe, run, show, stop,
+    sweep, why,
 };
 use crate::args::Verb;
 
@@ -26,6 +26,7 @@ pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Logs(args) => logs::logs(&args),
         Verb::Retry(args) => again::again(&args.again, WhichTasks::Failed),
         Verb::Resume(args) => again::again(&args.again, WhichTasks::Unfinished),
+        Verb::Stop(args) => stop::stop(&args),
         Verb::Export(args) => export::export(&args),
         Verb::Config(args) => config::config(&args),
         Verb::Completions { shell } => docs::completions(shell),

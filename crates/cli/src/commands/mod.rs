@@ -17,6 +17,7 @@ mod plan;
 mod probe;
 mod run;
 mod show;
+mod stop;
 mod sweep;
 mod table;
 mod why;

@@ -334,6 +334,52 @@ fn resume_ends_what_a_killed_run_left_running() {
 }
 
 #[test]
+fn a_run_is_stopped_from_another_terminal_and_can_go_on() {
+    for (words, ignore) in [
+        (&["stop"][..], ""),
+        (&["stop", "1", "--now"], "trap '' TERM; "),
+    ] {
+        let world = World::new();
+        let said = world.fifo("said");
+        world.fifo("never");
+        world.write(
+            "tasks",
+            format!("test -e again || {{ {ignore}echo > said; cat never; }}\necho rest\n"),
+        );
+        let mut running = world.start(["run", "--slots", "1", "tasks"]);
+        running.wait_for("1.1 started");
+        receive(&said);
+        let stopped = world.packhorse(words);
+        assert_eq!(stopped.code, 0, "{stopped:?}");
+        assert!(stopped.stderr.contains("run 1 has stopped"), "{stopped:?}");
+        let done = running.finish();
+        assert!(done.stdout.contains("0 succeeded, 2 left"), "{done:?}");
+        let again = world.packhorse(["stop"]);
+        assert!(again.stderr.contains("run 1 is not running"), "{again:?}");
+        world.write("again", "");
+        assert_eq!(world.packhorse(["resume", "-q"]).code, 0);
+    }
+}
+
+#[test]
+fn what_a_killed_run_left_running_can_be_stopped() {
+    let world = World::new();
+    let said = world.fifo("said");
+    let mut running = world.start(["run", "--slots", "1"]);
+    running.send("true\necho $$ > said; exec sleep 1000\n");
+    running.wait_for("1.1 succeeded");
+    let pid = receive(&said);
+    running.signal(Signal::KILL);
+    running.finish();
+    assert!(is_alive(pid.trim()));
+    let stopped = world.packhorse(["stop", "1"]);
+    assert_eq!(stopped.code, 0, "{stopped:?}");
+    let told = "run 1 was not running; a process that it had left behind was ended";
+    assert!(stopped.stderr.contains(told), "{stopped:?}");
+    assert!(!is_alive(pid.trim()));
+}
+
+#[test]
 fn a_run_that_is_still_running_cannot_be_resumed() {
     let world = World::new();
     let gate = world.fifo("gate");

@@ -1,0 +1,36 @@
+use std::time::Duration;
+
+use packhorse_model::{RunId, StopMode};
+use packhorse_store::Home;
+use packhorse_supervisor::end_leftovers_of_run;
+
+use crate::SessionError;
+use crate::control::ask_to_stop;
+
+/// How long what a dead run left behind has to end before it is killed.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoppedRun {
+    /// A run that was going on, and is over now.
+    Alive,
+    /// Nobody was at work on it; so many processes that it had left behind were ended.
+    Dead(usize),
+}
+
+/// Ends a run that another process is at work on, or what a dead one left behind. Waits
+/// until all of it is over.
+pub fn stop_run(home: &Home, run: RunId, how: StopMode) -> Result<StoppedRun, SessionError> {
+    if home.is_running(run)? {
+        ask_to_stop(&home.run_dir(run), how)?;
+        home.wait_until_over(run)?;
+        return Ok(StoppedRun::Alive);
+    }
+    let grace = match how {
+        StopMode::Terminate => GRACE,
+        StopMode::Kill => Duration::ZERO,
+    };
+    let ended = end_leftovers_of_run(&home.id()?, &run.to_string(), grace);
+    Ok(StoppedRun::Dead(ended))
+}
