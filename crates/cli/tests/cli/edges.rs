@@ -80,6 +80,25 @@ fn results_that_cannot_be_stored_are_told_and_the_tasks_go_on() {
 }
 
 #[test]
+fn with_few_descriptors_fewer_run_at_a_time_and_no_output_is_lost() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    world.write("tasks", "echo mine; read x < gate\n".repeat(60));
+    let words = ["run", "--slots", "60", "tasks"];
+    let script = "ulimit -n 256; exec \"$@\"";
+    let mut running = Running::start(through_shell(&world, script, &words));
+    running.wait_for("no more than");
+    gate.pass(60);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("60 succeeded"), "{done:?}");
+    for task in 1..=60 {
+        let log = world.home().join(format!("runs/1/logs/{task}.1.log"));
+        assert_eq!(fs_err::read_to_string(log).unwrap(), "mine\n");
+    }
+}
+
+#[test]
 fn whoever_insists_need_not_wait_for_what_cannot_be_written() {
     let world = World::new();
     assert_eq!(
