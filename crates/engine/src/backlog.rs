@@ -84,7 +84,7 @@ impl Backlog {
         while self
             .groups
             .get(1)
-            .is_some_and(|next| next.first <= self.fed + 1)
+            .is_some_and(|next| next.first <= self.fed.saturating_add(1))
         {
             self.groups.pop_front();
         }

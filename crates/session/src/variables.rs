@@ -151,7 +151,7 @@ pub const READ: &[ReadVariable] = &[
     plain("PATH", "where to find commands"),
     plain(
         "LC_ALL, LC_CTYPE, LANG",
-        "whether the live view may use more than plain ASCII",
+        "whether the chart of [`packhorse plan`](plan.md) may use more than plain ASCII",
     ),
     plain("NO_COLOR", "if it is set to anything, there are no colours"),
     plain("TERM", "if it is `dumb` or not set, there is no live view"),

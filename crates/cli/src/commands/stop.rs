@@ -1,21 +1,26 @@
-use anyhow::Context as _;
 use packhorse_model::{Exit, StopMode};
-use packhorse_session::{StoppedRun, find_run, stop_run};
+use packhorse_session::{SessionError, StoppedRun, find_run, stop_run};
 use packhorse_store::{Home, Reader};
 
+use super::why::silent;
 use crate::args::StopArgs;
 use crate::complain;
 
 /// `packhorse stop`
 pub fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
     let home = Home::locate()?;
-    let run = find_run(&Reader::open(&home)?, args.run.as_deref())?.id;
+    let stored = find_run(&Reader::open(&home)?, args.run.as_deref())?;
+    let run = stored.id;
     let how = if args.now {
         StopMode::Kill
     } else {
         StopMode::Terminate
     };
-    let stopped = stop_run(&home, run, how).with_context(|| format!("cannot stop run {run}"))?;
+    let stopped = stop_run(&home, run, how).map_err(|error| match error {
+        // What it was asked holds, once it goes on.
+        SessionError::Io(error) => silent(&stored, &error),
+        error => error.into(),
+    })?;
     complain(&match stopped {
         StoppedRun::Alive => format!(
             "run {run} has stopped\nhint: `packhorse resume {run}` runs what is left of it, if anything is"

@@ -38,7 +38,7 @@ pub fn why(task: &str) -> anyhow::Result<Exit> {
 }
 
 /// What a person can do about a run that does not answer.
-fn silent(run: &StoredRun, error: &std::io::Error) -> anyhow::Error {
+pub(super) fn silent(run: &StoredRun, error: &std::io::Error) -> anyhow::Error {
     let StoredRun { id, pid, .. } = run;
     let stat = ProcEntry::of(*pid).stat();
     let hint = if stat.is_ok_and(|stat| stat.is_stopped()) {
