@@ -474,6 +474,12 @@ fn bytes_that_are_no_text_reach_the_command_and_survive_the_store() {
 
 #[test]
 fn a_killed_run_reads_on_when_it_is_resumed() {
+    // A machine that is busy elsewhere may kill it only when all was read.
+    assert!((0..5).any(|_| reads_on_after_a_kill()), "all was read");
+}
+
+/// Kills a run that reads, and resumes it. Whether something was left to be read.
+fn reads_on_after_a_kill() -> bool {
     const TASKS: usize = 40;
     let world = World::new();
     let line = |n: usize| {
@@ -495,7 +501,6 @@ fn a_killed_run_reads_on_when_it_is_resumed() {
     running.finish();
     world.write("again", "");
     let known = world.packhorse(["export"]).stdout.lines().count();
-    assert!(known < TASKS, "all was read");
     let done = world.packhorse(["resume", "--quiet"]);
     assert_eq!(done.code, 0, "{done:?}");
     let wanted = (2..=TASKS).map(|n| n.to_string());
@@ -504,4 +509,5 @@ fn a_killed_run_reads_on_when_it_is_resumed() {
         out.lines().eq(wanted),
         "not all, twice, or in disorder: {out}"
     );
+    known < TASKS
 }
