@@ -2,6 +2,7 @@
 //! every input, so that a crash is not the only thing it can find. The tests of
 //! `packhorse-intake` call the same.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::path::Path;
 use packhorse_intake::csv::{self, Header};
 use packhorse_intake::lines::{LineError, Separator};
 use packhorse_intake::probe::ProbeTemplate;
-use packhorse_intake::signature::signature;
+use packhorse_intake::signature::{SignatureDraft, is_member};
 use packhorse_intake::sweep::{Sweep, SweepError, SweepLanguage};
 use packhorse_intake::{Colour, Entry, TaskLanguage, TaskReader};
 use packhorse_model::{Command, SweepSpec};
@@ -173,9 +174,15 @@ pub fn shape(data: &[u8]) {
         Command::Line(data.to_vec()),
         Command::Words(words.collect()),
     ] {
-        let found = signature(&command, Path::new("/a/b"));
-        assert!(found.len() <= 200, "{found}");
-        assert!(!found.contains(char::is_control), "{found:?}");
+        let draft = SignatureDraft::new(&command, &BTreeMap::new(), Path::new("/a/b"));
+        let contents = vec![Some(1); draft.files().len()];
+        for contents in [&[][..], &contents] {
+            let found = draft.clone().finish(contents);
+            assert!(found.name.len() <= 268, "{found:?}");
+            assert!(!found.name.contains(char::is_control), "{found:?}");
+            let family = found.family.as_ref();
+            assert!(family.is_none_or(|family| is_member(&found.name, family)));
+        }
     }
 }
 

@@ -84,12 +84,12 @@ pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
             files: Vec::new(),
             null: false,
         },
+        output: Some(OutputMode::Inherit),
         ..RunSpec::default()
     };
     let order = Order {
         spec,
         settings: Settings::find()?,
-        output: OutputMode::Inherit,
     };
     let language = TaskLanguage::Lines(Separator::Newline);
     let source = Box::new(ReadTasks::new(streams, language, 0));

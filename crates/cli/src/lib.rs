@@ -17,4 +17,4 @@ mod terminal;
 mod wording;
 
 pub use program::main;
-pub(crate) use program::{complain, usage};
+pub(crate) use program::{complain, complain_as_it_is, usage};

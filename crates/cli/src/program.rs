@@ -5,8 +5,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use packhorse_model::Exit;
+use packhorse_session::SessionError;
 
-use crate::{args, commands, dropin};
+use crate::{args, commands, dropin, wording};
 
 /// Does what the command line says.
 pub fn main() -> Exit {
@@ -24,12 +25,14 @@ pub fn main() -> Exit {
         if is_closed_pipe(&error) {
             return Exit::Success;
         }
-        let text = in_full(&error);
+        let mut text = in_full(&error);
         // An excerpt of what somebody wrote comes with a heading of its own.
-        if text.contains("error: ") {
-            complain(&text);
-        } else {
-            complain(&format!("error: {text}"));
+        if !text.contains("error: ") {
+            text.insert_str(0, "error: ");
+        }
+        match error.downcast_ref() {
+            Some(SessionError::Rendered(_)) => complain_as_it_is(&text),
+            _ => complain(&text),
         }
         Exit::Usage
     })
@@ -37,8 +40,14 @@ pub fn main() -> Exit {
 
 /// Help and versions are printed, mistakes are complained about.
 pub(crate) fn usage(error: &clap::Error) -> Exit {
-    // If there is nobody to print to, nobody misses it.
-    let _ = error.print();
+    let text = error.render().to_string();
+    let shown = wording::message(text.clone());
+    if shown == text {
+        // If there is nobody to print to, nobody misses it.
+        let _ = error.print();
+    } else {
+        complain(shown.trim_end());
+    }
     if error.use_stderr() {
         Exit::Usage
     } else {
@@ -71,8 +80,13 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Says something on standard error.
-pub(crate) fn complain(line: &str) {
+/// Says something on standard error, whatever is in it.
+pub(crate) fn complain(text: &str) {
+    complain_as_it_is(&wording::message(text.to_owned()));
+}
+
+/// Says something on standard error that may have colours.
+pub(crate) fn complain_as_it_is(text: &str) {
     // If standard error is gone there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+pub use packhorse_intake::printable;
 use packhorse_model::Command;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -24,24 +25,58 @@ pub fn duration(time: Duration) -> String {
 
 /// A command on one line, as a person would type it.
 pub fn command(command: &Command) -> Cow<'_, str> {
-    let text = command.to_text();
-    if text.contains(|c: char| c.is_control()) {
-        printable(&text).into()
-    } else {
-        text
-    }
+    changed(command.to_text(), printable)
 }
 
-/// Text that cannot move the cursor or change colours.
-pub fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '\n' => '⏎',
-            '\t' => ' ',
-            c if c.is_control() => '\u{fffd}',
-            c => c,
-        })
-        .collect()
+/// A name on one line.
+pub fn name(text: String) -> String {
+    changed(text.into(), printable).into_owned()
+}
+
+/// Lines with whatever somebody else wrote in them, which must not control the terminal.
+pub fn lines(text: &str) -> Cow<'_, str> {
+    let is_safe = |line| matches!(printable(line), Cow::Borrowed(_));
+    if text.split('\n').all(is_safe) {
+        return text.into();
+    }
+    let lines: Vec<_> = text.split('\n').map(printable).collect();
+    lines.join("\n").into()
+}
+
+/// The same of a message. Nobody reads a word of a thousand letters.
+pub fn message(text: String) -> String {
+    let text = changed(text.into(), lines);
+    changed(text, shorten_words).into_owned()
+}
+
+/// How many letters a word of a message may have.
+const LONGEST_WORD: usize = 200;
+
+fn shorten_words(text: &str) -> Cow<'_, str> {
+    let is_short = |word: &str| word.chars().nth(LONGEST_WORD).is_none();
+    let is_blank = |c: char| matches!(c, ' ' | '\n');
+    if text.len() <= LONGEST_WORD || text.split(is_blank).all(is_short) {
+        return text.into();
+    }
+    let words = text.split_inclusive(is_blank).map(|word| {
+        let letters = word.chars().count();
+        if letters <= LONGEST_WORD + 1 {
+            return word.to_owned();
+        }
+        // A path is told from others by its end as well.
+        let begin = word.chars().take(LONGEST_WORD / 2);
+        let end = word.chars().skip(letters - LONGEST_WORD / 4);
+        begin.chain(['…']).chain(end).collect()
+    });
+    words.collect::<String>().into()
+}
+
+/// The text itself, unless there is something to change.
+fn changed(text: Cow<'_, str>, change: impl FnOnce(&str) -> Cow<'_, str>) -> Cow<'_, str> {
+    match change(&text) {
+        Cow::Owned(other) => Cow::Owned(other),
+        Cow::Borrowed(_) => text,
+    }
 }
 
 /// Text that takes at most `width` columns, with an ellipsis where it was cut.
@@ -117,7 +152,20 @@ mod tests {
     #[test]
     fn a_command_cannot_control_the_terminal() {
         let line = Command::Line(b"a\x1b[2Jb\nc\xff".to_vec());
-        assert_eq!(command(&line), "a\u{fffd}[2Jb⏎c\u{fffd}");
+        assert_eq!(command(&line), "a␛[2Jb␊c\u{fffd}");
+    }
+
+    #[test]
+    fn a_message_keeps_its_lines_and_loses_the_middle_of_long_words() {
+        let short = "no file `a b`\nhint: look for it";
+        assert_eq!(message(short.to_owned()), short);
+        let long = format!("no {}end\nhint: \x1b[1mlook", "x".repeat(1000));
+        let wanted = format!(
+            "no {}…{}end\nhint: ␛[1mlook",
+            "x".repeat(100),
+            "x".repeat(46)
+        );
+        assert_eq!(message(long), wanted);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use packhorse_model::{Bytes, DeviceId, GpuRequest, MemoryRequest, Milli, Request};
 
+use crate::reserve::Slack;
 use crate::tasks::Handle;
 use crate::time::{EndTimes, Moment};
-use crate::{DeviceSpec, Outside};
+use crate::{DeviceSpec, KeptRoom, Outside};
 
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceLedger {
@@ -60,7 +61,7 @@ pub(crate) struct DeviceRoom {
 /// The amount of memory that `request` needs of each device, where that counts.
 pub(crate) fn memory_of(request: &Request) -> Bytes {
     match request.memory {
-        MemoryRequest::Bytes(memory) => memory,
+        MemoryRequest::Bytes(memory) | MemoryRequest::AtLeast(memory) => memory,
         MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(0),
     }
 }
@@ -148,8 +149,28 @@ impl DeviceLedger {
     pub(crate) fn promise(&self, request: &Request) -> Bytes {
         match request.memory {
             MemoryRequest::Whole => self.capacity,
+            MemoryRequest::AtLeast(_) => self.free(),
             _ => memory_of(request),
         }
+    }
+
+    /// Promises `task` another amount of its memory: so much, or as much as there is for
+    /// it. Whether that changes anything.
+    pub(crate) fn change_promise(&mut self, task: Handle, memory: Bytes) -> bool {
+        let before = self.load;
+        let others = self.tenants.iter().filter(|tenant| tenant.task != task);
+        self.load = TenantLoad::of(others);
+        let most = self.free();
+        if let Some(tenant) = self.tenants.iter_mut().find(|tenant| tenant.task == task) {
+            tenant.promised = memory.min(most);
+        }
+        self.load = TenantLoad::of(&self.tenants);
+        self.load != before
+    }
+
+    /// What is free of its memory.
+    pub(crate) fn free(&self) -> Bytes {
+        Bytes(self.capacity.0.saturating_sub(self.taken().0))
     }
 
     /// What is promised of its memory.
@@ -194,15 +215,27 @@ impl DeviceLedger {
         if self.is_closed() {
             return None;
         }
-        self.room(self.load, self.outside, request)
+        let room = self.room(self.load, self.outside, request)?;
+        match self.outside.kept {
+            kept if kept == KeptRoom::default() => Some(room),
+            kept => Slack::of(self, kept)?.limit(request, room),
+        }
     }
 
-    /// The same if none of our attempts were there.
+    /// The same if none of our attempts were there, and other runs had made room for us.
     pub(crate) fn reach(&self, request: &Request) -> Option<DeviceRoom> {
         if self.is_closed() {
             return None;
         }
-        self.room(TenantLoad::default(), self.outside, request)
+        let outside = self.outside.without_yielding();
+        self.room(TenantLoad::default(), outside, request)
+    }
+
+    /// Whether `request` does not fit before other runs have made room, or those who have
+    /// waited longer have had theirs.
+    pub(crate) fn needs_others(&self, request: &Request) -> bool {
+        let room = self.room(TenantLoad::default(), self.outside, request);
+        self.outside.kept != KeptRoom::default() || room.is_none_or(|room| !room.fits(request))
     }
 
     /// The same if nobody's processes were there, and drained or not.
@@ -215,9 +248,18 @@ impl DeviceLedger {
         self.size(request).is_some_and(|size| size.fits(request))
     }
 
-    /// Whether that is more of it than a desktop's few windows hold.
-    pub(crate) fn is_outside_load(&self, outside: Outside) -> bool {
-        u128::from(outside.memory.0) * 20 > u128::from(self.capacity.0)
+    /// Whether that is more of its memory than a desktop's few windows hold.
+    pub(crate) fn is_load(&self, memory: Bytes) -> bool {
+        u128::from(memory.0) * 20 > u128::from(self.capacity.0)
+    }
+
+    /// Whether `task` was promised all of it, or nearly so.
+    pub(crate) fn is_all_promised_to(&self, task: Handle) -> bool {
+        let mut tenants = self.tenants.iter();
+        let tenant = tenants.find(|tenant| tenant.task == task);
+        tenant.is_some_and(|tenant| {
+            !self.is_load(Bytes(self.capacity.0.saturating_sub(tenant.promised.0)))
+        })
     }
 
     /// What there is for one more attempt beside this `load` of ours and this of `outside`.
@@ -241,11 +283,13 @@ impl DeviceLedger {
         let used = load.share.0.saturating_add(outside.share.0);
         let share = Milli(Milli::ONE.0.checked_sub(used)?);
         let memory = match request.memory {
-            MemoryRequest::Whole if self.is_outside_load(outside) => return None,
+            MemoryRequest::Whole if self.is_load(outside.memory) => return None,
             MemoryRequest::Uncounted | MemoryRequest::Whole => Bytes(u64::MAX),
+            // Whoever may take anything takes nothing from strangers.
+            MemoryRequest::AtLeast(_) if self.is_load(outside.strangers()) => return None,
             // Of an unknown amount nothing can be promised.
-            MemoryRequest::Bytes(_) if self.capacity == Bytes(0) => return None,
-            MemoryRequest::Bytes(_) => {
+            _ if self.capacity == Bytes(0) => return None,
+            MemoryRequest::Bytes(_) | MemoryRequest::AtLeast(_) => {
                 let taken = load.memory.0.saturating_add(outside.memory.0);
                 Bytes(self.capacity.0.saturating_sub(taken))
             }

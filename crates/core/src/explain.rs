@@ -15,7 +15,8 @@ use crate::time::Moment;
 use crate::{Now, Outside, ProbePlan};
 
 /// Why `task` is where it is, as of `now`: a sentence in which devices are called
-/// as `name` says. `None` if there is no such task.
+/// as `name` says, and `holders` which other runs are on one. `None` if there is no such
+/// task.
 ///
 /// It counts those in front, so it may look at every waiting task: it is for a
 /// person who asks, not for every event.
@@ -24,6 +25,7 @@ pub fn explain(
     task: TaskId,
     now: Now,
     name: &dyn Fn(DeviceId) -> String,
+    holders: &dyn Fn(DeviceId) -> Vec<String>,
 ) -> Option<String> {
     let Some(handle) = state.tasks.find(task) else {
         return Some(match state.finished.get(task)? {
@@ -32,7 +34,12 @@ pub fn explain(
             TaskEnding::Interrupted => format!("{task} was interrupted"),
         });
     };
-    let explainer = Explainer { state, now, name };
+    let explainer = Explainer {
+        state,
+        now,
+        name,
+        holders,
+    };
     let record = state.tasks.get(handle);
     Some(match record.status {
         TaskStatus::Running(place) => explainer.running(&state.running[place as usize]),
@@ -45,6 +52,7 @@ struct Explainer<'a> {
     state: &'a SchedulerState,
     now: Now,
     name: &'a dyn Fn(DeviceId) -> String,
+    holders: &'a dyn Fn(DeviceId) -> Vec<String>,
 }
 
 impl Explainer<'_> {
@@ -222,7 +230,12 @@ impl Explainer<'_> {
         let lacking = needs.beyond(node.free);
         let mut wanted = Vec::new();
         if !full.is_empty() {
-            let gpus = gpus(request.gpus, request.memory);
+            let mut gpus = gpus(request.gpus, request.memory);
+            let crowded = |device: &&DeviceLedger| device.is_load(device.outside.strangers());
+            if matches!(request.memory, MemoryRequest::AtLeast(_)) && outside.iter().any(crowded) {
+                // However much is free: whoever may take anything takes nothing from them.
+                gpus += " on one that processes of others hold at most 5 % of";
+            }
             let unseen = outside.iter().any(|device| device.outside.unseen);
             wanted.push(match free.filter(|_| !unseen) {
                 Some(free) => format!("{gpus} ({free} free)"),
@@ -298,22 +311,32 @@ impl Explainer<'_> {
     ) -> Vec<String> {
         let (name, held) = ((self.name)(device.id), device.outside);
         let counts_memory = request.memory != MemoryRequest::Uncounted;
-        if held.whole {
-            return vec![format!("another run holds {name}")];
-        }
-        if held.unseen && counts_memory {
+        let who = (self.holders)(device.id);
+        let who = match who.len() {
+            0 => String::new(),
+            _ => format!(" ({})", Several(&who)),
+        };
+        if held.unseen && (counts_memory || held.whole) {
             return vec![format!("{name} has not been looked at yet")];
+        }
+        if held.whole {
+            return vec![format!("another run holds {name}{who}")];
+        }
+        let room = device.room(device.load, held, request);
+        if room.is_some_and(|room| room.fits(request)) {
+            let text = "is kept for another run, which has waited longer";
+            return vec![format!("{name} {text}{who}")];
         }
         let mut texts = Vec::new();
         if lacks_only_memory {
             if held.runs > Bytes(0) {
-                texts.push(format!("other runs hold {} of {name}", held.runs));
+                texts.push(format!("other runs hold {} of {name}{who}", held.runs));
             }
         } else if held.attempts > 0 || held.share > Milli(0) {
             let what = Share(held.share, std::slice::from_ref(&name));
-            texts.push(format!("other runs hold {what}"));
+            texts.push(format!("other runs hold {what}{who}"));
         }
-        let strangers = Bytes(held.memory.0.saturating_sub(held.runs.0));
+        let strangers = held.strangers();
         if strangers > Bytes(0) && counts_memory {
             texts.push(format!("processes of others hold {strangers} of {name}"));
         }

@@ -103,12 +103,24 @@ fn more_memory(
     }
     let mut devices = state.ledger.at(&ended.allocation.devices);
     let least = devices.clone().map(|device| device.capacity).min();
-    // One with whole devices was alone there, unless strangers were not few.
-    let was_alone = matches!(request.gpus, GpuRequest::Whole(_))
-        && !devices.any(|device| device.is_outside_load(device.outside));
+    // One with whole devices was alone there, unless strangers were not few; and so was one
+    // that never had to leave anything to anybody.
+    let was_alone = match request.memory {
+        MemoryRequest::AtLeast(_) => devices.all(|device| device.is_all_promised_to(ended.task)),
+        _ => {
+            matches!(request.gpus, GpuRequest::Whole(_))
+                && !devices.any(|device| device.is_load(device.outside.memory))
+        }
+    };
     if request.memory != MemoryRequest::Whole && !was_alone {
+        // What it would not fit on it need not be alone on.
+        let device_memory = match least {
+            Some(Bytes(0)) | None => request.device_memory,
+            Some(_) => request.device_memory.max(peak),
+        };
         let alone = Request {
             memory: MemoryRequest::Whole,
+            device_memory,
             ..request.clone()
         };
         return possible(alone).map(|request| (RetryReason::Alone, request));

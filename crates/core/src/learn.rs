@@ -48,6 +48,12 @@ pub fn expected<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone) -> O
     Some(Duration::from_nanos(nanos))
 }
 
+/// Whether peaks between `least` and `most` may be those of tasks that need the same: they
+/// differ by no more than what varies from one attempt to the next.
+pub fn agree(least: Bytes, most: Bytes) -> bool {
+    most.0.saturating_sub(least.0) <= (most.0 / 32).max(LEAST_MARGIN.0)
+}
+
 /// The next multiple of 64 MiB.
 pub(crate) fn round_up(amount: Bytes) -> Bytes {
     let steps = amount.0.div_ceil(STEP.0);
@@ -165,6 +171,13 @@ mod tests {
         };
         assert_eq!(reservation([huge].iter()), Some(Bytes(u64::MAX)));
         assert!(expected([huge].iter()).is_some());
+    }
+
+    #[test]
+    fn peaks_agree_that_differ_by_no_more_than_noise() {
+        let agree = |least, most| agree(Bytes(least * MIB), Bytes(most * MIB));
+        assert!(agree(100, 164) && !agree(100, 165));
+        assert!(agree(31_000, 32_000) && !agree(30_900, 32_000));
     }
 
     #[test]

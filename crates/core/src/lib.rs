@@ -89,10 +89,10 @@ mod time;
 mod tests;
 
 pub use explain::explain;
-pub use learn::{expected, reservation};
+pub use learn::{agree, expected, reservation};
 pub use pool::{DeviceSpec, NodeSpec, Pool, PoolError, SchedulerSettings};
 pub use refusal::RefusalReason;
-pub use scheduler_event::{Effect, EndCause, Now, Outside, RetryReason, SchedulerEvent};
-pub use state::{DeviceLoad, RunningTask, SchedulerCounts, SchedulerState};
+pub use scheduler_event::{Effect, EndCause, KeptRoom, Now, Outside, RetryReason, SchedulerEvent};
+pub use state::{DeviceLoad, RunningTask, SchedulerCounts, SchedulerState, WantedDevices};
 pub use step::step;
 pub use submission::{OwnerId, ProbePlan, Submission};

@@ -1,6 +1,6 @@
 //! Where a demand fits now, and which of those places is best.
 
-use packhorse_model::{GpuRequest, Placing, Request};
+use packhorse_model::{GpuRequest, MemoryRequest, Placing, Request};
 use rustc_hash::FxHashSet;
 
 use crate::device::{DeviceLedger, DeviceRoom};
@@ -20,7 +20,7 @@ pub(crate) struct Spot {
 
 /// What decides between places that cost the same: the least is best, and of equals
 /// the first in the pool's order.
-type Ties = [u64; 2];
+type Ties = [u64; 3];
 
 /// The pool, as seen by a task that looks for a place.
 #[derive(Clone, Copy)]
@@ -58,20 +58,31 @@ impl PoolView<'_> {
         if let [_] | [] = candidates[..] {
             return candidates.pop().map(|(spot, _)| spot);
         }
-        let mut outlook: Option<Outlook> = None;
-        let best = candidates.into_iter().min_by_key(|(spot, ties)| {
-            let cost = match self.policy {
-                Placing::Pack => {
-                    let node = spot.node;
-                    let known = outlook.take().filter(|outlook| outlook.node == node);
-                    let known = known.unwrap_or_else(|| Outlook::new(self.mix, self.ledger, node));
-                    outlook.insert(known).cost(&demand.request, &spot.devices)
-                }
-                Placing::Spread => 0,
-            };
-            (cost, *ties)
-        });
-        best.map(|(spot, _)| spot)
+        let places = candidates.chunk_by(|(one, _), (other, _)| one.node == other.node);
+        let best = places.map(|places| self.best_of_node(demand, places));
+        let best = best.min_by_key(|(cost, (_, ties))| (*cost, *ties));
+        best.map(|(_, (spot, _))| spot.clone())
+    }
+
+    /// The best of some places on one node, and what it costs.
+    fn best_of_node<'b>(
+        &self,
+        demand: &Demand,
+        places: &'b [(Spot, Ties)],
+    ) -> (i128, &'b (Spot, Ties)) {
+        let (request, node) = (&demand.request, places[0].0.node);
+        let counts = self.policy == Placing::Pack && !takes_all_free(request);
+        let outlook = counts.then(|| Outlook::new(self.mix, self.ledger, node));
+        let cost = |(spot, _): &(Spot, Ties)| {
+            let outlook = outlook.as_ref();
+            outlook.map_or(0, |outlook| outlook.cost(request, &spot.devices))
+        };
+        let costs: Vec<i128> = places.iter().map(cost).collect();
+        let least = costs.iter().copied().min().unwrap_or(0);
+        let most = least + outlook.as_ref().map_or(0, Outlook::rounding);
+        let cheap = places.iter().zip(&costs).filter(|(_, cost)| **cost <= most);
+        let best = cheap.min_by_key(|((_, ties), _)| *ties);
+        (least, best.map_or(&places[0], |(place, _)| place))
     }
 
     /// Adds what those like `request` may need to start on `node`.
@@ -150,8 +161,8 @@ impl PoolView<'_> {
             GpuRequest::None => {
                 let ledger = &self.ledger.nodes[node];
                 let ties = match policy {
-                    Placing::Pack => [ledger.free.cores, ledger.free.cpu],
-                    Placing::Spread => [ledger.guests.len() as u64, 0],
+                    Placing::Pack => [ledger.free.cores, ledger.free.cpu, 0],
+                    Placing::Spread => [ledger.guests.len() as u64, 0, 0],
                 };
                 add(Vec::new(), ties);
             }
@@ -164,14 +175,15 @@ impl PoolView<'_> {
                         continue;
                     }
                     met.push(device);
-                    let ties = match policy {
-                        // Of equally full ones the smaller: large ones are for
-                        // those who need them.
-                        Placing::Pack => {
-                            [u64::MAX - device.fullness(device.load), device.capacity.0]
-                        }
-                        Placing::Spread => [device.fullness(device.load), device.attempts().into()],
+                    // Neighbours slow each other down: of those that cost the same,
+                    // the emptier one. Of equally full ones the smaller: large ones
+                    // are for those who need them.
+                    let first = if takes_all_free(&demand.request) {
+                        u64::MAX - device.free().0
+                    } else {
+                        device.fullness(device.load)
                     };
+                    let ties = [first, device.attempts().into(), device.capacity.0];
                     add(vec![index], ties);
                 }
             }
@@ -183,13 +195,20 @@ impl PoolView<'_> {
                 }
                 devices.truncate(wanted as usize);
                 let ties = match policy {
-                    Placing::Pack => [many, 0],
-                    Placing::Spread => [u64::MAX - many, 0],
+                    Placing::Pack => [many, 0, 0],
+                    Placing::Spread => [u64::MAX - many, 0, 0],
                 };
                 add(devices, ties);
             }
         }
     }
+}
+
+/// Whether a part of a device is asked for with all that is free of its memory: then it
+/// is best where most is.
+fn takes_all_free(request: &Request) -> bool {
+    matches!(request.gpus, GpuRequest::Share(_))
+        && matches!(request.memory, MemoryRequest::AtLeast(_))
 }
 
 /// What is free of a machine beside what is `kept` there.

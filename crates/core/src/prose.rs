@@ -17,12 +17,14 @@ pub(crate) fn gpus(gpus: GpuRequest, memory: MemoryRequest) -> String {
         GpuRequest::Share(_) if memory == MemoryRequest::Whole => "a GPU to itself".to_owned(),
         GpuRequest::Share(Milli(0)) => match memory {
             MemoryRequest::Bytes(memory) => return format!("{memory} of GPU memory"),
+            MemoryRequest::AtLeast(memory) => return format!("{memory} of GPU memory or more"),
             _ => "a place on a GPU".to_owned(),
         },
         GpuRequest::Share(share) => format!("{share} of a GPU"),
     };
     match memory {
         MemoryRequest::Bytes(memory) => format!("{many} with {memory} of its memory"),
+        MemoryRequest::AtLeast(memory) => format!("{many} with {memory} of its memory or more"),
         MemoryRequest::Uncounted | MemoryRequest::Whole => many,
     }
 }

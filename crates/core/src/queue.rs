@@ -43,6 +43,7 @@ impl Demand {
             },
             memory: match request.memory {
                 MemoryRequest::Bytes(_) => MemoryRequest::Bytes(Bytes(0)),
+                MemoryRequest::AtLeast(_) => MemoryRequest::AtLeast(Bytes(0)),
                 memory => memory,
             },
             cores: 0,

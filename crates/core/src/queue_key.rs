@@ -9,9 +9,11 @@ use crate::Now;
 
 /// By batch, then by aged priority, then by submission. It is given once and
 /// kept over retries: since all rise at the same pace while they wait, nobody
-/// ever overtakes another by waiting.
+/// ever overtakes another by waiting. Only while its next start is a probe, a task
+/// counts as half a priority more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct QueueKey {
+    /// The batch, doubled; and one more while the rank is a probe's.
     batch: u32,
     // The halves of numbers, the high one first: as u64s they would make the
     // struct larger, a million times.
@@ -29,23 +31,35 @@ impl QueueKey {
         number: u64,
     ) -> Self {
         let rank = match ageing {
-            None => i64::from(priority.0),
+            None => i64::from(priority.0) * 2,
             Some(ageing) => {
                 micros(now.0).saturating_add(micros(ageing).saturating_mul(priority.0.into()))
             }
         };
         Self {
-            batch,
-            // Negative numbers have to come before the others.
-            rank: halves(rank.cast_unsigned() ^ (1 << 63)),
+            batch: batch.min(u32::MAX >> 1) << 1,
+            // A probe's is to be a number too.
+            rank: sortable(rank.clamp(i64::MIN / 4, i64::MAX / 4)),
             submitted: halves(number),
+        }
+    }
+
+    /// The same task's place when its next start is a probe, or is none.
+    pub(crate) fn for_probe(self, probe: bool, ageing: Option<Duration>) -> Self {
+        let ahead = ageing.map_or(1, |ageing| micros(ageing) / 2);
+        let change = i64::from(self.batch & 1) - i64::from(probe);
+        let rank = unsortable(self.rank) + change * ahead;
+        Self {
+            batch: self.batch & !1 | u32::from(probe),
+            rank: sortable(rank),
+            ..self
         }
     }
 
     /// The same as numbers: comparing those is several times faster than
     /// comparing field by field.
     fn key(self) -> (u128, u64) {
-        let before = u128::from(self.batch) << 64 | u128::from(whole(self.rank));
+        let before = u128::from(self.batch >> 1) << 64 | u128::from(whole(self.rank));
         (before, whole(self.submitted))
     }
 }
@@ -64,6 +78,15 @@ impl Ord for QueueKey {
 
 fn whole([high, low]: [u32; 2]) -> u64 {
     u64::from(high) << 32 | u64::from(low)
+}
+
+/// As a number without a sign: negative ones have to come before the others.
+fn sortable(rank: i64) -> [u32; 2] {
+    halves(rank.cast_unsigned() ^ (1 << 63))
+}
+
+fn unsortable(rank: [u32; 2]) -> i64 {
+    (whole(rank) ^ (1 << 63)).cast_signed()
 }
 
 /// Microseconds last for 292,000 years, priorities included.

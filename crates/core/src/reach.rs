@@ -1,4 +1,4 @@
-//! What could start if nothing of ours were running.
+//! What could start if nothing of ours were running, and other runs made room for it.
 //!
 //! One that could not even then waits for a drained device, for other users'
 //! processes to go, or for a machine to be added. Nothing is kept for it, and
@@ -26,7 +26,8 @@ pub(crate) fn refresh(state: &mut SchedulerState) {
     }
 }
 
-/// The first in line that could start if nothing of ours were running.
+/// The first in line that could start if nothing of ours were running, and other runs
+/// made room for it.
 pub(crate) fn first(state: &SchedulerState) -> Option<Handle> {
     state
         .queue

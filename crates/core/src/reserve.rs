@@ -5,11 +5,13 @@
 //! idle. The rules in between:
 //!
 //! - Only one waiting task has a reservation: the first that could start if all
-//!   of our attempts ended, and only if it fits nowhere now. (Those in front of
-//!   it wait for a drained device or for other users' processes, and nothing that
-//!   we could keep would help them.) It has as many devices of one node as it needs, and
+//!   of our attempts ended and other runs made room for it, and only if it fits
+//!   nowhere now. (Those in front of it wait for a drained device or for other
+//!   users' processes, and nothing that we could keep would help them.) It has as many devices of one node as it needs, and
 //!   what it needs of that node's cores and main memory.
-//! - Which devices? If it is known when all on them end, those where it fits
+//! - Which devices? Those that need no other run to make room, if there are
+//!   enough. (Else other runs are told what is wanted: see
+//!   [`SchedulerState::wanted`](crate::SchedulerState::wanted).) If it is known when all on them end, those where it fits
 //!   first. Else "ready soonest" is a guess: the emptiest, then those with the
 //!   fewest attempts.
 //! - It is sticky. If it followed every change of that guess, small tasks could
@@ -32,7 +34,8 @@
 
 use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
 
-use crate::device::{DeviceLedger, DeviceRoom, is_whole};
+use crate::KeptRoom;
+use crate::device::{DeviceLedger, DeviceRoom, is_whole, memory_of};
 use crate::ledger::{Amounts, Ledger};
 use crate::place::Spot;
 use crate::queue::ClassId;
@@ -91,7 +94,8 @@ impl Reservation {
         let ready = devices.clone().map(|device| device.ready(request, now));
         let node_ready = ledger.nodes[self.spot.node].ready(request, now);
         self.until = self.until.min(ready.fold(node_ready, Moment::max));
-        self.slack = devices.map(|device| Slack::of(device, request)).collect();
+        let kept = KeptRoom::of(request);
+        self.slack = devices.map(|device| Slack::of(device, kept)).collect();
     }
 
     /// Whether its holder could start there if all of our attempts ended.
@@ -116,26 +120,26 @@ impl Reservation {
         let Some(place) = self.spot.devices.iter().position(|&kept| kept == device) else {
             return Some(room);
         };
-        let slack = self.slack[place]?;
-        if is_whole(request) {
-            return None;
+        self.slack[place]?.limit(request, room)
+    }
+}
+
+impl KeptRoom {
+    /// What has to be left for `request`.
+    fn of(request: &Request) -> Self {
+        Self {
+            share: request.gpus.share(),
+            memory: memory_of(request),
+            whole: is_whole(request),
         }
-        let memory = match (slack.memory, request.memory) {
-            (None, _) => room.memory,
-            // Nobody knows what it will take.
-            (Some(_), MemoryRequest::Uncounted) => return None,
-            (Some(memory), _) => room.memory.min(memory),
-        };
-        let share = room.share.min(slack.share);
-        Some(DeviceRoom { share, memory })
     }
 }
 
 impl Slack {
-    /// What others may have of `device`, which is kept for `request`. `None`: it
-    /// is closed to them.
-    fn of(device: &DeviceLedger, request: &Request) -> Option<Self> {
-        if is_whole(request) {
+    /// What others may have of `device`, of which `kept` has to be left. `None`: it is
+    /// closed to them.
+    pub(crate) fn of(device: &DeviceLedger, kept: KeptRoom) -> Option<Self> {
+        if kept.whole {
             return None;
         }
         // With a limit, the holder and the newcomer both need a place.
@@ -143,25 +147,47 @@ impl Slack {
         if device.max_attempts.is_some_and(|most| both > most) {
             return None;
         }
+        let other_run = device.outside.leaving_at_once();
+        let shares = device.tenants.iter().map(|tenant| tenant.share.0.into());
         let share = left_over(
             Milli::ONE.0.into(),
             device.used().0.into(),
-            request.gpus.share().0.into(),
-            device.tenants.iter().map(|tenant| tenant.share.0.into()),
+            kept.share.0.into(),
+            shares.chain([other_run.share.0.into()]),
         )?;
-        let memory = match request.memory {
-            MemoryRequest::Bytes(needed) => Some(Bytes(left_over(
-                device.capacity.0,
-                device.taken().0,
-                needed.0,
-                device.tenants.iter().map(|tenant| tenant.memory().0),
-            )?)),
-            MemoryRequest::Uncounted | MemoryRequest::Whole => None,
+        let memory = match kept.memory {
+            Bytes(0) => None,
+            Bytes(needed) => {
+                let memory = device.tenants.iter().map(|tenant| tenant.memory().0);
+                Some(Bytes(left_over(
+                    device.capacity.0,
+                    device.taken().0,
+                    needed,
+                    memory.chain([other_run.memory.0]),
+                )?))
+            }
         };
         Some(Self {
             share: Milli(u32::try_from(share).unwrap_or(u32::MAX)),
             memory,
         })
+    }
+
+    /// How much of `room` is left for a task like `request`. `None` if it may not use the
+    /// device.
+    pub(crate) fn limit(self, request: &Request, room: DeviceRoom) -> Option<DeviceRoom> {
+        // One that is promised all that is free leaves nothing.
+        if is_whole(request) || matches!(request.memory, MemoryRequest::AtLeast(_)) {
+            return None;
+        }
+        let memory = match (self.memory, request.memory) {
+            (None, _) => room.memory,
+            // Nobody knows what it will take.
+            (Some(_), MemoryRequest::Uncounted) => return None,
+            (Some(memory), _) => room.memory.min(memory),
+        };
+        let share = room.share.min(self.share);
+        Some(DeviceRoom { share, memory })
     }
 }
 
@@ -173,6 +199,8 @@ fn is_reachable(device: &DeviceLedger, request: &Request) -> bool {
 /// A device that would do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Able {
+    /// Whether other runs have to make room first.
+    needs_others: bool,
     /// When it has room.
     ready: Moment,
     /// If that is not known, it is guessed by how full it is, and with how many
@@ -183,9 +211,9 @@ struct Able {
 }
 
 /// How far a place is from being free, what is known before what is guessed:
-/// when it is, how full its devices are, how many attempts are on them, and what
+/// whether other runs have to make room, when it is free, how full its devices are, how many attempts are on them, and what
 /// its node lacks.
-type Distance = (Moment, u64, u64, Amounts);
+type Distance = (bool, Moment, u64, u64, Amounts);
 
 /// Where `request` will fit soonest, or probably will. `None` if it never will,
 /// as things stand.
@@ -209,6 +237,7 @@ pub(crate) fn soonest(ledger: &Ledger, request: &Request, now: Moment) -> Option
             let devices = ledger.devices_of(node);
             let reachable = devices.filter(|(_, device)| is_reachable(device, request));
             able.extend(reachable.map(|(index, device)| Able {
+                needs_others: device.needs_others(request),
                 ready: now,
                 fullness: device.fullness(device.load),
                 attempts: device.attempts(),
@@ -219,7 +248,7 @@ pub(crate) fn soonest(ledger: &Ledger, request: &Request, now: Moment) -> Option
             able.truncate(first);
             continue;
         }
-        for device in &mut able[first..] {
+        for device in able[first..].iter_mut().filter(|it| !it.needs_others) {
             let account = &ledger.devices[device.index];
             device.ready = when(&|| account.ready(request, now));
         }
@@ -243,11 +272,12 @@ pub(crate) fn soonest(ledger: &Ledger, request: &Request, now: Moment) -> Option
         let devices = &devices[..wanted];
         let account = &ledger.nodes[node];
         let lacking = account.needs(request).beyond(account.free);
-        let mut distance: Distance = (ready, 0, 0, lacking);
+        let mut distance: Distance = (false, ready, 0, 0, lacking);
         for device in devices {
-            distance.0 = distance.0.max(device.ready);
-            distance.1 = distance.1.saturating_add(device.fullness);
-            distance.2 += u64::from(device.attempts);
+            distance.0 |= device.needs_others;
+            distance.1 = distance.1.max(device.ready);
+            distance.2 = distance.2.saturating_add(device.fullness);
+            distance.3 += u64::from(device.attempts);
         }
         if best.as_ref().is_none_or(|(least, _)| distance < *least) {
             let mut devices: Vec<usize> = devices.iter().map(|device| device.index).collect();

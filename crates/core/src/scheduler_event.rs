@@ -63,6 +63,17 @@ pub enum SchedulerEvent {
         /// How much of its memory.
         memory: Bytes,
     },
+    /// What a running attempt is promised of its devices' memory from now on: so much,
+    /// but no more than there is for it. Ignored if that attempt does not run, or did
+    /// not ask for [`MemoryRequest::AtLeast`](packhorse_model::MemoryRequest::AtLeast).
+    Promised {
+        /// The task.
+        task: TaskId,
+        /// Which attempt of it.
+        attempt: u32,
+        /// How much of each of its devices.
+        memory: Bytes,
+    },
     /// What others hold on a device; the last report counts.
     Outside {
         /// The device.
@@ -97,6 +108,10 @@ pub enum SchedulerEvent {
     Hold,
     /// Start tasks again.
     Unhold,
+    /// Whether tasks may come that nobody has submitted yet, as at the beginning.
+    /// Then room is left for tasks like those seen so far; if not, for those alone
+    /// that have not started.
+    MoreToCome(bool),
     /// Start nothing more of this run, whether it is known yet or not. What runs
     /// goes on; its other tasks leave the line, and nothing is reserved for them.
     HoldRun(RunId),
@@ -143,8 +158,7 @@ pub enum EndCause {
 pub struct Outside {
     /// Memory.
     pub memory: Bytes,
-    /// How much of that other runs hold or were promised. It decides nothing; it is
-    /// for explanations.
+    /// How much of that other runs hold or were promised.
     pub runs: Bytes,
     /// The share that other runs were given.
     pub share: Milli,
@@ -155,6 +169,56 @@ pub struct Outside {
     /// Whether nobody has looked yet, so that all of its memory counts as held.
     /// It decides nothing; it is for explanations.
     pub unseen: bool,
+    /// Whether other runs make room for whoever has waited longer. If not, what they hold
+    /// counts as a stranger's.
+    pub yields: bool,
+    /// What has to be left to other runs that have waited longer.
+    pub kept: KeptRoom,
+}
+
+/// What has to be left of a device to somebody who comes later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct KeptRoom {
+    /// The share.
+    pub share: Milli,
+    /// The memory. Nothing if that is not counted.
+    pub memory: Bytes,
+    /// Whether it has to be all of it.
+    pub whole: bool,
+}
+
+impl Outside {
+    /// What goes in one piece when another run makes room: all of it, or nothing if nobody
+    /// knows in how many.
+    pub(crate) fn leaving_at_once(self) -> Self {
+        if !self.yields || self.attempts != 1 {
+            return Self::default();
+        }
+        Self {
+            memory: self.runs,
+            share: self.share,
+            ..Self::default()
+        }
+    }
+
+    /// What is left when the other runs have made room, if they do.
+    pub(crate) fn without_yielding(self) -> Self {
+        if !self.yields {
+            return self;
+        }
+        Self {
+            memory: Bytes(self.memory.0.saturating_sub(self.runs.0)),
+            unseen: self.unseen,
+            ..Self::default()
+        }
+    }
+}
+
+impl Outside {
+    /// The memory that other users' processes hold.
+    pub(crate) fn strangers(&self) -> Bytes {
+        Bytes(self.memory.0.saturating_sub(self.runs.0))
+    }
 }
 
 /// Why a task whose attempt is over is back in line.

@@ -2,6 +2,7 @@ use packhorse_model::{Bytes, DeviceId, Milli, Placement, Request, RunId, TaskId}
 use rustc_hash::FxHashSet;
 
 use crate::deps::Deps;
+use crate::device::DeviceLedger;
 use crate::dispatch::Stale;
 use crate::finished::FinishedTasks;
 use crate::fragmentation::RequestMix;
@@ -90,6 +91,19 @@ pub struct RunningTask {
     pub since: Now,
     /// Whether it was cancelled and its end is awaited.
     pub stopping: bool,
+}
+
+/// What the first in line waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedDevices {
+    /// The first in line.
+    pub task: TaskId,
+    /// What it asks for.
+    pub request: Request,
+    /// The devices that are kept for it, in the pool's order.
+    pub devices: Vec<DeviceId>,
+    /// Whether other runs have to make room on them.
+    pub needs_others: bool,
 }
 
 /// What is given out of a device.
@@ -186,6 +200,16 @@ impl SchedulerState {
         running.map(|running| self.running_task(running)).collect()
     }
 
+    /// What the attempt of a task that runs was started with.
+    pub fn running_request(&self, task: TaskId) -> Option<&Request> {
+        let record = self.tasks.get(self.tasks.find(task)?);
+        let TaskStatus::Running(place) = record.status else {
+            return None;
+        };
+        let running = &self.running[place as usize];
+        Some(&self.queue.demand(running.class).request)
+    }
+
     /// The running attempts in the order they were started.
     pub(crate) fn by_start(&self) -> Vec<&AttemptRecord> {
         let mut running: Vec<&AttemptRecord> = self.running.iter().collect();
@@ -206,6 +230,8 @@ impl SchedulerState {
         record.probe = ProbePlan::None;
         record.status = TaskStatus::Running(count(self.running.len()));
         self.queue.refer_to_class(record.class);
+        let request = &self.queue.demand(record.class).request;
+        self.mix.stop_waiting(request);
         self.running.push(AttemptRecord {
             task,
             class: record.class,
@@ -249,6 +275,23 @@ impl SchedulerState {
                 drained: device.is_closed(),
                 reserved_for: kept.map(|kept| self.tasks.get(kept.holder).id),
             }
+        })
+    }
+
+    /// What the first in line waits for, if it is devices.
+    pub fn wanted(&self) -> Option<WantedDevices> {
+        let kept = self.reservation.as_ref()?;
+        let request = &self.queue.demand(kept.class).request;
+        let mut devices = self.ledger.at(&kept.spot.devices);
+        let is_full = |device: &DeviceLedger| {
+            let room = device.headroom(request);
+            room.is_none_or(|room| !room.fits(request))
+        };
+        devices.clone().any(is_full).then(|| WantedDevices {
+            task: self.tasks.get(kept.holder).id,
+            request: request.clone(),
+            devices: devices.clone().map(|device| device.id).collect(),
+            needs_others: devices.any(|device| device.needs_others(request)),
         })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use packhorse_model::{Bytes, DeviceId, Outcome, Request, RunId, TaskId};
+use packhorse_model::{Bytes, DeviceId, MemoryRequest, Outcome, Request, RunId, TaskId};
 
 use crate::adopt::on_adopt;
 use crate::device::DeviceLedger;
@@ -56,6 +56,11 @@ pub fn step(
             device,
             memory,
         } => on_observed(state, (task, attempt), device, memory),
+        SchedulerEvent::Promised {
+            task,
+            attempt,
+            memory,
+        } => on_promised(state, (task, attempt), memory),
         SchedulerEvent::Outside { device, held } => change(state, device, |device| {
             std::mem::replace(&mut device.outside, held) != held
         }),
@@ -74,6 +79,7 @@ pub fn step(
         SchedulerEvent::Cancel(task) => on_cancel(state, task, effects),
         SchedulerEvent::Hold => state.held = true,
         SchedulerEvent::Unhold => state.held = false,
+        SchedulerEvent::MoreToCome(more) => state.mix.more_to_come = more,
         SchedulerEvent::HoldRun(run) => hold_run(state, run),
         SchedulerEvent::UnholdRun(run) => unhold_run(state, run),
         SchedulerEvent::AddNode(spec) => {
@@ -121,7 +127,7 @@ fn on_submit(state: &mut SchedulerState, submission: &Submission, effects: &mut 
 pub(crate) fn record(state: &mut SchedulerState, submission: &Submission) -> Handle {
     let limit = Length::new(submission.time_limit);
     let expected = Length::new(submission.expected);
-    state.mix.see(&submission.request);
+    state.mix.see(&state.ledger, &submission.request);
     let class = state.queue.join_class(Demand {
         request: submission.request.clone(),
         bound: Bound::new(limit, expected),
@@ -155,8 +161,16 @@ pub(crate) fn record(state: &mut SchedulerState, submission: &Submission) -> Han
 fn change_class(state: &mut SchedulerState, task: Handle, request: Request) -> ClassId {
     let record = state.tasks.get_mut(task);
     let before = record.class;
-    state.mix.forget(&state.queue.demand(before).request);
-    state.mix.see(&request);
+    let needed = &state.queue.demand(before).request;
+    if let TaskStatus::Running(_) = record.status {
+        state.mix.wait_again(needed);
+        state.mix.forget(needed);
+        state.mix.see(&state.ledger, &request);
+        state.mix.stop_waiting(&request);
+    } else {
+        state.mix.forget(needed);
+        state.mix.see(&state.ledger, &request);
+    }
     let bound = Bound::new(record.limit, record.expected);
     record.class = state.queue.join_class(Demand { request, bound });
     before
@@ -237,6 +251,8 @@ fn on_ended(
         why,
         left: record.retries,
     });
+    let class = record.class;
+    state.mix.wait_again(&state.queue.demand(class).request);
     enqueue(state, ended.task);
 }
 
@@ -253,6 +269,23 @@ fn on_observed(
     let device = &mut state.ledger.devices[device];
     if device.observe(running.task, memory) {
         state.stale.touch(device.node);
+    }
+}
+
+fn on_promised(state: &mut SchedulerState, attempt: (TaskId, u32), memory: Bytes) {
+    let running = find_running(state, attempt).map(|place| &state.running[place]);
+    let Some(running) = running else {
+        return;
+    };
+    let request = &state.queue.demand(running.class).request;
+    if !matches!(request.memory, MemoryRequest::AtLeast(_)) {
+        return;
+    }
+    for &device in &running.allocation.devices {
+        let device = &mut state.ledger.devices[device];
+        if device.change_promise(running.task, memory) {
+            state.stale.touch(device.node);
+        }
     }
 }
 
@@ -283,6 +316,7 @@ fn on_revise(
     }
     let record = state.tasks.get_mut(handle);
     let (status, key) = (record.status, record.key);
+    let is_probe = record.probe == ProbePlan::First;
     if let TaskStatus::Running(place) = status
         && state.running[place as usize].attempt > 0
     {
@@ -291,7 +325,8 @@ fn on_revise(
     record.expected = Length::new(expected);
     record.probe = probe;
     let before = change_class(state, handle, request);
-    let is_moved = state.tasks.get(handle).class != before;
+    let is_moved =
+        state.tasks.get(handle).class != before || is_probe != (probe == ProbePlan::First);
     match status {
         TaskStatus::Waiting if is_moved || probe == ProbePlan::Awaited => {
             state.queue.remove(before, key);
@@ -367,6 +402,8 @@ fn enqueue(state: &mut SchedulerState, task: Handle) {
         return;
     }
     record.status = TaskStatus::Waiting;
+    let is_probe = record.probe == ProbePlan::First;
+    record.key = record.key.for_probe(is_probe, state.settings.ageing);
     state.queue.insert(record.class, record.key, task);
     if !record.fresh {
         record.fresh = true;
@@ -387,6 +424,10 @@ fn finish(state: &mut SchedulerState, task: Handle, outcome: Outcome, effects: &
             outcome,
         });
         let class = record.class;
+        if !matches!(record.status, TaskStatus::Running(_)) {
+            let request = &state.queue.demand(class).request;
+            state.mix.stop_waiting(request);
+        }
         let ending = TaskEnding::from(outcome);
         state.finished.record(record.id, ending);
         while let Some(follower) = state.deps.pop_follower(task) {

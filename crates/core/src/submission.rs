@@ -50,7 +50,8 @@ pub enum ProbePlan {
     #[default]
     None,
     /// Its next start is attempt 0, with the same request, and whatever comes of
-    /// that, it goes back in line.
+    /// that, it goes back in line. Until then it goes before all that are as urgent: a
+    /// probe is short, and others wait for what it tells.
     First,
     /// Another one like it is. It does not come into line before a revision says
     /// what it needs.

@@ -46,6 +46,7 @@ fn nanoseconds_per_task(runs: u32) -> f64 {
             succeeded_before: 0,
             failed_before: 0,
             record: 0,
+            recoverable: true,
         };
         engine.handle(Input::AddRun(Box::new(new)), clock, &mut actions);
     }
@@ -123,6 +124,7 @@ fn engine() -> Engine {
         devices: info.collect(),
         sampled: false,
         silence: Duration::from_secs(20),
+        rest: Duration::MAX,
         leases: false,
         mps: None,
         oom_signs: OomSigns::default(),

@@ -38,7 +38,14 @@ pub enum Action {
         /// At most so many.
         limit: u32,
     },
-    /// Look up what was learned of commands of this shape.
+    /// Look up what is in files that a task's command names.
+    LookUpFiles {
+        /// The task.
+        task: TaskId,
+        /// The files, which may not be there.
+        files: Vec<PathBuf>,
+    },
+    /// Look up what was learned of commands with this signature, or of this family.
     LookUpPeaks(Arc<str>),
     /// Look up how a task of an earlier session came out.
     LookUpOutcome(TaskId),

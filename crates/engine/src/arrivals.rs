@@ -1,18 +1,17 @@
 //! Tasks that arrive: written down, and handed to the scheduler when their turn may come
 //! soon and all is known that has to be looked up for them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use packhorse_core::{Now, SchedulerEvent, Submission};
-use packhorse_model::{
-    Command, LearnedPeak, NewTask, Outcome, Record, RunId, StoredTask, TaskId, TaskSpec,
-};
+use packhorse_intake::signature::SignatureDraft;
+use packhorse_model::{Command, NewTask, Outcome, Record, RunId, StoredTask, TaskId, TaskSpec};
+use rustc_hash::FxHashMap;
 
 use crate::action::Action;
 use crate::backlog::{ArrivalPlace, FETCHED};
 use crate::engine::{ClockReading, Engine};
-use crate::memory::{Shape, VramUse, signature_of};
+use crate::memory::{Kind, VramUse, draft_of};
 use crate::task::{Task, submission};
 
 /// A task on its way to the scheduler.
@@ -21,8 +20,16 @@ pub(crate) struct Arrival {
     task: Task,
     after: Vec<u32>,
     place: ArrivalPlace,
-    /// What it is remembered by, if its memory counts.
-    signature: Option<Arc<str>>,
+    kind: ArrivalKind,
+}
+
+/// What a task is remembered by.
+enum ArrivalKind {
+    /// Nothing: its memory does not count.
+    None,
+    /// That depends on what is in files, which is being looked up.
+    Draft(SignatureDraft),
+    Known(Kind),
 }
 
 impl Engine {
@@ -67,7 +74,10 @@ impl Engine {
             batch.push(NewTask::new(task, spec, after.into()));
         }
         if !batch.is_empty() {
-            self.record(Record::Tasks(batch));
+            let place = self.record(Record::Tasks(batch));
+            if let Some(run) = self.runs.get_mut(&id) {
+                run.tasks_recorded = place;
+            }
         }
         self.arrive_together(id, more || soon.len() > 1, more, |engine| {
             for (queued, task) in soon {
@@ -98,7 +108,7 @@ impl Engine {
 
     /// Hands out again when all that arrived together is in line: what is looked up for
     /// one of them may be found later than for the others.
-    fn end_arrival_if_all_here(&mut self, id: RunId) {
+    pub(crate) fn end_arrival_if_all_here(&mut self, id: RunId) {
         let run = self.runs.get(&id);
         if run.is_some_and(|run| run.arriving.is_empty() && !run.more_follow) {
             self.end_arrival(id);
@@ -200,7 +210,7 @@ impl Engine {
         let place = run.backlog.place_of(id.number);
         let arrival = Arrival {
             place,
-            signature: self.signature_of(id.run, &command, &spec),
+            kind: self.kind_of(id.run, &command, &spec),
             id,
             task: Task {
                 command,
@@ -209,6 +219,7 @@ impl Engine {
                 queued,
                 need: None,
                 attempt: None,
+                started: None,
             },
             after: stored.after,
         };
@@ -225,21 +236,35 @@ impl Engine {
     }
 
     /// What a task is remembered by, if its memory counts.
-    fn signature_of(&self, run: RunId, command: &Command, spec: &TaskSpec) -> Option<Arc<str>> {
+    fn kind_of(&self, run: RunId, command: &Command, spec: &TaskSpec) -> ArrivalKind {
         if VramUse::of(spec) == VramUse::Uncounted || self.request(spec).gpus.devices() == 0 {
-            return None;
+            return ArrivalKind::None;
         }
-        let run = self.runs.get(&run)?;
-        Some(signature_of(command, spec, &run.setup.folder))
+        let Some(run) = self.runs.get(&run) else {
+            return ArrivalKind::None;
+        };
+        let draft = draft_of(command, spec, &run.setup.folder);
+        if draft.files().is_empty() {
+            ArrivalKind::Known(draft.finish(&[]).into())
+        } else {
+            ArrivalKind::Draft(draft)
+        }
     }
 
     /// Asks for what is not known of a task.
     fn look_up(&mut self, arrival: &Arrival) {
-        if let Some(signature) = &arrival.signature
-            && self.needs.ask(signature)
-        {
-            let signature = Arc::clone(signature);
-            self.act(Action::LookUpPeaks(signature));
+        match &arrival.kind {
+            ArrivalKind::None => {}
+            ArrivalKind::Draft(draft) => {
+                let files = draft.files().to_vec();
+                let task = arrival.id;
+                self.act(Action::LookUpFiles { task, files });
+            }
+            ArrivalKind::Known(kind) => {
+                if let Some(key) = self.needs.ask(kind) {
+                    self.act(Action::LookUpPeaks(key));
+                }
+            }
         }
         for &number in &arrival.after {
             let task = TaskId::new(arrival.id.run, number);
@@ -259,13 +284,21 @@ impl Engine {
             && !self.state.knows(task)
     }
 
-    pub(crate) fn peaks_found(
-        &mut self,
-        signature: &Arc<str>,
-        peaks: BTreeMap<String, Vec<LearnedPeak>>,
-    ) {
-        let shape = Shape::new(&self.devices, peaks);
-        self.needs.insert(signature, shape);
+    pub(crate) fn files_found(&mut self, found: Vec<(TaskId, Vec<Option<u64>>)>) {
+        let found: FxHashMap<TaskId, Vec<Option<u64>>> = found.into_iter().collect();
+        let mut keys = Vec::new();
+        for arrival in self.runs.values_mut().flat_map(|run| &mut run.arriving) {
+            if let ArrivalKind::Draft(draft) = &arrival.kind
+                && let Some(contents) = found.get(&arrival.id)
+            {
+                let kind = Kind::from(draft.clone().finish(contents));
+                keys.extend(self.needs.ask(&kind));
+                arrival.kind = ArrivalKind::Known(kind);
+            }
+        }
+        for key in keys {
+            self.act(Action::LookUpPeaks(key));
+        }
         self.submit_ready();
     }
 
@@ -277,7 +310,7 @@ impl Engine {
     }
 
     /// Submits those of which all is known, in order.
-    fn submit_ready(&mut self) {
+    pub(crate) fn submit_ready(&mut self) {
         let ids: Vec<RunId> = self.runs.keys().copied().collect();
         self.hold();
         for id in ids {
@@ -297,10 +330,13 @@ impl Engine {
 
     fn is_ready(&self, arrival: &Arrival) -> bool {
         let run = arrival.id.run;
-        let knows = |signature: &Arc<str>| self.needs.knows(signature);
+        let knows_kind = match &arrival.kind {
+            ArrivalKind::None => true,
+            ArrivalKind::Draft(_) => false,
+            ArrivalKind::Known(kind) => self.needs.knows(kind),
+        };
         let mut after = arrival.after.iter();
-        arrival.signature.as_ref().is_none_or(knows)
-            && after.all(|&number| !self.has_to_look_up(TaskId::new(run, number)))
+        knows_kind && after.all(|&number| !self.has_to_look_up(TaskId::new(run, number)))
     }
 
     /// Hands a task to the scheduler, unless it is known already that one it comes after
@@ -311,7 +347,7 @@ impl Engine {
             mut task,
             after,
             place,
-            signature,
+            kind,
         } = arrival;
         let Some(run) = self.runs.get(&id.run) else {
             return;
@@ -335,8 +371,8 @@ impl Engine {
             after: comes_after,
             ..submission(id, &task.spec, &self.devices, self.slots)
         };
-        if let Some(signature) = signature {
-            self.settle_need(&mut submission, &mut task, signature);
+        if let ArrivalKind::Known(kind) = kind {
+            self.settle_need(&mut submission, &mut task, kind);
         }
         self.tasks.insert(id, task);
         self.step(SchedulerEvent::Submit(submission));

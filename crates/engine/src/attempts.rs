@@ -12,6 +12,7 @@ use packhorse_model::{
 use crate::action::{Action, MpsAction, StartAttempt};
 use crate::engine::Engine;
 use crate::memory::Judgement;
+use crate::outbox::Release;
 use crate::task::{AttemptState, own_log, run_log};
 
 impl Engine {
@@ -141,19 +142,20 @@ impl Engine {
         let log = run_log(&run.setup.logs, id, number);
         let own_log = own_log(&run.setup.folder, &spec, number);
         let devices = placement.devices.iter();
+        task.started = None;
         task.attempt = Some(AttemptState {
             number,
             command: Arc::clone(&command),
             devices: devices.map(|granted| granted.device).collect(),
             labels: Arc::clone(&labels),
-            evicted: false,
+            evicted: None,
             ended: false,
         });
         self.track(id, number, &placement);
         if output == OutputMode::Inherit {
             // What it writes goes where we write: what it is comes first, and before that
             // all that there was to say.
-            self.release(true);
+            self.release(Release::All);
             let event = self.event(EventKind::Started {
                 task: id,
                 attempt: number,
@@ -186,11 +188,14 @@ impl Engine {
     }
 
     fn attempt_started(&mut self, id: TaskId, number: u32) {
-        let task = self.tasks.get(&id);
-        let attempt = task.and_then(|task| task.attempt.as_ref());
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return;
+        };
+        let attempt = task.attempt.as_ref();
         let Some(attempt) = attempt.filter(|it| it.number == number) else {
             return;
         };
+        task.started = Some(self.now.wall);
         let (command, gpus) = (Arc::clone(&attempt.command), Arc::clone(&attempt.labels));
         let place = self.record(Record::Started(StartedAttempt {
             task: id,
@@ -227,14 +232,16 @@ impl Engine {
         again: Option<RetryReason>,
     ) -> u64 {
         let end = &judgement.end;
+        let started = self.tasks.get(&end.task).and_then(|task| task.started);
         self.record(Record::AttemptEnded(EndedAttempt {
             task: end.task,
             attempt: end.attempt,
-            at: self.now.wall,
+            // The time of day may have been set meanwhile.
+            at: started.map_or(self.now.wall, |started| started + end.took),
             outcome: end.outcome,
             message: end.message.as_deref().map(Into::into),
             peak: judgement.peak,
-            note: note.map(Into::into),
+            note: note.or(judgement.remark).map(Into::into),
             is_final: again.is_none(),
         }))
     }
@@ -258,6 +265,7 @@ impl Engine {
             },
             cause: EndCause::Own,
             note: None,
+            remark: None,
             peak: None,
         };
         let place = self.record_end(&judgement, None, None);

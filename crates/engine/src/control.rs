@@ -13,7 +13,9 @@ impl Engine {
 
     fn explain(&self, task: TaskId) -> Option<String> {
         let name = |device| self.device_name(device);
-        core::explain(&self.state, task, Now(self.now.monotonic), &name)
+        let holders = |device| self.others_on(device);
+        let now = Now(self.now.monotonic);
+        core::explain(&self.state, task, now, &name, &holders)
     }
 
     /// Why a task is where it is, in words.
@@ -30,6 +32,14 @@ impl Engine {
         }
         if run.is_some_and(|run| run.arriving.iter().any(|it| it.id == task)) {
             return format!("task {task} has just arrived, and is not in line yet");
+        }
+        if let Some(run) = run.filter(|run| task.number > run.known) {
+            let yet = if run.is_input_over() {
+                ""
+            } else {
+                " yet: its run still reads input"
+            };
+            return format!("there is no task {task}{yet}");
         }
         format!("run {} does not wait for task {task}", task.run)
     }

@@ -17,7 +17,7 @@ use crate::lines::OutputLines;
 use crate::memory::{Judgement, Monitor, Needs, OomSigns, VramUse};
 use crate::mps::MpsState;
 use crate::other_runs::OtherRuns;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Release};
 use crate::run::Run;
 use crate::task::Task;
 
@@ -58,6 +58,9 @@ pub struct EngineSettings {
     pub sampled: bool,
     /// How long a driver may take to answer before its devices count as lost.
     pub silence: Duration,
+    /// How long the memory of a task of an unknown kind has to rest before others may have
+    /// what it does not hold.
+    pub rest: Duration,
     /// Whether other runs on this machine are told what we hold, and listened to.
     pub leases: bool,
     /// How devices are shared through MPS, if they are.
@@ -129,7 +132,7 @@ impl Engine {
             oom_signs: settings.oom_signs,
             runs: BTreeMap::new(),
             tasks: FxHashMap::default(),
-            monitor: Monitor::new(watched, settings.silence),
+            monitor: Monitor::new(watched, settings.silence, settings.rest),
             needs: Needs::default(),
             other_runs: OtherRuns::new(settings.devices.len(), settings.leases),
             mps: MpsState::new(settings.mps),
@@ -170,6 +173,7 @@ impl Engine {
             Input::Fetched { run, tasks } => self.fetched(run, tasks),
             Input::Resumed { run, tasks, more } => self.resumed(run, tasks, more),
             Input::Peaks { signature, peaks } => self.peaks_found(&signature, peaks),
+            Input::Files(found) => self.files_found(found),
             Input::Outcome { task, outcome } => self.outcome_found(task, outcome),
             Input::Log {
                 task,
@@ -194,9 +198,13 @@ impl Engine {
             }
             Input::Warning { task, message } => self.warn(task, message),
             Input::Stalled(message) => {
-                self.release(true);
-                self.warn(None, message);
-                self.release(true);
+                self.release(Release::Recoverable);
+                // Told before what it is about.
+                let event = self.event(EventKind::Warning {
+                    task: None,
+                    message,
+                });
+                self.act(Action::Tell(event));
             }
             Input::Close { run, unread } => self.close_run(run, unread),
             Input::Stored { run, lost } => self.run_stored(run, lost),
@@ -216,12 +224,13 @@ impl Engine {
         self.fetch_due();
         self.look_around();
         self.run_scheduler();
+        self.update_claims();
         self.tell_known();
         self.release_due();
         self.find_idle_runs();
     }
 
-    fn run_scheduler(&mut self) {
+    pub(crate) fn run_scheduler(&mut self) {
         while let Some(step) = self.steps.pop_front() {
             let mut effects = std::mem::take(&mut self.effects);
             let now = Now(self.now.monotonic);
@@ -284,9 +293,23 @@ impl Engine {
 
     /// Tells something once the record at `place` is safe.
     pub(crate) fn tell_after(&mut self, place: u64, kind: EventKind) {
+        let ended = match &kind {
+            EventKind::Finished(result) => Some(result.task),
+            EventKind::Retrying { task, .. } => Some(*task),
+            _ => None,
+        };
+        // How an attempt of a task ended that the journal does not know is lost in a crash.
+        let run = ended.and_then(|task| self.runs.get(&task.run));
+        let least = run.map_or(0, |run| {
+            if run.setup.recoverable {
+                run.tasks_recorded
+            } else {
+                place
+            }
+        });
         let event = self.event(kind);
         let now = self.now.monotonic;
-        if let Some(event) = self.outbox.push(place, event, now) {
+        if let Some(event) = self.outbox.push((place, least), event, now) {
             self.act(Action::Tell(event));
         }
     }
@@ -318,13 +341,16 @@ impl Engine {
     /// Tells what may be told by now.
     fn release_due(&mut self) {
         let now = self.now.monotonic;
-        let all = self.trouble.is_some() || self.outbox.is_overdue(now);
-        self.release(all);
+        let due = match self.trouble {
+            Some(_) => Release::All,
+            None => self.outbox.due(now),
+        };
+        self.release(due);
     }
 
-    /// Tells what is safe, or all there is.
-    pub(crate) fn release(&mut self, all: bool) {
-        let safe = self.outbox.release(all, self.now.monotonic);
+    /// Tells so much of what waits.
+    pub(crate) fn release(&mut self, what: Release) {
+        let safe = self.outbox.release(what, self.now.monotonic);
         self.actions.extend(safe.map(Action::Tell));
     }
 
@@ -334,6 +360,7 @@ impl Engine {
             self.outbox.deadline(),
             self.monitor.wake_at(),
             self.other_runs.again,
+            self.claims_wake_at(),
         ];
         wake.into_iter().flatten().min()
     }
@@ -358,20 +385,29 @@ impl Engine {
     /// take as well: then it has to be handled under the lock of all runs, after they
     /// were looked at.
     pub fn may_take(&self, input: &Input, now: ClockReading) -> bool {
-        if !self.other_runs.enabled || self.other_runs.all_is_ours() {
+        if !self.other_runs.enabled {
             return false;
         }
+        if self.other_runs.all_is_ours() {
+            // Nobody else can take anything, but somebody may have waited for it.
+            let frees = matches!(input, Input::Process(crate::ProcessEvent::Ended(_)));
+            return frees && self.has_waiting() && self.other_runs.is_look_due(now.monotonic);
+        }
         match input {
-            Input::Tasks { .. }
+            Input::Tasks { more: false, .. }
             | Input::Fetched { .. }
             | Input::Resumed { .. }
             | Input::Peaks { .. }
+            | Input::Files(_)
             | Input::Outcome { .. }
             | Input::Log { .. }
             // Others may have waited for what it was to measure.
             | Input::Close { .. }
             | Input::Process(crate::ProcessEvent::Ended(_)) => true,
-            Input::Sampled(_)
+            // Nothing starts until all that arrives together is here.
+            Input::Tasks { more: true, .. }
+            | Input::InputEnded(_)
+            | Input::Sampled(_)
             | Input::Wake
             | Input::OtherRuns(_)
             | Input::DeviceFailed { .. }

@@ -1,12 +1,13 @@
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_model::{
-    Bytes, DeviceId, LearnedPeak, LeasedDevice, Outcome, OutputMode, ProcessEvent, RunId,
-    StoredTask, TaskId, TaskSpec,
+    Bytes, Claim, DeviceId, LeasedDevice, Outcome, OutputMode, ProcessEvent, RunId, StoredTask,
+    TaskId, TaskSpec,
 };
+
+use crate::memory::LearnedPeaks;
 
 /// What happened outside.
 #[derive(Clone, Debug)]
@@ -14,14 +15,15 @@ pub enum Input {
     /// There is a run.
     AddRun(Box<NewRunInput>),
     /// Tasks have arrived, in their order. All that arrived together are in line before
-    /// the first of them starts; `more` says that the rest of them follows.
+    /// the first of them starts; `more` says that the rest of them follows, or the end
+    /// of the input.
     Tasks {
         /// The run they belong to.
         run: RunId,
         /// Each with the numbers of the tasks that it comes after. Those have names, so none
         /// of them is a plain task that waits in the store alone.
         tasks: Vec<(TaskSpec, Vec<u32>)>,
-        /// Whether more of what arrived together follows.
+        /// Whether more of what arrived together follows, or the end of the input.
         more: bool,
     },
     /// Something in the input was no task.
@@ -55,11 +57,15 @@ pub enum Input {
     },
     /// The answer to [`Action::LookUpPeaks`](crate::Action::LookUpPeaks).
     Peaks {
-        /// The shape of the commands.
+        /// The signature or the family.
         signature: Arc<str>,
-        /// What was seen on each model of GPU.
-        peaks: BTreeMap<String, Vec<LearnedPeak>>,
+        /// What was learned of it, and of the members of the family.
+        peaks: LearnedPeaks,
     },
+    /// The answer to [`Action::LookUpFiles`](crate::Action::LookUpFiles).
+    ///
+    /// For each task the hashes of what is in its files; none of one that does not count.
+    Files(Vec<(TaskId, Vec<Option<u64>>)>),
     /// The answer to [`Action::LookUpOutcome`](crate::Action::LookUpOutcome).
     Outcome {
         /// The task.
@@ -182,6 +188,9 @@ pub struct NewRunInput {
     pub failed_before: u64,
     /// The place in the journal of the record that makes the run known.
     pub record: u64,
+    /// Whether ends of its tasks outlive a crash from when they are sent to the journal, if
+    /// it knows the tasks.
+    pub recoverable: bool,
 }
 
 /// How a device or group of devices was at a moment.
@@ -238,12 +247,18 @@ pub enum Owner {
 }
 
 /// Another run on this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtherRun {
     /// Its process.
     pub pid: u32,
+    /// What people know it by.
+    pub name: String,
+    /// Whether it was killed, and only what it left running holds something.
+    pub is_dead: bool,
     /// What it holds.
     pub devices: Vec<LeasedDevice>,
+    /// What it waits for. Its clock is the monotonic one of [`ClockReading`](crate::ClockReading).
+    pub claim: Option<Claim>,
 }
 
 /// Answers about MPS.

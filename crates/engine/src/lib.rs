@@ -49,7 +49,7 @@ pub use engine::{ClockReading, DeviceInfo, Engine, EngineSettings, MpsSettings};
 pub use input::{
     DeviceView, Input, MemberView, MpsInput, NewRunInput, OtherRun, Owner, ProcessView, StopSignal,
 };
-pub use memory::{OomSigns, OomSignsError, forecast, models, models_named};
+pub use memory::{Forecast, LearnedPeaks, OomSigns, OomSignsError, draft_of, models, models_named};
 pub use task::{own_log, run_log};
 
 pub use packhorse_model::{

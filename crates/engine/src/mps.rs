@@ -50,6 +50,11 @@ impl MpsState {
             ..Self::default()
         }
     }
+
+    /// Whether devices are shared through MPS.
+    pub(crate) fn is_used(&self) -> bool {
+        self.settings.is_some()
+    }
 }
 
 impl MpsSettings {
@@ -181,8 +186,6 @@ impl Engine {
     fn is_shared_with_others(&self, task: TaskId, device: DeviceId) -> bool {
         let mut tasks = self.tasks.iter();
         let ours = tasks.any(|(&other, it)| other != task && it.devices().contains(&device));
-        let held = self.devices.get(device.0 as usize);
-        let held = held.map(|device| self.other_runs.held(device));
-        ours || held.is_some_and(|held| held.attempts > 0)
+        ours || self.has_others_on(device)
     }
 }

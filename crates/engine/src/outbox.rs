@@ -6,12 +6,13 @@ use packhorse_model::{Event, EventKind};
 /// Events on their way to the observers. Each waits until the record that it goes with
 /// is safe, and those behind it wait too, so that they stay in order.
 ///
-/// A journal that is slow must neither keep people in the dark nor fill our memory:
-/// what has waited too long, or is too much, is told all the same.
+/// A journal that is slow must neither keep people in the dark nor fill our memory: what
+/// has waited too long, or is too much, is told all the same, if a crash could not lose it.
+/// It could if the journal does not know the task yet.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     patience: Duration,
-    waiting: VecDeque<(u64, Event)>,
+    waiting: VecDeque<WaitingEvent>,
     /// Since when the first of them waits.
     since: Option<Duration>,
     /// The bytes of output among them.
@@ -20,8 +21,29 @@ pub(crate) struct Outbox {
     pub(crate) committed: u64,
 }
 
+#[derive(Debug)]
+struct WaitingEvent {
+    /// The record that it waits for.
+    place: u64,
+    /// The record that it waits for however long that takes.
+    least: u64,
+    event: Event,
+}
+
+/// How much is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// What is safe.
+    Safe,
+    /// What no crash could lose.
+    Recoverable,
+    All,
+}
+
 const MOST: usize = 10_000;
 const MOST_BYTES: usize = 1 << 20;
+/// So much is told even if it may be lost.
+const FAR_TOO_MANY_BYTES: usize = 64 << 20;
 
 fn bytes(event: &Event) -> usize {
     match &event.kind {
@@ -39,29 +61,42 @@ impl Outbox {
         }
     }
 
-    /// An event to be told once the record at `place` is safe. If that is now, it comes
-    /// back.
-    pub(crate) fn push(&mut self, place: u64, event: Event, now: Duration) -> Option<Event> {
+    /// An event to be told once the record at `place` is safe, or patience has ended and
+    /// the one at `least` is. If that is now, it comes back.
+    pub(crate) fn push(
+        &mut self,
+        (place, least): (u64, u64),
+        event: Event,
+        now: Duration,
+    ) -> Option<Event> {
         if self.waiting.is_empty() && place <= self.committed {
             return Some(event);
         }
         self.bytes += bytes(&event);
         self.since.get_or_insert(now);
-        self.waiting.push_back((place, event));
+        self.waiting.push_back(WaitingEvent {
+            place,
+            least,
+            event,
+        });
         None
     }
 
-    /// Those that may be told now, or simply `all`.
-    pub(crate) fn release(&mut self, all: bool, now: Duration) -> impl Iterator<Item = Event> {
-        let waits = |(place, _): &(u64, Event)| !all && *place > self.committed;
+    /// Those that may be told now.
+    pub(crate) fn release(&mut self, what: Release, now: Duration) -> impl Iterator<Item = Event> {
+        let waits = |waiting: &WaitingEvent| match what {
+            Release::Safe => waiting.place > self.committed,
+            Release::Recoverable => waiting.least > self.committed,
+            Release::All => false,
+        };
         let safe = self.waiting.iter().position(waits);
         let safe = safe.unwrap_or(self.waiting.len());
         if safe > 0 {
             self.since = (safe < self.waiting.len()).then_some(now);
         }
-        self.waiting.drain(..safe).map(|(_, event)| {
-            self.bytes -= bytes(&event);
-            event
+        self.waiting.drain(..safe).map(|waiting| {
+            self.bytes -= bytes(&waiting.event);
+            waiting.event
         })
     }
 
@@ -69,15 +104,23 @@ impl Outbox {
         !self.waiting.is_empty()
     }
 
-    /// When patience ends.
+    /// When patience ends, if that would help.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        Some(self.since?.saturating_add(self.patience))
+        let first = self.waiting.front()?;
+        (first.least <= self.committed).then_some(self.since?.saturating_add(self.patience))
     }
 
-    /// Whether patience has ended, or too much waits.
-    pub(crate) fn is_overdue(&self, now: Duration) -> bool {
-        self.deadline().is_some_and(|end| end <= now)
+    /// What may be told now, because it is safe, or patience has ended, or too much waits.
+    pub(crate) fn due(&self, now: Duration) -> Release {
+        if self.bytes > FAR_TOO_MANY_BYTES {
+            Release::All
+        } else if self.deadline().is_some_and(|end| end <= now)
             || self.waiting.len() > MOST
             || self.bytes > MOST_BYTES
+        {
+            Release::Recoverable
+        } else {
+            Release::Safe
+        }
     }
 }

@@ -15,6 +15,7 @@ use crate::arrivals::Arrival;
 use crate::backlog::Backlog;
 use crate::engine::{ClockReading, Engine};
 use crate::input::{NewRunInput, StopSignal};
+use crate::outbox::Release;
 use crate::task::{Task, own_log, run_log};
 
 /// A run while it goes on.
@@ -27,6 +28,8 @@ pub(crate) struct Run {
     pub(crate) stepped: Duration,
     /// How many tasks there are.
     pub(crate) known: u32,
+    /// The place of the record that has the last of them.
+    pub(crate) tasks_recorded: u64,
     /// How many of them earlier sessions settled.
     pub(crate) settled: u32,
     /// What was told of that.
@@ -69,6 +72,11 @@ impl Run {
     /// Whether tasks are still made or fetched for it.
     pub(crate) fn takes_tasks(&self) -> bool {
         self.phase == Phase::Running
+    }
+
+    /// Whether no more tasks will come.
+    pub(crate) fn is_input_over(&self) -> bool {
+        self.input_over
     }
 
     /// Whether a plain task with this number waits in the store alone.
@@ -116,6 +124,7 @@ impl Engine {
                 signal: None,
                 stepped: self.now.monotonic,
                 known: new.resumed.unwrap_or(0),
+                tasks_recorded: 0,
                 // Those that are not settled are told one by one.
                 settled: new.resumed.unwrap_or(0),
                 told: None,
@@ -135,6 +144,7 @@ impl Engine {
                 setup: new,
             },
         );
+        self.say_whether_more_come();
     }
 
     pub(crate) fn rejected(&mut self, run: RunId, tasks: u64, message: Option<String>) {
@@ -150,9 +160,18 @@ impl Engine {
         let Some(run) = self.runs.get_mut(&id) else {
             return;
         };
+        run.more_follow = false;
         if !std::mem::replace(&mut run.input_over, true) {
             self.record(Record::InputComplete { run: id });
         }
+        self.say_whether_more_come();
+        self.end_arrival_if_all_here(id);
+    }
+
+    /// Tells the scheduler whether it knows all tasks there will be.
+    fn say_whether_more_come(&mut self) {
+        let more = self.runs.values().any(|run| !run.input_over);
+        self.step(SchedulerEvent::MoreToCome(more));
     }
 
     /// Tells how many tasks there are, if that has changed.
@@ -233,14 +252,16 @@ impl Engine {
             None if run.failed + run.rejected > 0 || left > 0 => Exit::TasksFailed,
             None => Exit::Success,
         };
-        let now = self.now;
+        let took = self.now.monotonic.saturating_sub(run.started.monotonic);
+        // Not the time of day, which may have been set meanwhile.
+        let at = run.started.wall + took;
         run.ending = RunEnding::Closed(Box::new(RunSummary {
             run: id,
             succeeded: run.succeeded,
             failed: run.failed,
             left,
             rejected: run.rejected,
-            took: now.monotonic.saturating_sub(run.started.monotonic),
+            took,
             stored: true,
             exit,
         }));
@@ -250,7 +271,7 @@ impl Engine {
         self.withdraw(id);
         self.record(Record::RunEnded {
             run: id,
-            at: now.wall,
+            at,
             exit: exit.code(),
         });
         self.act(Action::Closed(id));
@@ -283,8 +304,10 @@ impl Engine {
 
     /// The last record of a run is safe, or lost.
     pub(crate) fn run_stored(&mut self, id: RunId, lost: Option<String>) {
-        self.release(true);
-        if let Some(run) = self.runs.remove(&id)
+        self.release(Release::All);
+        let run = self.runs.remove(&id);
+        self.say_whether_more_come();
+        if let Some(run) = run
             && let RunEnding::Closed(mut summary) = run.ending
         {
             if let Some(error) = lost {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use packhorse_core::Submission;
 use packhorse_model::{
-    Command, DeviceId, GpuRequest, Milli, Models, Request, TaskId, TaskSpec, TimeLimit,
+    Bytes, Command, DeviceId, GpuRequest, Milli, Models, Request, TaskId, TaskSpec, TimeLimit,
+    Timestamp,
 };
 
 use crate::engine::DeviceInfo;
@@ -25,6 +26,8 @@ pub(crate) struct Task {
     pub(crate) need: Option<Box<VramNeed>>,
     /// The attempt that was started, or is about to be.
     pub(crate) attempt: Option<AttemptState>,
+    /// When that, or the one that ended last, was started.
+    pub(crate) started: Option<Timestamp>,
 }
 
 /// An attempt that was started, or is about to be.
@@ -36,10 +39,24 @@ pub(crate) struct AttemptState {
     pub(crate) devices: Vec<DeviceId>,
     /// Its devices as people call them.
     pub(crate) labels: Arc<[String]>,
-    /// It is ended because of its device, not because of itself.
-    pub(crate) evicted: bool,
+    /// Why it is ended, if that is not because of itself.
+    pub(crate) evicted: Option<Eviction>,
     /// It is over, and what to make of that is not known yet.
     pub(crate) ended: bool,
+}
+
+/// Why an attempt is ended that has done nothing wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Eviction {
+    /// Its device was taken out.
+    DeviceLost,
+    /// It came last to a device on which another one grew.
+    Crowded {
+        grown: TaskId,
+        device: DeviceId,
+        /// What that one holds.
+        held: Bytes,
+    },
 }
 
 impl Task {

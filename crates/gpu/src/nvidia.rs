@@ -49,6 +49,9 @@ impl Nvidia {
                 NvmlLibrary::Present
             };
         }
+        if is_nowhere(LIBRARY) {
+            return NvmlLibrary::Absent;
+        }
         // SAFETY: NVML does nothing on load but wait for `nvmlInit`.
         match unsafe { libloading::Library::new(LIBRARY) } {
             Ok(library) => {
@@ -65,6 +68,9 @@ impl Nvidia {
     pub(crate) fn load(config: &GpuConfig) -> Result<Option<Self>, GpuError> {
         let named = config.nvml_library.as_deref();
         if named == Some(Path::new("none")) {
+            return Ok(None);
+        }
+        if named.is_none() && is_nowhere(LIBRARY) {
             return Ok(None);
         }
         let path = named.unwrap_or(Path::new(LIBRARY));
@@ -104,6 +110,32 @@ impl Nvidia {
     }
 }
 
+/// What the loader knows of libraries.
+const LOADER_CACHE: &str = "/etc/ld.so.cache";
+
+/// Whether the loader would surely not find the library. To ask it takes longer: it tries
+/// some ninety places, one after the other, before it gives up.
+fn is_nowhere(library: &str) -> bool {
+    std::env::var_os("LD_LIBRARY_PATH").is_none() && !is_installed(library)
+}
+
+/// Whether a library is where the loader looks for it, or may be.
+fn is_installed(library: &str) -> bool {
+    let Ok(cache) = fs_err::read(LOADER_CACHE) else {
+        return true;
+    };
+    let mut names = cache.split(|&byte| byte == 0);
+    let triple = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let is_in = |folder: &str| {
+        let mut below = ["", &triple].into_iter();
+        below.any(|below| Path::new(folder).join(below).join(library).exists())
+    };
+    names.any(|name| name.ends_with(library.as_bytes()))
+        || ["/lib", "/usr/lib", "/lib64", "/usr/lib64"]
+            .into_iter()
+            .any(is_in)
+}
+
 /// What the loader said, which is the innermost source of the error.
 fn error_text(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), error_text)
@@ -136,6 +168,12 @@ mod tests {
         };
         assert_eq!(Nvidia::library(&named("none")), NvmlLibrary::Absent);
         assert_eq!(Nvidia::library(&named(name)), NvmlLibrary::Present);
+    }
+
+    #[test]
+    fn what_the_loader_would_find_is_known_without_it() {
+        assert!(is_installed("libc.so.6"));
+        assert!(!is_installed("libpackhorse-none.so.1"));
     }
 
     #[test]

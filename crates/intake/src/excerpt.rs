@@ -144,7 +144,9 @@ fn characters(bytes: &[u8]) -> u64 {
     count as u64
 }
 
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+/// The text on one line, with nothing in it that could move the cursor, change colours or
+/// turn the direction of writing.
+pub fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().all(|c| show(c) == c) {
         Cow::Borrowed(text)
     } else {

@@ -35,8 +35,9 @@ pub mod sweep;
 pub mod task_lines;
 
 pub use entry::Entry;
-pub use excerpt::{Colour, Severity};
+pub use excerpt::{Colour, Severity, printable};
 pub use input_error::{InputError, InputProblem};
 pub use nearest::{did_you_mean, nearest};
 pub use reader::{TaskLanguage, TaskReader};
 pub use spec_problem::{SpecProblem, check_values};
+pub use splitter::LONGEST as LONGEST_LINE;

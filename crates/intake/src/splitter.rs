@@ -6,7 +6,7 @@ const KEPT: usize = 256 << 10;
 
 /// The longest piece there may be: 16 MiB are 128 times what a program can be given. Of a
 /// longer one only so much is kept, and one byte more by which it is known.
-pub(crate) const LONGEST: usize = 16 << 20;
+pub const LONGEST: usize = 16 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Splitter {

@@ -1,20 +1,34 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fchmod, fstat, mkdir, open, statat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, Mode, OFlags, Stat, fchmod, fstat, mkdir, mkdirat, open, openat, statat,
+};
 use rustix::io::Errno;
 
 use crate::LeaseError;
+use crate::lease_name::UserFolderName;
 
 /// The folder that all runs on this machine use, unless they are told otherwise: in memory,
 /// gone after a reboot.
 pub const DEFAULT_FOLDER: &str = "/dev/shm/packhorse";
 
-/// Everybody may add files; nobody may remove those of others.
+/// Everybody may add folders; nobody may remove those of others.
 const SHARED: Mode = Mode::from_raw_mode(0o1777);
+/// Everybody may look; only the owner may add files.
+const OWN: Mode = Mode::from_raw_mode(0o755);
 const STICKY: u32 = 0o1000;
 const OTHERS_WRITE: u32 = 0o022;
+
+/// How many folders of one user count. Two processes that start at the same moment may
+/// make one each.
+const MOST_FOLDERS: usize = 4;
+
+/// What was changed no longer ago than this may change again without a trace: the kernel's
+/// clock for files has ticks.
+const TICK: Duration = Duration::from_millis(50);
 
 /// The folder of leases, open.
 #[derive(Clone, Debug)]
@@ -69,6 +83,50 @@ impl LeaseFolder {
         }))
     }
 
+    /// The folders of all users, those of one user next to each other.
+    pub(crate) fn users(&self) -> Result<Vec<UserFolderName>, LeaseError> {
+        let failed = |errno| LeaseError::system(errno, "list folder", &self.path);
+        let mut found = Vec::new();
+        for entry in Dir::read_from(self).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            found.extend(UserFolderName::parse(entry.file_name().to_bytes()));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Those of the folders that their owners alone write to, and as many of each as count.
+    pub(crate) fn open_users(&self, names: &[UserFolderName]) -> Vec<UserFolder> {
+        let mut open: Vec<UserFolder> = Vec::new();
+        for &name in names {
+            let theirs = open.iter().rev().take(MOST_FOLDERS);
+            if theirs.filter(|it| it.name.uid == name.uid).count() < MOST_FOLDERS {
+                open.extend(UserFolder::open(self, name));
+            }
+        }
+        open
+    }
+
+    /// The folder of this process's user. Its name cannot be guessed before it is there, so
+    /// nobody can put something in its place.
+    pub(crate) fn own(&self) -> Result<UserFolder, LeaseError> {
+        let uid = rustix::process::geteuid().as_raw();
+        let mut names = self.users()?;
+        names.retain(|name| name.uid == uid);
+        if let Some(own) = self.open_users(&names).into_iter().next() {
+            return Ok(own);
+        }
+        let name = UserFolderName::random(uid)?;
+        let path = self.path.join(name.to_string());
+        mkdirat(self, name.to_string(), OWN)
+            .map_err(|errno| LeaseError::system(errno, "create folder", &path))?;
+        let own = UserFolder::open(self, name);
+        let own = own.ok_or_else(|| LeaseError::system(Errno::NOENT, "open folder", &path))?;
+        // Restore what the umask removed.
+        fchmod(&own, OWN).map_err(|errno| LeaseError::system(errno, "open to all", &path))?;
+        Ok(own)
+    }
+
     /// Whether its path still leads to this folder.
     pub(crate) fn is_in_place(&self) -> bool {
         let found = statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
@@ -79,6 +137,47 @@ impl LeaseFolder {
 impl AsFd for LeaseFolder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// The folder of one user, open.
+#[derive(Debug)]
+pub(crate) struct UserFolder {
+    pub(crate) name: UserFolderName,
+    fd: OwnedFd,
+}
+
+impl UserFolder {
+    /// `None` if there is none, or if others may write to it.
+    fn open(folder: &LeaseFolder, name: UserFolderName) -> Option<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = openat(folder, name.to_string(), flags, Mode::empty()).ok()?;
+        let stat = fstat(&fd).ok()?;
+        let is_theirs = stat.st_uid == name.uid && stat.st_mode & OTHERS_WRITE == 0;
+        is_theirs.then_some(Self { name, fd })
+    }
+}
+
+impl AsFd for UserFolder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// When a folder was last changed, taken before it is listed: the list holds as long as this
+/// does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FolderStamp(i64, u64);
+
+impl FolderStamp {
+    /// `None` if it was changed a moment ago.
+    pub(crate) fn of(folder: impl AsFd) -> Option<Self> {
+        let stat = fstat(folder).ok()?;
+        let (seconds, nanos) = (stat.st_mtime, stat.st_mtime_nsec);
+        let since = Duration::new(u64::try_from(seconds).ok()?, u32::try_from(nanos).ok()?);
+        let changed = SystemTime::UNIX_EPOCH.checked_add(since)?;
+        let age = SystemTime::now().duration_since(changed).ok()?;
+        (age > TICK).then_some(Self(seconds, nanos))
     }
 }
 

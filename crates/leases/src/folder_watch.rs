@@ -1,35 +1,52 @@
-//! One descriptor for everything that may change: the files of the folder, and whether
+//! One descriptor for everything that may change: the files of the folders, and whether
 //! their processes are alive.
 //!
 //! Files are watched only on request: the kernel takes several milliseconds to close an
 //! inotify instance, and a run that is alone on a machine should not have to wait for that
 //! at its end.
 
+use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::fs::inotify;
+use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
 use crate::LeaseError;
 use crate::folder::LeaseFolder;
-use crate::lease_name::LeaseName;
+use crate::lease_name::{LeaseName, UserFolderName};
 
 /// How many events to read at a time, so that nobody can make us read for ever.
 const AT_ONCE: usize = 64;
 
-const FOLDER: u64 = u64::MAX;
+const FILES: u64 = u64::MAX;
 const WAKE_UP: u64 = u64::MAX - 1;
 
-/// A lease is renamed into place, so one event announces all of its content.
-const EVENTS: inotify::WatchFlags = inotify::WatchFlags::MOVED_TO
-    .union(inotify::WatchFlags::DELETE)
-    .union(inotify::WatchFlags::ONLYDIR)
-    .union(inotify::WatchFlags::DONT_FOLLOW);
+/// What happens to the folders of users.
+const FOLDER_EVENTS: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::ONLYDIR)
+    .union(WatchFlags::DONT_FOLLOW);
 
-/// Watches the folder of leases and the processes that hold them.
+/// A lease is renamed into place, so one event announces all of its content.
+const LEASE_EVENTS: WatchFlags = WatchFlags::MOVED_TO
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::ONLYDIR)
+    .union(WatchFlags::DONT_FOLLOW);
+
+/// Somebody takes our own file away.
+const OWN_EVENTS: WatchFlags = WatchFlags::ATTRIB
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::DONT_FOLLOW);
+
+/// Watches the folders of leases and the processes that hold them.
 #[derive(Debug)]
 pub(crate) struct FolderWatch {
     epoll: OwnedFd,
@@ -37,24 +54,51 @@ pub(crate) struct FolderWatch {
     wake_up: OwnedFd,
     /// Watches for files that appear and disappear.
     inotify: Option<OwnedFd>,
+    /// What its numbers mean.
+    watched: HashMap<i32, Watched>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watched {
+    Folder,
+    User(UserFolderName),
+    OwnFile,
 }
 
 /// What has happened since the last time.
 #[derive(Debug, Default)]
 pub(crate) struct WatchEvents {
     /// Leases that were added, changed or removed.
-    pub(crate) leases: Vec<LeaseName>,
+    pub(crate) leases: Vec<(UserFolderName, LeaseName)>,
     /// Processes that have ended.
     pub(crate) ended: Vec<u32>,
-    /// Some events were lost: read the whole folder.
-    pub(crate) overflowed: bool,
+    /// What has to be looked at besides.
+    pub(crate) look: Look,
+    /// Something happened to our own file.
+    pub(crate) own: bool,
     /// [`FolderWatch::wake_up`] was called.
     pub(crate) woken_up: bool,
 }
 
+/// What has to be looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Look {
+    /// Nothing.
+    #[default]
+    Nowhere,
+    /// All that has changed: folders of users may have come or gone.
+    Changes,
+    /// Everything: some events were lost.
+    Everywhere,
+}
+
 impl WatchEvents {
     pub(crate) fn is_empty(&self) -> bool {
-        self.leases.is_empty() && self.ended.is_empty() && !self.overflowed && !self.woken_up
+        self.leases.is_empty()
+            && self.ended.is_empty()
+            && self.look == Look::Nowhere
+            && !self.own
+            && !self.woken_up
     }
 }
 
@@ -68,19 +112,88 @@ impl FolderWatch {
             epoll,
             wake_up,
             inotify: None,
+            watched: HashMap::new(),
         })
     }
 
-    /// Whether files are watched.
-    pub(crate) const fn is_listening(&self) -> bool {
-        self.inotify.is_some()
+    /// Whether folders are watched.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.watched.values().any(|it| *it == Watched::Folder)
     }
 
-    /// Watches the files of this folder from now on, and of no other.
-    pub(crate) fn listen(&mut self, folder: &LeaseFolder) -> Result<(), LeaseError> {
-        if let Some(old) = self.inotify.take() {
-            self.remove(old);
+    /// Watches the folders from now on, and no others.
+    pub(crate) fn listen<'a>(
+        &mut self,
+        folder: &LeaseFolder,
+        users: impl Iterator<Item = &'a UserFolderName>,
+    ) -> Result<(), LeaseError> {
+        self.unlisten();
+        self.watch_path(&folder.path, FOLDER_EVENTS, Watched::Folder)?;
+        users
+            .into_iter()
+            .try_for_each(|&user| self.listen_to(folder, user))
+    }
+
+    /// Watches the folder of one more user.
+    pub(crate) fn listen_to(
+        &mut self,
+        folder: &LeaseFolder,
+        user: UserFolderName,
+    ) -> Result<(), LeaseError> {
+        let path = folder.path.join(user.to_string());
+        match self.watch_path(&path, LEASE_EVENTS, Watched::User(user)) {
+            // It is gone already, which is an event of its own.
+            Err(LeaseError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
         }
+    }
+
+    /// Watches no folders any more.
+    pub(crate) fn unlisten(&mut self) {
+        self.forget(|watched| watched != Watched::OwnFile);
+    }
+
+    /// Watches our own file, whichever it was before.
+    pub(crate) fn guard(&mut self, file: &Path) -> Result<(), LeaseError> {
+        self.unguard();
+        self.watch_path(file, OWN_EVENTS, Watched::OwnFile)
+    }
+
+    /// Watches no file of ours any more.
+    pub(crate) fn unguard(&mut self) {
+        self.forget(|watched| watched == Watched::OwnFile);
+    }
+
+    fn forget(&mut self, which: impl Fn(Watched) -> bool) {
+        if let Some(inotify) = &self.inotify {
+            self.watched.retain(|&number, &mut watched| {
+                let is_over = which(watched);
+                if is_over {
+                    // Whoever was removed is not watched any more anyway.
+                    let _ = inotify::remove_watch(inotify, number);
+                }
+                !is_over
+            });
+        }
+    }
+
+    fn watch_path(
+        &mut self,
+        path: &Path,
+        events: WatchFlags,
+        what: Watched,
+    ) -> Result<(), LeaseError> {
+        let inotify = match &self.inotify {
+            Some(inotify) => inotify,
+            None => self.inotify.insert(self.new_inotify()?),
+        };
+        let number = inotify::add_watch(inotify, path, events)
+            .map_err(|errno| LeaseError::system(errno, "watch", path))?;
+        self.watched.insert(number, what);
+        Ok(())
+    }
+
+    fn new_inotify(&self) -> io::Result<OwnedFd> {
         let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
             .map_err(|errno| match errno {
                 Errno::MFILE => io::Error::other(
@@ -89,12 +202,9 @@ impl FolderWatch {
                 ),
                 errno => errno.into(),
             })?;
-        inotify::add_watch(&inotify, &folder.path, EVENTS)
-            .map_err(|errno| LeaseError::system(errno, "watch folder", &folder.path))?;
-        let token = epoll::EventData::new_u64(FOLDER);
-        epoll::add(&self.epoll, &inotify, token, epoll::EventFlags::IN).map_err(io::Error::from)?;
-        self.inotify = Some(inotify);
-        Ok(())
+        let token = epoll::EventData::new_u64(FILES);
+        epoll::add(&self.epoll, &inotify, token, epoll::EventFlags::IN)?;
+        Ok(inotify)
     }
 
     /// Watches for the end of a process.
@@ -125,7 +235,7 @@ impl FolderWatch {
         };
         for event in events {
             match event.data.u64() {
-                FOLDER => self.read_folder(&mut happened),
+                FILES => self.read_files(&mut happened),
                 WAKE_UP => {
                     happened.woken_up |= rustix::io::read(&self.wake_up, &mut [0_u8; 8]).is_ok();
                 }
@@ -135,20 +245,29 @@ impl FolderWatch {
         happened
     }
 
-    fn read_folder(&self, happened: &mut WatchEvents) {
+    fn read_files(&self, happened: &mut WatchEvents) {
         let Some(inotify) = &self.inotify else {
             return;
         };
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(inotify, &mut buffer);
         while let Ok(event) = events.next() {
-            if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
-                happened.overflowed = true;
-            } else if let Some(file) = event.file_name()
-                && let Some(name) = LeaseName::parse(file.to_bytes())
-                && !happened.leases.contains(&name)
-            {
-                happened.leases.push(name);
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                happened.look = Look::Everywhere;
+            }
+            // What is not known has been watched before.
+            match self.watched.get(&event.wd()) {
+                Some(Watched::Folder) => happened.look = happened.look.max(Look::Changes),
+                Some(Watched::OwnFile) => happened.own = true,
+                Some(&Watched::User(user)) => {
+                    if let Some(file) = event.file_name()
+                        && let Some(name) = LeaseName::parse(user.uid, file.to_bytes())
+                        && !happened.leases.contains(&(user, name))
+                    {
+                        happened.leases.push((user, name));
+                    }
+                }
+                None => {}
             }
             if happened.leases.len() >= AT_ONCE && events.is_buffer_empty() {
                 break;

@@ -1,10 +1,11 @@
-use packhorse_model::{LeasedDevice, RunId};
+use packhorse_model::{Claim, LeaseContent, LeasedDevice, RunId};
+use packhorse_proc::ProcessKey;
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::LeaseError;
-use crate::folder::LeaseFolder;
+use crate::folder::UserFolder;
 use crate::lease_name::LeaseName;
 use crate::process::SystemId;
 
@@ -15,7 +16,7 @@ const LONGEST: usize = 64 * 1024;
 const LONGEST_TEXT: usize = 256;
 
 /// The version of the file format. Files of other versions are ignored.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Who holds a lease: what a process tells others about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +27,8 @@ pub struct LeaseOwner {
     pub run: Option<RunId>,
     /// How it was started.
     pub command: String,
+    /// The id of its state folder, which marks the processes of its tasks.
+    pub home: String,
 }
 
 /// What one process holds.
@@ -40,6 +43,37 @@ pub struct Lease {
     /// What it holds. May include devices that nobody knows and amounts that nothing has: use
     /// saturating sums.
     pub held: Vec<LeasedDevice>,
+    /// What it waits for. The same goes for this.
+    pub claim: Option<Claim>,
+    /// If the process is dead: what it left running, which is why the lease still counts.
+    pub left: Option<Vec<u32>>,
+}
+
+impl Lease {
+    /// The processes from which those of its tasks descend, each with that which leads, or
+    /// led, the run.
+    pub fn processes(&self) -> Vec<(u32, u32)> {
+        match &self.left {
+            Some(left) => left.iter().map(|&pid| (pid, self.pid)).collect(),
+            None => vec![(self.pid, self.pid)],
+        }
+    }
+
+    /// What people know it by who use the state folder with the id `home`.
+    pub fn describe(&self, home: &str) -> String {
+        let LeaseOwner { user, run, .. } = &self.owner;
+        let name = match run {
+            Some(run) => format!("run {run}"),
+            None => "a run".to_owned(),
+        };
+        match (&self.left, run) {
+            (None, _) => format!("{name} of {user}, process {}", self.pid),
+            (Some(_), Some(run)) if self.owner.home == home => {
+                format!("left by {name}, which was killed; `packhorse stop {run}` ends them")
+            }
+            (Some(_), _) => format!("left by {name} of {user}, which was killed"),
+        }
+    }
 }
 
 /// The content of a lease's file. The file's name tells whose it is.
@@ -51,20 +85,28 @@ struct LeaseJson<'a> {
     #[serde(flatten)]
     owner: LeaseOwner,
     devices: Vec<LeasedDevice>,
+    claim: Option<Claim>,
+    /// The number and start time of the first process of each attempt.
+    leaders: Vec<(u32, u64)>,
 }
 
 /// The bytes of a lease's file.
 pub(crate) fn write(
     system: &SystemId,
     owner: &LeaseOwner,
-    held: &[LeasedDevice],
+    content: &LeaseContent,
+    leaders: &[ProcessKey],
 ) -> Result<Vec<u8>, LeaseError> {
+    let LeaseContent { held, claim } = content;
+    let leaders = leaders.iter();
     let content = LeaseJson {
         version: VERSION,
         boot: &system.boot,
         namespace: system.namespace,
         owner: owner.printable(),
-        devices: held.to_vec(),
+        devices: held.clone(),
+        claim: claim.clone(),
+        leaders: leaders.map(|it| (it.pid, it.start_time)).collect(),
     };
     let bytes = serde_json::to_vec(&content).map_err(std::io::Error::from)?;
     if bytes.len() > LONGEST {
@@ -77,8 +119,8 @@ pub(crate) fn write(
 /// What a lease's file contains.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LeaseFile {
-    /// A lease, if its process is alive.
-    Lease(Lease),
+    /// A lease, if its process is alive or one of the attempts that these lead.
+    Lease(Lease, Vec<ProcessKey>),
     /// A lease from before the last boot.
     Stale,
     /// No valid lease.
@@ -86,7 +128,7 @@ pub(crate) enum LeaseFile {
 }
 
 /// Reads the file with this name.
-pub(crate) fn read(folder: &LeaseFolder, name: LeaseName, system: &SystemId) -> LeaseFile {
+pub(crate) fn read(folder: &UserFolder, name: LeaseName, system: &SystemId) -> LeaseFile {
     match bytes(folder, name) {
         Ok(Some(bytes)) => parse(&bytes, name, system),
         _ => LeaseFile::Nothing,
@@ -94,7 +136,7 @@ pub(crate) fn read(folder: &LeaseFolder, name: LeaseName, system: &SystemId) -> 
 }
 
 /// The content of a file, if it belongs to the user in its name and is not too long.
-fn bytes(folder: &LeaseFolder, name: LeaseName) -> Result<Option<Vec<u8>>, Errno> {
+fn bytes(folder: &UserFolder, name: LeaseName) -> Result<Option<Vec<u8>>, Errno> {
     // It may be a link, or a pipe that nobody writes to. What is not a regular file does not
     // yield as many bytes as its size says.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -124,12 +166,17 @@ fn parse(bytes: &[u8], name: LeaseName, system: &SystemId) -> LeaseFile {
     if content.namespace != system.namespace {
         return LeaseFile::Nothing;
     }
-    LeaseFile::Lease(Lease {
+    let leaders = content.leaders.into_iter();
+    let leaders = leaders.map(|(pid, start_time)| ProcessKey { pid, start_time });
+    let lease = Lease {
         pid: name.pid,
         uid: name.uid,
         owner: content.owner.printable(),
         held: content.devices,
-    })
+        claim: content.claim,
+        left: None,
+    };
+    LeaseFile::Lease(lease, leaders.collect())
 }
 
 impl LeaseOwner {
@@ -142,6 +189,7 @@ impl LeaseOwner {
             user: printable(&self.user),
             run: self.run,
             command: printable(&self.command),
+            home: printable(&self.home),
         }
     }
 }
@@ -170,6 +218,14 @@ mod tests {
             user: "ann".to_owned(),
             run: Some(RunId(12)),
             command: "packhorse run".to_owned(),
+            home: "a-b".to_owned(),
+        }
+    }
+
+    fn content(held: &[LeasedDevice]) -> LeaseContent {
+        LeaseContent {
+            held: held.to_vec(),
+            claim: None,
         }
     }
 
@@ -189,6 +245,8 @@ mod tests {
             uid: NAME.uid,
             owner: owner(),
             held,
+            claim: None,
+            left: None,
         }
     }
 
@@ -201,13 +259,30 @@ mod tests {
                 ..held("0", 0)
             },
         ];
-        let bytes = write(&system(), &owner(), &all).unwrap();
-        assert_eq!(parse(&bytes, NAME, &system()), LeaseFile::Lease(lease(all)));
+        let claim = Claim {
+            since: u64::MAX,
+            devices: vec![held("1", 5)],
+        };
+        let told = LeaseContent {
+            held: all.clone(),
+            claim: Some(claim.clone()),
+        };
+        let leaders = [ProcessKey {
+            pid: 7,
+            start_time: 8,
+        }];
+        let bytes = write(&system(), &owner(), &told, &leaders).unwrap();
+        let expected = Lease {
+            claim: Some(claim),
+            ..lease(all)
+        };
+        let expected = LeaseFile::Lease(expected, leaders.to_vec());
+        assert_eq!(parse(&bytes, NAME, &system()), expected);
     }
 
     #[test]
     fn amounts_in_a_file_are_whole_numbers() {
-        let bytes = write(&system(), &owner(), &[held("GPU-1", 7)]).unwrap();
+        let bytes = write(&system(), &owner(), &content(&[held("GPU-1", 7)]), &[]).unwrap();
         let text = String::from_utf8(bytes).unwrap();
         let devices =
             r#""devices":[{"device":"GPU-1","memory":7,"share":500,"attempts":2,"whole":false}]"#;
@@ -217,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_lease_of_another_boot_namespace_or_version_does_not_count() {
-        let bytes = write(&system(), &owner(), &[held("GPU-1", 1)]).unwrap();
+        let bytes = write(&system(), &owner(), &content(&[held("GPU-1", 1)]), &[]).unwrap();
         let other_boot = SystemId {
             boot: "the last one".to_owned(),
             ..system()
@@ -229,7 +304,7 @@ mod tests {
         };
         assert_eq!(parse(&bytes, NAME, &elsewhere), LeaseFile::Nothing);
         let text = String::from_utf8(bytes).unwrap();
-        let newer = text.replace(r#""version":1"#, r#""version":2"#);
+        let newer = text.replace(r#""version":2"#, r#""version":3"#);
         assert_ne!(newer, text);
         assert_eq!(parse(newer.as_bytes(), NAME, &system()), LeaseFile::Nothing);
         for wrong in ["", "{}", "[]", "nonsense", &text[..text.len() - 1]] {
@@ -244,8 +319,8 @@ mod tests {
             command: "x".repeat(10_000),
             ..owner()
         };
-        let bytes = write(&system(), &wild, &[]).unwrap();
-        let LeaseFile::Lease(lease) = parse(&bytes, NAME, &system()) else {
+        let bytes = write(&system(), &wild, &content(&[]), &[]).unwrap();
+        let LeaseFile::Lease(lease, _) = parse(&bytes, NAME, &system()) else {
             panic!("not read");
         };
         assert_eq!(lease.owner.user, "\u{fffd}[2Jroot\u{fffd}");
@@ -256,14 +331,14 @@ mod tests {
         assert_ne!(raw, text);
         assert_eq!(
             parse(raw.as_bytes(), NAME, &system()),
-            LeaseFile::Lease(lease)
+            LeaseFile::Lease(lease, Vec::new())
         );
     }
 
     #[test]
     fn a_lease_that_is_too_long_to_be_read_is_refused() {
         let many = vec![held("GPU-01234567-89ab-cdef-0123-456789abcdef", 1 << 33); 2000];
-        let error = write(&system(), &owner(), &many).unwrap_err();
+        let error = write(&system(), &owner(), &content(&many), &[]).unwrap_err();
         assert!(matches!(error, LeaseError::TooLong { devices: 2000 }));
     }
 }

@@ -1,15 +1,20 @@
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Mode, OFlags, fchmod, openat, renameat, statat, unlinkat};
+use packhorse_proc::ProcessKey;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fchmod, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-use crate::folder::LeaseFolder;
+use crate::folder::{LeaseFolder, UserFolder};
+use crate::lease_name::LeaseName;
 use crate::lock::{FolderLock, LockResult, holder};
 use crate::other_leases::{self, OtherLeases};
 use crate::process::SystemId;
-use crate::{Lease, LeaseError, LeaseOwner, LeasedDevice, lease};
+use crate::{Lease, LeaseContent, LeaseError, LeaseOwner, lease};
+
+/// How often our file is put back before somebody else gets a turn.
+const TRIES: u32 = 3;
 
 /// How long to wait for others to decide, which takes them microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -23,10 +28,19 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Leases {
     owner: LeaseOwner,
     folder: LeaseFolder,
+    /// The folder of our user, once we have written to it.
+    own: Option<UserFolder>,
     lock: FolderLock,
     others: OtherLeases,
+    content: LeaseContent,
+    /// The first processes of our attempts.
+    leaders: Vec<ProcessKey>,
     /// What is in our file; `None` if there is none.
     published: Option<Vec<u8>>,
+    /// Whether our file is watched.
+    guarded: bool,
+    /// Our file could not be watched when it was written: it may be gone.
+    is_unwatched: bool,
     /// Whether the missing lock has been reported.
     warned: bool,
 }
@@ -43,11 +57,16 @@ impl Leases {
     pub fn open(folder: &Path, owner: LeaseOwner) -> Result<Self, LeaseError> {
         let folder = LeaseFolder::open_or_create(&std::path::absolute(folder)?)?;
         Ok(Self {
-            others: OtherLeases::new(&folder)?,
+            others: OtherLeases::new(&folder, &owner)?,
             owner,
             lock: FolderLock::new(&folder),
+            own: None,
             folder,
+            content: LeaseContent::default(),
+            leaders: Vec::new(),
             published: None,
+            guarded: false,
+            is_unwatched: false,
             warned: false,
         })
     }
@@ -56,6 +75,30 @@ impl Leases {
     /// noticed by the next [`lock`](Self::lock), as they would be without this.
     pub fn listen(&mut self) -> Result<(), LeaseError> {
         self.others.listen(&self.folder)
+    }
+
+    /// Changes to others' leases do not make the descriptor readable any more.
+    pub fn unlisten(&mut self) {
+        self.others.watch.unlisten();
+    }
+
+    /// Whether anybody has given something up that was not
+    /// [seen](LeasesGuard::set_seen) yet. Waits for nobody, and makes the descriptor readable no more.
+    pub fn has_freed(&mut self) -> Result<bool, LeaseError> {
+        self.update()?;
+        Ok(self.others.freed)
+    }
+
+    /// Tells others who leads our attempts, so that what we leave behind is known if we are
+    /// killed. From now on the descriptor also becomes readable when somebody removes our
+    /// lease, and it is back after the next [`lock`](Self::lock).
+    pub fn guard(&mut self, leaders: Vec<ProcessKey>) -> Result<(), LeaseError> {
+        self.leaders = leaders;
+        if !std::mem::replace(&mut self.guarded, true) {
+            self.guard_file();
+        }
+        let content = self.content.clone();
+        self.lock()?.publish(&content)
     }
 
     /// Waits until nobody else decides, but not for ever, and updates what is known about
@@ -81,87 +124,112 @@ impl Leases {
         self.others.follow(&folder)?;
         self.lock = FolderLock::new(&folder);
         self.folder = folder;
-        self.write(self.published.as_deref())
+        self.own = None;
+        self.write_published()
     }
 
     /// Updates what is known about others, and puts our file back if somebody removed it.
     /// Returns whether others' leases have changed.
     fn update(&mut self) -> Result<bool, LeaseError> {
-        let changes = self.others.refresh(&self.folder)?;
-        if !changes.own || self.published.is_none() || self.is_published() {
-            return Ok(changes.others);
+        let mut others = false;
+        // Somebody may remove it again in the moment that it takes.
+        for _ in 0..TRIES {
+            let changes = self.others.refresh(&self.folder)?;
+            others |= changes.others;
+            let is_touched = changes.own || self.is_unwatched;
+            if !is_touched || self.published.is_none() || self.is_published() {
+                return Ok(others);
+            }
+            self.own = None;
+            self.write_published()?;
         }
-        self.write(self.published.as_deref())?;
-        Ok(self.others.refresh(&self.folder)?.others || changes.others)
+        self.others.watch.wake_up();
+        Ok(others)
     }
 
-    fn publish(&mut self, held: &[LeasedDevice]) -> Result<(), LeaseError> {
-        let bytes = match held {
-            [] => None,
-            held => Some(lease::write(&self.others.system, &self.owner, held)?),
+    fn publish(&mut self, content: &LeaseContent) -> Result<(), LeaseError> {
+        let bytes = if *content == LeaseContent::default() {
+            None
+        } else {
+            let system = &self.others.system;
+            Some(lease::write(system, &self.owner, content, &self.leaders)?)
         };
         if bytes == self.published {
             return Ok(());
         }
-        self.write(bytes.as_deref())?;
-        self.published = bytes;
+        let before = std::mem::replace(&mut self.published, bytes);
+        if let Err(error) = self.write_published() {
+            self.published = before;
+            return Err(error);
+        }
+        self.content.clone_from(content);
         // The event of our own file is read here, so that it wakes nobody. If there were other
         // events too, they must.
         if self.update()? {
+            self.others.freed = true;
             self.others.watch.wake_up();
         }
         Ok(())
     }
 
-    /// Writes our file, or removes it.
-    fn write(&self, bytes: Option<&[u8]>) -> Result<(), LeaseError> {
-        let written = match bytes {
-            Some(bytes) => self.write_file(bytes),
+    /// Writes our file as it should be, or removes it.
+    fn write_published(&mut self) -> Result<(), LeaseError> {
+        let written = match &self.published {
+            Some(bytes) => {
+                let own = match self.own.take() {
+                    Some(own) => own,
+                    None => self.folder.own()?,
+                };
+                let mut written = write_file(self.own.insert(own), self.others.me, bytes);
+                if written == Err(Errno::NOENT) {
+                    // Somebody has removed the folder as well.
+                    let own = self.own.insert(self.folder.own()?);
+                    written = write_file(own, self.others.me, bytes);
+                }
+                written
+            }
             None => self.remove_file(),
         };
-        written.map_err(|errno| {
-            let path = self.folder.path.join(self.others.me.to_string());
-            LeaseError::system(errno, "write lease", &path)
-        })
+        if written.is_ok() && self.guarded {
+            self.guard_file();
+        }
+        written.map_err(|errno| LeaseError::system(errno, "write lease", &self.path()))
     }
 
-    /// Renames the file when it is complete, so that readers see all of it or nothing.
-    fn write_file(&self, bytes: &[u8]) -> Result<(), Errno> {
-        let draft = self.others.me.draft();
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o644);
-        let open = || openat(&self.folder, &draft, flags, mode);
-        let file = open().or_else(|errno| {
-            // Left over from when the file system was full.
-            if errno == Errno::EXIST {
-                unlinkat(&self.folder, &draft, AtFlags::empty())?;
-                return open();
+    /// Where our file is, or would be.
+    fn path(&self) -> PathBuf {
+        let folder = self.own.as_ref().map(|own| own.name.to_string());
+        let folder = self.folder.path.join(folder.unwrap_or_default());
+        folder.join(self.others.me.to_string())
+    }
+
+    /// Watches our file, if there is one.
+    fn guard_file(&mut self) {
+        let path = self.path();
+        if self.published.is_none() {
+            self.others.watch.unguard();
+        } else {
+            self.is_unwatched = self.others.watch.guard(&path).is_err();
+            if self.is_unwatched {
+                // It is gone already, or nobody can watch it: the next look will tell.
+                self.others.watch.wake_up();
             }
-            Err(errno)
-        })?;
-        // Others must be able to read it, whatever the umask says.
-        fchmod(&file, mode)?;
-        if rustix::io::write(&file, bytes)? < bytes.len() {
-            return Err(Errno::NOSPC);
         }
-        renameat(
-            &self.folder,
-            &draft,
-            &self.folder,
-            self.others.me.to_string(),
-        )
     }
 
     fn remove_file(&self) -> Result<(), Errno> {
-        match unlinkat(&self.folder, self.others.me.to_string(), AtFlags::empty()) {
+        let Some(own) = &self.own else {
+            return Ok(());
+        };
+        match unlinkat(own, self.others.me.to_string(), AtFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
             other => other,
         }
     }
 
+    /// Whether our file is where others look for it.
     fn is_published(&self) -> bool {
-        let name = self.others.me.to_string();
-        let found = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        let found = statat(CWD, self.path(), AtFlags::SYMLINK_NOFOLLOW);
         found.is_ok_and(|stat| stat.st_uid == self.others.me.uid)
     }
 }
@@ -172,15 +240,20 @@ impl LeasesGuard<'_> {
         self.leases.others.leases()
     }
 
+    /// Takes note that [`others`](Self::others) were looked at.
+    pub const fn set_seen(&mut self) {
+        self.leases.others.freed = false;
+    }
+
     /// A number that grows whenever [`others`](Self::others) changes.
     pub const fn revision(&self) -> u64 {
         self.leases.others.revision
     }
 
-    /// Tells others everything that this process holds from now on. Writes nothing if that has
-    /// not changed.
-    pub fn publish(&mut self, held: &[LeasedDevice]) -> Result<(), LeaseError> {
-        self.leases.publish(held)
+    /// Tells others everything that this process holds and waits for from now on. Writes
+    /// nothing if that has not changed.
+    pub fn publish(&mut self, content: &LeaseContent) -> Result<(), LeaseError> {
+        self.leases.publish(content)
     }
 
     /// Why others may decide at the same time, if they may. Returned once, and again only if all
@@ -224,6 +297,28 @@ impl AsFd for Leases {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.others.watch.as_fd()
     }
+}
+
+/// Renames the file when it is complete, so that readers see all of it or nothing.
+fn write_file(folder: &UserFolder, me: LeaseName, bytes: &[u8]) -> Result<(), Errno> {
+    let draft = me.draft();
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o644);
+    let open = || openat(folder, &draft, flags, mode);
+    let file = open().or_else(|errno| {
+        // Left over from when the file system was full.
+        if errno == Errno::EXIST {
+            unlinkat(folder, &draft, AtFlags::empty())?;
+            return open();
+        }
+        Err(errno)
+    })?;
+    // Others must be able to read it, whatever the umask says.
+    fchmod(&file, mode)?;
+    if rustix::io::write(&file, bytes)? < bytes.len() {
+        return Err(Errno::NOSPC);
+    }
+    renameat(folder, &draft, folder, me.to_string())
 }
 
 /// What every process of this machine holds now. Locks, creates and removes nothing; if there is

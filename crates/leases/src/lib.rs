@@ -2,10 +2,12 @@
 //! which GPU, in a folder that all can see.
 //!
 //! ```text
-//!  /dev/shm/packhorse         1777; the lock is on the folder itself
-//!  ├── 1000-4711-86400        uid, pid and start time: the lease of one process
-//!  ├── 1000-4712-86912        as JSON: boot, user, run, command, devices
-//!  └── 1001-4713-87001.new    being written; renamed when it is complete
+//!  /dev/shm/packhorse              1777; the lock is on the folder itself
+//!  ├── 1000-9f3c62d0a15be847       uid and a random number: only this user writes to it
+//!  │   ├── 4711-86400              pid and start time: the lease of one process as JSON:
+//!  │   │                           boot, user, run, what it holds, waits for, and runs
+//!  │   └── 4712-86912.new          being written; renamed when it is complete
+//!  └── 1001-07d1fe55c38a9b62
 //!
 //!      lock ──▶ others() ──▶ decide ──▶ publish() ──▶ unlock
 //!        ▲
@@ -17,8 +19,10 @@
 //! - Two processes that decide under the lock never promise the same thing twice: each sees
 //!   everything that was published before it got the lock.
 //! - A lease counts only while the process in its name is alive, by pid, start time and boot,
-//!   and only if its file belongs to that process's user. Leases of dead processes are
-//!   removed by whoever may do so.
+//!   or something that this process left running when it was killed. The latter is known by
+//!   the mark in its environment, where we may see that, and by the pids and start times of
+//!   the first process of each task, which are in the lease. All of them are processes of
+//!   the user who owns the folder. Other leases are removed by whoever may do so.
 //! - Nobody waits for ever. A process that does not get the lock within a second goes on
 //!   without it, and says so once.
 //! - A forged lease blocks at most what its owner could block anyway, by running something.
@@ -26,9 +30,13 @@
 //! - While nothing changes, nothing happens: no timer, no polling. A process is not woken by
 //!   its own writes.
 //!
+//! - Nobody can take another user's place: what is in a user's folder was put there by that
+//!   user, and the name of a folder cannot be guessed before it is there. A folder that has
+//!   not changed is not read again, however much is in it.
+//!
 //! What it does not promise: the folder belongs to the first user who needed it, and the owner
-//! of a folder can remove other users' files in it. A process whose lease was removed puts it
-//! back as soon as it notices. Where that is not good enough, root creates the folder (1777)
+//! of a folder can rename other users' folders in it. A process whose lease was removed puts
+//! it back as soon as it notices. Where that is not good enough, root creates the folder (1777)
 //! beforehand. Leases from another PID namespace, such as a container that shares the folder,
 //! are ignored: nobody here can tell whether their processes are alive.
 //!
@@ -48,4 +56,4 @@ pub use error::LeaseError;
 pub use folder::DEFAULT_FOLDER;
 pub use lease::{Lease, LeaseOwner};
 pub use leases::{Leases, LeasesGuard, read_leases};
-pub use packhorse_model::LeasedDevice;
+pub use packhorse_model::{Claim, LeaseContent, LeasedDevice};

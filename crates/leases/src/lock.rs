@@ -1,4 +1,4 @@
-//! A lock with a timeout.
+//! A lock that is not waited for while one and the same process keeps it for long.
 //!
 //! `flock` can wait or not wait, but has no timeout. So a thread waits for the lock, and the
 //! caller waits for the thread, with a timeout. A thread that gets the lock too late releases
@@ -14,11 +14,16 @@ use rustix::io::Errno;
 
 use crate::folder::LeaseFolder;
 
+/// After so many times its patience nobody waits any longer, whoever has the lock.
+const MOST_PATIENCE: u32 = 10;
+
 /// The lock on a folder, for one process.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
     /// Shared with the thread that waits.
     folder: Arc<OwnedFd>,
+    /// The folder's device and inode numbers.
+    identity: (u64, u64),
     /// The thread that waited for the lock longer than the caller did.
     late: Option<JoinHandle<()>>,
 }
@@ -38,11 +43,13 @@ impl FolderLock {
     pub(crate) fn new(folder: &LeaseFolder) -> Self {
         Self {
             folder: Arc::clone(&folder.fd),
+            identity: folder.identity,
             late: None,
         }
     }
 
-    /// Gets the lock, waiting at most this long.
+    /// Gets the lock. Waits while it goes from one process to the next, but not while one
+    /// process keeps it for as long as this.
     pub(crate) fn take(&mut self, patience: Duration) -> LockResult {
         if self.late.as_ref().is_some_and(|late| !late.is_finished()) {
             return LockResult::Busy;
@@ -67,11 +74,19 @@ impl FolderLock {
         let Ok(waiting) = waiting else {
             return LockResult::Busy;
         };
-        let Ok(result) = result.recv_timeout(patience) else {
-            self.late = Some(waiting);
-            return LockResult::Busy;
-        };
-        result.map_or_else(LockResult::Unavailable, |()| LockResult::Acquired)
+        let mut keeper = None;
+        for _ in 0..MOST_PATIENCE {
+            if let Ok(result) = result.recv_timeout(patience) {
+                return result.map_or_else(LockResult::Unavailable, |()| LockResult::Acquired);
+            }
+            let found = holder(self.identity);
+            if found.is_some() && found == keeper {
+                break;
+            }
+            keeper = found;
+        }
+        self.late = Some(waiting);
+        LockResult::Busy
     }
 
     /// Releases the lock.

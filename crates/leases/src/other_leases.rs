@@ -1,37 +1,69 @@
-use std::collections::{BTreeMap, HashMap};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, statat, unlinkat};
+use packhorse_proc::{ProcEntry, ProcessKey, ProcessTable, RunProcesses};
+use rustix::fs::{AtFlags, Dir, unlinkat};
 
-use crate::folder::LeaseFolder;
-use crate::folder_watch::FolderWatch;
+use crate::folder::{FolderStamp, LeaseFolder, UserFolder};
+use crate::folder_watch::{FolderWatch, Look};
 use crate::lease::{self, LeaseFile};
-use crate::lease_name::LeaseName;
+use crate::lease_name::{LeaseName, UserFolderName};
 use crate::process::{self, ProcessState, SystemId};
-use crate::{Lease, LeaseError};
+use crate::{Lease, LeaseError, LeaseOwner, LeasedDevice};
 
 /// How many leases of one user count.
 const MOST_OF_A_USER: usize = 256;
 
+/// How many files of one folder are looked at.
+const MOST_FILES: usize = 4096;
+
+/// How many of the processes that a dead one left running are watched. When they have
+/// ended, it is looked for others.
+const MOST_WATCHED: usize = 64;
+
 /// How often to read events that arrive while events are processed.
 const ROUNDS: usize = 8;
 
-/// What is known about other processes' leases. If the folder is watched, events keep it up to
-/// date; otherwise the folder is read for every [`refresh`](Self::refresh).
+/// What is known about other processes' leases. If the folders are watched, events keep it up
+/// to date; otherwise the folders are looked at for every [`refresh`](Self::refresh).
 #[derive(Debug)]
 pub(crate) struct OtherLeases {
     pub(crate) me: LeaseName,
+    /// This process's state folder and run.
+    run: RunKey,
     pub(crate) system: SystemId,
     pub(crate) watch: FolderWatch,
+    users: BTreeMap<UserFolderName, KnownFolder>,
+    /// When the folders of users were listed, if nothing can have changed since.
+    listed: Option<FolderStamp>,
     known: BTreeMap<LeaseName, KnownLease>,
+    /// Leases of dead processes that left nothing running, and that we could not remove.
+    over: BTreeSet<LeaseName>,
+    /// All processes, if they were needed a moment ago.
+    processes: Option<ProcessTable>,
     /// Grows whenever a lease changes.
     pub(crate) revision: u64,
+    /// Whether anybody has given something up since this was last set to false.
+    pub(crate) freed: bool,
+}
+
+type RunKey = (String, Option<packhorse_model::RunId>);
+
+#[derive(Debug)]
+struct KnownFolder {
+    folder: Arc<UserFolder>,
+    listed: Option<FolderStamp>,
 }
 
 #[derive(Debug)]
 struct KnownLease {
-    process: OwnedFd,
+    folder: Arc<UserFolder>,
     lease: Lease,
+    leaders: Vec<ProcessKey>,
+    /// The process that holds it; if that is dead, those that it left running. Not empty.
+    processes: Vec<(u32, OwnedFd)>,
 }
 
 /// What has changed.
@@ -44,35 +76,42 @@ pub(crate) struct LeaseChanges {
 }
 
 impl OtherLeases {
-    /// Reads the folder.
-    pub(crate) fn new(folder: &LeaseFolder) -> Result<Self, LeaseError> {
+    /// Reads the folders.
+    pub(crate) fn new(folder: &LeaseFolder, owner: &LeaseOwner) -> Result<Self, LeaseError> {
         let mut others = Self {
             me: process::me()?,
+            run: run_of(owner),
             system: SystemId::read()?,
             watch: FolderWatch::new()?,
+            users: BTreeMap::new(),
+            listed: None,
             known: BTreeMap::new(),
+            over: BTreeSet::new(),
+            processes: None,
             revision: 0,
+            freed: false,
         };
         others.scan(folder)?;
         Ok(others)
     }
 
-    /// Watches the folder from now on.
+    /// Watches the folders from now on.
     pub(crate) fn listen(&mut self, folder: &LeaseFolder) -> Result<(), LeaseError> {
         if self.watch.is_listening() {
             return Ok(());
         }
-        self.watch.listen(folder)?;
+        self.watch.listen(folder, self.users.keys())?;
         // There are no events for what came before.
-        self.scan(folder)
+        self.scan_anew(folder)
     }
 
     /// Uses this folder from now on.
     pub(crate) fn follow(&mut self, folder: &LeaseFolder) -> Result<(), LeaseError> {
+        self.users.clear();
         if self.watch.is_listening() {
-            self.watch.listen(folder)?;
+            self.watch.listen(folder, [].iter())?;
         }
-        self.scan(folder)
+        self.scan_anew(folder)
     }
 
     pub(crate) fn leases(&self) -> impl Iterator<Item = &Lease> {
@@ -84,24 +123,35 @@ impl OtherLeases {
         let before = self.revision;
         let mut changes = LeaseChanges::default();
         for round in 1..=ROUNDS {
+            self.processes = None;
             let mut events = self.watch.take_events();
-            events.overflowed |= round == 1 && !self.watch.is_listening();
+            if round == 1 && !self.watch.is_listening() {
+                events.look = events.look.max(Look::Changes);
+            }
             if events.is_empty() {
                 break;
             }
-            // Somebody makes events faster than they can be read. Only what is in the folder
-            // now matters.
-            events.overflowed |= round == ROUNDS;
-            changes.others |= events.woken_up;
-            changes.own |= events.overflowed || events.leases.contains(&self.me);
-            for pid in events.ended {
-                self.ended(folder, pid);
+            if round == ROUNDS {
+                // Somebody makes events faster than they can be read. Only what is in the
+                // folders now matters.
+                events.look = Look::Everywhere;
             }
-            if events.overflowed {
-                self.scan(folder)?;
-            } else {
-                for name in events.leases {
-                    self.read_file(folder, name);
+            changes.others |= events.woken_up;
+            let ours = |(_, name): &(_, LeaseName)| *name == self.me;
+            changes.own |= events.own || events.look > Look::Nowhere;
+            changes.own |= events.leases.iter().any(ours);
+            for pid in events.ended {
+                self.ended(pid);
+            }
+            match events.look {
+                Look::Nowhere => {}
+                Look::Changes => self.scan(folder)?,
+                Look::Everywhere => self.scan_anew(folder)?,
+            }
+            for (user, name) in events.leases {
+                if let Some(user) = self.users.get(&user) {
+                    let user = Arc::clone(&user.folder);
+                    self.read_file(&user, name);
                 }
             }
         }
@@ -109,34 +159,166 @@ impl OtherLeases {
         Ok(changes)
     }
 
-    fn ended(&mut self, folder: &LeaseFolder, pid: u32) {
-        let theirs = self.known.keys().filter(|name| name.pid == pid);
-        for name in theirs.copied().collect::<Vec<_>>() {
-            self.forget(name);
-            remove(folder, name);
+    /// A process that holds a lease, or was left running by one that did, has ended.
+    fn ended(&mut self, pid: u32) {
+        self.processes = None;
+        let is_its = |known: &&LeaseName| {
+            let mut processes = self.known[known].processes.iter();
+            processes.any(|(process, _)| *process == pid)
+        };
+        for name in self
+            .known
+            .keys()
+            .filter(is_its)
+            .copied()
+            .collect::<Vec<_>>()
+        {
+            let Some(known) = self.known.get_mut(&name) else {
+                continue;
+            };
+            known.processes.retain(|(process, handle)| {
+                let has_ended = *process == pid;
+                if has_ended {
+                    self.watch.remove(handle);
+                }
+                !has_ended
+            });
+            if known.processes.is_empty()
+                && let Some(known) = self.known.remove(&name)
+            {
+                self.revision += 1;
+                self.freed = true;
+                // One that ended by itself has removed it.
+                self.read_file(&known.folder, name);
+            }
         }
     }
 
-    /// Reads every file of the folder.
+    /// Takes note of a lease whose process is dead: it counts while anything lives that the
+    /// process left running.
+    fn look_for_left(
+        &mut self,
+        folder: Arc<UserFolder>,
+        name: LeaseName,
+        mut lease: Lease,
+        leaders: Vec<ProcessKey>,
+    ) {
+        let run = run_of(&lease.owner);
+        // Whoever goes on with the run has ended what was left of it, and holds a lease of
+        // its own for what it started.
+        let goes_on = |known: &KnownLease| {
+            known.lease.left.is_none()
+                && known.lease.uid == name.uid
+                && run_of(&known.lease.owner) == run
+        };
+        let is_mine = run == self.run && name.uid == self.me.uid;
+        let left = if is_mine || self.known.values().any(goes_on) {
+            Vec::new()
+        } else {
+            let processes = self.processes.get_or_insert_with(ProcessTable::read);
+            left_running(processes, &lease, &leaders)
+        };
+        let is_watched = |process: &(u32, OwnedFd)| self.watch.add(&process.1, process.0).is_ok();
+        let pids: Vec<u32> = left.iter().map(|(pid, _)| *pid).collect();
+        let processes = left.into_iter().take(MOST_WATCHED);
+        let processes: Vec<_> = processes.filter(is_watched).collect();
+        if processes.is_empty() {
+            self.over.insert(name);
+            return remove(&folder, name);
+        }
+        lease.left = Some(pids);
+        let known = KnownLease {
+            folder,
+            lease,
+            leaders,
+            processes,
+        };
+        self.known.insert(name, known);
+        self.revision += 1;
+    }
+
+    /// Reads all folders, whatever is known of them.
+    fn scan_anew(&mut self, folder: &LeaseFolder) -> Result<(), LeaseError> {
+        self.listed = None;
+        for user in self.users.values_mut() {
+            user.listed = None;
+        }
+        self.scan(folder)
+    }
+
+    /// Reads every file of all folders that have changed.
     fn scan(&mut self, folder: &LeaseFolder) -> Result<(), LeaseError> {
-        let found = names(folder)?;
-        let gone = self.known.keys().filter(|name| !found.contains(name));
-        for name in gone.copied().collect::<Vec<_>>() {
+        self.list_users(folder)?;
+        for name in self.users.keys().copied().collect::<Vec<_>>() {
+            let Some(user) = self.users.get_mut(&name) else {
+                continue;
+            };
+            let stamp = FolderStamp::of(&*user.folder);
+            if stamp.is_some() && stamp == user.listed {
+                continue;
+            }
+            user.listed = stamp;
+            let user = Arc::clone(&user.folder);
+            let found = names(&user);
+            let gone = self
+                .known
+                .iter()
+                .filter(|(_, known)| known.folder.name == name);
+            let gone = gone.map(|(name, _)| *name);
+            for name in gone
+                .filter(|name| !found.contains(name))
+                .collect::<Vec<_>>()
+            {
+                self.forget(name);
+            }
+            self.over
+                .retain(|over| over.uid != name.uid || found.contains(over));
+            for name in found.into_iter().take(MOST_OF_A_USER) {
+                self.read_file(&user, name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the folders of users that came or went.
+    fn list_users(&mut self, folder: &LeaseFolder) -> Result<(), LeaseError> {
+        let stamp = FolderStamp::of(folder);
+        if stamp.is_some() && stamp == self.listed {
+            return Ok(());
+        }
+        self.listed = stamp;
+        let listening = self.watch.is_listening();
+        let open = folder.open_users(&folder.users()?);
+        let names: BTreeSet<UserFolderName> = open.iter().map(|user| user.name).collect();
+        self.users.retain(|name, _| names.contains(name));
+        let gone = self.known.iter();
+        let gone = gone.filter(|(_, known)| !names.contains(&known.folder.name));
+        for name in gone.map(|(name, _)| *name).collect::<Vec<_>>() {
             self.forget(name);
         }
-        for name in found {
-            self.read_file(folder, name);
+        for user in open {
+            if self.users.contains_key(&user.name) {
+                continue;
+            }
+            if listening {
+                self.watch.listen_to(folder, user.name)?;
+            }
+            let known = KnownFolder {
+                folder: Arc::new(user),
+                listed: None,
+            };
+            self.users.insert(known.folder.name, known);
         }
         Ok(())
     }
 
     /// Reads one file.
-    fn read_file(&mut self, folder: &LeaseFolder, name: LeaseName) {
-        if name == self.me {
+    fn read_file(&mut self, folder: &Arc<UserFolder>, name: LeaseName) {
+        if name == self.me || self.over.contains(&name) {
             return;
         }
-        let lease = match lease::read(folder, name, &self.system) {
-            LeaseFile::Lease(lease) => lease,
+        let (lease, leaders) = match lease::read(folder, name, &self.system) {
+            LeaseFile::Lease(lease, leaders) => (lease, leaders),
             LeaseFile::Stale => {
                 remove(folder, name);
                 return self.forget(name);
@@ -144,72 +326,159 @@ impl OtherLeases {
             LeaseFile::Nothing => return self.forget(name),
         };
         if let Some(known) = self.known.get_mut(&name) {
+            let lease = Lease {
+                left: known.lease.left.take(),
+                ..lease
+            };
+            known.leaders = leaders;
             if known.lease != lease {
-                known.lease = lease;
                 self.revision += 1;
+                self.freed |= gives_up(&known.lease, &lease);
             }
+            known.lease = lease;
             return;
         }
         let theirs = self.known.keys().filter(|known| known.uid == name.uid);
         if theirs.count() >= MOST_OF_A_USER {
             return;
         }
+        let folder = Arc::clone(folder);
         match process::find(name) {
             ProcessState::Alive(process) => {
                 if self.watch.add(&process, name.pid).is_ok() {
-                    self.known.insert(name, KnownLease { process, lease });
+                    let known = KnownLease {
+                        folder,
+                        lease,
+                        leaders,
+                        processes: vec![(name.pid, process)],
+                    };
+                    self.known.insert(name, known);
                     self.revision += 1;
                 }
             }
-            ProcessState::Ended => remove(folder, name),
+            ProcessState::Ended => self.look_for_left(folder, name, lease, leaders),
             ProcessState::Unknown => {}
         }
     }
 
     fn forget(&mut self, name: LeaseName) {
         if let Some(known) = self.known.remove(&name) {
-            self.watch.remove(&known.process);
+            for (_, process) in &known.processes {
+                self.watch.remove(process);
+            }
             self.revision += 1;
+            self.freed = true;
         }
     }
+}
+
+/// Whether somebody who held the one, and now the other, has given something up, or waits for
+/// something else.
+fn gives_up(before: &Lease, after: &Lease) -> bool {
+    let covers = |held: &LeasedDevice| {
+        let now = after.held.iter().find(|now| now.device == held.device);
+        now.is_some_and(|now| {
+            now.memory >= held.memory
+                && now.share >= held.share
+                && now.attempts >= held.attempts
+                && (now.whole || !held.whole)
+        })
+    };
+    // A claim that became a part of what is held frees nothing.
+    let is_held = |wanted: &LeasedDevice| {
+        let mut held = after.held.iter();
+        held.any(|now| now.device == wanted.device)
+    };
+    let is_dropped = before
+        .claim
+        .as_ref()
+        .is_some_and(|claim| before.claim != after.claim && !claim.devices.iter().all(is_held));
+    !before.held.iter().all(covers) || is_dropped
+}
+
+fn run_of(owner: &LeaseOwner) -> RunKey {
+    (owner.home.clone(), owner.run)
+}
+
+/// What a dead process left running, as far as it can be seen: all of it is its user's.
+fn left_running(
+    processes: &ProcessTable,
+    lease: &Lease,
+    leaders: &[ProcessKey],
+) -> Vec<(u32, OwnedFd)> {
+    let run = lease
+        .owner
+        .run
+        .map_or_else(String::new, |run| run.to_string());
+    let left = RunProcesses {
+        home: &lease.owner.home,
+        run: &run,
+        leaders,
+    };
+    let is_theirs = |process: &ProcessKey| {
+        let user = ProcEntry::of(process.pid).effective_user();
+        user.is_ok_and(|uid| uid == lease.uid)
+    };
+    let left = processes.of(left).into_iter().filter(is_theirs);
+    left.filter_map(|process| {
+        let name = LeaseName {
+            uid: lease.uid,
+            pid: process.pid,
+            start: process.start_time,
+        };
+        match process::find(name) {
+            ProcessState::Alive(handle) => Some((process.pid, handle)),
+            _ => None,
+        }
+    })
+    .collect()
 }
 
 /// The leases that count now. Changes and removes nothing.
 pub(crate) fn living(folder: &LeaseFolder, system: &SystemId) -> Result<Vec<Lease>, LeaseError> {
-    let counts = |name| match lease::read(folder, name, system) {
-        LeaseFile::Lease(lease) if matches!(process::find(name), ProcessState::Alive(_)) => {
-            Some(lease)
-        }
-        _ => None,
-    };
-    Ok(names(folder)?.into_iter().filter_map(counts).collect())
-}
-
-/// The names in the folder whose files belong to the user in the name, at most as many of each
-/// user as count.
-fn names(folder: &LeaseFolder) -> Result<Vec<LeaseName>, LeaseError> {
-    let failed = |errno| LeaseError::system(errno, "list folder", &folder.path);
-    let mut found = Vec::new();
-    let mut of_a_user = HashMap::<u32, usize>::new();
-    for file in Dir::read_from(folder).map_err(failed)? {
-        let file = file.map_err(failed)?;
-        let Some(name) = LeaseName::parse(file.file_name().to_bytes()) else {
-            continue;
-        };
-        let stat = statat(folder, file.file_name(), AtFlags::SYMLINK_NOFOLLOW);
-        if !stat.is_ok_and(|stat| stat.st_uid == name.uid) {
-            continue;
-        }
-        let count = of_a_user.entry(name.uid).or_default();
-        *count += 1;
-        if *count <= MOST_OF_A_USER {
-            found.push(name);
+    let mut living = Vec::new();
+    let mut dead = Vec::new();
+    for user in folder.open_users(&folder.users()?) {
+        for name in names(&user).into_iter().take(MOST_OF_A_USER) {
+            let LeaseFile::Lease(lease, leaders) = lease::read(&user, name, system) else {
+                continue;
+            };
+            match process::find(name) {
+                ProcessState::Alive(_) => living.push(lease),
+                ProcessState::Ended => dead.push((lease, leaders)),
+                ProcessState::Unknown => {}
+            }
         }
     }
-    Ok(found)
+    let processes = OnceCell::new();
+    for (lease, leaders) in dead {
+        let is_same =
+            |other: &Lease| other.uid == lease.uid && run_of(&other.owner) == run_of(&lease.owner);
+        if living.iter().any(is_same) {
+            continue;
+        }
+        let left = left_running(processes.get_or_init(ProcessTable::read), &lease, &leaders);
+        if !left.is_empty() {
+            let left = Some(left.into_iter().map(|(pid, _)| pid).collect());
+            living.push(Lease { left, ..lease });
+        }
+    }
+    Ok(living)
+}
+
+/// The names of leases in a folder.
+fn names(folder: &UserFolder) -> Vec<LeaseName> {
+    // Whoever removes a folder of their own, or makes it unreadable, holds nothing.
+    let Ok(files) = Dir::read_from(folder) else {
+        return Vec::new();
+    };
+    let files = files.take(MOST_FILES).flatten();
+    files
+        .filter_map(|file| LeaseName::parse(folder.name.uid, file.file_name().to_bytes()))
+        .collect()
 }
 
 /// Removes the lease of a dead process, if we may.
-fn remove(folder: &LeaseFolder, name: LeaseName) {
+fn remove(folder: &UserFolder, name: LeaseName) {
     let _ = unlinkat(folder, name.to_string(), AtFlags::empty());
 }

@@ -121,6 +121,9 @@ pub struct Measurement {
     /// How many bytes more it may have held between two samples.
     #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub error: Bytes,
+    /// None of its own processes was seen: this is what the memory of its GPU grew by.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_growth: bool,
     /// How many samples were taken.
     pub samples: u32,
     /// The longest time between two samples, in seconds.
@@ -293,6 +296,7 @@ mod tests {
             attempt: 0,
             peak: Bytes(5),
             error: Bytes(0),
+            by_growth: true,
             samples: 3,
             interval: Duration::from_millis(50),
             utilisation: Some(Utilisation { mean: 40, most: 90 }),

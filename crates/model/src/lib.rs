@@ -37,7 +37,7 @@ pub use event::{
 };
 pub use exit::Exit;
 pub use id::{CoreId, DeviceId, NodeId, RunId, TaskId};
-pub use lease::LeasedDevice;
+pub use lease::{Claim, LeaseContent, LeasedDevice};
 pub use outcome::Outcome;
 pub use peak::{LearnedPeak, PeakOrigin};
 pub use placement::{Granted, Placement};
@@ -46,7 +46,8 @@ pub use quantity::{Bytes, Milli, ParseValueError, parse_duration};
 pub use record::{EndedAttempt, NewPeak, NewRun, NewTask, Record, StartedAttempt, StoredTask};
 pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request, TimeLimit, VramRequest};
 pub use run_spec::{
-    Ageing, ConsumedRows, InputFile, Placing, PoolSpec, RunSpec, SourceSpec, SweepSpec,
+    Ageing, ConsumedRows, DEFAULT_REST, InputFile, Placing, PoolSpec, RunSpec, SourceSpec,
+    SweepSpec,
 };
 pub use task_spec::{Grace, ProbeSpec, TaskSpec};
 pub use time::Timestamp;

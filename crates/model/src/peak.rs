@@ -23,6 +23,8 @@ pub struct LearnedPeak {
 pub enum PeakOrigin {
     /// An attempt ran to its end.
     Run,
+    /// An attempt took more, or tried to, when its memory had rested already.
+    GrewLate,
     /// A probe.
     Probe,
     /// An attempt ran out of memory: it would have taken more.

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Outcome, Stream, TaskId};
 
 /// Something that happened to the processes of an attempt, as an executor tells it.
@@ -56,14 +58,25 @@ pub struct AttemptEnd {
 }
 
 /// What becomes of an attempt's output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OutputMode {
-    /// It is written to the log.
+    /// We read it, and write it to the log.
+    #[default]
     Log,
-    /// It is written to the log, and told line by line.
+    /// We write it to the log, and tell it line by line.
     Lines,
+    /// The attempt writes into its log itself, whether we are there or not.
+    File,
     /// It goes where ours goes; there is no log.
     Inherit,
+}
+
+impl OutputMode {
+    /// Whether it comes to us through pipes.
+    pub fn is_piped(self) -> bool {
+        matches!(self, Self::Log | Self::Lines)
+    }
 }
 
 /// How to end a running attempt.

@@ -34,6 +34,8 @@ pub enum MemoryRequest {
     Uncounted,
     /// So much.
     Bytes(Bytes),
+    /// All that is free, which has to be so much: nobody knows yet what it needs.
+    AtLeast(Bytes),
     /// All of it: it is alone on its GPUs.
     Whole,
 }

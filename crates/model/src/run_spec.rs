@@ -6,7 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::optional::{Optional, OptionalFields, optional_fields};
-use crate::{ByteString, ParseValueError, TaskSpec, byte_string, parse_duration, written};
+use crate::{
+    ByteString, OutputMode, ParseValueError, TaskSpec, TimeLimit, byte_string, parse_duration,
+    written,
+};
 
 /// One invocation's tasks together: what each needs that says nothing itself, what
 /// they may run on, and where they come from. It is all that a later session needs
@@ -27,6 +30,9 @@ pub struct RunSpec {
     /// one wait for it, unless they are not in its way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<NonZeroU32>,
+    /// What becomes of the tasks' output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputMode>,
 }
 
 optional_fields! {
@@ -56,8 +62,14 @@ optional_fields! {
         pub thread_percentage: Option<u8>,
         /// How long a task waits to count one priority more urgent.
         pub ageing: Option<Ageing>,
+        /// How long the memory of a task of an unknown kind has to rest before others may
+        /// have what it does not hold.
+        pub rest: Option<TimeLimit>,
     }
 }
+
+/// How long memory has to rest if nobody says.
+pub const DEFAULT_REST: Duration = Duration::from_secs(10);
 
 impl PoolSpec {
     /// This with what it leaves out taken from `defaults`. GPUs and slots are two
@@ -79,10 +91,10 @@ impl PoolSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placing {
-    /// Where the least room becomes useless for others: whole GPUs stay free.
+    /// Where those that wait lose the least; among equals, the emptiest.
     #[default]
     Pack,
-    /// The least loaded.
+    /// The emptiest.
     Spread,
 }
 
@@ -213,6 +225,7 @@ mod tests {
                 }),
             },
             batch: NonZeroU32::new(20),
+            output: Some(OutputMode::File),
             ..RunSpec::default()
         };
         let read = |json: &str| serde_json::from_str::<RunSpec>(json).unwrap();

@@ -1,3 +1,4 @@
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,10 @@ pub struct ProcStat {
     pub state: u8,
     /// Its parent; 0 if that is out of sight.
     pub parent: u32,
+    /// Its process group.
+    pub group: u32,
+    /// Its session.
+    pub session: u32,
     /// When it was started, in clock ticks since boot. Together with its number
     /// it says which process it is.
     pub start_time: u64,
@@ -46,7 +51,9 @@ impl ProcStat {
         let mut stat = Self {
             state: *fields.next()?.as_bytes().first()?,
             parent: fields.next()?.parse().ok()?,
-            start_time: fields.nth(17)?.parse().ok()?,
+            group: fields.next()?.parse().ok()?,
+            session: fields.next()?.parse().ok()?,
+            start_time: fields.nth(15)?.parse().ok()?,
             exit_code: None,
         };
         if stat.has_ended() {
@@ -106,13 +113,12 @@ impl ProcEntry {
 
     /// Whether one of its descriptors is one of these, as the link in its `fd` folder
     /// calls it: `pipe:[1234]`.
-    pub fn holds(&self, descriptors: &[&str]) -> bool {
+    pub fn holds(&self, descriptors: &[&OsStr]) -> bool {
         let Ok(links) = fs::read_dir(self.folder.join("fd")) else {
             return false;
         };
         links.flatten().any(|link| {
-            fs::read_link(link.path())
-                .is_ok_and(|is| descriptors.iter().any(|name| is.as_os_str() == *name))
+            fs::read_link(link.path()).is_ok_and(|is| descriptors.contains(&is.as_os_str()))
         })
     }
 }
@@ -192,6 +198,7 @@ mod tests {
     fn a_programs_name_does_not_mislead() {
         let stat = ProcStat::parse(LINE).unwrap();
         assert_eq!((stat.state, stat.parent), (b'S', 1));
+        assert_eq!((stat.group, stat.session), (2, 3));
         assert_eq!((stat.start_time, stat.exit_code), (8642, None));
         assert_eq!(ProcStat::parse(b"7 (a) S 1 7"), None);
         let status = b"Name:\tUid: 5 6\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t0\t0\t0\t0\n";

@@ -7,7 +7,9 @@
 //! What it never does: signal, start or reap a process.
 
 mod entry;
+mod leftovers;
 mod pidfd;
 
 pub use entry::{ProcEntry, ProcStat, ancestry, boot_id, is_blocked_elsewhere, pids, variable};
+pub use leftovers::{MARK_HOME, MARK_RUN, ProcessKey, ProcessTable, RunProcesses};
 pub use pidfd::{has_ended, is_readable};

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use packhorse_engine::{AttemptEnd, OutputMode, ProcessEvent, StartAttempt, StopMode};
+use packhorse_engine::{AttemptEnd, ProcessEvent, StartAttempt, StopMode};
 use packhorse_gpu::mps::Daemon;
 use packhorse_intake::Colour;
 use packhorse_model::{Command, Event, EventKind, Outcome, PoolSpec, RunSpec, TaskId, TaskSpec};
@@ -105,7 +105,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut notices = |text: &str| println!("{text}");
     let settings = Settings::find()?;
-    let launch = Launch::prepare(spec, OutputMode::Log, Colour::Off, &settings, &mut notices)?;
+    let launch = Launch::prepare(spec, Colour::Off, &settings, &mut notices)?;
     let launch = launch.with_executor(Box::new(Pretender {
         bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         ended: Vec::new(),

@@ -221,6 +221,14 @@ impl Observer for Consuming {
     fn resized(&mut self) {
         self.inner.resized();
     }
+
+    fn suspended(&mut self) {
+        self.inner.suspended();
+    }
+
+    fn continued(&mut self) {
+        self.inner.continued();
+    }
 }
 
 impl Drop for Consuming {

@@ -135,13 +135,29 @@ impl Devices {
         }
     }
 
+    /// Uses only the devices that `keep` says are to be used.
+    pub fn retain(&mut self, keep: impl Fn(DeviceId) -> bool) {
+        let keep: Vec<bool> = (0..self.units.len())
+            .map(|place| keep(DeviceId(u32::try_from(place).unwrap_or(u32::MAX))))
+            .collect();
+        let mut kept = keep.iter();
+        self.units.retain(|_| kept.next() == Some(&true));
+        let mut kept = keep.iter();
+        self.info.retain(|_| kept.next() == Some(&true));
+    }
+
     /// Makes it so many devices: those that are here, and more like the first of them.
     pub fn resize(&mut self, count: usize) {
         while self.units.len() < count
             && let (Some(mut unit), Some(mut info)) =
                 (self.units.first().cloned(), self.info.first().cloned())
         {
-            unit.label = self.units.len().to_string();
+            let is_free = |label: &String| self.units.iter().all(|unit| unit.label != *label);
+            let mut labels = (self.units.len()..).map(|number| number.to_string());
+            unit.label = labels.find(is_free).unwrap_or_default();
+            // Nobody uses what is only imagined.
+            unit.members.clear();
+            info.keys.clear();
             info.label.clone_from(&unit.label);
             self.units.push(unit);
             self.info.push(info);

@@ -66,7 +66,7 @@ pub enum SessionError {
         /// What to do about it.
         advice: &'static str,
     },
-    /// A mistake that was rendered with its place.
+    /// A message that can be printed as it is, colours included.
     #[error("{0}")]
     Rendered(String),
     /// There is no such run or task.

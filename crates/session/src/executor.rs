@@ -49,6 +49,11 @@ pub trait Executor: AsFd {
         true
     }
 
+    /// The first process of each attempt, and how long it has run.
+    fn leaders(&self) -> Vec<(u32, Duration)> {
+        Vec::new()
+    }
+
     /// A child of this program that belongs to no attempt is left alone.
     fn spare(&mut self, _pid: u32) {}
 
@@ -134,6 +139,10 @@ impl Executor for LocalExecutor {
 
     fn is_led(&self, task: TaskId) -> bool {
         self.supervisor.is_led(task)
+    }
+
+    fn leaders(&self) -> Vec<(u32, Duration)> {
+        self.supervisor.leaders().collect()
     }
 
     fn spare(&mut self, pid: u32) {

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use fs_err::File;
+use packhorse_intake::printable;
 use packhorse_model::InputFile;
 
 use crate::SessionError;
@@ -33,6 +34,7 @@ fn open(path: &Path) -> Result<InputStream, SessionError> {
         (path.display().to_string(), File::open(path)?)
     };
     if file.metadata()?.is_dir() {
+        let name = printable(&name);
         let text = format!("{name} is a folder, not a file with commands");
         return Err(SessionError::Rendered(text));
     }

@@ -1,10 +1,10 @@
 //! What survives a crash: written by the store's thread, read back when the engine asks.
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use packhorse_model::{LearnedPeak, Outcome, Record, RunId, StoredTask, TaskId};
+use packhorse_engine::LearnedPeaks;
+use packhorse_model::{Outcome, Record, RunId, StoredTask, TaskId};
 use packhorse_store::{Home, Reader, TaskFilter, Writer};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -47,11 +47,8 @@ pub trait Journal: AsFd {
         limit: u32,
     ) -> Result<Vec<StoredTask>, SessionError>;
 
-    /// What was learned of commands of this shape on each model of GPU.
-    fn peaks(
-        &mut self,
-        signature: &str,
-    ) -> Result<BTreeMap<String, Vec<LearnedPeak>>, SessionError>;
+    /// What was learned of commands with this signature, or of this family.
+    fn peaks(&mut self, signature: &str) -> Result<LearnedPeaks, SessionError>;
 
     /// How a task came out, if it is settled.
     fn outcome(&mut self, task: TaskId) -> Result<Option<Outcome>, SessionError>;
@@ -88,6 +85,12 @@ impl StoreJournal {
             home: home.clone(),
             reader: None,
         })
+    }
+
+    /// Whether what is sent of a run outlives this process before it is committed, if the
+    /// tasks that it is about are.
+    pub(crate) fn is_recoverable(&self, run: RunId) -> bool {
+        self.writer.has_crash_journal(run)
     }
 
     /// Waits until everything up to this place is safe, or cannot be.
@@ -168,11 +171,8 @@ impl Journal for StoreJournal {
         Ok(reader.stored(run, TaskFilter::Unfinished, after, limit)?)
     }
 
-    fn peaks(
-        &mut self,
-        signature: &str,
-    ) -> Result<BTreeMap<String, Vec<LearnedPeak>>, SessionError> {
-        Ok(self.reader()?.peaks(signature)?)
+    fn peaks(&mut self, signature: &str) -> Result<LearnedPeaks, SessionError> {
+        Ok(self.reader()?.family_peaks(signature)?)
     }
 
     fn outcome(&mut self, task: TaskId) -> Result<Option<Outcome>, SessionError> {

@@ -1,7 +1,7 @@
 //! A `RunSpec` becomes a run.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use packhorse_core::RefusalReason;
 use packhorse_engine::{
@@ -12,18 +12,21 @@ use packhorse_intake::probe::ProbeTemplate;
 use packhorse_intake::{Colour, check_values};
 use packhorse_leases::{LeaseError, LeaseOwner, Leases};
 use packhorse_model::{
-    DeviceId, OutputMode, ProbeSpec, RunId, RunSpec, RunSummary, TaskSpec, Timestamp,
+    DEFAULT_REST, DeviceId, ProbeSpec, RunId, RunSpec, RunSummary, TaskSpec, Timestamp,
 };
-use packhorse_store::{Home, NewRun, Record, RunLock, new_run_uuid};
+use packhorse_store::{Home, NewRun, Reader, Record, RunLock, new_run_uuid};
 use packhorse_supervisor::{
     Children, EndNotice, SignalMask, Supervisor, SupervisorSettings, request_short_slice,
 };
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::devices::{Devices, scheduler_settings};
 use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
+use crate::file_contents::FileContents;
 use crate::ignored_process::IgnoredProcess;
 use crate::journal::{Journal as _, StoreJournal};
+use crate::leaders::LeaderRecord;
 use crate::mps::MpsThread;
 use crate::observer::Observer;
 use crate::sampling::Attributor;
@@ -36,7 +39,6 @@ use crate::{Notices, SessionError, system};
 /// A run that could start now: its devices are found, and its tasks could run on them.
 pub struct Launch {
     spec: RunSpec,
-    output: OutputMode,
     devices: Devices,
     engine: Engine,
     /// Who runs the attempts, if not this machine's own executor.
@@ -61,7 +63,6 @@ impl Launch {
     /// Finds the devices, and checks all that can be checked before anything starts.
     pub fn prepare(
         spec: RunSpec,
-        output: OutputMode,
         colour: Colour,
         settings: &Settings,
         notices: &mut Notices<'_>,
@@ -90,7 +91,6 @@ impl Launch {
         }
         Ok(Self {
             spec,
-            output,
             devices,
             engine,
             executor: None,
@@ -154,21 +154,22 @@ impl Launch {
         }
         let (spec, devices, settings) = (self.spec, self.devices, self.settings);
         let run = lock.run();
-        let origin = Instant::now();
+        let origin = clock_origin();
         let folder = std::env::current_dir().map_err(system("tell the current folder"))?;
         let mps = spec.pool.mps == Some(true);
         // Before other threads start, which inherit the signal mask.
         let mask = SignalMask::of_this_thread();
         let signals = Signals::block().map_err(system("take over signals"))?;
         request_short_slice();
+        let home_id = home.id()?;
         let executor = match self.executor {
             Some(executor) => executor,
-            None => local_executor(home, &devices, mps, mask, signals.end_notice())?,
+            None => local_executor(&home_id, &devices, mps, mask, signals.end_notice())?,
         };
         let mut journal = StoreJournal::new(home)?;
         let mut warnings = Vec::new();
         let mut warn = |message| warnings.push(message);
-        let leases = leases(&spec, &devices, &settings, run)
+        let leases = leases(&spec, &devices, &settings, run, &home_id)
             .map_err(|error| warn(format!("other runs on this machine are not seen: {error}")))
             .unwrap_or_default();
         let sampler = devices
@@ -183,9 +184,10 @@ impl Launch {
             .as_ref()
             .map_or((0, 0), |earlier| (earlier.succeeded, earlier.failed));
         let record = begin(&mut journal, run, earlier, &spec, &folder);
+        let recoverable = journal.is_recoverable(run);
         let has_source = source.is_some();
         let drained = match &sampler {
-            Some(_) => drained(&mut journal, &devices.info)?,
+            Some(_) => drained(journal.reader()?, &devices.info)?,
             None => Vec::new(),
         };
         if resumed.is_some() {
@@ -202,24 +204,28 @@ impl Launch {
                 .transpose()
                 .map_err(system("start a thread"))?,
             attributor: Attributor::new(self.ignored, origin),
+            file_contents: FileContents::default(),
             journal: Box::new(journal),
             source: source.unwrap_or_else(|| Box::new(MadeTasks::default())),
             signals,
             sampler,
             leases,
+            leaders: LeaderRecord::new(home, run),
+            home: home_id,
         };
         let new = NewRunInput {
             run,
             total: parts.source.total(),
             defaults: spec.defaults.into(),
             batch: spec.batch,
-            output: self.output,
+            output: spec.output.unwrap_or_default(),
             folder,
             logs: home.log_dir(run).into(),
             resumed,
             succeeded_before,
             failed_before,
             record,
+            recoverable,
         };
         let patience = settings.store_patience;
         let mut session = Session::new(run, self.engine, parts, observer, origin, patience)?;
@@ -241,7 +247,11 @@ impl Launch {
     }
 }
 
-fn engine(spec: &RunSpec, devices: &Devices, settings: &Settings) -> Result<Engine, SessionError> {
+pub(crate) fn engine(
+    spec: &RunSpec,
+    devices: &Devices,
+    settings: &Settings,
+) -> Result<Engine, SessionError> {
     let pool = &spec.pool;
     Ok(Engine::new(EngineSettings {
         pool: devices.pool(),
@@ -249,6 +259,10 @@ fn engine(spec: &RunSpec, devices: &Devices, settings: &Settings) -> Result<Engi
         devices: devices.info.clone(),
         sampled: devices.driver.is_some(),
         silence: settings.gpu_config().driver_patience,
+        rest: match pool.rest {
+            None => DEFAULT_REST,
+            Some(rest) => rest.get().unwrap_or(Duration::MAX),
+        },
         leases: uses_leases(spec),
         mps: (pool.mps == Some(true)).then_some(MpsSettings {
             threads: pool.thread_percentage,
@@ -260,7 +274,7 @@ fn engine(spec: &RunSpec, devices: &Devices, settings: &Settings) -> Result<Engi
 
 /// Runs attempts on this machine.
 fn local_executor(
-    home: &Home,
+    home_id: &str,
     devices: &Devices,
     mps: bool,
     mask: SignalMask,
@@ -270,7 +284,7 @@ fn local_executor(
     let supervisor = Supervisor::new(SupervisorSettings {
         environment: environment.fixed(),
         hidden: environment.hidden(),
-        home_mark: home.id()?,
+        home_mark: home_id.to_owned(),
         signal_mask: Some(mask),
         children: Children::All(ends),
     })
@@ -282,7 +296,16 @@ fn local_executor(
     }))
 }
 
-fn uses_leases(spec: &RunSpec) -> bool {
+/// The moment from which the monotonic clock counts: times since then mean the same in all
+/// processes of this machine.
+fn clock_origin() -> Instant {
+    let reading = clock_gettime(ClockId::Monotonic);
+    let now = Instant::now();
+    let since = Duration::try_from(reading).unwrap_or_default();
+    now.checked_sub(since).unwrap_or(now)
+}
+
+pub(crate) fn uses_leases(spec: &RunSpec) -> bool {
     let pool = &spec.pool;
     pool.leases != Some(false) && !pool.as_written && pool.slots.is_none()
 }
@@ -302,6 +325,7 @@ fn leases(
     devices: &Devices,
     settings: &Settings,
     run: RunId,
+    home: &str,
 ) -> Result<Option<Leases>, LeaseError> {
     if !uses_leases(spec) || devices.units.is_empty() {
         return Ok(None);
@@ -313,6 +337,7 @@ fn leases(
         user: user(),
         run: Some(run),
         command: words.join(" "),
+        home: home.to_owned(),
     };
     Leases::open(&settings.lease_folder(), owner).map(Some)
 }
@@ -359,11 +384,11 @@ fn begin(
 }
 
 /// The devices that an earlier run found broken, and why.
-fn drained(
-    journal: &mut StoreJournal,
+pub(crate) fn drained(
+    reader: &Reader,
     devices: &[DeviceInfo],
 ) -> Result<Vec<(DeviceId, String)>, SessionError> {
-    let drained = journal.reader()?.drained()?;
+    let drained = reader.drained()?;
     let devices = devices.iter().zip(0..);
     let broken = devices.filter_map(|(device, number)| {
         let mut drained = drained.iter();

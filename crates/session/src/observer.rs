@@ -23,6 +23,12 @@ pub trait Observer {
 
     /// The terminal has another size.
     fn resized(&mut self) {}
+
+    /// The program is stopped next, as by Ctrl-Z: the terminal is somebody else's then.
+    fn suspended(&mut self) {}
+
+    /// The program was stopped, and goes on. What it had drawn may be anywhere.
+    fn continued(&mut self) {}
 }
 
 impl QueueView for Engine {

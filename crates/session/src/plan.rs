@@ -1,50 +1,191 @@
 //! What a run would be like, without running it.
 
-use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
 
-use packhorse_core::Submission;
-use packhorse_engine::forecast;
-use packhorse_model::{RunId, TaskId, TaskSpec};
+use packhorse_core::{Outside, Submission};
+use packhorse_engine::{ClockReading, Forecast, Input, LearnedPeaks, OtherRun, draft_of};
+use packhorse_gpu::{DeviceSample, Sampler, SamplerReport, Unit};
+use packhorse_leases::{Lease, read_leases};
+use packhorse_model::{DeviceId, RunId, RunSpec, TaskId, TaskSpec, Timestamp};
 use packhorse_store::Reader;
-use rustc_hash::FxHashMap;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::SessionError;
 use crate::devices::Devices;
+use crate::file_contents::FileContents;
+use crate::ignored_process::IgnoredProcess;
+use crate::launch::{drained, engine, uses_leases};
+use crate::sampling::Attributor;
+use crate::settings::Settings;
+use crate::source::{NextRead, TaskSource};
+use crate::{Notices, SessionError, system};
 
-/// What the scheduler would be told of these tasks, in their order, as tasks of `run`.
-/// `reader` knows what was learned, if anything was.
+/// All tasks of a source, each with the numbers of those it comes after, and what is wrong
+/// with others. Waits until there will be nothing more.
+pub fn read_all(source: &mut dyn TaskSource) -> (Vec<(TaskSpec, Vec<u32>)>, Vec<String>) {
+    let (mut tasks, mut rejected) = (Vec::new(), Vec::new());
+    loop {
+        if let Some(input) = source.descriptor() {
+            // Whatever comes of it is met when it is read.
+            let _ = poll(&mut [PollFd::new(&input, PollFlags::IN)], None);
+        }
+        let read = source.read(usize::MAX);
+        tasks.extend(read.tasks);
+        rejected.extend(read.rejected.into_iter().map(|(_, message)| message));
+        if read.next == NextRead::Never {
+            return (tasks, rejected);
+        }
+    }
+}
+
+/// What the scheduler would be told of the tasks of a run, in their order, as tasks of
+/// `run`. `reader` knows what was learned, if anything was.
 pub fn plan_submissions(
     devices: &Devices,
-    defaults: &TaskSpec,
+    spec: &RunSpec,
     reader: Option<&Reader>,
     run: RunId,
-    tasks: Vec<TaskSpec>,
+    tasks: Vec<(TaskSpec, Vec<u32>)>,
 ) -> Result<Vec<Submission>, SessionError> {
-    let folder = std::env::current_dir().unwrap_or_default();
-    let mut names: FxHashMap<String, TaskId> = FxHashMap::default();
+    let folder = std::env::current_dir().map_err(system("tell the current folder"))?;
+    let mut files = FileContents::default();
+    let mut forecast = Forecast::new(&devices.info, devices.slots);
+    let batch = spec.batch.map_or(u32::MAX, NonZeroU32::get);
     let mut submissions = Vec::with_capacity(tasks.len());
-    let mut error = None;
-    for (spec, number) in tasks.into_iter().zip(1..) {
-        let id = TaskId::new(run, number);
-        let spec = spec.over(defaults);
-        let peaks = |signature: &str| match reader.map(|reader| reader.peaks(signature)) {
-            Some(Ok(peaks)) => peaks,
-            Some(Err(failed)) => {
-                error.get_or_insert(failed);
-                BTreeMap::new()
-            }
-            None => BTreeMap::new(),
+    for ((own, after), number) in tasks.into_iter().zip(1..) {
+        let task = own.over(&spec.defaults);
+        let draft = draft_of(&task.command, &task, &folder);
+        let contents = files.hashes(draft.files());
+        let peaks = |signature: &str| match reader {
+            Some(reader) => reader.family_peaks(signature),
+            None => Ok(LearnedPeaks::new()),
         };
-        let mut submission = forecast(&devices.info, devices.slots, id, &spec, &folder, peaks);
-        let after = spec.after.iter().filter_map(|name| names.get(name));
-        submission.after = after.copied().collect();
-        if let Some(name) = spec.name {
-            names.insert(name, id);
+        let signature = draft.finish(&contents);
+        let id = TaskId::new(run, number);
+        let after = after.into_iter().map(|number| TaskId::new(run, number));
+        submissions.push(Submission {
+            after: after.collect(),
+            batch: (number - 1) / batch,
+            ..forecast.submission(id, &task, signature, peaks)?
+        });
+    }
+    Ok(submissions)
+}
+
+/// How the devices are that a run would find.
+#[derive(Debug, Default)]
+pub struct DevicesNow {
+    /// What others hold of them.
+    pub outside: Vec<(DeviceId, Outside)>,
+    /// Those that would not be used, and why.
+    pub left_out: Vec<(DeviceId, String)>,
+}
+
+impl DevicesNow {
+    /// Looks at the devices as a run would that starts now: at those that were taken out,
+    /// at what other runs hold, and, if any of its tasks `counts_memory`, at the memory of
+    /// everybody else. The driver is not needed any more after that.
+    pub fn look(
+        spec: &RunSpec,
+        devices: &mut Devices,
+        counts_memory: bool,
+        reader: Option<&Reader>,
+        settings: &Settings,
+        notices: &mut Notices<'_>,
+    ) -> Result<Self, SessionError> {
+        let mut engine = engine(spec, devices, settings)?;
+        let origin = Instant::now();
+        let ignored = spec.pool.ignore_process.iter().map(|who| who.parse());
+        let ignored: Result<Vec<IgnoredProcess>, _> = ignored.collect();
+        let ignored = ignored.map_err(SessionError::IgnoredProcess)?;
+        let mut attributor = Attributor::new(ignored, origin);
+        let mut actions = Vec::new();
+        let mut left_out = Vec::new();
+        let mut feed = |input| {
+            let now = ClockReading {
+                monotonic: origin.elapsed(),
+                wall: Timestamp::now(),
+            };
+            engine.handle(input, now, &mut actions);
+        };
+        if let Some(reader) = reader.filter(|_| devices.driver.is_some()) {
+            left_out = drained(reader, &devices.info)?;
+            for (device, reason) in left_out.clone() {
+                feed(Input::LeaveOut { device, reason });
+            }
         }
-        submissions.push(submission);
+        if uses_leases(spec) && !devices.units.is_empty() {
+            // Where nobody has left word, nobody holds anything.
+            let leases = read_leases(&settings.lease_folder()).unwrap_or_default();
+            attributor.other_runs = leases.iter().flat_map(Lease::processes).collect();
+            let others = leases.into_iter().map(|lease| OtherRun {
+                pid: lease.pid,
+                devices: lease.held,
+                ..OtherRun::default()
+            });
+            feed(Input::OtherRuns(others.collect()));
+        }
+        if let Some(driver) = devices.driver.take().filter(|_| counts_memory) {
+            let sampler = Sampler::start(driver, &devices.units);
+            let sampler = sampler.map_err(system("watch the GPUs"))?;
+            let patience = settings.gpu_config().driver_patience;
+            let is_known = |unit: &&Unit| unit.members.iter().all(|it| it.index.is_some());
+            let units = devices.units.iter().filter(is_known).count();
+            let seen = look_once(&sampler, units, patience);
+            if seen.len() < units {
+                notices("warning: the driver does not answer for every GPU; those count as free");
+            }
+            for sample in seen {
+                let view = attributor.first_view(sample);
+                let mut members = view.members.iter();
+                if let Some(reason) = members.find_map(|member| member.lost.clone()) {
+                    let device = u32::try_from(view.device).map(DeviceId);
+                    left_out.extend(device.ok().map(|device| (device, reason)));
+                }
+                feed(Input::Sampled(view));
+            }
+        }
+        Ok(Self {
+            // When they make room is nothing that a plan could know.
+            outside: engine
+                .outside()
+                .map(|(device, held)| {
+                    (
+                        device,
+                        Outside {
+                            yields: false,
+                            ..held
+                        },
+                    )
+                })
+                .collect(),
+            left_out,
+        })
     }
-    match error {
-        Some(error) => Err(error.into()),
-        None => Ok(submissions),
+}
+
+/// One look at each of so many units; at fewer if the driver takes too long.
+fn look_once(sampler: &Sampler, units: usize, patience: Duration) -> Vec<DeviceSample> {
+    let until = Instant::now() + patience;
+    let mut seen = Vec::new();
+    sampler.request_all();
+    while seen.len() < units {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).ok().filter(|_| !left.is_zero());
+        let Some(timeout) = timeout else {
+            break;
+        };
+        // Interrupted or not: what is there is fetched.
+        let _ = poll(&mut [PollFd::new(sampler, PollFlags::IN)], Some(&timeout));
+        seen.extend(
+            sampler
+                .fetch()
+                .into_iter()
+                .filter_map(|report| match report {
+                    SamplerReport::Sample(sample) => Some(sample),
+                    SamplerReport::Xid { .. } => None,
+                }),
+        );
     }
+    seen
 }

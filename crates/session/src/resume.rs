@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::SweepLanguage;
-use packhorse_intake::{Colour, TaskLanguage};
+use packhorse_intake::{Colour, TaskLanguage, printable};
 use packhorse_model::{
     GpuRequest, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, VramRequest,
 };
@@ -13,6 +13,7 @@ use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
 use crate::consume::{ConsumedFile, consuming};
 use crate::input_files::open_again;
 use crate::launch::{EarlierTasks, Launch};
+use crate::leaders::end_left_running;
 use crate::lookup::{each_task, find_run, stored_run};
 use crate::observer::Observer;
 use crate::settings::{Settings, without_gpus};
@@ -91,10 +92,32 @@ impl Resume {
         &self.run
     }
 
-    /// Whether there is nothing to do. What rows are still in their file are taken out.
+    fn unread_input(&self) -> String {
+        let id = self.run.id;
+        format!(
+            "warning: run {id} had not read all of its input when it ended, and cannot read it again"
+        )
+    }
+
+    /// What becomes of the output of its tasks, if nobody says otherwise.
+    pub fn output(&self) -> Option<OutputMode> {
+        self.spec.output
+    }
+
+    /// Whether there is nothing to do. What rows are still in their file are taken out,
+    /// and what the run's own process could not record of its end is.
     pub fn is_done(&mut self, notices: &mut Notices<'_>) -> bool {
         let done =
             self.reopened.is_empty() && self.run.counts.unfinished() == 0 && self.source.is_none();
+        if done && !self.run.input_complete {
+            notices(&self.unread_input());
+        }
+        if done
+            && (self.run.ended.is_none() || !self.run.input_complete)
+            && let Err(error) = self.home.settle_run(&self.lock)
+        {
+            notices(&format!("warning: {error}"));
+        }
         if done && let Some(Err(message)) = self.rows.as_mut().map(ConsumedFile::take_out_at_last) {
             notices(&format!("warning: {message}"));
         }
@@ -105,29 +128,28 @@ impl Resume {
     pub fn start(
         self,
         pool: PoolSpec,
-        output: OutputMode,
+        output: Option<OutputMode>,
         colour: Colour,
         settings: &Settings,
         observer: Box<dyn Observer>,
         notices: &mut Notices<'_>,
     ) -> Result<RunSummary, SessionError> {
+        if !self.run.input_complete && self.source.is_none() {
+            notices(&(self.unread_input() + "; what it had read goes on"));
+        }
         let (home, run, mut spec) = (self.home, self.run, self.spec);
         let id = run.id;
-        if !run.input_complete && self.source.is_none() {
-            notices(&format!(
-                "warning: run {id} had not read all of its input when it ended, and cannot read it again; \
-                 what it had read goes on"
-            ));
-        }
         std::env::set_current_dir(&run.cwd).map_err(|error| {
-            let folder = run.cwd.display();
+            let folder = run.cwd.display().to_string();
+            let folder = printable(&folder);
             SessionError::Rendered(format!(
                 "cannot go back to the run's folder {folder}: {error}"
             ))
         })?;
         end_leftovers(&home, id, notices)?;
         move_to(&mut spec, pool, id, notices);
-        let launch = Launch::prepare(spec, output, colour, settings, notices)?;
+        spec.output = output.or(spec.output);
+        let launch = Launch::prepare(spec, colour, settings, notices)?;
         let count = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
         let earlier = EarlierTasks {
             succeeded: run.counts.succeeded,
@@ -200,9 +222,7 @@ fn failed(reader: &Reader, run: RunId) -> Result<Vec<u32>, SessionError> {
 
 /// A run that was killed leaves its tasks behind. They would run twice.
 fn end_leftovers(home: &Home, run: RunId, notices: &mut Notices<'_>) -> Result<(), SessionError> {
-    let mark = home.id()?;
-    let ended = packhorse_supervisor::end_leftovers_of_run(&mark, &run.to_string(), Duration::ZERO);
-    let what = match ended {
+    let what = match end_left_running(home, run, Duration::ZERO)? {
         0 => return Ok(()),
         1 => format!("a process of run {run} still ran and was ended"),
         many => format!("{many} processes of run {run} still ran and were ended"),

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use packhorse_engine::{DeviceView, Engine, MemberView, Owner, ProcessView};
 use packhorse_gpu::{DeviceReading, DeviceSample, GpuProcess, Health, ProcessMemory};
+use packhorse_model::TaskId;
 use packhorse_proc::ancestry;
 use rustc_hash::FxHashMap;
 
@@ -13,8 +14,9 @@ use crate::ignored_process::IgnoredProcess;
 /// Works out who is on the devices.
 pub(crate) struct Attributor {
     ignored: Vec<IgnoredProcess>,
-    /// The processes of other runs.
-    pub(crate) other_runs: Vec<u32>,
+    /// The processes from which those of other runs descend, each with that which leads, or
+    /// led, the run.
+    pub(crate) other_runs: FxHashMap<u32, u32>,
     origin: Instant,
 }
 
@@ -22,7 +24,7 @@ impl Attributor {
     pub(crate) fn new(ignored: Vec<IgnoredProcess>, origin: Instant) -> Self {
         Self {
             ignored,
-            other_runs: Vec::new(),
+            other_runs: FxHashMap::default(),
             origin,
         }
     }
@@ -38,8 +40,9 @@ impl Attributor {
         let mut owners = FxHashMap::default();
         let mut ended = engine.tracked_on(sample.unit);
         ended.retain(|&task| !executor.is_led(task));
+        let owner = |pid| executor.owner_of(pid);
         let members = sample.members.into_iter();
-        let members = members.map(|member| self.member(member, executor, &mut owners));
+        let members = members.map(|member| self.member(member, &owner, &mut owners));
         let mut members: Vec<MemberView> = members.collect();
         if engine.names_processes(sample.unit) {
             let members = members.iter_mut().flat_map(|member| &mut member.processes);
@@ -55,16 +58,29 @@ impl Attributor {
         }
     }
 
+    /// What the driver showed of a device before anything was started there.
+    pub(crate) fn first_view(&self, sample: DeviceSample) -> DeviceView {
+        let mut owners = FxHashMap::default();
+        let members = sample.members.into_iter();
+        let members = members.map(|member| self.member(member, &|_| None, &mut owners));
+        DeviceView {
+            device: sample.unit,
+            at: sample.at.saturating_duration_since(self.origin),
+            members: members.collect(),
+            ended: Vec::new(),
+        }
+    }
+
     fn member(
         &self,
         reading: DeviceReading,
-        executor: &dyn Executor,
+        owner_of: &dyn Fn(u32) -> Option<TaskId>,
         owners: &mut FxHashMap<u32, Owner>,
     ) -> MemberView {
         let mut process = |held: ProcessMemory| {
             let owner = *owners
                 .entry(held.pid)
-                .or_insert_with(|| self.owner(held.pid, executor));
+                .or_insert_with(|| self.owner(held.pid, owner_of));
             ProcessView {
                 pid: held.pid,
                 memory: held.memory,
@@ -85,14 +101,14 @@ impl Attributor {
         }
     }
 
-    fn owner(&self, pid: u32, executor: &dyn Executor) -> Owner {
-        if let Some(task) = executor.owner_of(pid) {
+    fn owner(&self, pid: u32, owner_of: &dyn Fn(u32) -> Option<TaskId>) -> Owner {
+        if let Some(task) = owner_of(pid) {
             return Owner::Task(task);
         }
         if self.ignored.iter().any(|who| who.is(pid)) {
             return Owner::Ignored;
         }
-        let run = ancestry(pid).find(|pid| self.other_runs.contains(pid));
+        let run = ancestry(pid).find_map(|pid| self.other_runs.get(&pid).copied());
         run.map_or(Owner::Stranger, Owner::OtherRun)
     }
 }

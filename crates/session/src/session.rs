@@ -28,7 +28,9 @@ use rustix::event::{Timespec, epoll};
 
 use crate::control::{ControlRequest, ControlSocket};
 use crate::executor::Executor;
+use crate::file_contents::FileContents;
 use crate::journal::Journal;
+use crate::leaders::LeaderRecord;
 use crate::mps::{MpsAnswer, MpsThread};
 use crate::observer::{EmptyQueue, Observer};
 use crate::sampling::Attributor;
@@ -68,6 +70,10 @@ pub(crate) struct SessionParts {
     pub(crate) control: Option<ControlSocket>,
     pub(crate) mps: Option<MpsThread>,
     pub(crate) attributor: Attributor,
+    pub(crate) file_contents: FileContents,
+    pub(crate) leaders: LeaderRecord,
+    /// The id of the state folder.
+    pub(crate) home: String,
 }
 
 /// A run while it goes on.
@@ -106,13 +112,14 @@ impl<'o> Session<'o> {
     pub(crate) fn new(
         run: RunId,
         engine: Engine,
-        parts: SessionParts,
+        mut parts: SessionParts,
         observer: &'o mut dyn Observer,
         origin: Instant,
         patience: Duration,
     ) -> Result<Self, SessionError> {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("wait for events"))?;
+        let others = OtherRunsWatch::new(std::mem::take(&mut parts.home));
         let session = Self {
             run,
             engine,
@@ -131,7 +138,7 @@ impl<'o> Session<'o> {
             turned: Instant::now(),
             committed: (0, None),
             fetches: Vec::new(),
-            others: OtherRunsWatch::default(),
+            others,
             closing: None,
             over: None,
             error: None,
@@ -234,6 +241,7 @@ impl<'o> Session<'o> {
         self.lower_lease();
         self.watch_other_runs()?;
         let now = Instant::now();
+        self.record_leaders(now)?;
         let again = self.observer.show(now, &self.engine);
         self.watch_journal(now)?;
         self.wait(now, again)?;
@@ -259,6 +267,7 @@ impl<'o> Session<'o> {
         let wake = [
             again,
             self.engine.wake_at().map(|at| self.origin + at),
+            self.parts.leaders.due(),
             waits.then(|| now + LULL),
         ];
         let wake = wake.into_iter().flatten().min();
@@ -288,7 +297,7 @@ impl<'o> Session<'o> {
             SOURCE => self.read_source(),
             CONTROL => self.read_questions(),
             SAMPLER => self.read_samples(),
-            LEASES => self.refresh_other_runs_now(),
+            LEASES => self.hear_other_runs(),
             MPS => self.read_mps_answers(),
             _ => {}
         }
@@ -303,6 +312,13 @@ impl<'o> Session<'o> {
                     signal,
                 }),
                 ProgramSignal::Resize => self.observer.resized(),
+                ProgramSignal::Suspend => {
+                    self.observer.suspended();
+                    Signals::suspend();
+                    // That we go on has been signalled: it is heard before anything is shown.
+                    self.read_signals()?;
+                }
+                ProgramSignal::Continue => self.observer.continued(),
                 ProgramSignal::Child => self.drain_executor()?,
             }
         }
@@ -319,6 +335,9 @@ impl<'o> Session<'o> {
         let is_end = |event: &ProcessEvent| matches!(event, ProcessEvent::Ended(_));
         if events.iter().any(is_end) {
             self.read_samples();
+        }
+        if !events.is_empty() {
+            self.parts.leaders.changed(Instant::now());
         }
         for event in events.drain(..) {
             self.feed(Input::Process(event));
@@ -388,6 +407,8 @@ impl<'o> Session<'o> {
             match request {
                 ControlRequest::Why(number) => {
                     let task = TaskId::new(run, number);
+                    // The answer tells who holds what now.
+                    self.refresh_other_runs_now();
                     self.feed(Input::AskWhy { task, reply_to });
                 }
                 ControlRequest::Stop(signal) => {

@@ -23,7 +23,8 @@ use std::time::Duration;
 
 use packhorse_gpu::GpuConfig;
 use packhorse_model::{
-    Ageing, GpuRequest, Grace, Placing, PoolSpec, Priority, TaskSpec, TimeLimit, parse_duration,
+    Ageing, DEFAULT_REST, GpuRequest, Grace, OutputMode, Placing, PoolSpec, Priority, TaskSpec,
+    TimeLimit, parse_duration,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -69,6 +70,7 @@ impl fmt::Display for SettingOrigin {
 struct Layer {
     pool: PoolSpec,
     task: TaskSpec,
+    output: Option<OutputMode>,
     driver_patience: Option<String>,
     store_patience: Option<String>,
     lease_folder: Option<String>,
@@ -105,6 +107,8 @@ const WITHOUT_VARIABLE: &str = "pool.gpus pool.thread_percentage task.cores task
 pub struct Settings {
     pool: PoolSpec,
     task: TaskSpec,
+    /// What becomes of the tasks' output.
+    pub output: Option<OutputMode>,
     /// Each key that is set, its value, and where that comes from.
     set: BTreeMap<String, (Value, SettingOrigin)>,
     /// How long what happens is told only once it is written.
@@ -156,6 +160,7 @@ impl Settings {
         let mut settings = Self {
             pool: PoolSpec::default(),
             task: TaskSpec::default(),
+            output: None,
             set: BTreeMap::new(),
             store_patience: STORE_PATIENCE,
             driver_patience: None,
@@ -169,6 +174,7 @@ impl Settings {
             }
             settings.pool = settings.pool.over(&layer.pool);
             settings.task = settings.task.over(&layer.task);
+            settings.output = settings.output.or(layer.output);
         }
         // What holds may come from several layers, or be ruled out by another setting.
         let holds = flat(&Layer {
@@ -285,6 +291,7 @@ fn defaults() -> Layer {
             gpus: vec!["all".to_owned()],
             place: Some(Placing::default()),
             ageing: Some(Ageing::default()),
+            rest: Some(TimeLimit::After(DEFAULT_REST)),
             leases: Some(true),
             mps: Some(false),
             ..PoolSpec::default()
@@ -297,6 +304,7 @@ fn defaults() -> Layer {
             grace: Some(Grace::default()),
             ..TaskSpec::default()
         },
+        output: Some(OutputMode::default()),
         driver_patience: seconds(config.driver_patience),
         store_patience: seconds(STORE_PATIENCE),
         lease_folder: Some(packhorse_leases::DEFAULT_FOLDER.to_owned()),

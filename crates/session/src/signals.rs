@@ -18,17 +18,23 @@ pub(crate) enum ProgramSignal {
     Stop(StopSignal),
     /// The terminal has another size.
     Resize,
+    /// We are to be stopped for a while, as by Ctrl-Z.
+    Suspend,
+    /// We were stopped, and go on.
+    Continue,
     /// A child has ended.
     Child,
 }
 
 /// The signals we wait for.
-const WATCHED: [(i32, ProgramSignal); 6] = [
+const WATCHED: [(i32, ProgramSignal); 8] = [
     (libc::SIGINT, ProgramSignal::Stop(StopSignal::Interrupt)),
     (libc::SIGTERM, ProgramSignal::Stop(StopSignal::Terminate)),
     (libc::SIGHUP, ProgramSignal::Stop(StopSignal::Hangup)),
     (libc::SIGQUIT, ProgramSignal::Stop(StopSignal::Quit)),
     (libc::SIGWINCH, ProgramSignal::Resize),
+    (libc::SIGTSTP, ProgramSignal::Suspend),
+    (libc::SIGCONT, ProgramSignal::Continue),
     (libc::SIGCHLD, ProgramSignal::Child),
 ];
 
@@ -67,8 +73,8 @@ impl Signals {
             libc::sigemptyset(watched.as_mut_ptr());
             for (number, signal) in WATCHED {
                 let wanted = match signal {
-                    ProgramSignal::Stop(_) => !is_ignored(number),
-                    ProgramSignal::Resize => true,
+                    ProgramSignal::Stop(_) | ProgramSignal::Suspend => !is_ignored(number),
+                    ProgramSignal::Resize | ProgramSignal::Continue => true,
                     ProgramSignal::Child => end_notice == EndNotice::Sigchld,
                 };
                 if wanted {
@@ -100,6 +106,21 @@ impl Signals {
     /// How the supervisor may learn of the ends of its children.
     pub(crate) fn end_notice(&self) -> EndNotice {
         self.end_notice
+    }
+
+    /// Does what SIGTSTP would have done: stops this process until it is continued, unless
+    /// there is nobody who could do that.
+    pub(crate) fn suspend() {
+        let mut suspend = MaybeUninit::uninit();
+        // SAFETY: `sigemptyset` initialises the set; no pointer outlives its call. The
+        // signal's action is the usual one: nobody has changed it.
+        unsafe {
+            libc::sigemptyset(suspend.as_mut_ptr());
+            libc::sigaddset(suspend.as_mut_ptr(), libc::SIGTSTP);
+            libc::raise(libc::SIGTSTP);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, suspend.as_ptr(), std::ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_BLOCK, suspend.as_ptr(), std::ptr::null_mut());
+        }
     }
 
     /// Those that came in since the last look.

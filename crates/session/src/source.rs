@@ -8,6 +8,7 @@ use packhorse_intake::lines::LineError;
 use packhorse_intake::{Colour, TaskLanguage, TaskReader};
 use packhorse_model::TaskSpec;
 use rustc_hash::FxHashMap;
+use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, retry_on_intr};
 
 /// At most so many tasks are taken from what has been read at once: the rest of it takes
@@ -195,17 +196,24 @@ impl ReadTasks {
         self.buffer.resize(64 * 1024, 0);
         let stream = self.streams.front()?;
         let (file, buffer) = (stream.file.file(), &mut self.buffer);
-        match retry_on_intr(|| rustix::io::read(file, &mut buffer[..])) {
-            Ok(length @ 1..) => {
-                self.reader.push(&buffer[..length]);
-                None
-            }
-            Err(Errno::AGAIN) => None,
-            ended => {
-                self.ended = true;
-                self.reader.finish();
-                let error = std::io::Error::from(ended.err()?);
-                Some(format!("cannot read {}: {error}", stream.name))
+        loop {
+            match retry_on_intr(|| rustix::io::read(file, &mut buffer[..])) {
+                Ok(length @ 1..) => {
+                    self.reader.push(&buffer[..length]);
+                    // The end of a file is known together with its last tasks. Of
+                    // anything else, another read might block.
+                    let kind = || fstat(file).map(|it| FileType::from_raw_mode(it.st_mode));
+                    if length == buffer.len() || kind() != Ok(FileType::RegularFile) {
+                        return None;
+                    }
+                }
+                Err(Errno::AGAIN) => return None,
+                ended => {
+                    self.ended = true;
+                    self.reader.finish();
+                    let error = std::io::Error::from(ended.err()?);
+                    return Some(format!("cannot read {}: {error}", stream.name));
+                }
             }
         }
     }

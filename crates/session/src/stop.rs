@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use packhorse_model::{RunId, StopMode};
 use packhorse_store::Home;
-use packhorse_supervisor::end_leftovers_of_run;
 
 use crate::SessionError;
 use crate::control::ask_to_stop;
+use crate::leaders::end_left_running;
 
 /// How long what a dead run left behind has to end before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
@@ -31,6 +31,5 @@ pub fn stop_run(home: &Home, run: RunId, how: StopMode) -> Result<StoppedRun, Se
         StopMode::Terminate => GRACE,
         StopMode::Kill => Duration::ZERO,
     };
-    let ended = end_leftovers_of_run(&home.id()?, &run.to_string(), grace);
-    Ok(StoppedRun::Dead(ended))
+    Ok(StoppedRun::Dead(end_left_running(home, run, grace)?))
 }

@@ -90,6 +90,7 @@ pub const READ: &[ReadVariable] = &[
     ),
     text("PACKHORSE_PLACE", "pool.place", "as `--place`"),
     text("PACKHORSE_AGEING", "pool.ageing", "as `--ageing`"),
+    text("PACKHORSE_REST", "pool.rest", "as `--rest`"),
     text(
         "PACKHORSE_IGNORE_PROCESS",
         "pool.ignore_process",
@@ -108,6 +109,7 @@ pub const READ: &[ReadVariable] = &[
     whole("PACKHORSE_RETRIES", "task.retries", "as `--retries`"),
     text("PACKHORSE_TIMEOUT", "task.timeout", "as `--timeout`"),
     text("PACKHORSE_GRACE", "task.grace", "as `--grace`"),
+    text("PACKHORSE_OUTPUT", "output", "as `--output`"),
     text(
         "PACKHORSE_DRIVER_PATIENCE",
         "driver_patience",

@@ -19,6 +19,8 @@ const MOST_ROWS: usize = 6;
 const LEAST_BAR: usize = 2;
 const LEAST_CHART: usize = 10;
 const LONGEST_NAME: usize = 20;
+/// So many tasks of a list are named.
+const LISTED: usize = 5;
 
 /// The characters to draw with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +172,10 @@ impl Gantt<'_> {
         }
         match plan.guess {
             DurationGuess::AllKnown => {}
+            DurationGuess::Assumed(time) => remarks.push(format!(
+                "how long {unknown} of {all} will take is not known ({line}): {} each is assumed",
+                short(time)
+            )),
             DurationGuess::Median(median) => remarks.push(format!(
                 "how long {unknown} of {all} will take is not known ({line}): {} each is assumed, \
                  the median of the others",
@@ -180,21 +186,35 @@ impl Gantt<'_> {
                  long, which makes a round"
             )),
         }
-        let refused = plan.refused.iter();
-        let refused: Vec<String> = refused.map(|&(task, _)| (self.task_name)(task)).collect();
-        let shown = refused[..refused.len().min(5)].join(", ");
-        match refused.len() {
-            0 => {}
-            1..=5 => remarks.push(format!("would be refused: {shown}")),
-            more => remarks.push(format!("would be refused: {shown} and {} more", more - 5)),
-        }
+        let refused: Vec<TaskId> = plan.refused.iter().map(|&(task, _)| task).collect();
+        remarks.extend(self.list("would be refused", &refused));
+        remarks.extend(self.list("would wait", &plan.waiting));
         remarks.push(match (plan.expected_end(), plan.length().as_secs()) {
             _ if plan.bars.is_empty() => "nothing would run".to_owned(),
-            (Some(end), _) => format!("expected end: in {}", short(end)),
-            (None, 1) => "expected end: after 1 round".to_owned(),
-            (None, rounds) => format!("expected end: after {rounds} rounds"),
+            _ if !plan.waiting.is_empty() => "expected end: not known".to_owned(),
+            (Some(end), _) if plan.is_bound() => format!("expected end: in at most {}", short(end)),
+            (Some(end), _) => format!("expected end: in about {}", short(end)),
+            (None, rounds) => format!(
+                "expected end: after {}{rounds} round{}",
+                if plan.measured_alone { "at most " } else { "" },
+                if rounds == 1 { "" } else { "s" }
+            ),
         });
         remarks
+    }
+
+    /// The first of these tasks, and how many more there are.
+    fn list(&self, what: &str, tasks: &[TaskId]) -> Option<String> {
+        let shown = tasks
+            .iter()
+            .take(LISTED)
+            .map(|&task| (self.task_name)(task));
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        Some(match tasks.len() {
+            0 => return None,
+            1..=LISTED => format!("{what}: {shown}"),
+            more => format!("{what}: {shown} and {} more", more - LISTED),
+        })
     }
 }
 

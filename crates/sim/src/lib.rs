@@ -11,4 +11,4 @@ mod gantt;
 mod plan;
 
 pub use gantt::{Gantt, Glyphs};
-pub use plan::{DurationGuess, Plan, PlanBar, PlanTask};
+pub use plan::{DurationGuess, Plan, PlanBar, PlanStart, PlanTask};

@@ -1,11 +1,11 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use packhorse_core::{
-    Effect, EndCause, Now, Pool, PoolError, ProbePlan, RefusalReason, SchedulerEvent,
-    SchedulerSettings, SchedulerState, Submission, step,
+    Effect, EndCause, Now, Outside, Pool, PoolError, ProbePlan, RefusalReason, SchedulerEvent,
+    SchedulerSettings, SchedulerState, Submission, explain, step,
 };
-use packhorse_model::{DeviceId, Outcome, TaskId};
+use packhorse_model::{DeviceId, MemoryRequest, Outcome, TaskId};
 use rustc_hash::FxHashMap;
 
 /// A task to plan for.
@@ -17,10 +17,21 @@ pub struct PlanTask {
     pub lasts: Option<Duration>,
 }
 
+/// How things are when a plan begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanStart {
+    /// How long to assume a task takes of which that is not known.
+    pub assume: Option<Duration>,
+    /// What others hold of devices. They keep it.
+    pub outside: Vec<(DeviceId, Outside)>,
+    /// Devices that are not used.
+    pub left_out: Vec<DeviceId>,
+}
+
 /// What would run where, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The devices, in the pool's order.
+    /// The devices that are used, in the pool's order.
     pub devices: Vec<DeviceId>,
     /// What runs, in the order of start.
     pub bars: Vec<PlanBar>,
@@ -30,6 +41,14 @@ pub struct Plan {
     pub unknown: usize,
     /// The tasks that could never run on this pool.
     pub refused: Vec<(TaskId, RefusalReason)>,
+    /// The tasks that would wait for others to leave, or for devices that are left out, and
+    /// whatever comes after those.
+    pub waiting: Vec<TaskId>,
+    /// Why the first of them in line waits, in words.
+    pub why_waiting: Option<(TaskId, String)>,
+    /// Whether some have all that is free because nobody knows what they need: in a run
+    /// that is found out, and others join them.
+    pub measured_alone: bool,
 }
 
 /// When a task runs, and on which devices.
@@ -52,6 +71,8 @@ pub struct PlanBar {
 pub enum DurationGuess {
     /// Nothing: all are known.
     AllKnown,
+    /// What somebody said.
+    Assumed(Duration),
     /// The median of the known ones.
     Median(Duration),
     /// None is known, so all are assumed to be equally long. A second of the plan is one
@@ -60,22 +81,32 @@ pub enum DurationGuess {
 }
 
 impl Plan {
-    /// Plans the tasks in their order, as if they started now, nobody else used the
-    /// devices and all went well. An attempt takes no longer than its time limit; there
-    /// are no probes.
+    /// Plans the tasks in their order, as if they started now, others kept what they hold
+    /// and all went well. An attempt takes no longer than its time limit; there are no
+    /// probes. In what is said in words, devices are called as `name` says.
     pub fn new(
         pool: &Pool,
         settings: SchedulerSettings,
+        start: &PlanStart,
         mut tasks: Vec<PlanTask>,
+        name: &dyn Fn(DeviceId) -> String,
     ) -> Result<Self, PoolError> {
-        let guess = DurationGuess::of(&tasks);
+        let guess = DurationGuess::of(&tasks, start.assume);
         let specs = pool.nodes.iter().flat_map(|node| &node.devices);
+        let devices = specs.map(|spec| spec.id);
+        let is_unknown = |task: &PlanTask| {
+            let memory = task.submission.request.memory;
+            matches!(memory, MemoryRequest::AtLeast(_) | MemoryRequest::Whole)
+        };
         let mut plan = Self {
-            devices: specs.map(|spec| spec.id).collect(),
+            devices: devices.filter(|id| !start.left_out.contains(id)).collect(),
+            measured_alone: tasks.iter().any(is_unknown),
             bars: Vec::new(),
             guess,
             unknown: tasks.iter().filter(|task| task.lasts.is_none()).count(),
             refused: Vec::new(),
+            waiting: Vec::new(),
+            why_waiting: None,
         };
         let lengths = tasks.iter_mut().map(|task| {
             let length = (guess.settle(task), task.lasts.is_some());
@@ -88,7 +119,12 @@ impl Plan {
         // input: priorities count from the beginning.
         let submitted = tasks.into_iter().map(|task| task.submission);
         let submitted = submitted.map(SchedulerEvent::Submit);
-        for event in [SchedulerEvent::Hold].into_iter().chain(submitted) {
+        let outside = start.outside.iter();
+        let outside = outside.map(|&(device, held)| SchedulerEvent::Outside { device, held });
+        let left_out = start.left_out.iter().copied().map(SchedulerEvent::Drain);
+        let before = [SchedulerEvent::Hold, SchedulerEvent::MoreToCome(false)];
+        let before = before.into_iter().chain(outside);
+        for event in before.chain(left_out).chain(submitted) {
             step(&mut state, event, Now::default(), &mut effects);
         }
         let mut next = Some((Duration::ZERO, SchedulerEvent::Unhold));
@@ -126,6 +162,16 @@ impl Plan {
             }
             next = ends.pop_first().map(|((end, _), ended)| (end, ended));
         }
+        let mut waiting: BTreeSet<TaskId> = lengths.into_keys().collect();
+        let refused = plan.refused.iter().map(|(task, _)| task);
+        for task in plan.bars.iter().map(|bar| &bar.task).chain(refused) {
+            waiting.remove(task);
+        }
+        plan.waiting = waiting.into_iter().collect();
+        plan.why_waiting = state.first_in_line().and_then(|first| {
+            let why = explain(&state, first, Now(plan.length()), name, &|_| Vec::new())?;
+            Some((first, why))
+        });
         Ok(plan)
     }
 
@@ -135,22 +181,31 @@ impl Plan {
         ends.max().unwrap_or_default()
     }
 
-    /// How long all of it will take; `None` if no duration is known.
+    /// How long all of it will take; `None` if no duration is known, or some wait for
+    /// others.
     pub fn expected_end(&self) -> Option<Duration> {
-        (self.guess != DurationGuess::Rounds).then(|| self.length())
+        let ends = self.guess != DurationGuess::Rounds && self.waiting.is_empty();
+        ends.then(|| self.length())
+    }
+
+    /// Whether the expected end is the latest: every duration is known, and what is known
+    /// of one is how long it takes at most.
+    pub fn is_bound(&self) -> bool {
+        self.guess == DurationGuess::AllKnown && self.waiting.is_empty()
     }
 }
 
 impl DurationGuess {
-    fn of(tasks: &[PlanTask]) -> Self {
+    fn of(tasks: &[PlanTask], assume: Option<Duration>) -> Self {
         let mut known: Vec<Duration> = tasks.iter().filter_map(|task| task.lasts).collect();
         if known.len() == tasks.len() {
             return Self::AllKnown;
         }
         known.sort_unstable();
-        match known.get(known.len() / 2) {
-            Some(&median) => Self::Median(median),
-            None => Self::Rounds,
+        match (assume, known.get(known.len() / 2)) {
+            (Some(assumed), _) => Self::Assumed(assumed),
+            (None, Some(&median)) => Self::Median(median),
+            (None, None) => Self::Rounds,
         }
     }
 
@@ -164,7 +219,7 @@ impl DurationGuess {
                 task.submission.expected = None;
                 Duration::from_secs(1)
             }
-            Self::Median(median) => task.lasts.unwrap_or(median),
+            Self::Median(median) | Self::Assumed(median) => task.lasts.unwrap_or(median),
             Self::AllKnown => task.lasts.unwrap_or_default(),
         };
         lasts.min(task.submission.time_limit.unwrap_or(lasts))
@@ -174,7 +229,7 @@ impl DurationGuess {
 #[cfg(test)]
 pub(crate) mod tests {
     use packhorse_core::{DeviceSpec, NodeSpec};
-    use packhorse_model::{Bytes, GpuRequest, NodeId, Priority, Request, RunId};
+    use packhorse_model::{Bytes, GpuRequest, Milli, NodeId, Priority, Request, RunId};
 
     use super::*;
 
@@ -183,8 +238,12 @@ pub(crate) mod tests {
         Submission::new(TaskId::new(RunId(1), number), request)
     }
 
-    /// Plans for one machine with so many GPUs.
+    /// Plans for one machine with so many GPUs that nobody else uses.
     pub(crate) fn plan(gpus: u32, tasks: Vec<PlanTask>) -> Plan {
+        plan_from(&PlanStart::default(), gpus, tasks)
+    }
+
+    pub(crate) fn plan_from(start: &PlanStart, gpus: u32, tasks: Vec<PlanTask>) -> Plan {
         let device = |id| DeviceSpec {
             id: DeviceId(id),
             near_cores: vec![],
@@ -202,7 +261,8 @@ pub(crate) mod tests {
             nodes: vec![node],
             slots: None,
         };
-        Plan::new(&pool, SchedulerSettings::default(), tasks).unwrap()
+        let name = |device: DeviceId| format!("GPU {}", device.0);
+        Plan::new(&pool, SchedulerSettings::default(), start, tasks, &name).unwrap()
     }
 
     fn task(number: u32, lasts: Option<u64>) -> PlanTask {
@@ -287,5 +347,41 @@ pub(crate) mod tests {
         assert_eq!(plan.refused.len(), 1);
         assert_eq!(plan.refused[0].0, TaskId::new(RunId(1), 1));
         assert_eq!(plan.bars, []);
+    }
+
+    #[test]
+    fn what_others_hold_is_not_given_out_and_who_waits_for_them_is_told() {
+        let outside = Outside {
+            share: Milli(500),
+            attempts: 1,
+            ..Outside::default()
+        };
+        let start = PlanStart {
+            outside: vec![(DeviceId(0), outside)],
+            left_out: vec![DeviceId(1)],
+            ..PlanStart::default()
+        };
+        let mut half = task(1, Some(3));
+        half.submission.request.gpus = GpuRequest::Share(Milli(500));
+        let plan = plan_from(&start, 2, vec![half, task(2, Some(3))]);
+        assert_eq!(bars(&plan), [(1, 0, 0, 3)]);
+        assert_eq!(plan.devices, [DeviceId(0)]);
+        assert_eq!(plan.waiting, [TaskId::new(RunId(1), 2)]);
+        assert!(plan.why_waiting.is_some());
+        assert_eq!(plan.expected_end(), None);
+    }
+
+    #[test]
+    fn what_is_assumed_is_no_bound() {
+        let start = PlanStart {
+            assume: Some(Duration::from_secs(9)),
+            ..PlanStart::default()
+        };
+        let plan = |lasts| plan_from(&start, 1, vec![task(1, Some(3)), task(2, lasts)]);
+        let assumed = plan(None);
+        assert_eq!(bars(&assumed), [(1, 0, 0, 3), (2, 0, 3, 12)]);
+        assert_eq!((assumed.unknown, assumed.is_bound()), (1, false));
+        assert!(!assumed.bars[1].known);
+        assert!(plan(Some(1)).is_bound());
     }
 }

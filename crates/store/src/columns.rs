@@ -148,6 +148,7 @@ pub(crate) const fn origin_code(origin: PeakOrigin) -> i64 {
         PeakOrigin::Run => 1,
         PeakOrigin::Probe => 2,
         PeakOrigin::OutOfMemory => 3,
+        PeakOrigin::GrewLate => 4,
     }
 }
 
@@ -156,6 +157,7 @@ pub(crate) const fn origin(code: i64) -> PeakOrigin {
     match code {
         2 => PeakOrigin::Probe,
         3 => PeakOrigin::OutOfMemory,
+        4 => PeakOrigin::GrewLate,
         _ => PeakOrigin::Run,
     }
 }

@@ -2,7 +2,8 @@
 
 use rusqlite::{Connection, params};
 
-use crate::{Home, StoreError, database};
+use crate::columns::{self, code};
+use crate::{Home, RunLock, StoreError, database};
 
 /// What to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,20 @@ impl Home {
         let sql = "DELETE FROM drained WHERE device = ?1";
         let gone = self.edit_if_there(|db| db.execute(sql, [device]))?;
         Ok(gone > 0)
+    }
+
+    /// Ends a run of which nothing is left to do, if its own process could not record
+    /// its end or that there is no more input.
+    pub fn settle_run(&self, lock: &RunLock) -> Result<(), StoreError> {
+        let run = lock.run();
+        let sql = "UPDATE run SET input_complete = 1, ended = coalesce(ended, \
+                   (SELECT max(ended) FROM attempt WHERE task BETWEEN ?2 AND ?3), started), \
+                   exit = EXISTS (SELECT 1 FROM task WHERE id BETWEEN ?2 AND ?3 AND outcome > ?4) \
+                   WHERE id = ?1";
+        let (first, last) = columns::task_keys(run);
+        let values = params![run.0, first, last, code::SUCCEEDED];
+        self.edit(|db| db.execute(sql, values))?;
+        Ok(())
     }
 
     /// Takes `count` numbers from the counter of this name and returns the

@@ -149,7 +149,9 @@ fn advice(source: &rusqlite::Error) -> &'static str {
             "\nhint: see whether its disk is full (df), or set PACKHORSE_HOME to a folder on another"
         }
         Some(ErrorCode::DatabaseCorrupt) => {
-            "\nhint: move it out of the way, or set PACKHORSE_HOME to another folder"
+            "\nhint: it is damaged: move it to another folder together with `packhorse.db-wal` and \
+             `packhorse.db-shm`, and a new one is begun; logs stay where they are, and \
+             `sqlite3 packhorse.db .recover` there prints what can still be read of the old one"
         }
         _ => "",
     }

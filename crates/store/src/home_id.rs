@@ -1,7 +1,10 @@
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
+use std::path::Path;
 
 use fs_err as fs;
+use fs_err::os::unix::fs::OpenOptionsExt as _;
 use packhorse_model::Timestamp;
+use rustix::fs::OFlags;
 
 use crate::{Home, new_run_uuid};
 
@@ -15,7 +18,7 @@ impl Home {
     /// it is moved: the processes of its tasks are marked with it.
     pub fn id(&self) -> io::Result<String> {
         let path = self.path().join(NAME);
-        match fs::read_to_string(&path) {
+        match read_at_once(&path) {
             Ok(text) if is_id(text.trim()) => return Ok(text.trim().to_owned()),
             Ok(_) => fs::remove_file(&path)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -36,6 +39,16 @@ impl Home {
             _ => made.map(|()| id),
         }
     }
+}
+
+/// Reads a file, but does not wait for whoever writes into a fifo in its place.
+pub(crate) fn read_at_once(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = fs::OpenOptions::new();
+    options.read(true).custom_flags(flags);
+    options.open(path)?.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn is_id(text: &str) -> bool {

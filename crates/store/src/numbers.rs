@@ -5,8 +5,11 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use fs_err::OpenOptions;
+use fs_err::os::unix::fs::OpenOptionsExt as _;
 use packhorse_model::RunId;
+use rustix::fs::OFlags;
 
+use crate::home_id::read_at_once;
 use crate::{Home, Reader, RunLock, StoreError};
 
 /// Task keys hold the run in the upper half of a signed 64-bit integer.
@@ -19,6 +22,8 @@ fn write_hint(hint: &Path, number: u32) -> io::Result<()> {
         .write(true)
         .create(true)
         .truncate(false)
+        // Whoever put a fifo there is not waited for.
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(hint)?;
     file.write_all(format!("{number:10}\n").as_bytes())
 }
@@ -29,7 +34,7 @@ impl Home {
     pub fn new_run(&self) -> Result<(RunId, RunLock), StoreError> {
         let runs = self.runs_dir();
         let hint = runs.join("last");
-        let mut number: u32 = match fs_err::read_to_string(&hint).map(|text| text.trim().parse()) {
+        let mut number: u32 = match read_at_once(&hint).map(|text| text.trim().parse()) {
             Ok(Ok(last)) if last < HIGHEST => last,
             _ => self.highest_number()?,
         };

@@ -197,10 +197,11 @@ impl Reader {
         run.counts = self.counts(run.id)?;
         run.state = if self.home.is_running(run.id)? {
             RunState::Running
+        } else if run.input_complete && run.counts.unfinished() == 0 {
+            // Even if its process could not record that.
+            RunState::Finished
         } else if run.ended.is_none() {
             RunState::Died
-        } else if run.input_complete && run.counts.unfinished() == 0 {
-            RunState::Finished
         } else {
             RunState::Interrupted
         };

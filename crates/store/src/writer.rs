@@ -42,6 +42,7 @@ pub(crate) use recovery::recover;
 #[derive(Debug)]
 pub struct Writer {
     queue: Arc<Queue>,
+    home: Home,
     thread: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
@@ -70,16 +71,17 @@ impl Writer {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(std::io::Error::from)?;
         let queue = Arc::new(Queue::new(event));
-        let (theirs, home) = (Arc::clone(&queue), home.clone());
+        let (theirs, home_there) = (Arc::clone(&queue), home.clone());
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .stack_size(512 << 10)
             .spawn(move || {
                 let finished = FinishedAtEnd(theirs);
-                thread::write(&finished.0, &home)
+                thread::write(&finished.0, &home_there)
             })?;
         Ok(Self {
             queue,
+            home: home.clone(),
             thread: Some(thread),
         })
     }

@@ -144,6 +144,33 @@ fn a_peak_that_is_written_twice_counts_once() {
 }
 
 #[test]
+fn a_family_is_found_with_its_members_and_nobody_else() {
+    let test = test_home();
+    let (mut writer, _lock) = begin(&test.home);
+    let names = [
+        "a #",
+        "a # [1]",
+        "a # [2]",
+        "a #5",
+        "a # b [1]",
+        "a # \\",
+        "a",
+        "b [1]",
+    ];
+    for (task, signature) in (1..).zip(names) {
+        writer.send(peak(task, signature, "A100", sample(task.into())));
+    }
+    writer.finish().unwrap();
+    let reader = Reader::open(&test.home).unwrap();
+    let found = reader.family_peaks("a #").unwrap();
+    assert_eq!(
+        found.keys().collect::<Vec<_>>(),
+        ["a #", "a # [1]", "a # [2]"]
+    );
+    assert_eq!(found["a # [1]"], reader.peaks("a # [1]").unwrap());
+}
+
+#[test]
 fn one_signature_is_forgotten_or_all_of_them() {
     let test = test_home();
     let (mut writer, _lock) = begin(&test.home);

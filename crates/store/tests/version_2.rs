@@ -92,7 +92,7 @@ fn every_run_is_there_with_what_became_of_it() {
             (RunState::Finished, 2, 0),
             (RunState::Finished, 0, 1),
             (RunState::Interrupted, 0, 0),
-            (RunState::Died, 1, 2),
+            (RunState::Finished, 1, 2),
         ]
     );
     for run in &runs {

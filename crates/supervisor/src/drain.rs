@@ -122,7 +122,7 @@ impl Supervisor {
             output,
             ..
         } = &mut self.slots[slot];
-        let attempt = attempt.as_ref().filter(|_| *output != OutputMode::Inherit);
+        let attempt = attempt.as_ref().filter(|_| output.is_piped());
         let (Some(attempt), Some(reader)) = (attempt, pipes.as_ref()) else {
             // Nobody's output: whoever writes it gets a pipe without an end.
             *pipes = None;

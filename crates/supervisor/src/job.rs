@@ -30,10 +30,9 @@ pub struct Job {
     pub grace: Duration,
     /// What becomes of its output.
     pub output: OutputMode,
-    /// Where its log goes, if it writes anything. The
-    /// index of its streams is beside it with the extension `idx`, and so is, with
-    /// the extension `sh`, a command line too long for an argument. Folders are
-    /// made when needed.
+    /// Where its log goes. The index of its streams is beside it with the extension
+    /// `idx`, and so is, with the extension `sh`, a command line too long for an
+    /// argument. Folders are made when needed.
     pub log: PathBuf,
     /// Where its output goes instead. The index and the script stay where they
     /// would be: this is a folder of the person's, who has files of such names.

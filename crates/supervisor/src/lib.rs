@@ -55,7 +55,7 @@ pub use adopt::AdoptedProcess;
 pub use deferred::StartResult;
 pub use job::Job;
 pub use log::LogReader;
-pub use process_tree::end_leftovers_of_run;
+pub use process_tree::{end_leftovers, processes_of_attempt};
 pub use short_slice::request_short_slice;
 pub use signals::SignalMask;
 pub use supervisor::{Children, EndNotice, Supervisor, SupervisorSettings};

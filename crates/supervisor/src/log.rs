@@ -7,10 +7,14 @@
 //! output. Neither file exists before there is something to write. An attempt may
 //! have its log in a place of its own; its index stays where it would be.
 //!
+//! An attempt can also be given the log itself to write to. Then it goes on writing
+//! when we are dead, and nobody knows which bytes are of which stream.
+//!
 //! A log that cannot be written (disk full, folder gone) never stops the
 //! attempt: its output is thrown away from there on, and the reason is told once.
 
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +22,11 @@ use fs_err::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use fs_err::{File, OpenOptions};
 
 use packhorse_model::Stream;
+use packhorse_proc::ProcEntry;
+use rustix::fs::OFlags;
+use rustix::process::Pid;
+
+use crate::process_tree::number;
 
 /// A log being written. It is kept from one attempt to the next.
 pub(crate) struct Log {
@@ -81,9 +90,7 @@ impl Log {
 
     fn try_write(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
         if matches!(self.state, LogState::Untouched) {
-            let own = self.path.with_extension(INDEX) != self.index;
-            let log = create(&self.path, if own { 0o777 } else { 0o700 })?;
-            self.state = LogState::Open { log, index: None };
+            self.open()?;
         }
         let LogState::Open { log, index } = &mut self.state else {
             return Ok(());
@@ -102,6 +109,31 @@ impl Log {
         self.length += bytes.len() as u64;
         Ok(())
     }
+
+    /// Makes the file, before anything is written.
+    pub(crate) fn open(&mut self) -> io::Result<()> {
+        let own = self.path.with_extension(INDEX) != self.index;
+        let log = create(&self.path, if own { 0o777 } else { 0o700 })?;
+        self.state = LogState::Open { log, index: None };
+        Ok(())
+    }
+
+    /// What to write to, if it is open.
+    pub(crate) fn descriptor(&self) -> Option<RawFd> {
+        match &self.state {
+            LogState::Open { log, .. } => Some(log.as_raw_fd()),
+            _ => None,
+        }
+    }
+
+    /// Whether a process can write to it.
+    pub(crate) fn is_held_by(&self, pid: Pid) -> bool {
+        let name = self.descriptor().and_then(|log| {
+            // As the kernel calls it, which is not always how we do.
+            fs_err::read_link(format!("/proc/self/fd/{log}")).ok()
+        });
+        name.is_some_and(|name| ProcEntry::of(number(pid)).holds(&[name.as_os_str()]))
+    }
 }
 
 /// Makes the file, and its folder if it is not there (any more): the state folder for its
@@ -112,6 +144,8 @@ fn create(path: &Path, folder_mode: u32) -> io::Result<File> {
             .write(true)
             .create(true)
             .truncate(true)
+            // Somebody else may write to it as well: whoever was given it.
+            .custom_flags(OFlags::APPEND.bits().cast_signed())
             .mode(0o600)
             .open(path)
     };

@@ -6,6 +6,7 @@
 //! own copy of the writing end keeps the pipe from hanging up, a wake-up at
 //! each end.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -70,7 +71,8 @@ impl Pipes {
 
     /// Whether a process holds an end of one of them.
     pub(crate) fn is_held_by(&self, pid: Pid) -> bool {
-        ProcEntry::of(number(pid)).holds(&[&self.stdout.name, &self.stderr.name])
+        let names = [&self.stdout.name, &self.stderr.name].map(OsStr::new);
+        ProcEntry::of(number(pid)).holds(&names)
     }
 
     /// Reads what is there: `None` when the pipe is empty.

@@ -17,15 +17,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use packhorse_proc::{self as proc, ProcEntry};
+use packhorse_proc::{self as proc, MARK_HOME, ProcEntry, ProcessKey, ProcessTable, RunProcesses};
 
 /// The variable that tells every process which task it belongs to.
 pub(crate) const MARK_TASK: &str = "PACKHORSE_TASK";
 /// The attempt of the task, as [`MARK_TASK`].
 pub(crate) const MARK_ATTEMPT: &str = "PACKHORSE_ATTEMPT";
-/// Tells the state folders of several people or tests apart, so that run 3 of
-/// one is never taken for run 3 of another.
-pub(crate) const MARK_HOME: &str = "PACKHORSE_HOME_ID";
 /// Marks a process that serves many attempts and is no attempt's, such as an MPS
 /// daemon: as an orphan it becomes our child before anybody could tell us its number.
 pub(crate) const MARK_SERVICE: &str = "PACKHORSE_SERVICE";
@@ -154,6 +151,12 @@ pub(crate) fn find_marked(
     find(move |pid| marked_attempt(pid, home_mark) == Some((task, attempt)))
 }
 
+/// Handles of the processes that an attempt has by their mark, whoever started them.
+pub fn processes_of_attempt(task: TaskId, attempt: u32, home_mark: &str) -> Vec<OwnedFd> {
+    let found = find_marked(task, attempt, home_mark);
+    found.map(|(_, handle)| handle).collect()
+}
+
 /// All processes in a process group, each with its handle.
 pub(crate) fn find_in_group(group: Pid) -> impl Iterator<Item = (Pid, OwnedFd)> {
     find(move |pid| rustix::process::getpgid(Some(pid)) == Ok(group))
@@ -171,21 +174,12 @@ fn find(is_wanted: impl Fn(Pid) -> bool) -> impl Iterator<Item = (Pid, OwnedFd)>
     })
 }
 
-/// Ends what a run that died left behind: processes of this user which carry its
-/// mark. They are asked to end, and killed after `grace`. Returns how many there were
-/// once they are all gone.
-pub fn end_leftovers_of_run(home_mark: &str, run: &str, grace: Duration) -> usize {
-    let is_marked = |pid| {
-        let environment = environment_of(pid);
-        let is = |name, value: &str| proc::variable(&environment, name) == Some(value.as_bytes());
-        is(MARK_HOME, home_mark) && is("PACKHORSE_RUN", run)
-    };
+/// Ends what a run that died left behind. They are asked to end, and killed after
+/// `grace`. Returns how many there were once they are all gone.
+pub fn end_leftovers(of: RunProcesses<'_>, grace: Duration) -> usize {
     let mut found = 0;
     if !grace.is_zero() {
-        let handles: Vec<OwnedFd> = find(is_marked)
-            .map(|(_, handle)| handle)
-            .filter(|handle| pidfd_send_signal(handle, Signal::TERM).is_ok())
-            .collect();
+        let handles = signalled(of, Signal::TERM);
         let end = Instant::now() + grace;
         for handle in &handles {
             // One that is stopped would not see it.
@@ -199,10 +193,7 @@ pub fn end_leftovers_of_run(home_mark: &str, run: &str, grace: Duration) -> usiz
     }
     // Killing one may leave another it had just started: until none is found.
     loop {
-        let handles: Vec<OwnedFd> = find(is_marked)
-            .map(|(_, handle)| handle)
-            .filter(|handle| pidfd_send_signal(handle, Signal::KILL).is_ok())
-            .collect();
+        let handles = signalled(of, Signal::KILL);
         if handles.is_empty() {
             return found;
         }
@@ -212,4 +203,19 @@ pub fn end_leftovers_of_run(home_mark: &str, run: &str, grace: Duration) -> usiz
             let _ = retry_on_intr(|| poll(&mut ended, None));
         }
     }
+}
+
+/// Signals what a run left behind, as far as we may; the handles of those.
+fn signalled(of: RunProcesses<'_>, signal: Signal) -> Vec<OwnedFd> {
+    let found = ProcessTable::read()
+        .of(of)
+        .into_iter()
+        .filter_map(|process| {
+            let handle = pidfd_open(to_pid(process.pid)?, PidfdFlags::empty()).ok()?;
+            // Whoever got the number meanwhile is not meant.
+            (ProcessKey::of(process.pid) == Some(process)).then_some(handle)
+        });
+    found
+        .filter(|handle| pidfd_send_signal(handle, signal).is_ok())
+        .collect()
 }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use packhorse_model::{OutputMode, ProcessEvent, StopMode, Stream, TaskId};
+use packhorse_model::{ProcessEvent, StopMode, Stream, TaskId};
 use packhorse_proc::has_ended;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -15,7 +15,7 @@ use crate::exit;
 use crate::process_tree::{
     find_in_group, find_marked, is_executing, is_service, number, signal_straggler,
 };
-use crate::supervisor::TOKEN_ORPHAN;
+use crate::supervisor::{Slot, TOKEN_ORPHAN};
 
 /// How long stragglers have between SIGTERM and SIGKILL.
 const STRAGGLER_GRACE: Duration = Duration::from_secs(2);
@@ -173,11 +173,11 @@ impl Supervisor {
         gone
     }
 
-    /// The ending attempt whose pipes a process holds.
+    /// The ending attempt whose pipes or log a process holds.
     fn ending_that_is_written_to_by(&self, pid: Pid) -> Option<usize> {
         let holds = |&slot: &usize| {
-            let pipes = self.slots[slot].pipes.as_ref();
-            pipes.is_some_and(|pipes| pipes.is_held_by(pid))
+            let Slot { pipes, log, .. } = &self.slots[slot];
+            pipes.as_ref().is_some_and(|pipes| pipes.is_held_by(pid)) || log.is_held_by(pid)
         };
         self.ending.iter().copied().find(holds)
     }
@@ -294,7 +294,7 @@ impl Supervisor {
     fn finish_attempt(&mut self, slot: usize, is_empty: bool, strangers: bool) {
         // Nobody writes any more, so what is in the pipes is all there is.
         let more = self.more;
-        if self.slots[slot].output != OutputMode::Inherit {
+        if self.slots[slot].output.is_piped() {
             self.take_output(slot, Stream::Stdout, LAST_TURNS);
             self.take_output(slot, Stream::Stderr, LAST_TURNS);
         }

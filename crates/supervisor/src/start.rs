@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use packhorse_model::{Command, Outcome, OutputMode};
+use packhorse_proc::MARK_HOME;
 use rustix::event::epoll;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
@@ -17,7 +18,7 @@ use crate::attempt::{LeaderOrigin, RunningAttempt};
 use crate::deferred::never_started;
 use crate::log::Log;
 use crate::pipes::Pipes;
-use crate::process_tree::{MARK_ATTEMPT, MARK_HOME, MARK_TASK};
+use crate::process_tree::{MARK_ATTEMPT, MARK_TASK};
 use crate::spawn::{AwaitExec, Child, SpawnBuffer};
 use crate::supervisor::{Slot, TOKEN_LEADER, TOKEN_STDERR, TOKEN_STDOUT};
 use crate::{Job, Supervisor};
@@ -88,6 +89,10 @@ impl Supervisor {
         buffer.folder = folder_of(job)?;
         buffer.pin_to(&job.cores);
         log.begin(&job.log, job.own_log.as_deref());
+        if job.output == OutputMode::File {
+            log.open()
+                .map_err(|error| Failure::new("open its log", &error))?;
+        }
         self.execute(slot, AwaitExec::No)
     }
 
@@ -190,10 +195,13 @@ impl Supervisor {
             buffer,
             pipes,
             output,
+            log,
             ..
         } = &mut self.slots[slot];
-        let stdio = match pipes {
-            Some(pipes) if *output != OutputMode::Inherit => pipes.stdio,
+        let [input, ..] = self.inherit;
+        let stdio = match (output, pipes) {
+            (OutputMode::Log | OutputMode::Lines, Some(pipes)) => pipes.stdio,
+            (OutputMode::File, _) => [input, log.descriptor(), log.descriptor()],
             _ => self.inherit,
         };
         buffer.limit_descriptors(self.descriptor_limit.for_children());
@@ -240,6 +248,9 @@ impl Supervisor {
     pub(crate) fn take_slot(&mut self, output: OutputMode) -> io::Result<usize> {
         let slot = self.free.first().copied().unwrap_or(self.slots.len());
         if slot == self.slots.len() {
+            if output == OutputMode::File {
+                self.descriptor_limit.ensure(slot + 1)?;
+            }
             self.slots.push(Slot {
                 attempt: None,
                 pipes: None,
@@ -249,7 +260,7 @@ impl Supervisor {
             });
             self.free.insert(slot);
         }
-        if self.slots[slot].pipes.is_none() && output != OutputMode::Inherit {
+        if self.slots[slot].pipes.is_none() && output.is_piped() {
             let others = self.slots.iter().filter(|slot| slot.pipes.is_some());
             let attempts = others.count() + 1;
             self.descriptor_limit.ensure(attempts)?;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use packhorse_model::{Outcome, OutputMode, ProcessEvent, StopMode, TaskId};
-use packhorse_proc::ancestry;
+use packhorse_proc::{MARK_HOME, ancestry};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -20,7 +20,7 @@ use crate::environment::Environment;
 use crate::log::Log;
 use crate::pipes::Pipes;
 use crate::process_tree::{
-    ChildList, MARK_ATTEMPT, MARK_HOME, MARK_SERVICE, MARK_TASK, marked_attempt, to_pid,
+    ChildList, MARK_ATTEMPT, MARK_SERVICE, MARK_TASK, marked_attempt, number, to_pid,
 };
 use crate::programs::Programs;
 use crate::settle::WatchedOrphan;
@@ -129,8 +129,7 @@ pub struct Supervisor {
 pub(crate) struct Slot {
     pub(crate) attempt: Option<RunningAttempt>,
     pub(crate) pipes: Option<Pipes>,
-    /// What becomes of the attempt's output: unless it is inherited, it comes through
-    /// the pipes.
+    /// What becomes of the attempt's output: whether it comes through the pipes.
     pub(crate) output: OutputMode,
     pub(crate) log: Log,
     pub(crate) buffer: Box<SpawnBuffer>,
@@ -310,6 +309,13 @@ impl Supervisor {
     /// know.
     pub fn is_led(&self, task: TaskId) -> bool {
         self.has_leader(self.by_task.get(&task))
+    }
+
+    /// The first process of each attempt that is led by it, and how long it has run.
+    pub fn leaders(&self) -> impl Iterator<Item = (u32, Duration)> {
+        let attempts = self.slots.iter().filter_map(|slot| slot.attempt.as_ref());
+        let led = attempts.filter(|attempt| attempt.end.is_none());
+        led.map(|attempt| (number(attempt.leader), attempt.started.elapsed()))
     }
 
     /// Whether each process needs a handle that tells of its end.

@@ -9,6 +9,8 @@ mod cold;
 mod deciding;
 mod distinct;
 mod environment;
+mod fairness;
+mod fake_machine;
 mod figures;
 mod gap;
 mod gate;
@@ -23,6 +25,7 @@ mod run;
 mod spawn;
 mod statistics;
 mod sweep;
+mod unknown;
 
 pub use packing::{SimulateArgs, simulate};
 pub use run::{BenchArgs, run};

@@ -11,7 +11,9 @@ use clap::ValueEnum;
 
 use super::environment::{BenchEnvironment, Effort};
 use super::report::{Section, document};
-use super::{cold, deciding, distinct, gap, idle, million, packing, spawn, sweep};
+use super::{
+    cold, deciding, distinct, fairness, gap, idle, million, packing, spawn, sweep, unknown,
+};
 use crate::folders::workspace;
 
 #[derive(clap::Args)]
@@ -48,6 +50,10 @@ enum Benchmark {
     Sweep,
     /// A trace and a synthetic load: how full GPUs get, time per placement
     Packing,
+    /// Different kinds of tasks that nobody knows: time, beside measuring them by hand
+    Unknown,
+    /// A run that wants a GPU that another fills with tasks: how long it waits
+    Fairness,
 }
 
 impl Benchmark {
@@ -63,6 +69,8 @@ impl Benchmark {
             Self::Engine => deciding::engine(bench),
             Self::Sweep => sweep::measure(bench),
             Self::Packing => packing::measure(bench),
+            Self::Unknown => unknown::measure(bench),
+            Self::Fairness => fairness::measure(bench),
         }
     }
 }

@@ -1,14 +1,18 @@
 //! The whole command line, and what has to be done to it before it can be read.
 
 use std::ffi::OsString;
+use std::path::Path;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{
+    Arg, Args as _, Command, CommandFactory as _, Error, FromArgMatches as _, Parser, Subcommand,
+};
 
 use super::pool::parse_bool;
 use super::{
     ConfigArgs, CsvArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, MpsArgs, PeaksArgs, PlanArgs,
-    ProbeArgs, ResumeArgs, RetryArgs, RunArgs, ShowArgs, StopArgs, SweepArgs,
+    PlannedDoor, ProbeArgs, ResumeArgs, RetryArgs, RunArgs, ShowArgs, StopArgs, SweepArgs,
 };
 
 /// Packs your work onto your GPUs.
@@ -28,23 +32,91 @@ pub struct Cli {
 
 impl Cli {
     /// Reads the words of a command line.
-    pub fn read(words: &[OsString]) -> Result<Self, clap::Error> {
+    pub fn read(words: &[OsString]) -> Result<Self, Error> {
         let words = &complete_mps(words);
         let shielded: Vec<OsString>;
-        let words = if words.get(1).is_some_and(|verb| verb == "sweep") {
+        let mut verbs = words.iter().skip(1).skip_while(|verb| *verb == "plan");
+        let words = if verbs.next().is_some_and(|verb| verb == "sweep") {
             shielded = words.iter().map(shield).collect();
             &shielded
         } else {
             words
         };
-        let matches = Self::command().try_get_matches_from(words)?;
+        let mut grammar = Self::command();
+        let matches = grammar.try_get_matches_from_mut(words);
+        let matches = matches.map_err(|error| advised(error, &grammar, words))?;
         let mut cli = Self::from_arg_matches(&matches)?;
-        if let (Verb::Sweep(sweep), Some((_, matches))) = (&mut cli.command, matches.subcommand()) {
-            sweep.parameters = occurrences(matches, "param");
-            sweep.about_running = about_running(matches);
+        let matches = matches.subcommand().map(|(_, matches)| matches);
+        match (&mut cli.command, matches) {
+            (Verb::Sweep(sweep), Some(matches)) => {
+                sweep.parameters = occurrences(matches, "param");
+                sweep.about_running = about_running(matches);
+            }
+            (Verb::Plan(plan), Some(matches)) => {
+                if let Some(PlannedDoor::Sweep(sweep)) = &mut plan.door
+                    && let Some((_, matches)) = matches.subcommand()
+                {
+                    sweep.door.parameters = occurrences(matches, "param");
+                }
+            }
+            _ => {}
         }
         Ok(cli)
     }
+}
+
+/// An error with better advice than that a word such as `-1` could stand after `--`.
+fn advised(mut error: Error, grammar: &Command, words: &[OsString]) -> Error {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return error;
+    }
+    error.remove(ContextKind::Suggested);
+    let texts: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let mut verbs = texts.iter().skip(1);
+    let verb = verbs.find_map(|word| grammar.find_subcommand(word));
+    let (Some(verb), Some(ContextValue::String(wrong))) =
+        (verb, error.get(ContextKind::InvalidArg))
+    else {
+        return error;
+    };
+    let at = texts.iter().position(|word| word == wrong);
+    let before = at.and_then(|at| texts.get(at.checked_sub(1)?));
+    let is_before = |arg: &Arg| {
+        let long = arg.get_long().map(|name| format!("--{name}"));
+        let short = arg.get_short().map(|name| format!("-{name}"));
+        let mut names = [long, short].into_iter().flatten();
+        names.any(|name| before.is_some_and(|word| **word == name))
+    };
+    let takes_value = |arg: &&Arg| is_before(arg) && arg.get_action().takes_values();
+    let tip = if let (Some(_), Some(before)) = (verb.get_arguments().find(takes_value), before) {
+        format!("no value of '{before}' begins with '-'")
+    } else if let Some(program) = program_as_file(verb, &texts) {
+        format!("one command stands after --, as in 'packhorse run -- {program} …'")
+    } else if wrong.parse::<f64>().is_ok() && verb.get_positionals().any(is_counted) {
+        "runs and tasks are counted from 1".to_owned()
+    } else {
+        return error;
+    };
+    let tips = ContextValue::StyledStrs(vec![tip.into()]);
+    error.insert(ContextKind::Suggested, tips);
+    error
+}
+
+/// `run python train.py --lr 0.1`: the program of what was meant as a command.
+fn program_as_file<'a>(verb: &Command, words: &[&'a str]) -> Option<&'a str> {
+    let mut words = words.iter().copied();
+    words.find(|word| verb.get_name() == "run" && *word == "run")?;
+    let first = words.next().map(Path::new)?;
+    let is_program = !first.exists() && packhorse_session::is_on_path(first);
+    first.to_str().filter(|_| is_program)
+}
+
+/// Whether a run or a task is meant.
+fn is_counted(arg: &Arg) -> bool {
+    let names = arg.get_value_names().unwrap_or_default();
+    names
+        .iter()
+        .any(|name| matches!(name.as_str(), "RUN" | "TASK"))
 }
 
 /// `--mps` may have a value, as in the original, and may have none: a word behind
@@ -81,7 +153,7 @@ fn shield(word: &OsString) -> OsString {
 /// The first option of a sweep that is about running its commands: only those have
 /// headings.
 fn about_running(matches: &clap::ArgMatches) -> Option<String> {
-    let sweep = SweepArgs::augment_args(clap::Command::new("sweep"));
+    let sweep = SweepArgs::augment_args(Command::new("sweep"));
     let mut options = sweep.get_arguments();
     let given = options.find(|option| {
         let source = matches.value_source(option.get_id().as_str());
@@ -112,7 +184,7 @@ pub enum Verb {
     /// Make a command for each combination of parameters
     Sweep(SweepArgs),
     /// Show what would run where and when, without running it
-    Plan(PlanArgs),
+    Plan(Box<PlanArgs>),
     /// Run the rows of a CSV file, by priority and GPU memory
     Csv(CsvArgs),
     /// Measure a command: peak GPU memory, utilisation and time

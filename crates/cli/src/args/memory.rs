@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use packhorse_model::Bytes;
 
-use super::{LaunchArgs, PoolArgs, TaskArgs};
+use super::{LaunchArgs, PoolArgs, RunArgs, SweepArgs};
 
 /// Run the rows of a CSV file, by priority and GPU memory.
 #[derive(Debug, Args)]
@@ -129,17 +129,69 @@ pub enum MpsVerb {
     },
 }
 
-/// Show what would run where and when.
+/// Show what would run where and when, without running it
+///
+/// Files are those of `packhorse run`; a file that ends in .csv is one of `packhorse csv`,
+/// and one that ends in .jsonl is one of `packhorse run --tasks`. For options of `csv` and
+/// for sweeps, write `plan` before the whole command: `packhorse plan csv tasks.csv --num 5`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    mut_arg("json", |arg| arg.help("Print JSON")),
+    mut_arg("quiet", |arg| arg.hide(true)),
+    mut_arg("output", |arg| arg.hide(true)),
+    after_help = "\
 A single number after --gpus is how many GPUs to plan for, whether the machine has
 that many or not; a list of ids means those GPUs. How long tasks take is known from
-earlier tasks of the same shape (see `packhorse peaks`).")]
+earlier tasks of the same shape (see `packhorse peaks`)."
+)]
 pub struct PlanArgs {
-    /// Files with commands; `-` is standard input
-    #[arg(value_name = "FILE")]
-    pub files: Vec<PathBuf>,
+    /// Another door than that of `packhorse run`.
+    #[command(subcommand)]
+    pub door: Option<PlannedDoor>,
 
+    /// What would be run.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// What is imagined.
+    #[command(flatten)]
+    pub imagined: ImaginedArgs,
+}
+
+/// Whose tasks are planned.
+#[derive(Debug, Subcommand)]
+pub enum PlannedDoor {
+    /// Plan what `packhorse run` would run
+    Run(PlanOf<RunArgs>),
+    /// Plan what `packhorse csv` would run
+    Csv(PlanOf<CsvArgs>),
+    /// Plan what `packhorse sweep --run` would run
+    Sweep(PlanOf<SweepArgs>),
+}
+
+/// The arguments of a command that is planned instead.
+#[derive(Debug, Args)]
+#[command(
+    mut_arg("json", |arg| arg.help("Print JSON")),
+    mut_arg("quiet", |arg| arg.hide(true)),
+    mut_arg("output", |arg| arg.hide(true)),
+)]
+pub struct PlanOf<A: Args> {
+    /// What would be run.
+    #[command(flatten)]
+    pub door: A,
+
+    /// What is imagined.
+    #[command(flatten)]
+    pub imagined: ImaginedArgs,
+}
+
+/// What a plan imagines.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "What is imagined")]
+pub struct ImaginedArgs {
     /// The memory of each imagined GPU, if there is no real one to ask
     #[arg(long, value_name = "SIZE")]
     pub gpu_memory: Option<Bytes>,
@@ -147,15 +199,4 @@ pub struct PlanArgs {
     /// How long to assume a task takes if nothing is known about it
     #[arg(long, value_name = "TIME", value_parser = packhorse_model::parse_duration)]
     pub assume: Option<std::time::Duration>,
-
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-
-    /// What each task needs.
-    #[command(flatten)]
-    pub task: TaskArgs,
-    /// Where tasks run.
-    #[command(flatten)]
-    pub pool: PoolArgs,
 }

@@ -8,8 +8,10 @@ mod show;
 mod sweep;
 
 pub use cli::{Cli, Verb, occurrences};
-pub use memory::{CsvArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, ProbeArgs};
+pub use memory::{
+    CsvArgs, ImaginedArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs,
+};
 pub use pool::PoolArgs;
-pub use run::{AgainArgs, LaunchArgs, OutputArgs, ResumeArgs, RetryArgs, RunArgs, Shown, TaskArgs};
+pub use run::{AgainArgs, LaunchArgs, OutputArgs, ResumeArgs, RetryArgs, RunArgs, TaskArgs};
 pub use show::{ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ShowArgs, StopArgs};
 pub use sweep::{Mode, SweepArgs};

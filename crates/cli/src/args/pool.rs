@@ -1,5 +1,5 @@
 use clap::{Args, ValueEnum};
-use packhorse_model::{Ageing, Placing, PoolSpec};
+use packhorse_model::{Ageing, Placing, PoolSpec, TimeLimit};
 use packhorse_session::IgnoredProcess;
 
 /// What tasks may run on.
@@ -54,7 +54,15 @@ pub struct PoolArgs {
     #[arg(long, value_name = "TIME")]
     pub ageing: Option<Ageing>,
 
-    /// Fill one GPU before the next, or use all of them evenly [default: pack]
+    /// How long the GPU memory of a task of an unknown kind must not grow before others
+    /// may start beside it, or `never` [default: 10s]
+    ///
+    /// With `--vram auto`, such a task first has all the memory that is free on its GPU.
+    #[arg(long, value_name = "TIME")]
+    pub rest: Option<TimeLimit>,
+
+    /// Keep GPUs free for tasks that wait for them, or always use the emptiest
+    /// [default: pack]
     #[arg(long, value_name = "HOW")]
     pub place: Option<PlacingArg>,
 }
@@ -75,6 +83,7 @@ impl PoolArgs {
             mps: self.mps,
             thread_percentage: self.thread_percentage,
             ageing: self.ageing,
+            rest: self.rest,
             ..PoolSpec::default()
         }
     }
@@ -114,8 +123,8 @@ fn parse_ignored(text: &str) -> Result<String, String> {
 /// Which GPU a task gets when several would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PlacingArg {
-    /// Choose the GPU where the least room becomes useless: whole GPUs stay free
+    /// Choose the GPU where those that wait lose the least, and among equals the emptiest
     Pack,
-    /// Choose the least loaded GPU
+    /// Choose the emptiest GPU
     Spread,
 }

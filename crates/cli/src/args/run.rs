@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use packhorse_model::{
-    ByteString, Bytes, GpuRequest, Grace, Milli, ProbeSpec, TaskSpec, TimeLimit, VramRequest,
+    ByteString, Bytes, GpuRequest, Grace, Milli, OutputMode, ProbeSpec, TaskSpec, TimeLimit,
+    VramRequest,
 };
 
 use super::PoolArgs;
@@ -83,15 +84,15 @@ pub struct TaskArgs {
     ///
     /// As many tasks run on a GPU as fit into its memory; -g may also limit their
     /// share of it. With `auto` the amount is learned from earlier tasks of the same
-    /// shape (see `packhorse peaks`); a task about which nothing is known gets a GPU
-    /// to itself and is measured.
+    /// shape (see `packhorse peaks`); a task about which nothing is known gets all that
+    /// is free on a GPU, and what it needs once its memory rests (see --rest).
     #[arg(long, value_name = "SIZE", conflicts_with = "slots")]
     pub vram: Option<VramRequest>,
 
     /// Measure a task of unknown shape with a short run first
     ///
     /// TEMPLATE is a command with {} where the task's own command goes, such as
-    /// `{} --epochs 1`. With `--vram auto` a probe gets a GPU to itself; with
+    /// `{} --epochs 1`. With `--vram auto` a probe gets all that is free on a GPU; with
     /// `--vram 9G` it gets that much, and so do tasks until they have been measured.
     #[arg(long, value_name = "TEMPLATE", requires = "vram")]
     pub probe: Option<String>,
@@ -182,21 +183,36 @@ pub struct OutputArgs {
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
 
-    /// Where the tasks' output goes
-    #[arg(long, value_name = "WHERE", default_value = "log")]
-    pub output: Shown,
+    /// Where the tasks' output goes [default: log]
+    #[arg(long, value_name = "WHERE")]
+    output: Option<Shown>,
 }
 
 /// Where the tasks' output goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Shown {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Shown {
     /// Only to each task's log
-    #[default]
     Log,
     /// To the log, and printed in whole lines with the task's number
     Lines,
+    /// Written by each task straight to its log, not through packhorse: tasks can go on
+    /// printing if packhorse is killed. Nothing is printed, and the log does not tell
+    /// standard output from standard error
+    File,
     /// Straight to the output of packhorse; no logs
     Inherit,
+}
+
+impl OutputArgs {
+    /// Where the tasks' output goes, if they say so.
+    pub fn mode(&self) -> Option<OutputMode> {
+        Some(match self.output? {
+            Shown::Log => OutputMode::Log,
+            Shown::Lines => OutputMode::Lines,
+            Shown::File => OutputMode::File,
+            Shown::Inherit => OutputMode::Inherit,
+        })
+    }
 }
 
 /// Run the failed tasks of a run again.

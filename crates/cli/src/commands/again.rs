@@ -4,7 +4,7 @@ use packhorse_session::settings::Settings;
 use packhorse_session::{Resume, WhichTasks};
 use packhorse_store::StoredRun;
 
-use super::launch::{observer, output_mode};
+use super::launch::observer;
 use crate::args::AgainArgs;
 use crate::{complain, terminal, wording};
 
@@ -18,15 +18,24 @@ pub fn again(args: &AgainArgs, which: WhichTasks) -> anyhow::Result<Exit> {
     }
     let mut resume = Resume::open(args.run.as_deref(), which, terminal::colour())?;
     if resume.is_done(&mut complain) {
-        say_nothing_to_do(resume.run(), which);
-        return Ok(Exit::Success);
+        let run = resume.run();
+        say_nothing_to_do(run, which);
+        // It stands for the whole run, as it does when something was left.
+        let failed = which == WhichTasks::Unfinished && run.counts.failed > 0;
+        return Ok(if failed {
+            Exit::TasksFailed
+        } else {
+            Exit::Success
+        });
     }
+    let output = args.output.mode();
+    let shown = output.or(resume.output());
     let summary = resume.start(
         args.pool.spec(),
-        output_mode(&args.output),
+        output,
         terminal::colour(),
         &Settings::find()?,
-        observer(&args.output, false),
+        observer(&args.output, shown, false),
         &mut complain,
     )?;
     Ok(summary.exit)
@@ -37,7 +46,7 @@ fn say_nothing_to_do(run: &StoredRun, which: WhichTasks) {
     let id = run.id;
     match which {
         WhichTasks::Unfinished if run.counts.failed > 0 => complain(&format!(
-            "nothing to resume: every task of run {id} is settled\nhint: `packhorse retry {id}` runs the {} again that failed",
+            "nothing to resume: every task of run {id} is settled\nhint: `packhorse retry {id}` runs again what failed ({})",
             run.counts.failed
         )),
         _ => complain(&format!(

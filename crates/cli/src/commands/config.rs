@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::table::{print_json, table};
 use crate::args::ConfigArgs;
-use crate::complain;
+use crate::{complain, wording};
 
 /// `packhorse config`
 pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
@@ -45,7 +45,7 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Exit> {
     }
     let mut out = std::io::stdout().lock();
     for line in shown.lines() {
-        writeln!(out, "{}", line.trim_end())?;
+        writeln!(out, "{}", wording::printable(line.trim_end()))?;
     }
     Ok(Exit::Success)
 }

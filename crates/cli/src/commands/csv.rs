@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use packhorse_intake::csv::{self, CsvSettings, Header, Row, turns};
-use packhorse_intake::{InputProblem as _, Severity};
+use packhorse_intake::{InputProblem as _, LONGEST_LINE, Severity};
 use packhorse_model::{
     ByteString, ConsumedRows, Exit, ProbeSpec, SourceSpec, TaskSpec, VramRequest,
 };
@@ -15,7 +15,7 @@ use packhorse_session::{
 };
 use packhorse_store::Home;
 
-use super::launch::{Order, observer};
+use super::launch::{DoorRun, Order, observer};
 use super::mistakes::Mistakes;
 use super::run::{give_back_files, refuse_impossible};
 use crate::args::CsvArgs;
@@ -24,43 +24,111 @@ use crate::{complain, terminal};
 /// The counter that ids come from.
 const COUNTER: &str = "csv";
 
+/// A file of rows that could be run.
+struct CsvRun {
+    order: Order,
+    rows: Vec<Row>,
+    num: NonZeroU32,
+    checks: TaskChecks,
+}
+
 /// `packhorse csv`
 pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
-    let mut files: Vec<PathBuf> = args.file.or(args.csv).into_iter().collect();
-    give_back_files(&mut args.launch.pool.gpus, &mut files);
-    let path = match files.as_slice() {
-        [] => {
-            bail!("no file was given\nhint: `packhorse csv tasks.csv`, with the file before --gpus")
-        }
-        [path] => path.clone(),
-        [_, other, ..] => bail!(
-            "`{}` is one file too many\nhint: run the files one after the other",
-            other.display()
-        ),
-    };
-    let header: Header = args.header.parse()?;
-    let num = NonZeroU32::new(args.num).context("a batch has at least one row")?;
+    let path = path_of(&mut args)?;
     if args.consume {
         consume_leftovers(&path, &mut complain)?;
     }
     let bytes = fs_err::read(&path)?;
+    let mut run = read_csv(&args, &path, &bytes, "nothing was started")?;
+    if run.rows.is_empty() {
+        complain(&format!("{} has no rows", path.display()));
+        return Ok(Exit::Success);
+    }
+    let consume = args.consume.then(|| ConsumedRows {
+        path: path.clone(),
+        header: args.header.clone(),
+        rows: run
+            .rows
+            .iter()
+            .map(|row| ByteString(bytes[row.record.clone()].to_vec()))
+            .collect(),
+    });
+    run.order.spec.source = SourceSpec::Csv {
+        consume: consume.clone(),
+    };
+    let (rows, num) = (run.rows, run.num);
+    let output = run.order.spec.output;
+    let prepared = run.order.prepare()?;
+    refuse_impossible(&run.checks, &prepared)?;
+    // Ids are taken only when nothing can be wrong any more.
+    let first = match args.id {
+        Some(first) => first,
+        None => Home::locate()?.next_ids(COUNTER, count(&rows)?)?,
+    };
+    let source = Box::new(MadeTasks::new(tasks(&rows, num, first)?));
+    let rows = consume.map(ConsumedFile::new);
+    let mut observer = consuming(observer(&args.launch.output, output, false), rows);
+    let summary = prepared.start(source, &mut *observer, &mut complain)?;
+    Ok(summary.exit)
+}
+
+/// What would be run. No ids are taken.
+pub fn open_csv(args: &mut CsvArgs, consequence: &str) -> anyhow::Result<DoorRun> {
+    let path = path_of(args)?;
+    let run = read_csv(args, &path, &fs_err::read(&path)?, consequence)?;
+    let tasks = tasks(&run.rows, run.num, args.id.unwrap_or(1))?;
+    Ok(DoorRun {
+        order: run.order,
+        source: Box::new(MadeTasks::new(tasks)),
+        checks: run.checks,
+    })
+}
+
+/// The file that is meant.
+fn path_of(args: &mut CsvArgs) -> anyhow::Result<PathBuf> {
+    let file = args.file.take().or(args.csv.take());
+    let mut files: Vec<PathBuf> = file.into_iter().collect();
+    give_back_files(&mut args.launch.pool.gpus, &mut files)?;
+    match files.as_slice() {
+        [] => {
+            bail!("no file was given\nhint: `packhorse csv tasks.csv`, with the file before --gpus")
+        }
+        [path] => Ok(path.clone()),
+        [_, other, ..] => bail!(
+            "`{}` is one file too many\nhint: run the files one after the other",
+            other.display()
+        ),
+    }
+}
+
+/// Reads the file, and works out what its run is like. `consequence` is what is not done
+/// if something is wrong with it.
+fn read_csv(
+    args: &CsvArgs,
+    path: &Path,
+    bytes: &[u8],
+    consequence: &str,
+) -> anyhow::Result<CsvRun> {
+    let mut lines = bytes.split(|&byte| byte == b'\n');
+    if let Some(line) = lines.position(|line| line.len() > LONGEST_LINE) {
+        let (file, line) = (path.display(), line + 1);
+        bail!("{file}:{line}: this line is longer than 16 MiB\nhint: is it a table of commands?");
+    }
+    let header: Header = args.header.parse()?;
+    let num = NonZeroU32::new(args.num).context("a batch has at least one row")?;
     let python = whole_path(&args.python)?;
-    let rows = read(&path, &bytes, header, &python)?;
+    let rows = read(path, bytes, header, &python, consequence)?;
     let name = python.as_bytes();
     let is_python = |row: &Row| row.words.first().is_some_and(|word| word == name);
     if rows.iter().any(is_python) {
         check_python(Path::new(&python))?;
-    }
-    if rows.is_empty() {
-        complain(&format!("{} has no rows", path.display()));
-        return Ok(Exit::Success);
     }
     let mut order = Order::new(&args.launch)?;
     let gpu_config = order.settings.gpu_config();
     let spec = &mut order.spec;
     // Tasks are packed by memory unless somebody says how.
     let said = spec.defaults.vram.is_some() || spec.defaults.gpus.is_some();
-    if !said && spec.pool.slots.is_none() {
+    if !rows.is_empty() && !said && spec.pool.slots.is_none() {
         if has_driver(&gpu_config, &mut complain) {
             spec.defaults.vram = Some(VramRequest::Auto);
         } else {
@@ -74,34 +142,27 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     if args.probe_epochs > 0 && spec.defaults.probe.is_none() {
         spec.defaults.probe = Some(ProbeSpec::Epochs(args.probe_epochs));
     }
-    let consume = args.consume.then(|| ConsumedRows {
-        path: path.clone(),
-        header: args.header.clone(),
-        rows: rows
-            .iter()
-            .map(|row| ByteString(bytes[row.record.clone()].to_vec()))
-            .collect(),
-    });
-    spec.source = SourceSpec::Csv {
-        consume: consume.clone(),
-    };
-    let prepared = order.prepare()?;
     let mut checks = TaskChecks::default();
     let name = path.display().to_string();
     for row in &rows {
         checks.note(&name, row.line, &row.spec);
     }
-    refuse_impossible(&checks, &prepared)?;
-    // Ids are taken only when nothing can be wrong any more.
-    let source = Box::new(MadeTasks::new(tasks(&rows, num, args.id)?));
-    let rows = consume.map(ConsumedFile::new);
-    let mut observer = consuming(observer(&args.launch.output, false), rows);
-    let summary = prepared.start(source, &mut *observer, &mut complain)?;
-    Ok(summary.exit)
+    Ok(CsvRun {
+        order,
+        rows,
+        num,
+        checks,
+    })
 }
 
 /// Reads the file, or says everything that is wrong with it.
-fn read(path: &Path, bytes: &[u8], header: Header, python: &OsStr) -> anyhow::Result<Vec<Row>> {
+fn read(
+    path: &Path,
+    bytes: &[u8],
+    header: Header,
+    python: &OsStr,
+    consequence: &str,
+) -> anyhow::Result<Vec<Row>> {
     let base = std::env::current_dir().context("cannot tell the current folder")?;
     let programs = std::env::var_os("PATH").unwrap_or_default();
     let settings = CsvSettings {
@@ -124,7 +185,7 @@ fn read(path: &Path, bytes: &[u8], header: Header, python: &OsStr) -> anyhow::Re
         told.tell(|| mistake.render(&name, terminal::colour()));
     }
     warnings.tell_rest();
-    errors.refuse("nothing was started")?;
+    errors.refuse(consequence)?;
     Ok(rows)
 }
 
@@ -148,12 +209,12 @@ fn check_python(python: &Path) -> anyhow::Result<()> {
     );
 }
 
-fn tasks(rows: &[Row], num: NonZeroU32, first: Option<u64>) -> anyhow::Result<Vec<TaskSpec>> {
-    let count = u32::try_from(rows.len()).context("there are too many rows")?;
-    let first = match first {
-        Some(first) => first,
-        None => Home::locate()?.next_ids(COUNTER, count)?,
-    };
+fn count(rows: &[Row]) -> anyhow::Result<u32> {
+    u32::try_from(rows.len()).context("there are too many rows")
+}
+
+fn tasks(rows: &[Row], num: NonZeroU32, first: u64) -> anyhow::Result<Vec<TaskSpec>> {
+    let count = count(rows)?;
     if first.checked_add(u64::from(count)).is_none() {
         bail!("ids from {first} on would be too large for {count} rows");
     }

@@ -14,7 +14,7 @@ pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
     match verb {
         Verb::Run(args) => run::run(args),
         Verb::Sweep(args) => sweep::sweep(args),
-        Verb::Plan(args) => plan::plan(args),
+        Verb::Plan(args) => plan::plan(*args),
         Verb::Csv(args) => csv::csv(args),
         Verb::Probe(args) => probe::probe(args),
         Verb::Peaks(args) => peaks::peaks(&args),

@@ -1,5 +1,6 @@
 use std::io::Write as _;
 
+use comfy_table::{ColumnConstraint, Table};
 use packhorse_gpu::{Device, Driver, Health};
 use packhorse_leases::{Lease, LeasedDevice};
 use packhorse_model::Exit;
@@ -8,7 +9,7 @@ use packhorse_session::settings::Settings;
 use packhorse_store::{DrainedDevice, Home, Reader};
 use serde_json::{Value, json};
 
-use super::table::{print_json, table};
+use super::table::{fits, print_json, print_table, table};
 use crate::args::GpusArgs;
 use crate::wording::{clipped, or_dash};
 
@@ -34,20 +35,49 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
         return print_json(&values);
     }
     let mut out = std::io::stdout().lock();
+    let home = home.id()?;
     if devices.is_empty() {
         writeln!(out, "no GPUs")?;
         crate::complain(
             "hint: `packhorse run --gpus 0,1` hands out ids without looking, `--slots N` runs without GPUs",
         );
-        return Ok(Exit::Success);
     }
-    writeln!(out, "{}", device_table(&devices, &drained))?;
-    for table in [holder_table(&devices, &leases), process_table(&devices)] {
-        if table.row_count() > 0 {
-            writeln!(out, "\n{table}")?;
+    let mut shown = device_table(&devices, &drained, usize::MAX);
+    let mut tables = Vec::new();
+    if !fits(&shown) {
+        // Whoever copies a UUID needs all of it.
+        shown = device_table(&devices, &drained, NARROW_NAME);
+        if let Some(column) = shown.column_mut(UUID) {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
+        tables.push(detail_table(&devices, &drained));
+    }
+    tables.push(holder_table(&devices, &leases));
+    if !devices.is_empty() {
+        print_table(&mut out, &shown)?;
+    }
+    print_tables(&mut out, &tables)?;
+    for (label, lease, _) in all_held(&devices, &leases) {
+        if lease.left.is_some() {
+            writeln!(out, "GPU {label}: {}", lease.describe(&home))?;
         }
     }
+    for lease in &leases {
+        for wanted in lease.claim.iter().flat_map(|claim| &claim.devices) {
+            let label = label(&devices, &wanted.device);
+            writeln!(out, "GPU {label}: {} waits for it", lease.describe(&home))?;
+        }
+    }
+    print_tables(&mut out, &[process_table(&devices)])?;
     Ok(Exit::Success)
+}
+
+fn print_tables(out: &mut impl std::io::Write, tables: &[Table]) -> anyhow::Result<()> {
+    for table in tables.iter().filter(|table| table.row_count() > 0) {
+        writeln!(out)?;
+        print_table(&mut *out, table)?;
+    }
+    Ok(())
 }
 
 /// Puts a GPU back.
@@ -90,6 +120,28 @@ fn keys(device: &Device) -> Vec<&str> {
     all.map(String::as_str).collect()
 }
 
+/// What people call what runs know by `key`: if the driver does not know it, that is all
+/// there is.
+fn label(devices: &[Device], key: &str) -> String {
+    let known = devices.iter().find(|device| keys(device).contains(&key));
+    known.map_or_else(|| key.to_owned(), |device| device.index.to_string())
+}
+
+/// All that runs hold, by what people call the device.
+fn all_held<'a>(
+    devices: &'a [Device],
+    leases: &'a [Lease],
+) -> impl Iterator<Item = (String, &'a Lease, &'a LeasedDevice)> {
+    let held = leases
+        .iter()
+        .flat_map(|lease| lease.held.iter().map(move |held| (lease, held)));
+    let mut held: Vec<_> = held
+        .map(|(lease, held)| (label(devices, &held.device), lease, held))
+        .collect();
+    held.sort_by(|one, other| (one.0.len(), &one.0).cmp(&(other.0.len(), &other.0)));
+    held.into_iter()
+}
+
 /// What runs hold of a device.
 fn held<'a>(
     device: &'a Device,
@@ -113,45 +165,68 @@ fn held_json((lease, held): (&Lease, &LeasedDevice)) -> Value {
         "share": held.share,
         "tasks": held.attempts,
         "alone": held.whole,
+        "left_running": lease.left,
     })
 }
 
-fn holder_table(devices: &[Device], leases: &[Lease]) -> comfy_table::Table {
+fn holder_table(devices: &[Device], leases: &[Lease]) -> Table {
     let header = "GPU  RUN  USER  PID  TASKS  SHARE  TAKEN  STARTED AS";
     let mut table = table(header, &[1, 3, 4, 5, 6]);
+    for (label, lease, held) in all_held(devices, leases) {
+        let share = if held.whole {
+            "alone".to_owned()
+        } else {
+            held.share.to_string()
+        };
+        table.add_row([
+            label,
+            or_dash(lease.owner.run),
+            lease.owner.user.clone(),
+            lease.pid.to_string(),
+            held.attempts.to_string(),
+            share,
+            held.memory.to_string(),
+            clipped(&lease.owner.command, 50).into_owned(),
+        ]);
+    }
+    table
+}
+
+/// Where the UUID stands in the table of devices.
+const UUID: usize = 7;
+
+/// How long names may be where there is little room.
+const NARROW_NAME: usize = 24;
+
+/// What there is no room for in the table of devices.
+fn detail_table(devices: &[Device], drained: &[DrainedDevice]) -> Table {
+    let mut table = table("GPU  UUID", &[]);
     for device in devices {
-        for (lease, held) in held(device, leases) {
-            let share = if held.whole {
-                "alone".to_owned()
-            } else {
-                held.share.to_string()
-            };
-            table.add_row([
-                device.index.to_string(),
-                or_dash(lease.owner.run),
-                lease.owner.user.clone(),
-                lease.pid.to_string(),
-                held.attempts.to_string(),
-                share,
-                held.memory.to_string(),
-                clipped(&lease.owner.command, 50).into_owned(),
-            ]);
+        table.add_row([device.index.to_string(), or_dash(device.uuid.as_ref())]);
+        if let Some(trouble) = trouble(device, drained) {
+            table.add_row([String::new(), trouble]);
+        }
+        for instance in device.instances() {
+            table.add_row([String::new(), instance.uuid.clone()]);
         }
     }
     table
 }
 
-fn device_table(devices: &[Device], drained: &[DrainedDevice]) -> comfy_table::Table {
+/// What is wrong with a device, if something is.
+fn trouble(device: &Device, drained: &[DrainedDevice]) -> Option<String> {
+    match &device.health {
+        Health::Ok => taken_out(device, drained).map(|reason| format!("taken out: {reason}")),
+        Health::Lost(reason) => Some(format!("lost: {reason}")),
+    }
+}
+
+fn device_table(devices: &[Device], drained: &[DrainedDevice], name_width: usize) -> Table {
     let header = "GPU  NAME  MEMORY  FREE  BUSY  TEMP  POWER  UUID";
     let mut table = table(header, &[2, 3, 4, 5, 6]);
     for device in devices {
-        let name = match &device.health {
-            Health::Ok => match taken_out(device, drained) {
-                Some(reason) => format!("taken out: {reason}"),
-                None => or_dash(device.name.as_ref()),
-            },
-            Health::Lost(reason) => format!("lost: {reason}"),
-        };
+        let name = trouble(device, drained).unwrap_or_else(|| or_dash(device.name.as_ref()));
+        let name = clipped(&name, name_width).into_owned();
         table.add_row([
             device.index.to_string(),
             name,
@@ -181,7 +256,7 @@ fn device_table(devices: &[Device], drained: &[DrainedDevice]) -> comfy_table::T
     table
 }
 
-fn process_table(devices: &[Device]) -> comfy_table::Table {
+fn process_table(devices: &[Device]) -> Table {
     let mut table = table("GPU  PID  USER  MEMORY  COMMAND", &[1, 3]);
     for device in devices {
         for process in device.processes.iter().flatten() {

@@ -2,9 +2,9 @@
 
 use packhorse_model::{OutputMode, RunSpec, TaskSpec};
 use packhorse_session::settings::Settings;
-use packhorse_session::{Launch, Observer};
+use packhorse_session::{Launch, Observer, TaskChecks, TaskSource};
 
-use crate::args::{LaunchArgs, OutputArgs, PoolArgs, Shown};
+use crate::args::{LaunchArgs, OutputArgs, PoolArgs};
 use crate::report::{Json, Live, Plain};
 use crate::{complain, terminal};
 
@@ -14,55 +14,55 @@ pub struct Order {
     pub spec: RunSpec,
     /// What was set elsewhere.
     pub settings: Settings,
-    /// What becomes of output.
-    pub output: OutputMode,
 }
 
 impl Order {
     /// What the arguments ask for, over what was set elsewhere.
     pub fn new(args: &LaunchArgs) -> anyhow::Result<Self> {
-        Self::of(&args.pool, args.task.spec(), output_mode(&args.output))
+        Self::of(&args.pool, args.task.spec(), args.output.mode())
     }
 
     /// The same with a task that is no argument.
-    pub fn of(pool: &PoolArgs, task: TaskSpec, output: OutputMode) -> anyhow::Result<Self> {
+    pub fn of(pool: &PoolArgs, task: TaskSpec, output: Option<OutputMode>) -> anyhow::Result<Self> {
         let settings = Settings::find()?;
         let (pool, defaults) = settings.under(pool.spec(), task);
         Ok(Self {
             spec: RunSpec {
                 defaults,
                 pool,
+                output: output.or(settings.output),
                 ..RunSpec::default()
             },
             settings,
-            output,
         })
     }
 
     /// Finds the devices, and checks what can be checked.
     pub fn prepare(self) -> anyhow::Result<Launch> {
         let (colour, settings) = (terminal::colour(), &self.settings);
-        let launch = Launch::prepare(self.spec, self.output, colour, settings, &mut complain);
+        let launch = Launch::prepare(self.spec, colour, settings, &mut complain);
         Ok(launch?)
     }
 }
 
-/// Who shows the run.
-pub fn observer(args: &OutputArgs, typed: bool) -> Box<dyn Observer> {
+/// A run that a door has made of its arguments: it can be started, or planned.
+pub struct DoorRun {
+    /// What it is.
+    pub order: Order,
+    /// Its tasks.
+    pub source: Box<dyn TaskSource>,
+    /// What single tasks ask for.
+    pub checks: TaskChecks,
+}
+
+/// Who shows a run whose tasks' output goes there.
+pub fn observer(args: &OutputArgs, output: Option<OutputMode>, typed: bool) -> Box<dyn Observer> {
+    let inherits = output == Some(OutputMode::Inherit);
     if args.json {
         Box::new(Json::new())
-    } else if !args.quiet && args.output != Shown::Inherit && terminal::can_draw() && !typed {
+    } else if !args.quiet && !inherits && terminal::can_draw() && !typed {
         Box::new(Live::new())
     } else {
         Box::new(Plain::new(args.quiet))
-    }
-}
-
-/// What becomes of output.
-pub fn output_mode(args: &OutputArgs) -> OutputMode {
-    match args.output {
-        Shown::Log => OutputMode::Log,
-        Shown::Lines => OutputMode::Lines,
-        Shown::Inherit => OutputMode::Inherit,
     }
 }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use packhorse_engine::{own_log, run_log};
-use packhorse_model::{Exit, Outcome, Stream, TaskId, TaskSpec};
+use packhorse_model::{Exit, Outcome, OutputMode, Stream, TaskId, TaskSpec};
 use packhorse_proc::has_ended;
 use packhorse_session::{find_task, stored_run, stored_task};
 use packhorse_store::{Home, Reader, StoredRun, StoredTask};
-use packhorse_supervisor::LogReader;
+use packhorse_supervisor::{LogReader, processes_of_attempt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 
@@ -51,7 +51,7 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     if args.follow {
         let go_on = args.attempt.is_none();
         let process = process_of(&home, &run);
-        follow(&home, &reader, process.as_ref(), go_on, &mut printer)?;
+        follow(&home, &reader, process, go_on, &mut printer)?;
     } else {
         printer.print()?;
     }
@@ -68,6 +68,7 @@ pub struct LogFolder {
     logs: PathBuf,
     /// The folder that the run was started in.
     folder: PathBuf,
+    output: OutputMode,
 }
 
 impl LogFolder {
@@ -78,10 +79,11 @@ impl LogFolder {
         run: &StoredRun,
         task: &StoredTask,
     ) -> anyhow::Result<Self> {
-        let defaults = reader.run_spec(run.id)?.unwrap_or_default().defaults;
+        let spec = reader.run_spec(run.id)?.unwrap_or_default();
         Ok(Self {
             id: task.id,
-            spec: task.spec.clone().over(&defaults),
+            output: spec.output.unwrap_or_default(),
+            spec: task.spec.clone().over(&spec.defaults),
             logs: home.log_dir(run.id),
             folder: run.cwd.clone(),
         })
@@ -156,11 +158,12 @@ impl Printer {
 /// Prints as it is written, until the task has ended.
 ///
 /// Nothing polls: the kernel tells of changes to the log and to the database,
-/// and of the end of the run's process.
+/// and of the end of whoever writes the log: the run's process, and after it, if tasks
+/// write their logs themselves, what is left of the attempt.
 fn follow(
     home: &Home,
     reader: &Reader,
-    process: Option<&OwnedFd>,
+    process: Option<OwnedFd>,
     go_on: bool,
     printer: &mut Printer,
 ) -> anyhow::Result<()> {
@@ -169,13 +172,17 @@ fn follow(
     let written = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE;
     inotify::add_watch(&watch, home.path(), written)?;
     let mut settling = false;
+    let mut writers = Vec::from_iter(process);
     loop {
         // First whether it is over, then what it wrote: not the other way round.
-        let alive = process.is_some_and(|process| !has_ended(process));
+        writers.retain(|process| !has_ended(process));
+        if writers.is_empty() && printer.logs.output == OutputMode::File {
+            writers = processes_of_attempt(id, printer.attempt, &home.id()?);
+        }
         let (task, attempts) = reader
             .task(id)?
             .context("the task is gone from the store")?;
-        let over = !alive || task.outcome.is_some();
+        let over = writers.is_empty() || task.outcome.is_some();
         // The log's folder is made with it: until then, the nearest that is there has news.
         let path = printer.logs.path(printer.attempt);
         let mut folders = path.ancestors().skip(1);
@@ -193,7 +200,7 @@ fn follow(
         if over || (ended && !go_on) {
             return Ok(());
         }
-        settling = wait(&watch, process, settling)?;
+        settling = wait(&watch, &writers, settling)?;
     }
 }
 
@@ -215,9 +222,9 @@ const SETTLED: Timespec = Timespec {
 ///
 /// The database's log is written a moment before what is in it can be seen, so
 /// news have to be looked at once more when they have settled.
-fn wait(watch: &OwnedFd, process: Option<&OwnedFd>, settling: bool) -> anyhow::Result<bool> {
+fn wait(watch: &OwnedFd, writers: &[OwnedFd], settling: bool) -> anyhow::Result<bool> {
     let mut sources = vec![PollFd::new(watch, PollFlags::IN)];
-    sources.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
+    sources.extend(writers.iter().map(|it| PollFd::new(it, PollFlags::IN)));
     let timeout = settling.then_some(&SETTLED);
     rustix::io::retry_on_intr(|| poll(&mut sources, timeout))?;
     if sources[0].revents().contains(PollFlags::IN) {

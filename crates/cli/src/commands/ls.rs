@@ -6,9 +6,9 @@ use packhorse_model::{ByteString, Command, Exit, Timestamp};
 use packhorse_store::{Home, Reader, RunState, StoredRun};
 use serde_json::{Value, json};
 
-use super::table::{print_json, table};
+use super::table::{print_json, print_table, table};
 use crate::args::LsArgs;
-use crate::{complain, dropin, terminal, wording};
+use crate::{complain, dropin, wording};
 
 /// How many are listed for people, if nobody says.
 const LIMIT: u32 = 20;
@@ -43,14 +43,11 @@ pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
             run.counts.succeeded.to_string(),
             run.counts.failed.to_string(),
             left(run),
-            command_line(run),
+            wording::name(command_line(run)),
         ]);
     }
     // The command is last, so it is what is cut.
-    let width = terminal::line_width();
-    for line in table.lines() {
-        writeln!(out, "{}", wording::clipped(line.trim_end(), width))?;
-    }
+    print_table(&mut out, &table)?;
     let more = all.saturating_sub(runs.len() as u64);
     if more > 0 {
         complain(&format!("and {more} more (packhorse ls --all)"));
@@ -92,7 +89,7 @@ pub fn command_line(run: &StoredRun) -> String {
     let name = is_original(run).then_some(dropin::SCHEDULER.as_bytes());
     let words = run.argv.iter().skip(1).map(|word| word.as_encoded_bytes());
     let words = name.into_iter().chain(words).map(<[u8]>::to_vec);
-    wording::command(&Command::Words(words.collect())).into_owned()
+    Command::Words(words.collect()).to_text().into_owned()
 }
 
 /// How long it took, or has taken so far.

@@ -1,6 +1,6 @@
 use anyhow::bail;
 
-use crate::{complain, wording};
+use crate::{complain, complain_as_it_is, wording};
 
 /// So many are shown: a file that has more is not what it was taken for.
 const SHOWN: u64 = 10;
@@ -11,10 +11,10 @@ const SHOWN: u64 = 10;
 pub struct Mistakes(u64);
 
 impl Mistakes {
-    /// Tells of one more, unless there were enough.
+    /// Tells of one more, fit to be printed, unless there were enough.
     pub fn tell(&mut self, render: impl FnOnce() -> String) {
         if self.0 < SHOWN {
-            complain(&render());
+            complain_as_it_is(&render());
         }
         self.0 += 1;
     }

@@ -11,7 +11,7 @@ use packhorse_store::Home;
 use serde_json::{Value, json};
 
 use super::gpus::is_called;
-use super::table::{print_json, table};
+use super::table::{print_json, print_table, table};
 use crate::args::MpsVerb;
 use crate::{complain, wording};
 
@@ -189,7 +189,7 @@ fn status(config: &GpuConfig, gpus: &[Gpu], as_json: bool) -> anyhow::Result<Exi
             },
         ]);
     }
-    writeln!(out, "{shown}")?;
+    print_table(&mut out, &shown)?;
     Ok(Exit::Success)
 }
 

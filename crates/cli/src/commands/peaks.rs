@@ -1,21 +1,27 @@
-use std::io::Write as _;
+use std::io::Write;
 
 use anyhow::bail;
+use comfy_table::ColumnConstraint;
 use packhorse_core::{expected, reservation};
-use packhorse_model::Exit;
+use packhorse_model::{Exit, PeakOrigin};
 use packhorse_store::{Forget, Home, LearnedSignature, Reader};
 use serde_json::json;
 
 use super::ls;
-use super::table::{print_json, table};
+use super::table::{fits, print_json, print_table, table};
 use crate::args::PeaksArgs;
-use crate::{complain, wording};
+use crate::{complain, terminal, wording};
 
 /// `packhorse peaks`
 pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
     let home = Home::locate()?;
     let reader = Reader::open(&home)?;
     let mut found = reader.signatures()?;
+    if args.forget && args.text.as_deref() == Some("") {
+        bail!(
+            "nothing was named, so nothing is forgotten\nhint: `packhorse peaks --forget --all` forgets everything"
+        );
+    }
     if let Some(text) = &args.text {
         found.retain(|learned| learned.signature.contains(text) || learned.model.contains(text));
     }
@@ -33,12 +39,18 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Success);
     }
     let mut lines = Vec::new();
+    let mut late = Vec::new();
     let header = "COMMAND  GPU  SEEN  PEAK  RESERVED  TIME  LAST";
     let mut shown = table(header, &[2, 3, 4, 5]);
     for learned in &found {
         let samples = reader.peaks(&learned.signature)?;
         let samples = samples.get(&learned.model).map_or(&[][..], Vec::as_slice);
         let (reserved, time) = (reservation(samples.iter()), expected(samples.iter()));
+        let mut origins = samples.iter().map(|sample| sample.origin);
+        let grew_late = origins.any(|origin| origin == PeakOrigin::GrewLate);
+        if grew_late {
+            late.push(&learned.signature);
+        }
         lines.push(json!({
             "signature": learned.signature,
             "model": learned.model,
@@ -46,6 +58,7 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
             "peak": learned.highest.0,
             "reserved": reserved.map(|bytes| bytes.0),
             "expected_seconds": time.map(|time| time.as_secs_f64()),
+            "grew_late": grew_late,
             "last": learned.newest,
         }));
         shown.add_row([
@@ -61,8 +74,41 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
     if args.json {
         return print_json(&lines.into());
     }
-    writeln!(std::io::stdout(), "{shown}")?;
+    let mut out = std::io::stdout().lock();
+    if fits(&shown) {
+        print_table(&mut out, &shown)?;
+    } else {
+        print_in_two_lines(&mut out, shown, &found)?;
+    }
+    late.dedup();
+    for signature in late {
+        let signature = wording::printable(signature);
+        writeln!(out, "grew late, after its memory had rested: {signature}")?;
+    }
     Ok(Exit::Success)
+}
+
+/// Each command has a line of its own.
+fn print_in_two_lines(
+    out: &mut impl Write,
+    mut shown: comfy_table::Table,
+    found: &[LearnedSignature],
+) -> anyhow::Result<()> {
+    if let Some(command) = shown.column_mut(0) {
+        command.set_constraint(ColumnConstraint::Hidden);
+    }
+    let mut numbers = shown.lines();
+    let width = terminal::line_width();
+    let commands = found.iter().map(|learned| &*learned.signature);
+    for (line, command) in numbers.by_ref().zip([""].into_iter().chain(commands)) {
+        if !command.is_empty() {
+            let command = wording::printable(command);
+            writeln!(out, "{}", wording::clipped(&command, width))?;
+        }
+        let line = format!("  {}", wording::printable(line.trim_end()));
+        writeln!(out, "{}", wording::clipped(&line, width))?;
+    }
+    Ok(())
 }
 
 fn forget(home: &Home, args: &PeaksArgs, found: &[LearnedSignature]) -> anyhow::Result<Exit> {
@@ -80,6 +126,9 @@ fn forget(home: &Home, args: &PeaksArgs, found: &[LearnedSignature]) -> anyhow::
         for learned in found {
             gone += home.forget(Forget::Signature(&learned.signature))?;
         }
+    }
+    if args.json {
+        return print_json(&json!({ "forgotten": gone }));
     }
     complain(&format!(
         "forgot {}",

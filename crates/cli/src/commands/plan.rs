@@ -1,102 +1,212 @@
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
 use packhorse_core::RefusalReason;
-use packhorse_intake::lines::Separator;
-use packhorse_intake::{TaskLanguage, TaskReader};
-use packhorse_model::{Bytes, DeviceId, Exit, PoolSpec, RunId, TaskId, TaskSpec};
+use packhorse_model::{Bytes, DeviceId, Exit, PoolSpec, RunId, RunSpec, TaskId, TaskSpec};
 use packhorse_session::settings::Settings;
-use packhorse_session::{Devices, SessionError, plan_submissions, scheduler_settings};
-use packhorse_sim::{Gantt, Glyphs, Plan, PlanTask};
+use packhorse_session::{
+    Devices, DevicesNow, SessionError, plan_submissions, read_all, scheduler_settings,
+};
+use packhorse_sim::{DurationGuess, Gantt, Glyphs, Plan, PlanBar, PlanStart, PlanTask};
 use packhorse_store::{Home, Reader};
 use serde_json::json;
 
+use super::csv::open_csv;
+use super::launch::DoorRun;
 use super::mistakes::Mistakes;
-use super::run::{give_back_files, open};
+use super::run::{give_back_files, open_run};
+use super::sweep::{build, open_sweep};
 use super::table::print_json;
-use crate::args::PlanArgs;
+use crate::args::{Cli, CsvArgs, ImaginedArgs, LaunchArgs, PlanArgs, PlannedDoor, RunArgs, Verb};
 use crate::{complain, terminal, wording};
 
 /// No machine has more.
 const MOST_GPUS: usize = 1024;
 
+/// What is not done if something is wrong with the input.
+const CONSEQUENCE: &str = "nothing was planned";
+
 /// `packhorse plan`
-pub fn plan(mut args: PlanArgs) -> anyhow::Result<Exit> {
-    give_back_files(&mut args.pool.gpus, &mut args.files);
-    let tasks = read(&args)?;
+pub fn plan(args: PlanArgs) -> anyhow::Result<Exit> {
+    match args.door {
+        None => plan_files(args.run, args.imagined),
+        Some(PlannedDoor::Run(of)) => plan_run(of.door, of.imagined),
+        Some(PlannedDoor::Csv(of)) => plan_csv(of.door, of.imagined),
+        Some(PlannedDoor::Sweep(mut of)) => {
+            let (spec, sweep) = build(&mut of.door)?;
+            let door = open_sweep(&of.door, spec, sweep)?;
+            plan_door(door, &of.door.launch, of.imagined)
+        }
+    }
+}
+
+fn plan_run(mut args: RunArgs, imagined: ImaginedArgs) -> anyhow::Result<Exit> {
+    let (door, _) = open_run(&mut args, CONSEQUENCE)?;
+    plan_door(door, &args.launch, imagined)
+}
+
+fn plan_csv(mut args: CsvArgs, imagined: ImaginedArgs) -> anyhow::Result<Exit> {
+    let door = open_csv(&mut args, CONSEQUENCE)?;
+    plan_door(door, &args.launch, imagined)
+}
+
+/// What a file is, by the end of its name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileKind {
+    Commands,
+    Csv,
+    TaskLines,
+}
+
+impl FileKind {
+    fn of(path: &Path) -> Self {
+        let end = path.extension().and_then(|end| end.to_str());
+        match end.unwrap_or_default().to_ascii_lowercase().as_str() {
+            "csv" => Self::Csv,
+            "jsonl" | "ndjson" => Self::TaskLines,
+            _ => Self::Commands,
+        }
+    }
+}
+
+/// Plans files without a word on what they are.
+fn plan_files(mut args: RunArgs, imagined: ImaginedArgs) -> anyhow::Result<Exit> {
+    give_back_files(&mut args.launch.pool.gpus, &mut args.files)?;
+    let Some(first) = args.files.first().cloned() else {
+        return plan_run(args, imagined);
+    };
+    let kind = FileKind::of(&first);
+    let mut rest = args.files.iter().skip(1);
+    if let Some(other) = rest.find(|file| kind == FileKind::Csv || FileKind::of(file) != kind) {
+        bail!(
+            "`{}` cannot be planned together with `{}`\nhint: plan them one after the other",
+            other.display(),
+            first.display()
+        );
+    }
+    match kind {
+        FileKind::Commands => plan_run(args, imagined),
+        FileKind::Csv => plan_csv(csv_args(first, args.launch)?, imagined),
+        FileKind::TaskLines => {
+            args.tasks = std::mem::take(&mut args.files);
+            plan_run(args, imagined)
+        }
+    }
+}
+
+/// `packhorse csv FILE` with these options.
+fn csv_args(file: PathBuf, launch: LaunchArgs) -> anyhow::Result<CsvArgs> {
+    let words = ["packhorse".into(), "csv".into(), "--".into(), file.into()];
+    let Verb::Csv(mut args) = Cli::read(&words)?.command else {
+        bail!("`packhorse csv` is not understood");
+    };
+    args.launch = launch;
+    Ok(args)
+}
+
+/// Plans what a door has made of its arguments.
+fn plan_door(
+    mut door: DoorRun,
+    launch: &LaunchArgs,
+    imagined: ImaginedArgs,
+) -> anyhow::Result<Exit> {
+    let (tasks, rejected) = read_all(&mut *door.source);
+    let mut mistakes = Mistakes::default();
+    for message in rejected {
+        mistakes.tell(|| message);
+    }
+    mistakes.refuse(CONSEQUENCE)?;
     if tasks.is_empty() {
         complain("there is nothing to plan: no commands were given");
         return Ok(Exit::Success);
     }
-    let settings = Settings::find()?;
-    let (pool, defaults) = settings.under(args.pool.spec(), args.task.spec());
-    let devices = find(&args, &pool, &defaults, &settings)?;
+    let (spec, settings) = (&door.order.spec, &door.order.settings);
     let home = Home::locate()?;
     let reader = home
         .db()
         .exists()
         .then(|| Reader::open(&home))
         .transpose()?;
+    let count = match launch.pool.gpus.as_slice() {
+        // No GPU at all is not meant, so that is the one with this number.
+        [number] => number.parse::<usize>().ok().filter(|count| *count > 0),
+        _ => None,
+    };
+    let (mut devices, imagines_all) = find(count, imagined.gpu_memory, spec, settings)?;
+    let counts_memory = |task: &TaskSpec| task.vram.is_some() || spec.defaults.vram.is_some();
+    let counts_memory = tasks.iter().any(|(task, _)| counts_memory(task));
+    let mut now = DevicesNow::default();
+    if !imagines_all {
+        let reader = reader.as_ref();
+        now = DevicesNow::look(
+            spec,
+            &mut devices,
+            counts_memory,
+            reader,
+            settings,
+            &mut complain,
+        )?;
+    }
+    for (device, reason) in &now.left_out {
+        let name = device_name(&devices, *device);
+        complain(&format!("{name} is left out: {reason}"));
+    }
+    if let Some(count) = count.filter(|_| !imagines_all) {
+        let is_used = |device| now.left_out.iter().all(|(out, _)| *out != device);
+        let held = std::mem::take(&mut now.outside).into_iter();
+        let held = held.filter(|(device, _)| is_used(*device));
+        now.outside = (0..)
+            .map(DeviceId)
+            .zip(held.map(|(_, held)| held))
+            .collect();
+        devices.retain(is_used);
+        now.left_out.clear();
+        now.outside.truncate(count);
+        devices.resize(count);
+    }
     let words: Vec<String> = tasks
         .iter()
-        .map(|task| wording::command(&task.command).into_owned())
+        .map(|(task, _)| wording::command(&task.command).into_owned())
         .collect();
-    let submissions = plan_submissions(&devices, &defaults, reader.as_ref(), RunId(1), tasks)?;
+    let submissions = plan_submissions(&devices, spec, reader.as_ref(), RunId(1), tasks)?;
     let tasks = submissions
         .into_iter()
         .map(|submission| PlanTask {
-            lasts: submission.expected.or(args.assume),
+            lasts: submission.expected,
             submission,
         })
         .collect();
-    let plan = Plan::new(&devices.pool(), scheduler_settings(&pool), tasks)?;
-    if args.json {
+    let start = PlanStart {
+        assume: imagined.assume,
+        outside: now.outside,
+        left_out: now.left_out.iter().map(|(device, _)| *device).collect(),
+    };
+    let name = |device| device_name(&devices, device);
+    let settings = scheduler_settings(&spec.pool);
+    let plan = Plan::new(&devices.pool(), settings, &start, tasks, &name)?;
+    if launch.output.json {
         return show_json(&plan, &devices, &words);
     }
     show(&plan, &devices)
 }
 
-/// All commands of the input, or what is wrong with it.
-fn read(args: &PlanArgs) -> anyhow::Result<Vec<TaskSpec>> {
-    let mut commands = Vec::new();
-    let mut mistakes = Mistakes::default();
-    let mut lines = TaskReader::new(TaskLanguage::Lines(Separator::Newline));
-    for mut source in open(&args.files)? {
-        let mut bytes = Vec::new();
-        source.file.read_to_end(&mut bytes)?;
-        lines.push(&bytes);
-        lines.finish();
-        for entry in &mut lines {
-            match entry {
-                Ok(entry) => commands.push(entry.spec),
-                Err(error) => mistakes.tell(|| error.render(&source.name, terminal::colour())),
-            }
-        }
-        lines.next_source();
-    }
-    mistakes.refuse("nothing was planned")?;
-    Ok(commands)
-}
-
-/// Where it would run. A single number is so many GPUs: those that are here, and more like
-/// the first of them.
+/// Where it would run, and whether all of that is imagined. `count` is for so many GPUs:
+/// those that are here, and more like the first of them.
 fn find(
-    args: &PlanArgs,
-    pool: &PoolSpec,
-    task: &TaskSpec,
+    count: Option<usize>,
+    memory: Option<Bytes>,
+    spec: &RunSpec,
     settings: &Settings,
-) -> anyhow::Result<Devices> {
-    let count = match args.pool.gpus.as_slice() {
-        [number] => number.parse::<usize>().ok(),
-        _ => None,
-    };
+) -> anyhow::Result<(Devices, bool)> {
+    let (pool, task) = (&spec.pool, &spec.defaults);
     let config = settings.gpu_config();
     let find = |pool, task| Devices::find(pool, task, &config, &mut complain);
     let Some(count) = count else {
-        return Ok(find(pool, task)?);
+        return Ok((find(pool, task)?, false));
     };
-    if !(1..=MOST_GPUS).contains(&count) {
+    if count > MOST_GPUS {
         bail!("a plan is for 1 to {MOST_GPUS} GPUs, not for {count}");
     }
     let here = PoolSpec {
@@ -109,15 +219,14 @@ fn find(
         ..task.clone()
     };
     match find(&here, &unmeasured) {
-        Ok(mut found) if found.info.iter().any(|info| info.memory > Bytes(0)) => {
-            found.resize(count);
-            return Ok(found);
+        Ok(found) if found.info.iter().any(|info| info.memory > Bytes(0)) => {
+            return Ok((found, false));
         }
         Ok(_) | Err(SessionError::Select(_)) => {}
         // There are some here, or it is not known, and something else is wrong.
         Err(error) => return Err(error.into()),
     }
-    if task.vram.is_some() && args.gpu_memory.is_none() {
+    if task.vram.is_some() && memory.is_none() {
         bail!(
             "--vram needs to know the GPUs' memory, and there is no GPU here to ask for it\n\
              hint: say how much to imagine with --gpu-memory 24G"
@@ -130,10 +239,10 @@ fn find(
     };
     let mut found = find(&imagined, &unmeasured)?;
     for info in &mut found.info {
-        info.memory = args.gpu_memory.unwrap_or_default();
+        info.memory = memory.unwrap_or_default();
         info.model = "imagined".into();
     }
-    Ok(found)
+    Ok((found, true))
 }
 
 fn device_name(devices: &Devices, device: DeviceId) -> String {
@@ -158,13 +267,16 @@ fn show(plan: &Plan, devices: &Devices) -> anyhow::Result<Exit> {
         task_name: &|task: TaskId| task.number.to_string(),
     };
     let mut out = std::io::stdout().lock();
-    write!(out, "{chart}")?;
+    write!(out, "{}", wording::lines(&chart.to_string()))?;
     for (task, reason) in &plan.refused {
         let number = task.number;
         complain(&match skipped(plan, reason) {
             Some(why) => format!("task {number} would be skipped: {why}"),
             None => format!("task {number} could never run: {reason}"),
         });
+    }
+    if let Some((task, why)) = waits(plan) {
+        complain(&format!("task {} {why}", task.number));
     }
     Ok(exit(plan))
 }
@@ -178,6 +290,13 @@ fn skipped(plan: &Plan, reason: &RefusalReason) -> Option<String> {
     would_not_run.then(|| format!("it comes after task {}, which would not run", first.number))
 }
 
+/// Who waits for others to leave, and why.
+fn waits(plan: &Plan) -> Option<(TaskId, &str)> {
+    let (task, why) = plan.why_waiting.as_ref()?;
+    let name = format!("{task} ");
+    Some((*task, why.strip_prefix(&name).unwrap_or(why)))
+}
+
 fn exit(plan: &Plan) -> Exit {
     if plan.refused.is_empty() {
         Exit::Success
@@ -188,6 +307,10 @@ fn exit(plan: &Plan) -> Exit {
 
 fn show_json(plan: &Plan, devices: &Devices, words: &[String]) -> anyhow::Result<Exit> {
     let seconds = |time: Duration| time.as_secs_f64();
+    // A round is no time.
+    let in_rounds = plan.guess == DurationGuess::Rounds;
+    let seconds_or_null = |time: Duration| (!in_rounds).then(|| seconds(time));
+    let round = |bar: &PlanBar| in_rounds.then(|| bar.start.as_secs() + 1);
     let bars: Vec<_> = plan
         .bars
         .iter()
@@ -197,20 +320,29 @@ fn show_json(plan: &Plan, devices: &Devices, words: &[String]) -> anyhow::Result
                 "task": bar.task.number,
                 "command": words.get(bar.task.number as usize - 1),
                 "gpus": on.map(|&device| device_name(devices, device)).collect::<Vec<_>>(),
-                "start_seconds": seconds(bar.start),
-                "end_seconds": seconds(bar.end),
+                "start_seconds": seconds_or_null(bar.start),
+                "end_seconds": seconds_or_null(bar.end),
+                "round": round(bar),
                 "duration_known": bar.known,
             })
         })
         .collect();
     let why = |reason: &RefusalReason| skipped(plan, reason).unwrap_or_else(|| reason.to_string());
+    let assumed = match plan.guess {
+        DurationGuess::Assumed(time) | DurationGuess::Median(time) => Some(seconds(time)),
+        DurationGuess::AllKnown | DurationGuess::Rounds => None,
+    };
     let value = json!({
         "tasks": bars,
         "expected_end_seconds": plan.expected_end().map(seconds),
+        "is_bound": plan.is_bound(),
         "durations_unknown": plan.unknown,
+        "assumed_seconds": assumed,
         "refused": plan.refused.iter()
             .map(|(task, reason)| json!({"task": task.number, "reason": why(reason)}))
             .collect::<Vec<_>>(),
+        "waiting": plan.waiting.iter().map(|task| task.number).collect::<Vec<_>>(),
+        "first_waits_because": waits(plan).map(|(_, why)| why),
     });
     print_json(&value)?;
     Ok(exit(plan))

@@ -24,7 +24,7 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<Exit> {
         signature: args.signature,
         ..TaskSpec::default()
     };
-    let mut order = Order::of(&args.pool, task, OutputMode::Log)?;
+    let mut order = Order::of(&args.pool, task, Some(OutputMode::Log))?;
     order.spec.defaults.gpus = None;
     order.spec.defaults.probe = None;
     let source = Box::new(one_command(args.command));
@@ -69,6 +69,12 @@ fn show(reporter: &Measuring, took: Duration) -> anyhow::Result<()> {
         _ => format!("it still grew, by {} at the last look", seen.error),
     };
     writeln!(out, "peak memory   {} ({error})", seen.peak)?;
+    if seen.by_growth {
+        writeln!(
+            out,
+            "seen by       how much its GPU's memory grew: no process of its own is on it"
+        )?;
+    }
     writeln!(
         out,
         "looked at     {}, at most {} apart",

@@ -13,14 +13,31 @@ use packhorse_session::{
     open_inputs,
 };
 
-use super::launch::{Order, observer};
+use super::launch::{DoorRun, Order, observer};
 use super::mistakes::Mistakes;
 use crate::args::RunArgs;
-use crate::{complain, terminal};
+use crate::{complain, terminal, wording};
 
 /// `packhorse run`
 pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
-    give_back_files(&mut args.launch.pool.gpus, &mut args.files);
+    let (door, typed) = open_run(&mut args, "nothing was started")?;
+    let output = door.order.spec.output;
+    let prepared = door.order.prepare()?;
+    refuse_impossible(&door.checks, &prepared)?;
+    let mut observer = observer(&args.launch.output, output, typed);
+    let summary = prepared.start(door.source, &mut *observer, &mut complain)?;
+    drop(observer);
+    let tasks = summary.succeeded + summary.failed + summary.left;
+    if tasks == 0 && summary.rejected == 0 && summary.exit == Exit::Success {
+        complain("warning: there were no commands in the input");
+    }
+    Ok(summary.exit)
+}
+
+/// What would be run, and whether it is typed into a terminal. `consequence` is what is
+/// not done if something is wrong with it.
+pub fn open_run(args: &mut RunArgs, consequence: &str) -> anyhow::Result<(DoorRun, bool)> {
+    give_back_files(&mut args.launch.pool.gpus, &mut args.files)?;
     if !args.command.is_empty() && !args.files.is_empty() {
         bail!(
             "`{}` stands before the command\n\
@@ -51,7 +68,7 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
         checks.look_through(&mut streams, language, terminal::colour(), |mistake| {
             mistakes.tell(|| mistake);
         })?;
-        mistakes.refuse("nothing was started")?;
+        mistakes.refuse(consequence)?;
         let (files, null) = (remember(&streams), args.null);
         order.spec.source = match language {
             TaskLanguage::Lines(_) => SourceSpec::Lines { files, null },
@@ -59,22 +76,26 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
         };
         Box::new(ReadTasks::new(streams, language, 0))
     } else {
-        Box::new(one_command(args.command))
+        Box::new(one_command(std::mem::take(&mut args.command)))
     };
-    let prepared = order.prepare()?;
-    refuse_impossible(&checks, &prepared)?;
-    let mut observer = observer(&args.launch.output, typed);
-    let summary = prepared.start(source, &mut *observer, &mut complain)?;
-    drop(observer);
-    let tasks = summary.succeeded + summary.failed + summary.left;
-    if tasks == 0 && summary.rejected == 0 && summary.exit == Exit::Success {
-        complain("warning: there were no commands in the input");
-    }
-    Ok(summary.exit)
+    let door = DoorRun {
+        order,
+        source,
+        checks,
+    };
+    Ok((door, typed))
 }
 
 /// `--gpus 0,1 commands.txt`: what follows the ids and is none is a file.
-pub fn give_back_files(gpus: &mut Vec<String>, files: &mut Vec<PathBuf>) {
+pub fn give_back_files(gpus: &mut Vec<String>, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    if let Some(first) = gpus.first()
+        && !looks_like_gpu_list(first)
+        && is_file(first)
+    {
+        bail!(
+            "`{first}` is a file and no GPU\nhint: name the GPUs after --gpus, and the file before it"
+        );
+    }
     let ids = gpus.iter().skip(1);
     if let Some(first) = ids
         .into_iter()
@@ -83,6 +104,7 @@ pub fn give_back_files(gpus: &mut Vec<String>, files: &mut Vec<PathBuf>) {
         let named = gpus.split_off(first + 1);
         files.splice(0..0, named.into_iter().map(PathBuf::from));
     }
+    Ok(())
 }
 
 /// `2024-01` may be a file of commands as well as a range of GPUs.
@@ -120,7 +142,10 @@ pub fn open(files: &[PathBuf]) -> anyhow::Result<VecDeque<InputStream>> {
 pub fn refuse_impossible(checks: &TaskChecks, launch: &Launch) -> anyhow::Result<()> {
     let mut mistakes = Mistakes::default();
     for (source, line, reason) in checks.refused(launch) {
-        mistakes.tell(|| format!("error: {source}:{line}: this task could never run: {reason}"));
+        mistakes.tell(|| {
+            let text = format!("error: {source}:{line}: this task could never run: {reason}");
+            wording::message(text)
+        });
     }
     mistakes.refuse("nothing was started")
 }

@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Context as _;
 use packhorse_model::{ByteString, Exit, Outcome, TaskId};
@@ -63,8 +64,12 @@ fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
     } else {
         "packhorse "
     };
-    writeln!(out, "  command  {name}{}", ls::command_line(run))?;
-    writeln!(out, "  folder   {}", run.cwd.display())?;
+    writeln!(
+        out,
+        "  command  {name}{}",
+        wording::name(ls::command_line(run))
+    )?;
+    writeln!(out, "  folder   {}", folder(&run.cwd))?;
     let took = ls::took(run).map(|took| format!(", took {}", wording::duration(took)));
     let started = ls::clock(run.started) + &took.unwrap_or_default();
     writeln!(out, "  started  {started}")?;
@@ -96,8 +101,9 @@ fn line(listed: &ListedTask, run: RunState) -> String {
     let device = device.map(|device| wording::devices(&[device]));
     let name = task.spec.name.as_ref().map(|name| format!("[{name}] "));
     let message = last.and_then(|last| last.message.as_ref());
+    let message = message.and_then(|message| message.lines().next());
     let why = message.map(|message| format!("  ({message})"));
-    format!(
+    wording::name(format!(
         "{:<8} {:<18} {:>7}  {:<8} {}{}{}",
         task.id.to_string(),
         status(task, last, run),
@@ -106,7 +112,11 @@ fn line(listed: &ListedTask, run: RunState) -> String {
         name.unwrap_or_default(),
         wording::command(&task.spec.command),
         why.unwrap_or_default()
-    )
+    ))
+}
+
+fn folder(path: &Path) -> String {
+    wording::name(path.display().to_string())
 }
 
 fn status(task: &StoredTask, last: Option<&StoredAttempt>, run: RunState) -> String {
@@ -133,7 +143,7 @@ fn as_json(listed: &ListedTask, run: RunState) -> Value {
     json!({
         "task": task.id.to_string(),
         "name": task.spec.name,
-        "command": wording::command(&task.spec.command),
+        "command": task.spec.command.to_text(),
         "outcome": task.outcome.map(Outcome::word),
         "detail": task.outcome.and_then(Outcome::detail),
         "status": status(task, last, run),
@@ -188,8 +198,8 @@ fn one_task(
     }
     writeln!(out, "  command  {}", wording::command(&task.spec.command))?;
     let own = task.spec.folder.as_deref();
-    let folder = own.map_or(run.cwd.clone(), |own| run.cwd.join(own));
-    writeln!(out, "  folder   {}", folder.display())?;
+    let place = own.map_or(run.cwd.clone(), |own| run.cwd.join(own));
+    writeln!(out, "  folder   {}", folder(&place))?;
     if !task.after.is_empty() {
         let after = task.after.iter();
         let after = after.map(|&number| TaskId::new(id.run, number).to_string());
@@ -217,7 +227,7 @@ fn one_task(
         ];
         for (what, text) in known {
             if let Some(text) = text {
-                writeln!(out, "    {what:<8} {text}")?;
+                writeln!(out, "    {what:<8} {}", wording::lines(&text))?;
             }
         }
     }

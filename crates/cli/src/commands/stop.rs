@@ -1,15 +1,40 @@
+use anyhow::bail;
 use packhorse_model::{Exit, StopMode};
 use packhorse_session::{SessionError, StoppedRun, find_run, stop_run};
-use packhorse_store::{Home, Reader};
+use packhorse_store::{Home, Reader, StoredRun};
 
 use super::why::silent;
 use crate::args::StopArgs;
 use crate::complain;
 
+/// So many runs are looked at for one that is going on.
+const RECENT: u32 = 1000;
+
+/// The run that is going on, if it is clear which one that is; the latest if none is.
+fn the_one_that_runs(home: &Home, reader: &Reader) -> anyhow::Result<StoredRun> {
+    let mut running = reader.runs(RECENT)?;
+    running.retain(|run| matches!(home.is_running(run.id), Ok(true)));
+    if running.len() > 1 {
+        let numbers: Vec<String> = running.iter().map(|run| run.id.to_string()).collect();
+        let (last, numbers) = (running[0].id, numbers.join(", "));
+        bail!(
+            "several runs are going on: {numbers}\nhint: `packhorse stop {last}` stops one of them"
+        );
+    }
+    match running.pop() {
+        Some(run) => Ok(run),
+        None => Ok(find_run(reader, None)?),
+    }
+}
+
 /// `packhorse stop`
 pub fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
     let home = Home::locate()?;
-    let stored = find_run(&Reader::open(&home)?, args.run.as_deref())?;
+    let reader = Reader::open(&home)?;
+    let stored = match args.run.as_deref() {
+        None => the_one_that_runs(&home, &reader)?,
+        named => find_run(&reader, named)?,
+    };
     let run = stored.id;
     let how = if args.now {
         StopMode::Kill

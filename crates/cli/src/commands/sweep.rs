@@ -5,15 +5,32 @@ use packhorse_gpu::looks_like_gpu_list;
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::{Sweep, SweepLanguage};
 use packhorse_model::{Exit, SourceSpec, SweepSpec};
-use packhorse_session::{build_sweep, sweep_source};
+use packhorse_session::{TaskChecks, build_sweep, sweep_source};
 
-use super::launch::{Order, observer};
+use super::launch::{DoorRun, Order, observer};
 use crate::args::{Mode, SweepArgs};
 use crate::{complain, terminal};
 
 /// `packhorse sweep`
 pub fn sweep(mut args: SweepArgs) -> anyhow::Result<Exit> {
-    let template = give_back_template(&mut args)?;
+    let (spec, sweep) = build(&mut args)?;
+    if args.run {
+        let door = open_sweep(&args, spec, sweep)?;
+        let mut observer = observer(&args.launch.output, door.order.spec.output, false);
+        let prepared = door.order.prepare()?;
+        let summary = prepared.start(door.source, &mut *observer, &mut complain)?;
+        return Ok(summary.exit);
+    }
+    // It does nothing for commands that are only printed.
+    if let Some(option) = args.about_running {
+        bail!("{option} is about running, and needs --run");
+    }
+    print(&sweep, Separator::null_if(args.null))
+}
+
+/// The sweep that the arguments describe.
+pub fn build(args: &mut SweepArgs) -> anyhow::Result<(SweepSpec, Sweep)> {
+    let template = give_back_template(args)?;
     let names = |names: &String| {
         let names = names.split(',').map(|name| name.trim().to_owned());
         names.collect()
@@ -26,14 +43,7 @@ pub fn sweep(mut args: SweepArgs) -> anyhow::Result<Exit> {
         limit: args.n_samples,
     };
     let sweep = build_sweep(&spec, SweepLanguage::Packhorse, terminal::colour())?;
-    if args.run {
-        return run(&args, spec, sweep);
-    }
-    // It does nothing for commands that are only printed.
-    if let Some(option) = args.about_running {
-        bail!("{option} is about running, and needs --run");
-    }
-    print(&sweep, Separator::null_if(args.null))
+    Ok((spec, sweep))
 }
 
 /// `--gpus 0,1 "echo {a}"`: what follows the ids and is none is the template.
@@ -58,15 +68,15 @@ pub fn print(sweep: &Sweep, separator: Separator) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn run(args: &SweepArgs, spec: SweepSpec, sweep: Sweep) -> anyhow::Result<Exit> {
-    let source = sweep_source(sweep, 0)?;
+/// What would be run.
+pub fn open_sweep(args: &SweepArgs, spec: SweepSpec, sweep: Sweep) -> anyhow::Result<DoorRun> {
     let mut order = Order::new(&args.launch)?;
     order.spec.source = SourceSpec::Sweep(spec);
-    let mut observer = observer(&args.launch.output, false);
-    let summary = order
-        .prepare()?
-        .start(source, &mut *observer, &mut complain)?;
-    Ok(summary.exit)
+    Ok(DoorRun {
+        order,
+        source: sweep_source(sweep, 0)?,
+        checks: TaskChecks::default(),
+    })
 }
 
 /// `-p lr 0.1 0.01`: the name, then the values.

@@ -1,9 +1,12 @@
 use std::io::Write as _;
 
+use anyhow::bail;
 use packhorse_model::Exit;
 use packhorse_proc::ProcEntry;
 use packhorse_session::{SessionError, ask_why, find_task, stored_run, stored_task};
 use packhorse_store::{Home, Reader, StoredRun};
+
+use crate::wording;
 
 /// `packhorse why`
 pub fn why(task: &str) -> anyhow::Result<Exit> {
@@ -25,7 +28,13 @@ pub fn why(task: &str) -> anyhow::Result<Exit> {
     }
     if running {
         let answer = ask_why(&home.run_dir(id.run), id).map_err(|error| silent(&run, &error))?;
-        writeln!(out, "{answer}")?;
+        if answer.starts_with("there is no task") {
+            bail!(
+                "{answer}\nhint: `packhorse show {}` lists the tasks",
+                run.id
+            );
+        }
+        writeln!(out, "{}", wording::message(answer))?;
     } else {
         writeln!(
             out,

@@ -10,6 +10,7 @@ use crate::wording;
 /// output, and what the original does not say on standard error.
 pub struct Legacy {
     sink: Sink,
+    on_terminal: bool,
     quiet: super::tally::Tally,
 }
 
@@ -18,6 +19,7 @@ impl Legacy {
     pub fn new() -> Self {
         Self {
             sink: Sink::stdout(),
+            on_terminal: rustix::termios::isatty(rustix::stdio::stdout()),
             quiet: super::tally::Tally::new(Instant::now()),
         }
     }
@@ -30,8 +32,13 @@ impl Observer for Legacy {
             EventKind::Started { command, gpus, .. } => {
                 let buffer = self.sink.buffer();
                 buffer.extend_from_slice(b"Processing command `");
-                if let packhorse_model::Command::Line(line) = &**command {
-                    buffer.extend_from_slice(line);
+                match &**command {
+                    // A terminal would obey what is in it.
+                    command if self.on_terminal => {
+                        buffer.extend_from_slice(wording::command(command).as_bytes());
+                    }
+                    packhorse_model::Command::Line(line) => buffer.extend_from_slice(line),
+                    packhorse_model::Command::Words(_) => {}
                 }
                 buffer.extend_from_slice(b"` on gpu ");
                 buffer.extend_from_slice(gpus.join(",").as_bytes());

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packhorse_model::{Command, Event, EventKind, RunId, TaskId, TaskResult, Timestamp};
+use packhorse_model::{Command, Event, EventKind, RunId, TaskId, TaskResult};
 use packhorse_session::{Observer, QueueView};
 use unicode_width::UnicodeWidthStr as _;
 
@@ -45,7 +45,7 @@ pub struct Live {
 struct Running {
     command: Arc<Command>,
     devices: Arc<[String]>,
-    since: Timestamp,
+    since: Instant,
     attempt: u32,
 }
 
@@ -56,6 +56,8 @@ impl Running {
     }
 }
 
+/// How long most elapsed times are: `59m59s`.
+const ELAPSED: usize = 6;
 /// At most ten drawings a second.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Elapsed times are kept right to the second.
@@ -153,7 +155,7 @@ impl Live {
         if !self.stopping
             && let Some(why) = queue.why_first_waits()
         {
-            let text = format!(" next: {why}");
+            let text = format!(" next: {}", wording::printable(&why));
             lines.push(Styled::new(&text, room, self.palette.faint));
         }
         lines.push(self.summary(now, room));
@@ -194,18 +196,16 @@ impl Live {
             let text = format!(" {name:<names$}  idle");
             return Styled::new(&text, room, self.palette.faint);
         };
-        let elapsed = whole(Timestamp::now().since(running.since));
+        // No line is longer than it has to be: when a terminal becomes narrower, what it
+        // breaks may go to where nobody can erase it.
+        let elapsed = whole(running.since.elapsed());
         let task = running.title(task);
-        let left = if name.is_empty() {
-            format!(" {task:<tasks$}  ")
-        } else {
-            format!(" {name:<names$}  {task:<tasks$}  ")
-        };
-        let command_room = room.saturating_sub(left.width() + elapsed.len() + 2);
         let command = wording::command(&running.command);
-        let command = wording::clipped(&command, command_room);
-        let gap = command_room.saturating_sub(command.width());
-        let text = format!("{left}{command}{:gap$}  {elapsed}", "");
+        let text = if name.is_empty() {
+            format!(" {task:<tasks$}  {elapsed:>ELAPSED$}  {command}")
+        } else {
+            format!(" {name:<names$}  {task:<tasks$}  {elapsed:>ELAPSED$}  {command}")
+        };
         Styled::new(&text, room, "")
     }
 
@@ -297,7 +297,7 @@ impl Observer for Live {
                     Running {
                         command: Arc::clone(command),
                         devices: gpus.clone(),
-                        since: event.time,
+                        since: Instant::now(),
                         attempt: *attempt,
                     },
                 );
@@ -320,7 +320,7 @@ impl Observer for Live {
             }
             // What everybody should see.
             if let Some((Weight::Important, line)) = plain::line_of(&event) {
-                let line = paint(&wording::printable(&line), self.palette.bad);
+                let line = paint(&line, self.palette.bad);
                 let _ = writeln!(self.above, "{line}");
             }
         }
@@ -354,6 +354,19 @@ impl Observer for Live {
     }
 
     fn resized(&mut self) {
+        self.changed = true;
+    }
+
+    fn suspended(&mut self) {
+        let (width, _) = size();
+        if self.go_back(width) > 0 {
+            self.sink.buffer().extend_from_slice(b" \x1b[J\r");
+        }
+        self.sink.flush();
+    }
+
+    fn continued(&mut self) {
+        self.drawn.clear();
         self.changed = true;
     }
 }

@@ -16,6 +16,11 @@ pub struct Plain {
     idle: Idle,
 }
 
+/// How many columns of a command are shown where a task starts.
+const LONGEST_COMMAND: usize = 1000;
+/// How many columns of a command are shown where a task failed.
+const BRIEF: usize = 100;
+
 /// How long nothing may run before somebody is told why.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -81,7 +86,8 @@ impl Plain {
             Idle::Since(_) => {
                 self.idle = Idle::Told;
                 if let Some(why) = queue.why_first_waits() {
-                    self.sink.line(format!("nothing runs: {why}"));
+                    let line = wording::message(format!("nothing runs: {why}"));
+                    self.sink.line(line);
                 }
                 None
             }
@@ -96,8 +102,13 @@ pub(super) enum Weight {
     Important,
 }
 
-/// The line for an event, if it has one.
+/// The line for an event, if it has one, fit to be printed.
 pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
+    let (weight, line) = text_of(event)?;
+    Some((weight, wording::message(line)))
+}
+
+fn text_of(event: &Event) -> Option<(Weight, String)> {
     use Weight::{Important, Ordinary};
     Some(match &event.kind {
         EventKind::RunStarted {
@@ -126,6 +137,7 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
                 format!(" on {}", wording::devices(gpus))
             };
             let command = wording::command(command);
+            let command = wording::clipped(&command, LONGEST_COMMAND);
             (Ordinary, format!("{task} started{place}{again}: {command}"))
         }
         EventKind::Retrying {
@@ -159,8 +171,17 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
                 Outcome::Succeeded => (Ordinary, format!("{task} succeeded in {took}")),
                 Outcome::Interrupted => (Important, format!("{task} interrupted after {took}")),
                 Outcome::Skipped => (Important, format!("{task} {why}")),
-                Outcome::NotStarted => (Important, format!("{task} not started: {why}")),
-                _ => (Important, format!("{task} failed after {took}: {why}")),
+                Outcome::NotStarted => (
+                    Important,
+                    format!("{task} not started: {why}: {}", brief(finished)),
+                ),
+                _ => {
+                    let command = brief(finished);
+                    (
+                        Important,
+                        format!("{task} failed after {took}: {why}: {command}"),
+                    )
+                }
             }
         }
         EventKind::Warning { task, message } => match task {
@@ -173,6 +194,12 @@ pub(super) fn line_of(event: &Event) -> Option<(Weight, String)> {
         | EventKind::Output { .. }
         | EventKind::RunEnded(_) => return None,
     })
+}
+
+/// The command of a task, as much of it as tells it from others.
+fn brief(finished: &TaskResult) -> String {
+    let command = wording::command(&finished.command);
+    wording::clipped(&command, BRIEF).into_owned()
 }
 
 /// Why a task came out as it did.
@@ -208,9 +235,9 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
         let mut failures: Vec<_> = tally.failures.iter().collect();
         failures.sort_by_key(|failure| failure.task);
         for failure in failures {
-            let command = wording::command(&failure.command);
-            let command = wording::clipped(&command, 100);
-            lines.push(format!("  {}  {}: {command}", failure.task, why(failure)));
+            let command = brief(failure);
+            let line = format!("  {}  {}: {command}", failure.task, why(failure));
+            lines.push(wording::message(line));
         }
         let unlisted = tally.failed.saturating_sub(tally.failures.len() as u64);
         let earlier = summary.failed.saturating_sub(tally.failed);

@@ -116,7 +116,7 @@ fn resume_runs_what_an_interrupt_kept_from_running() {
     assert!(done.stdout.starts_with("run 1 resumed"), "{done:?}");
     assert_eq!(world.read("out"), "1\n2\n4\n");
     let done = world.packhorse(["resume"]);
-    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(done.code, 1, "{done:?}");
     assert!(done.stderr.contains("nothing to resume"), "{done:?}");
     assert!(done.stderr.contains("`packhorse retry 1`"), "{done:?}");
     assert_eq!(world.read("out"), "1\n2\n4\n");
@@ -572,4 +572,56 @@ fn on_gpus_it_is_left_aside_that_tasks_needed_none() {
     let done = machine.packhorse(&["resume", "--gpus", "0"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stdout.contains("1.2 started on GPU 0"), "{done:?}");
+}
+
+#[test]
+fn resume_of_a_run_that_is_settled_has_its_exit_status() {
+    let world = World::new();
+    let done = world.packhorse_with(["run", "--slots", "1"], "false\ntrue\n");
+    assert_eq!(done.code, 1, "{done:?}");
+    let done = world.packhorse(["resume"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(done.stderr.contains("nothing to resume"), "{done:?}");
+}
+
+#[test]
+fn stop_does_not_guess_which_of_several_runs_is_meant() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let start = || {
+        let mut running = world.start(["run", "--slots", "1", "--", "sh", "-c", "read x < gate"]);
+        running.wait_for("started");
+        running
+    };
+    let (first, second) = (start(), start());
+    let done = world.packhorse(["stop"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(
+        done.stderr.contains("several runs are going on: 2, 1"),
+        "{done:?}"
+    );
+    assert_eq!(world.packhorse(["stop", "2", "--now"]).code, 0);
+    second.finish();
+    // Now it is clear.
+    let done = world.packhorse(["stop", "--now"]);
+    assert!(done.stderr.contains("run 1 has stopped"), "{done:?}");
+    first.finish();
+    drop(gate);
+}
+
+#[test]
+fn a_fifo_in_the_state_folder_is_not_waited_for() {
+    for name in ["id", "runs/last"] {
+        let world = World::new();
+        assert_eq!(
+            world.packhorse(["run", "--slots", "1", "--", "true"]).code,
+            0
+        );
+        let path = world.home().join(name);
+        fs_err::remove_file(&path).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
+        let done = world.packhorse(["run", "--slots", "1", "--", "true"]);
+        assert_eq!(done.code, 0, "{name}: {done:?}");
+    }
 }

@@ -184,6 +184,22 @@ fn help_says_what_a_subcommand_does() {
     }
     let sweep = world.packhorse(["sweep", "--help"]).stdout;
     assert!(sweep.contains("--order"), "{sweep}");
+    // In this order it works; `-p` would take a template behind it for a value.
+    let usage = "Usage: packhorse sweep TEMPLATE -p <NAME> <VALUE>... [OPTIONS]\n";
+    assert!(sweep.contains(usage), "{sweep}");
+    let made = world.packhorse(["sweep", "x {a}", "-p", "a", "1", "2", "--order", "grid"]);
+    assert_eq!(made.stdout, "x 1\nx 2\n");
+    for (verb, says) in [
+        ("retry", "tasks that were skipped because of them"),
+        (
+            "resume",
+            "those that ended, whether they succeeded or failed, do\nnot",
+        ),
+        ("probe", "to its end, on a GPU to itself"),
+    ] {
+        let help = world.packhorse([verb, "--help"]).stdout;
+        assert!(help.contains(says), "{help}");
+    }
 }
 
 #[test]
@@ -222,8 +238,74 @@ fn what_was_probably_meant_is_said() {
 }
 
 #[test]
+fn who_types_a_negative_number_is_told_what_is_wrong_with_it() {
+    let world = World::new();
+    let counted = "tip: runs and tasks are counted from 1\n";
+    for (words, tip) in [
+        ("logs -1", counted),
+        ("why -1", counted),
+        ("show -1.5", counted),
+        ("resume -1", counted),
+        (
+            "run --slots -1 -- true",
+            "tip: no value of '--slots' begins with '-'\n",
+        ),
+        (
+            "run -g -1 -- true",
+            "tip: no value of '-g' begins with '-'\n",
+        ),
+        (
+            "run --gpus -1 -- true",
+            "tip: no value of '--gpus' begins with '-'\n",
+        ),
+        (
+            "run --jsn -- true",
+            "tip: a similar argument exists: '--json'\n",
+        ),
+    ] {
+        let done = world.packhorse(words.split(' '));
+        assert_eq!(done.code, 2, "{done:?}");
+        assert!(done.stderr.contains(tip), "{done:?}");
+    }
+    // Neither of these is meant as a value.
+    for words in ["run --json -1", "run --frobnicate 1", "logs -x"] {
+        let done = world.packhorse(words.split(' '));
+        assert_eq!(done.code, 2, "{done:?}");
+        assert!(!done.stderr.contains("tip:"), "{done:?}");
+    }
+}
+
+#[test]
 fn a_range_of_gpus_is_all_of_them() {
     let world = World::new();
     let done = world.packhorse(["run", "--gpus", "0-2,5", "--", "true"]);
     assert!(done.stdout.contains("on GPUs 0, 1, 2, 5"), "{done:?}");
+}
+
+#[test]
+fn a_command_with_options_that_should_stand_after_two_dashes_is_recognised() {
+    let world = World::new();
+    let done = world.packhorse(["run", "sh", "train.sh", "--lr", "0.1"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(done.stderr.contains("packhorse run -- sh …"), "{done:?}");
+}
+
+#[test]
+fn a_file_is_no_gpu_even_if_its_name_has_no_dot() {
+    let world = World::new();
+    world.write("cmds", "true\n");
+    let done = world.packhorse(["run", "--gpus", "cmds"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(
+        done.stderr.contains("`cmds` is a file and no GPU"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn an_empty_name_forgets_nothing() {
+    let world = World::new();
+    let done = world.packhorse(["peaks", "--forget", ""]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(done.stderr.contains("nothing is forgotten"), "{done:?}");
 }

@@ -289,7 +289,7 @@ fn further_columns_say_what_a_row_needs() {
         .lines()
         .find(|line| line.starts_with("1.1 failed"));
     assert!(
-        failed.unwrap().ends_with("ran past its time limit"),
+        failed.unwrap().contains(": ran past its time limit: sh "),
         "{done:?}"
     );
     assert_eq!(world.read("tries"), "x\nx\nx\n");
@@ -537,4 +537,20 @@ fn a_second_file_is_refused_wherever_it_stands() {
     assert_eq!(done.code, 2, "{done:?}");
     assert!(done.stderr.contains("one file too many"), "{done:?}");
     assert!(!world.work().join("out").exists());
+}
+
+#[test]
+fn a_line_that_no_table_has_is_refused() {
+    let world = World::new();
+    let header = HEADER.trim_end();
+    let long = "x".repeat((16 << 20) + 1);
+    world.write("tasks.csv", format!("{header}\n.,sh,{long},1,1\n"));
+    let done = world.packhorse(["csv", "tasks.csv", "--slots", "1"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(
+        done.stderr
+            .contains("tasks.csv:2: this line is longer than 16 MiB"),
+        "{}",
+        done.stderr.len()
+    );
 }

@@ -121,21 +121,110 @@ fn whoever_insists_need_not_wait_for_what_cannot_be_written() {
 }
 
 #[test]
+fn a_run_that_is_killed_before_anything_is_written_is_known_and_none_of_its_ends_was_told() {
+    let world = World::new();
+    let done = world.packhorse(["run", "--slots", "1", "--", "true"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    world.write("tasks", "echo done >> ran\necho done >> ran\n");
+    let somebody = rusqlite::Connection::open(world.database()).unwrap();
+    somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut command = world.command(["run", "--slots", "1", "tasks"]);
+    command.env("PACKHORSE_STORE_PATIENCE", "50ms");
+    let mut running = Running::start(command);
+    running.wait_for("the last results are not written yet");
+    running.signal(Signal::KILL);
+    let told = running.finish().stdout;
+    assert!(!told.contains("succeeded"), "{told}");
+    assert_eq!(world.read("ran").lines().count(), 2);
+    drop(somebody);
+    let runs = world.packhorse(["ls", "--json"]).json();
+    assert_eq!(runs[0]["run"], 2, "{runs}");
+    assert_eq!(runs[0]["state"], "died", "{runs}");
+    // What nobody was told of runs again.
+    let done = world.packhorse(["resume"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("2.2 succeeded"), "{done:?}");
+    assert_eq!(world.read("ran").lines().count(), 4);
+}
+
+/// What the database says of run 1: its state and exit status.
+fn state_of_run_1(world: &World) -> (String, serde_json::Value) {
+    let run = world.packhorse(["ls", "--json"]).json()[0].take();
+    (
+        run["state"].as_str().unwrap().to_owned(),
+        run["exit"].clone(),
+    )
+}
+
+#[test]
+fn a_run_whose_end_could_not_be_written_is_known_to_have_ended_later() {
+    for (last, exit) in [("true", 0), ("false", 1)] {
+        let world = World::new();
+        let gate = world.gate("gate");
+        world.write("tasks", format!("true\nread x < gate; {last}\n"));
+        let mut command = world.command(["run", "--slots", "2", "tasks"]);
+        command.env("PACKHORSE_STORE_PATIENCE", "50ms");
+        let mut running = Running::start(command);
+        // By then the store has both tasks.
+        running.wait_for("1.1 succeeded");
+        let somebody = rusqlite::Connection::open(world.database()).unwrap();
+        somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
+        gate.pass(1);
+        running.wait_for("the last results are not written yet");
+        running.signal(Signal::KILL);
+        running.finish();
+        drop(somebody);
+        assert_eq!(state_of_run_1(&world), ("finished".to_owned(), exit.into()));
+        let show = world.packhorse(["show", "1"]).stdout;
+        assert!(!show.contains("packhorse resume"), "{show}");
+    }
+}
+
+#[test]
+fn resume_settles_a_run_that_only_lacks_the_record_of_its_end() {
+    for (input_complete, before) in [(1, "finished"), (0, "died")] {
+        let world = World::new();
+        let done = world.packhorse_with(["run", "--slots", "1"], "true\nfalse\n");
+        assert_eq!(done.code, 1, "{done:?}");
+        let database = rusqlite::Connection::open(world.database()).unwrap();
+        let sql = "UPDATE run SET ended = NULL, exit = NULL, input_complete = ?1";
+        database.execute(sql, [input_complete]).unwrap();
+        drop(database);
+        assert_eq!(state_of_run_1(&world), (before.to_owned(), ().into()));
+        let done = world.packhorse(["resume"]);
+        assert_eq!(done.code, 1, "{done:?}");
+        assert!(done.stderr.contains("nothing to resume"), "{done:?}");
+        let lost = done.stderr.contains("had not read all of its input");
+        assert_eq!(lost, input_complete == 0, "{done:?}");
+        assert_eq!(state_of_run_1(&world), ("finished".to_owned(), 1.into()));
+        // It took as long as its tasks did.
+        let run = &world.packhorse(["ls", "--json"]).json()[0];
+        let took = run["ended"].as_f64().unwrap() - run["started"].as_f64().unwrap();
+        assert!((0.0..60.0).contains(&took), "{took}");
+    }
+}
+
+#[test]
 fn what_cannot_be_written_for_long_is_told_all_the_same() {
     let world = World::new();
     assert_eq!(
         world.packhorse(["run", "--slots", "1", "--", "true"]).code,
         0
     );
-    let somebody = rusqlite::Connection::open(world.database()).unwrap();
-    somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let mut command = world.command(["run", "--slots", "1", "--", "false"]);
+    let gate = world.gate("gate");
+    world.write("tasks", "read x < gate; false\n");
+    let mut command = world.command(["run", "--slots", "1", "tasks"]);
     command.env("PACKHORSE_STORE_PATIENCE", "50ms");
     let mut running = Running::start(command);
     running.wait_for("2.1 started");
+    while world.packhorse(["show", "2.1"]).code != 0 {}
+    let somebody = rusqlite::Connection::open(world.database()).unwrap();
+    somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
+    gate.pass(1);
     running.wait_for("2.1 failed");
     running.wait_for("the last results are not written yet");
-    assert!(!world.packhorse(["ls"]).stdout.contains("false"));
+    let show = world.packhorse(["show", "2.1"]).stdout;
+    assert!(!show.contains("exit status"), "{show}");
     somebody.execute_batch("ROLLBACK").unwrap();
     assert_eq!(running.finish().code, 1);
     let show = world.packhorse(["show", "2"]).stdout;
@@ -334,7 +423,67 @@ fn a_command_cannot_control_the_terminal() {
         let dangerous = output.chars().find(|c| c.is_control() && *c != '\n');
         assert_eq!(dangerous, None, "{output}");
     }
-    assert!(shown.stdout.contains("false '\u{fffd}[2J"), "{shown:?}");
+    assert!(shown.stdout.contains("false '␛[2J"), "{shown:?}");
+    // Programs get it as it is.
+    let json = |words: [&str; 3]| world.packhorse(words).stdout;
+    assert!(json(["show", "1", "--json"]).contains("false '\\u001b[2J\\u0007"));
+    assert!(json(["ls", "--json", "-n1"]).contains("true '\\u001b[2J'"));
+}
+
+/// What a program on a terminal would be made to do by this.
+const EVIL: &str = "\x1b]0;owned\x07\u{9b}2J";
+
+#[test]
+fn no_name_can_control_the_terminal() {
+    let world = World::new();
+    let folder = format!("f{EVIL}");
+    fs_err::create_dir(world.work().join(&folder)).unwrap();
+    let input = serde_json::json!({
+        "command": [format!("no-such-{EVIL}")],
+        "folder": &folder,
+        "log": format!("l{EVIL}"),
+    });
+    world.write("tasks", input.to_string());
+    let nowhere = format!("{folder}/none");
+    let long = "x".repeat(5000);
+    for words in [
+        &["run", "--slots", "1", "--tasks", "tasks"][..],
+        &["show"],
+        &["show", "1.1"],
+        &["ls"],
+        &["logs", "1"],
+        &["why", "1"],
+        &["run", "--slots", "1", &folder],
+        &["run", "--slots", "1", &nowhere],
+        &["run", "--slots", "1", &long],
+        &["run", "--slots", EVIL],
+        &["run", "--gpus", EVIL, "--", "true"],
+        &["show", EVIL],
+        &["logs", EVIL],
+        &["peaks", EVIL],
+        &["csv", &nowhere],
+        &["plan", &nowhere],
+        &["sweep", EVIL, "--run", "--slots", "1"],
+        &[EVIL],
+    ] {
+        let done = world.packhorse(words);
+        let said = done.stdout + &done.stderr;
+        assert!(!said.is_empty(), "{words:?}");
+        let dangerous = said.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(dangerous, None, "{words:?}: {said}");
+        assert!(said.len() < 4000, "{words:?}: {said}");
+    }
+    let long = "x ".repeat(50_000);
+    let done = world.packhorse(["run", "--slots", "1", "--", "false", &long]);
+    assert!(done.stdout.len() < 4000, "{}", done.stdout.len());
+    let show = world.packhorse(["show", "1.1"]).stdout;
+    assert!(
+        show.contains("command not found: no-such-␛]0;owned␇"),
+        "{show}"
+    );
+    let mut command = world.command(["config"]);
+    command.env("PACKHORSE_VRAM", EVIL);
+    assert!(!finish(command).stderr.contains('\x1b'));
 }
 
 #[test]
@@ -479,6 +628,48 @@ fn a_file_that_is_no_database_is_told_by_whoever_meets_it() {
         );
     }
     assert!(!world.work().join("out").exists());
+}
+
+#[test]
+fn whoever_meets_a_damaged_database_is_told_how_to_go_on() {
+    let world = World::new();
+    let done = world.packhorse_with(["run", "--slots", "1", "-q"], "echo one\n".repeat(200));
+    assert_eq!(done.code, 0, "{done:?}");
+    let database = rusqlite::Connection::open(world.database()).unwrap();
+    let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'run'";
+    let root: u32 = database.query_one(root, [], |row| row.get(0)).unwrap();
+    database
+        .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+        .unwrap();
+    drop(database);
+    let path = world.database();
+    let mut bytes = fs_err::read(&path).unwrap();
+    let page = usize::try_from((root - 1) * 4096).unwrap();
+    bytes[page..page + 4096].fill(0x5a);
+    fs_err::write(&path, bytes).unwrap();
+    for words in ["ls", "show", "resume", "logs 1", "export"] {
+        let done = world.packhorse(words.split(' '));
+        assert_eq!(done.code, 2, "{words}: {done:?}");
+        let lines: Vec<&str> = done.stderr.lines().collect();
+        let [what, hint] = lines.as_slice() else {
+            panic!("{words}: {}", done.stderr);
+        };
+        assert!(what.ends_with("malformed"), "{what}");
+        assert!(hint.starts_with("hint: it is damaged: move it"), "{hint}");
+    }
+    // As it says.
+    fs_err::create_dir(world.work().join("old")).unwrap();
+    for end in ["", "-wal", "-shm"] {
+        let name = format!("packhorse.db{end}");
+        let _ = fs_err::rename(
+            world.home().join(&name),
+            world.work().join("old").join(&name),
+        );
+    }
+    let done = world.packhorse(["run", "--slots", "1", "--", "echo", "two"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(world.packhorse(["logs", "2.1"]).stdout, "two\n");
+    assert!(world.home().join("runs/1/logs/1.1.log").exists());
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::machine::Machine;
 use crate::support::{Running, World, finish};
+use crate::terminal::Terminal;
 
 impl Machine {
     fn json(&self) -> Vec<Value> {
@@ -454,4 +455,30 @@ fn without_a_driver_ids_are_taken_as_they_are() {
         command.args(["--gpus", "7,GPU-fast,x:y"]);
     };
     machine.assert_seen("CUDA_VISIBLE_DEVICES", named, &["7", "GPU-fast", "x:y"]);
+}
+
+#[test]
+fn on_a_terminal_of_80_columns_no_line_is_broken_and_no_uuid_is_cut() {
+    let machine = Machine::new(2);
+    let reason = "something that takes many words to say and more columns than there are";
+    machine
+        .state
+        .change(1, |device| device.faults.lost = Some(Lost::Entirely));
+    machine
+        .state
+        .change(0, |device| device.name = reason.to_owned());
+    let mut command = machine.command(&["gpus"]);
+    command.env("TERM", "xterm");
+    let mut terminal = Terminal::start(command, 80, 24);
+    assert_eq!(terminal.finish(), 0);
+    let text = terminal.text();
+    let widest = text.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(80), "{text}");
+    let lost = "lost: it has fallen off the bus; a reboot may bring it back";
+    for wanted in ["POWER", "something that takes ma…", &uuid(0), lost] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    // As wide as it likes where it is not on a terminal.
+    let table = machine.packhorse(&["gpus"]).stdout;
+    assert!(row(&table, "0 ").contains(&reason), "{table}");
 }

@@ -154,3 +154,24 @@ fn whoever_asks_a_run_that_does_not_answer_is_told_what_to_try() {
     running.signal(Signal::CONT);
     assert_eq!(running.finish().code, 143);
 }
+
+#[test]
+fn of_a_task_that_does_not_exist_nobody_says_why_it_waits() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let mut running = world.start(["run", "--slots", "1"]);
+    running.send("read x < gate\ntrue\n");
+    world.why("1.2");
+    let done = world.packhorse(["why", "1.99"]);
+    assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+    let wanted = "error: there is no task 1.99 yet: its run still reads input\nhint: ";
+    assert!(done.stderr.starts_with(wanted), "{done:?}");
+    running.end_input();
+    // The run hears of that when it likes.
+    let wanted = "error: there is no task 1.99\nhint: `packhorse show 1` lists the tasks\n";
+    while world.packhorse(["why", "99"]).stderr != wanted {}
+    gate.pass(1);
+    assert_eq!(running.finish().code, 0);
+    // Nor when it is over.
+    assert_eq!(world.packhorse(["why", "1.99"]).stderr, wanted);
+}

@@ -48,6 +48,16 @@ impl Machine {
         }
     }
 
+    /// Waits until GPU `index` has been looked at so often from now on.
+    pub fn await_looks(&self, index: u32, number: u64) {
+        let uuid = FakeDevice::new(index).uuid;
+        let looks = || self.state.looks(&uuid).unwrap();
+        let then = looks();
+        while looks() < then + number {
+            std::thread::yield_now();
+        }
+    }
+
     /// Starts `packhorse` with pipes to talk to it.
     pub fn start(&self, words: &[&str]) -> Running {
         Running::start(self.command(words))

@@ -26,6 +26,7 @@ mod mps;
 mod order;
 mod other_runs;
 mod output;
+mod output_file;
 mod placing;
 mod plan;
 mod run;

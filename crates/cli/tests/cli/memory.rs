@@ -1,8 +1,10 @@
 //! GPU memory: promised and seen, ours and others'. All through the real NVML
 //! calls, against a pretended driver.
 
+mod kinds;
 mod measuring;
 mod running_out;
+mod unknown;
 
 use crate::machine::{Machine, holding, taking};
 

@@ -71,7 +71,7 @@ fn runs_are_listed_and_shown_as_they_were() {
         .iter()
         .map(|run| (run["run"].as_u64().unwrap(), run["state"].as_str().unwrap()))
         .collect();
-    let states = "died interrupted finished finished interrupted interrupted finished \
+    let states = "finished interrupted finished finished interrupted interrupted finished \
                   finished finished finished finished";
     let wanted: Vec<_> = (1..=11).rev().zip(states.split_whitespace()).collect();
     assert_eq!(brief, wanted);

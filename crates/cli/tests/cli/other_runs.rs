@@ -3,6 +3,7 @@
 use rustix::process::Signal;
 
 use crate::machine::{Machine, holding, taking};
+use crate::support::{Running, World, finish, is_alive, receive};
 
 #[test]
 fn two_runs_never_promise_the_same_memory() {
@@ -20,7 +21,7 @@ fn two_runs_never_promise_the_same_memory() {
     second.wait_for("run 2 started");
     // What it was promised and what it was seen to hold of that is told once.
     let why = machine.world.why("2.1");
-    let told = "(8.5 GiB free): other runs hold 15.0 GiB of GPU 0; it is first in line";
+    let told = "(8.5 GiB free): other runs hold 15.0 GiB of GPU 0 (run 1 of ";
     assert!(why.contains(told), "{why}");
     // A third one that fits beside the first does start.
     machine.world.write("small", taking("--peak 1G"));
@@ -33,20 +34,118 @@ fn two_runs_never_promise_the_same_memory() {
     assert_eq!(second.code, 0, "{second:?}");
 }
 
+/// Kills a run, and waits until nothing else is left of it than what its tasks are.
+fn kill(running: Running) {
+    running.signal(Signal::KILL);
+    running.finish();
+}
+
+/// What is said of what a run has left.
+fn left_by(run: u32) -> String {
+    format!("left by run {run}, which was killed; `packhorse stop {run}` ends them")
+}
+
 #[test]
-fn a_run_that_was_killed_holds_nothing_any_more() {
-    let machine = Machine::new(1);
-    let gate = machine.world.gate("gate");
-    machine.world.write("tasks", "read x < gate");
-    let mut first = machine.start(&["run", "tasks"]);
+fn what_a_killed_run_left_running_holds_its_gpu_until_it_ends() {
+    for driver in [true, false] {
+        let machine = Machine::new(1);
+        let world = &machine.world;
+        let command = |words: &[&str]| {
+            if driver {
+                machine.command(words)
+            } else {
+                world.command(words)
+            }
+        };
+        let start = |words: &[&str]| Running::start(command(words));
+        let gate = world.gate("gate");
+        world.write("tasks", "read x < gate");
+        let mut first = start(&["run", "--gpus", "0", "tasks"]);
+        first.wait_for("1.1 started");
+        let mut second = start(&["run", "--gpus", "0", "--", "true"]);
+        second.wait_for("run 2 started");
+        assert!(world.why("2.1").contains("(run 1 of "));
+        kill(first);
+        // Also for one that comes later.
+        let mut third = start(&["run", "--gpus", "0", "--", "true"]);
+        third.wait_for("run 3 started");
+        for task in ["2.1", "3.1"] {
+            let left = format!("holds GPU 0 ({})", left_by(1));
+            while !world.why(task).contains(&left) {}
+        }
+        let shown = finish(command(&["gpus"])).stdout;
+        assert!(shown.contains(&format!("GPU 0: {}", left_by(1))), "{shown}");
+        gate.pass(1);
+        assert_eq!(second.finish().code, 0);
+        assert_eq!(third.finish().code, 0);
+        let shown = finish(command(&["gpus"])).stdout;
+        assert!(!shown.contains("left by"), "{shown}");
+    }
+}
+
+#[test]
+fn what_a_killed_run_left_is_ended_by_hand() {
+    let world = World::new();
+    let never = world.fifo("never");
+    world.write("tasks", format!("cat {}", never.display()));
+    let mut first = world.start(["run", "--gpus", "0", "tasks"]);
     first.wait_for("1.1 started");
-    let mut second = machine.start(&["run", "--", "true"]);
+    kill(first);
+    let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
     second.wait_for("run 2 started");
-    machine.world.why("2.1");
-    first.signal(Signal::KILL);
-    let second = second.finish();
-    assert_eq!(second.code, 0, "{second:?}");
-    gate.pass(1);
+    assert!(world.why("2.1").contains(&left_by(1)));
+    assert_eq!(world.packhorse(["stop", "1"]).code, 0);
+    assert_eq!(second.finish().code, 0);
+}
+
+#[test]
+fn memory_that_a_killed_run_was_promised_counts_while_its_tasks_live() {
+    let machine = Machine::new(1);
+    let world = &machine.world;
+    world.write("tasks", holding("1G", "gate"));
+    let mut first = machine.start(&["run", "--vram", "15G", "tasks"]);
+    first.wait_for("1.1 started");
+    machine.await_memory(0, 1 << 30);
+    kill(first);
+    let mut second = machine.start(&["run", "--vram", "15G", "--", "true"]);
+    second.wait_for("run 2 started");
+    let left = format!("other runs hold 15.0 GiB of GPU 0 ({})", left_by(1));
+    while !world.why("2.1").contains(&left) {}
+    world.write("gate", "");
+    assert_eq!(second.finish().code, 0);
+}
+
+/// Waits until a run has its leaders on record.
+fn await_record(world: &World, run: u32) {
+    let record = world.home().join(format!("runs/{run}/leaders"));
+    while !record.exists() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_cleared_its_environment_holds_its_gpu_too_and_is_found_by_stop() {
+    let world = World::new();
+    let said = ["said-1", "said-2"].map(|name| world.fifo(name));
+    world.fifo("never");
+    world.write("stray", "echo $$ > said-$1; exec cat never");
+    world.write(
+        "tasks",
+        "exec env -i PATH=\"$PATH\" sh -c 'setsid sh stray 1 & sh stray 2'",
+    );
+    let mut first = world.start(["run", "--gpus", "0", "tasks"]);
+    first.wait_for("1.1 started");
+    let pids = said.map(|said| receive(&said));
+    await_record(&world, 1);
+    kill(first);
+    let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
+    second.wait_for("run 2 started");
+    assert!(world.why("2.1").contains(&left_by(1)));
+    assert!(pids.iter().all(|pid| is_alive(pid)));
+    let stopped = world.packhorse(["stop", "1"]);
+    assert!(stopped.stderr.contains("3 processes"), "{stopped:?}");
+    assert!(!pids.iter().any(|pid| is_alive(pid)));
+    assert_eq!(second.finish().code, 0);
 }
 
 #[test]
@@ -64,7 +163,7 @@ fn without_leases_runs_do_not_wait_for_each_other() {
 
 #[test]
 fn leases_need_no_driver() {
-    let world = crate::support::World::new();
+    let world = World::new();
     let gate = world.gate("gate");
     world.write("tasks", "read x < gate");
     let mut first = world.start(["run", "--gpus", "7", "tasks"]);
@@ -82,7 +181,7 @@ fn leases_need_no_driver() {
 
 #[test]
 fn however_many_runs_there_are_no_gpu_goes_to_two_of_them() {
-    let world = crate::support::World::new();
+    let world = World::new();
     // A folder for each GPU that is in use: it can be made only once.
     let task = "mkdir gpu-$CUDA_VISIBLE_DEVICES || echo twice >> overlaps; /bin/true; \
         /bin/true; rmdir gpu-$CUDA_VISIBLE_DEVICES\n";
@@ -131,8 +230,11 @@ fn what_others_could_not_be_told_is_told_again() {
     let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let born = stat.split(' ').nth(21).unwrap();
     let user = rustix::process::getuid().as_raw();
-    let leases = machine.world.work().parent().unwrap().join("leases");
-    let obstacle = leases.join(format!("{user}-{pid}-{born}.new"));
+    let folder = machine
+        .world
+        .leases()
+        .join(format!("{user}-0123456789abcdef"));
+    let obstacle = folder.join(format!("{pid}-{born}.new"));
     fs_err::create_dir_all(&obstacle).unwrap();
     running.send("read x < gate\n");
     running.wait_for("warning");
@@ -141,4 +243,207 @@ fn what_others_could_not_be_told_is_told_again() {
     running.end_input();
     gate.pass(1);
     assert_eq!(running.finish().code, 0);
+}
+
+#[test]
+fn whose_run_it_is_is_looked_up_where_no_variable_says() {
+    let machine = Machine::new(1);
+    let gate = machine.world.gate("gate");
+    let mut command = machine.command(&["run", "--", "sh", "-c", "read x < gate"]);
+    command.env_remove("USER").env_remove("LOGNAME");
+    let mut running = Running::start(command);
+    running.wait_for("1.1 started");
+    let name = finish(machine.world.program("id", ["-un"])).stdout;
+    let gpus = machine.packhorse(&["gpus", "--json"]).json();
+    assert_eq!(gpus[0]["held_by"][0]["user"], name.trim_end(), "{gpus}");
+    gate.pass(1);
+    assert_eq!(running.finish().code, 0);
+}
+
+#[test]
+fn a_run_that_waits_is_not_passed_over_again_and_again() {
+    let world = World::new();
+    // So many that a run which let them all go first would take for ever.
+    world.write("many", "sleep 0.2\n".repeat(2000));
+    let mut first = world.start(["run", "--gpus", "0", "-g", "0.5", "many"]);
+    first.wait_for("1.4 started");
+    let done = world.packhorse(["run", "--gpus", "0", "--", "true"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    // It goes on afterwards, and makes room again.
+    let done = world.packhorse(["run", "--gpus", "0", "--", "true"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(world.packhorse(["stop", "1", "--now"]).code, 0);
+    first.finish();
+}
+
+#[test]
+fn who_waits_for_a_gpu_is_shown() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    world.write("tasks", "read x < gate");
+    let mut first = world.start(["run", "--gpus", "7", "tasks"]);
+    first.wait_for("1.1 started");
+    let mut second = world.start(["run", "--gpus", "7", "--", "true"]);
+    second.wait_for("run 2 started");
+    let pid = first.pid().as_raw_nonzero();
+    let why = world.why("2.1");
+    assert!(why.contains("another run holds GPU 7 (run 1 of "), "{why}");
+    assert!(why.contains(&format!(", process {pid})")), "{why}");
+    let waits = format!(", process {} waits for it", second.pid().as_raw_nonzero());
+    while !world.packhorse(["gpus"]).stdout.contains(&waits) {}
+    gate.pass(1);
+    assert_eq!(first.finish().code, 0);
+    assert_eq!(second.finish().code, 0);
+}
+
+#[test]
+fn a_claim_of_a_run_that_is_stopped_does_not_count_for_ever() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let mut first = world.start(["run", "--gpus", "0"]);
+    first.send("read x < gate\n");
+    first.wait_for("1.1 started");
+    let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
+    second.wait_for("run 2 started");
+    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+    second.signal(Signal::STOP);
+    // When the second of these is due, the claim is old enough to count.
+    first.send("sleep 0.3\necho late\n");
+    gate.pass(1);
+    first.wait_for("1.3 started");
+    assert_eq!(first.finish().code, 0);
+    second.signal(Signal::CONT);
+    assert_eq!(second.finish().code, 0);
+}
+
+/// The leases of all runs.
+fn lease_files(world: &World) -> Vec<std::path::PathBuf> {
+    let list = |path: &std::path::Path| -> Vec<std::path::PathBuf> {
+        let entries = fs_err::read_dir(path).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let folders = list(&world.leases());
+    folders.iter().flat_map(|folder| list(folder)).collect()
+}
+
+#[test]
+fn a_lease_that_is_removed_comes_back_while_its_run_lives() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    world.write("tasks", "read x < gate");
+    let mut first = world.start(["run", "--gpus", "0", "tasks"]);
+    first.wait_for("1.1 started");
+    await_record(&world, 1);
+    let file = || {
+        let mut files = lease_files(&world).into_iter();
+        files.find(|file| file.extension().is_none())
+    };
+    // It sleeps, and waits for nobody: nothing else would wake it.
+    while file().is_none_or(|file| {
+        !fs_err::read_to_string(file)
+            .unwrap_or_default()
+            .contains("\"leaders\":[[")
+    }) {}
+    for folder in [false, true] {
+        let gone = file().unwrap();
+        if folder {
+            // Where it does not come back before all is gone.
+            let away = world.work().join("away");
+            fs_err::rename(gone.parent().unwrap(), &away).unwrap();
+            fs_err::remove_dir_all(away).unwrap();
+        } else {
+            fs_err::remove_file(&gone).unwrap();
+        }
+        while file().is_none() {
+            std::thread::yield_now();
+        }
+    }
+    let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
+    second.wait_for("run 2 started");
+    assert!(world.why("2.1").contains("another run holds GPU 0"));
+    gate.pass(1);
+    assert_eq!(first.finish().code, 0);
+    assert_eq!(second.finish().code, 0);
+}
+
+#[test]
+fn what_is_freed_while_the_lock_is_waited_for_may_be_somebody_elses_by_then() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    world.write("tasks", "read x < gate");
+    let mut first = world.start(["run", "--gpus", "0", "tasks"]);
+    first.wait_for("1.1 started");
+    let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
+    second.wait_for("run 2 started");
+    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+    let pid = first.pid().as_raw_nonzero().to_string();
+    let is_its = |file: &std::path::PathBuf| {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        name.starts_with(&format!("{pid}-"))
+    };
+    let held = lease_files(&world).into_iter().find(is_its).unwrap();
+    let text = fs_err::read_to_string(&held).unwrap();
+    // Nobody decides from here on.
+    let lock = fs_err::File::open(world.leases()).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    gate.pass(1);
+    // The GPU is free, and the second run waits for the lock to take it.
+    let waits = format!(
+        "-> FLOCK  ADVISORY  WRITE {} ",
+        second.pid().as_raw_nonzero()
+    );
+    while !fs_err::read_to_string("/proc/locks")
+        .unwrap()
+        .contains(&waits)
+    {}
+    // We are somebody else, who was faster.
+    let me = std::process::id();
+    let stat = fs_err::read_to_string(format!("/proc/{me}/stat")).unwrap();
+    let born = stat.rsplit(')').next().unwrap().split(' ').nth(20).unwrap();
+    let ours = held.with_file_name(format!("{me}-{born}"));
+    let draft = held.with_file_name("draft");
+    fs_err::write(&draft, text).unwrap();
+    fs_err::rename(draft, &ours).unwrap();
+    drop(lock);
+    assert_eq!(first.finish().code, 0);
+    let why = world.packhorse(["why", "2.1"]).stdout;
+    assert!(why.contains("another run holds GPU 0"), "{why}");
+    assert!(why.contains(&format!("process {me}")), "{why}");
+    fs_err::remove_file(ours).unwrap();
+    assert_eq!(second.finish().code, 0);
+}
+
+#[test]
+fn strangers_on_a_gpu_that_a_task_has_whole_are_named_once() {
+    let machine = Machine::new(1);
+    let gate = machine.world.gate("gate");
+    let stranger = machine.state.stranger(0, 10 << 30);
+    let mut running = machine.start(&["run"]);
+    running.send("read x < gate\ntrue\n");
+    let told = running.wait_for("warning");
+    let named =
+        format!("others hold 10.0 GiB of GPU 0, which a task has whole: process {stranger} (");
+    assert!(told.contains(&named), "{told}");
+    assert!(told.contains("10.0 GiB)"), "{told}");
+    gate.pass(1);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(done.stdout.matches("others hold").count(), 1, "{done:?}");
+}
+
+#[test]
+fn a_gpu_given_whole_waits_until_the_memory_of_its_last_task_is_gone() {
+    let machine = Machine::new(1);
+    let mut running = machine.start(&["run"]);
+    // Long enough to be looked at, and something stays on the GPU when it ends.
+    running.send("sleep 2.1\ntrue\n");
+    running.wait_for("1.1 started");
+    let left = machine.state.stranger(0, 10 << 30);
+    running.wait_for("1.1 succeeded");
+    let why = machine.packhorse(&["why", "1.2"]).stdout;
+    assert!(why.contains("has not been looked at yet"), "{why}");
+    machine.state.stranger_leaves(0, left);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("still holds"), "{done:?}");
 }

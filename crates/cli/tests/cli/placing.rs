@@ -91,15 +91,45 @@ fn at_most_so_many_tasks_are_on_a_gpu() {
 }
 
 #[test]
-fn packing_fills_a_gpu_before_the_next() {
+fn halves_use_all_gpus_while_nobody_waits_for_a_whole_one() {
     for options in [
         &["--gpus", "0,1", "-g", "0.5"][..],
         &["--gpus", "0,1", "-g", "0.5", "--place", "pack"],
     ] {
+        let output = play(options, 2, 2);
+        let places: Vec<_> = output.lines().filter_map(devices).flatten().collect();
+        assert_eq!(places, ["0", "1"]);
         let output = play(options, 4, 4);
         let places: Vec<_> = output.lines().filter_map(devices).flatten().collect();
-        assert_eq!(places, ["0", "0", "1", "1"]);
+        assert_eq!(places, ["0", "1", "0", "1"]);
     }
+}
+
+/// Where tasks that need these parts of GPUs start if there are three of those.
+fn places_of(parts: [&str; 3]) -> Vec<String> {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let lines = parts.map(|part| format!("#packhorse gpus={part}\nread x < gate\n"));
+    world.write("tasks", lines.concat());
+    let mut running = world.start(["run", "--gpus", "0,1,2", "tasks"]);
+    for number in 1..=3 {
+        running.wait_for(&format!("1.{number} started"));
+    }
+    gate.pass(3);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    let places = done.stdout.lines().filter_map(devices).flatten();
+    places.map(String::from).collect()
+}
+
+#[test]
+fn halves_share_a_gpu_for_one_that_waits_for_whole_ones() {
+    assert_eq!(places_of(["0.5", "0.5", "2"]), ["0", "0", "1", "2"]);
+}
+
+#[test]
+fn halves_leave_no_room_for_a_task_that_has_started() {
+    assert_eq!(places_of(["1", "0.5", "0.5"]), ["0", "1", "2"]);
 }
 
 #[test]

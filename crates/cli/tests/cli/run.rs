@@ -356,6 +356,11 @@ fn wrong_usage_starts_nothing_and_makes_no_run() {
         ("run --slots 1 ok.txt missing.txt", "`missing.txt`"),
         ("run --slots 1 ok.txt folder", "folder is a folder"),
         ("run --slots 1 ok.txt -- touch out", "cannot be used with"),
+        (
+            "run --gpus 0 ok.txt -- touch out",
+            "`ok.txt` stands before the command",
+        ),
+        ("run ok.txt --gpus 0 -- touch out", "cannot be used with"),
     ] {
         let done = world.packhorse(words.split(' '));
         assert_eq!(done.code, 2, "{words}: {done:?}");
@@ -416,7 +421,7 @@ fn an_empty_command_is_called_so() {
     assert_eq!(done.code, 1, "{done:?}");
     assert!(
         done.stdout
-            .contains("1.1 not started: the command is empty\n"),
+            .contains("1.1 not started: the command is empty: ''\n"),
         "{done:?}"
     );
 }

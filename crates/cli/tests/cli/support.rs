@@ -42,6 +42,11 @@ impl World {
         self.folder.path().join("home")
     }
 
+    /// The folder in which runs tell each other what they hold. It need not exist.
+    pub fn leases(&self) -> PathBuf {
+        self.folder.path().join("leases")
+    }
+
     /// The database in the state folder. It must exist.
     pub fn database(&self) -> PathBuf {
         let is_one = |path: &PathBuf| {
@@ -105,7 +110,7 @@ impl World {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.folder.path())
             .env("PACKHORSE_HOME", self.home())
-            .env("PACKHORSE_LEASES", self.folder.path().join("leases"))
+            .env("PACKHORSE_LEASES", self.leases())
             .env("TZ", "UTC")
             // What is told is written, however slow the disk.
             .env("PACKHORSE_STORE_PATIENCE", "1h")

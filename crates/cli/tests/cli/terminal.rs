@@ -101,6 +101,11 @@ impl Terminal {
         }
     }
 
+    /// Reads what comes next.
+    pub fn wait_for_more(&mut self) {
+        assert!(self.read(), "it ended:\n{}", self.text());
+    }
+
     /// What a person sees now, and could see by scrolling back.
     pub fn screen(&self) -> Vec<String> {
         screen(&self.text(), self.columns.into(), self.rows.into())

@@ -159,6 +159,8 @@ impl SchedulerState {
                 let promised = match request.memory {
                     MemoryRequest::Uncounted => Bytes(0),
                     MemoryRequest::Bytes(memory) => memory,
+                    // It is told later how much that is.
+                    MemoryRequest::AtLeast(_) => tenant.promised,
                     MemoryRequest::Whole => device.capacity,
                 };
                 assert_eq!(tenant.promised, promised, "a promise of {device:?}");

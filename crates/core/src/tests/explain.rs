@@ -136,7 +136,11 @@ fn a_finished_task_tells_how_and_an_unknown_one_nothing() {
     assert_eq!(lab.why(2), "1.2 is over and did not succeed");
     assert_eq!(lab.why(3), "1.3 was interrupted");
     let nameless = |_| String::new();
-    assert_eq!(explain(&lab.state, id(4), Now::default(), &nameless), None);
+    assert_eq!(
+        explain(&lab.state, id(4), Now::default(), &nameless, &|_| Vec::new(
+        )),
+        None
+    );
 }
 
 #[test]

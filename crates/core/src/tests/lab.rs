@@ -64,6 +64,13 @@ impl Builder {
         self
     }
 
+    /// A place on a device with all that is free of its memory, so many GiB at least.
+    pub fn at_least(mut self, number: u64) -> Self {
+        self.0.request.gpus = GpuRequest::Share(Milli(0));
+        self.0.request.memory = MemoryRequest::AtLeast(gib(number));
+        self
+    }
+
     /// Alone on its devices.
     pub fn alone(mut self) -> Self {
         self.0.request.gpus = GpuRequest::Share(Milli(0));
@@ -310,6 +317,15 @@ impl Running {
         })
     }
 
+    pub fn promise(&mut self, number: u32, memory: u64) -> String {
+        let running = self.running(number);
+        self.step(SchedulerEvent::Promised {
+            task: running.task,
+            attempt: running.attempt,
+            memory: gib(memory),
+        })
+    }
+
     pub fn outside(&mut self, device: u32, held: Outside) -> String {
         let device = DeviceId(device);
         self.step(SchedulerEvent::Outside { device, held })
@@ -349,7 +365,10 @@ impl Running {
     /// What `explain` says, with devices called `gpu10`, `gpu11`, …
     pub fn why(&self, number: u32) -> String {
         let name = |device: DeviceId| format!("gpu{}", device.0);
-        explain(&self.state, id(number), Now(self.now), &name).expect("it is known")
+        explain(&self.state, id(number), Now(self.now), &name, &|_| {
+            Vec::new()
+        })
+        .expect("it is known")
     }
 
     /// The devices kept for the first in line.

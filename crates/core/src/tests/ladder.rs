@@ -23,13 +23,43 @@ fn out_of_memory_climbs_to_more_then_alone_then_larger_then_over() {
     );
     assert_eq!(
         lab.out_of_memory(1, 30),
-        "alone 1#5, start 1#5 on 10 with 24.0 GiB"
+        "alone 1#5, start 1#5 on 11 with 40.0 GiB",
+        "not on one that is too small for what was seen"
+    );
+    assert_eq!(lab.out_of_memory(1, 40), "failed 1/5");
+    lab.submit(task(2).memory(30));
+    lab.submit(task(3).memory(20));
+    assert_eq!(
+        lab.end(2, Outcome::Succeeded),
+        "succeeded 2/1",
+        "it was on the larger one"
+    );
+    assert_eq!(
+        lab.out_of_memory(3, 23),
+        "with 30.0 GiB 3#2, start 3#2 on 11 with 30.0 GiB"
+    );
+}
+
+#[test]
+fn what_was_alone_on_a_small_device_goes_to_a_larger_one() {
+    let mut lab = Lab::default().node(2).sizes(&[24, 26]).start();
+    lab.submit(task(1).memory(20));
+    assert_eq!(
+        lab.out_of_memory(1, 20),
+        "alone 1#2, start 1#2 on 10 with 24.0 GiB"
     );
     assert_eq!(
         lab.out_of_memory(1, 24),
-        "above 24.0 GiB 1#6, start 1#6 on 11 with 40.0 GiB"
+        "above 24.0 GiB 1#3, start 1#3 on 11 with 26.0 GiB"
     );
-    assert_eq!(lab.out_of_memory(1, 40), "failed 1/6");
+    assert_eq!(lab.out_of_memory(1, 26), "failed 1/3");
+}
+
+#[test]
+fn what_needs_more_than_any_device_has_is_not_tried_alone() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.submit(task(1).memory(20));
+    assert_eq!(lab.out_of_memory(1, 25), "failed 1/1");
 }
 
 #[test]
@@ -243,4 +273,21 @@ fn a_revision_can_ask_for_another_probe() {
         "probed 1#0, start 1#0 on 10 with 24.0 GiB"
     );
     assert_eq!(lab.done(1), "probed 1#1, start 1 on 10 with 24.0 GiB");
+}
+
+#[test]
+fn one_that_had_to_leave_something_to_others_is_alone_next() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.submit(task(1).memory(4));
+    lab.submit(task(2).at_least(4));
+    assert_eq!(lab.out_of_memory(2, 19), "alone 2#2");
+    lab.done(1);
+    assert_eq!(lab.out_of_memory(2, 23), "failed 2/2");
+}
+
+#[test]
+fn one_that_had_all_of_it_has_nothing_more_to_get() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.submit(task(1).at_least(4));
+    assert_eq!(lab.out_of_memory(1, 23), "failed 1/1");
 }

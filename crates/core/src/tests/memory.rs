@@ -1,18 +1,20 @@
 use packhorse_model::{Bytes, MemoryRequest};
 
+use crate::Outside;
+
 use crate::tests::lab::{Lab, gib, task};
 
 #[test]
 fn as_many_share_a_device_as_its_memory_allows() {
     let mut lab = Lab::default().node(2).sizes(&[24, 24]).start();
     assert_eq!(lab.submit(task(1).memory(9)), "start 1 on 10 with 9.0 GiB");
-    assert_eq!(lab.submit(task(2).memory(9)), "start 2 on 10 with 9.0 GiB");
-    assert_eq!(lab.submit(task(3).memory(9)), "start 3 on 11 with 9.0 GiB");
+    assert_eq!(lab.submit(task(2).memory(9)), "start 2 on 11 with 9.0 GiB");
+    assert_eq!(lab.submit(task(3).memory(9)), "start 3 on 10 with 9.0 GiB");
     assert_eq!(lab.submit(task(4).memory(9)), "start 4 on 11 with 9.0 GiB");
     assert_eq!(lab.submit(task(5).memory(9)), "");
     assert_eq!(
-        lab.done(3),
-        "succeeded 3/1, start 5 on 11 with 9.0 GiB",
+        lab.done(2),
+        "succeeded 2/1, start 5 on 11 with 9.0 GiB",
         "a device is free again when its attempt is over"
     );
 }
@@ -228,4 +230,46 @@ fn what_no_single_node_has_is_refused() {
         lab.submit(task(1).whole(1).cpu(2000)),
         "refuse 1: no machine has all that it needs, though each thing is there on some"
     );
+}
+
+#[test]
+fn one_of_which_nothing_is_known_has_all_that_is_free_until_that_changes() {
+    let mut lab = Lab::default().node(2).sizes(&[24, 16]).start();
+    lab.submit(task(1).memory(10));
+    assert_eq!(
+        lab.submit(task(2).at_least(4)),
+        "start 2 on 10 with 24.0 GiB"
+    );
+    assert_eq!(
+        lab.submit(task(3).at_least(4)),
+        "start 3 on 11 with 6.0 GiB"
+    );
+    assert_eq!(lab.submit(task(4).at_least(4)), "");
+    assert_eq!(lab.submit(task(5).memory(1)), "", "nobody joins them");
+    assert_eq!(lab.promise(2, 5), "start 4 on 10 with 19.0 GiB");
+    assert_eq!(lab.promise(4, 30), "", "no more than there is");
+    let promised = lab.state.devices().map(|load| load.promised);
+    assert_eq!(promised.collect::<Vec<_>>(), [gib(24), gib(16)]);
+    assert_eq!(lab.promise(4, 3), "start 5 on 10 with 1.0 GiB");
+}
+
+#[test]
+fn what_was_asked_for_exactly_stays_promised() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.submit(task(1).memory(20));
+    lab.submit(task(2).memory(8));
+    assert_eq!(lab.promise(1, 1), "");
+}
+
+#[test]
+fn one_of_which_nothing_is_known_leaves_strangers_alone_and_joins_other_runs() {
+    let mut lab = Lab::default().node(1).sizes(&[24]).start();
+    lab.strangers(10, 2);
+    assert_eq!(lab.submit(task(1).at_least(6)), "");
+    let held = Outside {
+        memory: gib(17),
+        runs: gib(16),
+        ..Outside::default()
+    };
+    assert_eq!(lab.outside(10, held), "start 1 on 10 with 7.0 GiB");
 }

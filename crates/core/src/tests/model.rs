@@ -34,6 +34,7 @@ pub struct Model {
     outside: BTreeMap<DeviceId, Outside>,
     drained: BTreeSet<DeviceId>,
     mix: outlook::RequestMix,
+    more_to_come: bool,
     now: Duration,
 }
 
@@ -81,6 +82,7 @@ impl Model {
             outside: BTreeMap::new(),
             drained: BTreeSet::new(),
             mix: outlook::RequestMix::default(),
+            more_to_come: true,
             now: Duration::ZERO,
         }
     }
@@ -163,6 +165,11 @@ impl Model {
                 device,
                 memory,
             } => self.observed(task, attempt, device, memory),
+            SchedulerEvent::Promised {
+                task,
+                attempt,
+                memory,
+            } => self.promised(task, attempt, memory),
             SchedulerEvent::Outside { device, held } => {
                 if self.devices().contains(&device) {
                     self.outside.insert(device, held);
@@ -185,6 +192,7 @@ impl Model {
             SchedulerEvent::Cancel(task) => self.cancel(task, &mut effects),
             SchedulerEvent::Hold => self.held = true,
             SchedulerEvent::Unhold => self.held = false,
+            SchedulerEvent::MoreToCome(more) => self.more_to_come = more,
             SchedulerEvent::Adopt {
                 submission,
                 attempt,
@@ -246,6 +254,9 @@ impl Model {
         };
         if end.is_none() {
             self.mix.see(&submission.request);
+        } else {
+            // Until it is finished, below.
+            self.mix.wait(&submission.request);
         }
         self.tasks.push(Task {
             rank: self.rank(&submission),
@@ -265,7 +276,7 @@ impl Model {
     fn rank(&self, submission: &Submission) -> (u32, i128) {
         let priority = i128::from(submission.priority.0);
         let rank = match self.settings.ageing {
-            None => priority,
+            None => priority * 2,
             Some(ageing) => {
                 let micros = |length: Duration| i128::try_from(length.as_micros()).unwrap();
                 let arrived = submission.arrived.map_or(self.now, |arrived| arrived.0);
@@ -430,9 +441,7 @@ impl Model {
         } else if let (Some(peak), true) = (out_of_memory, outcome.is_worth_retrying()) {
             let next = self.next_rung(&request, &placement, peak.0);
             if let Some((why, request)) = next {
-                self.mix.forget(&self.tasks[index].submission.request);
-                self.mix.see(&request);
-                self.tasks[index].submission.request = request;
+                self.change_need(index, request);
                 Some(why)
             } else if request.memory == MemoryRequest::Uncounted && task.retries > 0 {
                 self.tasks[index].retries -= 1;
@@ -450,6 +459,7 @@ impl Model {
         if let Some(why) = why {
             // If it waits for no measurement, it is in line at once.
             task.place = Place::Blocked;
+            self.mix.wait(&task.submission.request);
             effects.push(Effect::Retrying {
                 task: id,
                 next_attempt: if task.submission.probe == ProbePlan::First {
@@ -500,17 +510,28 @@ impl Model {
                 .map_or(0, |held| held.memory.0);
             u128::from(held) * 20 > u128::from(memory.0)
         };
-        let was_alone =
-            matches!(request.gpus, GpuRequest::Whole(_)) && !placement.devices.iter().any(company);
+        let was_alone = if let MemoryRequest::AtLeast(_) = request.memory {
+            placement.devices.iter().all(|granted| {
+                let its_own = |device: &&DeviceSpec| device.id == granted.device;
+                let memory = devices().find(its_own).unwrap().memory.0;
+                (memory.saturating_sub(granted.memory.0)) * 20 <= memory
+            })
+        } else {
+            matches!(request.gpus, GpuRequest::Whole(_)) && !placement.devices.iter().any(company)
+        };
+        let its_own = |id| devices().find(|device| device.id == id).unwrap().memory;
+        let granted = placement.devices.iter();
+        let above = granted.map(|granted| its_own(granted.device)).min();
         if request.memory != MemoryRequest::Whole && !was_alone {
+            if above.is_some_and(|above| above.0 > 0) {
+                next.device_memory = next.device_memory.max(Bytes(peak));
+            }
             return self
                 .impossible(&next)
                 .is_none()
                 .then_some((RetryReason::Alone, next));
         }
-        let its_own = |id| devices().find(|device| device.id == id).unwrap().memory;
-        let granted = placement.devices.iter();
-        let above = granted.map(|granted| its_own(granted.device)).min()?;
+        let above = above?;
         next.device_memory = Bytes(above.0 + 1);
         let possible = above.0 > 0 && self.impossible(&next).is_none();
         possible.then_some((RetryReason::LargerDevice { above }, next))
@@ -522,6 +543,35 @@ impl Model {
             && run.attempt == attempt
         {
             run.observed.insert(device, memory);
+        }
+    }
+
+    fn promised(&mut self, id: TaskId, attempt: u32, memory: Bytes) {
+        let Some(index) = self.find(id) else { return };
+        let Place::Running(run) = &self.tasks[index].place else {
+            return;
+        };
+        if run.attempt != attempt || !matches!(run.request.memory, MemoryRequest::AtLeast(_)) {
+            return;
+        }
+        let mut placement = run.placement.clone();
+        let observed = run.observed.clone();
+        for granted in &mut placement.devices {
+            let nodes = self.pool.nodes.iter();
+            let mut devices = nodes.flat_map(|node| &node.devices);
+            let device = devices.find(|device| device.id == granted.device).unwrap();
+            let seen = observed.get(&device.id).copied().unwrap_or_default();
+            let all = self
+                .tenants(device)
+                .iter()
+                .map(|tenant| tenant.memory)
+                .sum::<u64>();
+            let others = all - granted.memory.max(seen).0 + self.outside(device.id).memory.0;
+            let most = device.memory.0.saturating_sub(others);
+            granted.memory = memory.min(Bytes(most));
+        }
+        if let Place::Running(run) = &mut self.tasks[index].place {
+            run.placement = placement;
         }
     }
 
@@ -541,9 +591,8 @@ impl Model {
             Place::Finished(_) => {}
             Place::Running(run) if run.attempt > 0 => {}
             _ => {
-                self.mix.forget(&task.submission.request);
-                self.mix.see(&request);
-                task.submission.request = request;
+                self.change_need(index, request);
+                let task = &mut self.tasks[index];
                 task.submission.expected = expected;
                 task.submission.probe = probe;
                 if matches!(task.place, Place::Waiting) {
@@ -552,6 +601,20 @@ impl Model {
             }
         }
         self.unblock();
+    }
+
+    fn change_need(&mut self, index: usize, request: Request) {
+        let task = &mut self.tasks[index];
+        let runs = matches!(task.place, Place::Running(_));
+        if runs {
+            self.mix.wait(&task.submission.request);
+        }
+        self.mix.forget(&task.submission.request);
+        self.mix.see(&request);
+        if runs {
+            self.mix.stop_waiting(&request);
+        }
+        task.submission.request = request;
     }
 
     fn cancel(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
@@ -578,6 +641,9 @@ impl Model {
             let task = &mut self.tasks[index];
             if matches!(task.place, Place::Finished(_)) {
                 continue;
+            }
+            if matches!(task.place, Place::Blocked | Place::Waiting) {
+                self.mix.stop_waiting(&task.submission.request);
             }
             task.place = Place::Finished(outcome);
             let id = task.submission.id;

@@ -1,4 +1,4 @@
-use crate::{EndCause, Outside, SchedulerEvent};
+use crate::{EndCause, KeptRoom, Outside, SchedulerEvent};
 use packhorse_model::{Bytes, DeviceId, Milli, Outcome};
 
 use crate::tests::lab::{FAILED, Lab, gib, id, task};
@@ -174,6 +174,12 @@ fn whatever_a_driver_shows_does_no_harm() {
         attempts: u32::MAX,
         whole: false,
         unseen: false,
+        yields: true,
+        kept: KeptRoom {
+            share: Milli(u32::MAX),
+            memory: Bytes(u64::MAX),
+            whole: false,
+        },
     };
     lab.outside(10, held);
     assert!(lab.why(3).starts_with("1.3 waits"), "{}", lab.why(3));

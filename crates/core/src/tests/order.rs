@@ -139,3 +139,31 @@ fn a_task_that_was_fetched_late_ages_from_its_own_arrival() {
     assert_eq!(lab.done(2), "succeeded 2/1, start 5 on 10");
     assert_eq!(lab.done(5), "succeeded 5/1, start 4 on 10");
 }
+
+#[test]
+fn probes_go_before_all_that_are_as_urgent() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1));
+    lab.submit(task(2));
+    lab.submit(task(3).batch(1).probe());
+    lab.submit(task(4).probe());
+    lab.submit(task(5).priority(-1));
+    assert_eq!(lab.done(1), "succeeded 1/1, start 5 on 10");
+    assert_eq!(lab.done(5), "succeeded 5/1, start 4#0 on 10");
+    assert_eq!(lab.done(4), "probed 4#1, start 2 on 10");
+    lab.done(2);
+    assert_eq!(lab.done(4), "succeeded 4/1, start 3#0 on 10");
+}
+
+#[test]
+fn one_that_is_not_to_be_measured_after_all_goes_back_to_its_place() {
+    let mut lab = Lab::default().node(1).start();
+    lab.submit(task(1));
+    lab.submit(task(2));
+    lab.submit(task(3).probe());
+    lab.revise(task(3));
+    assert_eq!(lab.done(1), "succeeded 1/1, start 2 on 10");
+    lab.revise(task(3).probe());
+    lab.submit(task(4));
+    assert_eq!(lab.done(2), "succeeded 2/1, start 3#0 on 10");
+}

@@ -1,7 +1,7 @@
-use crate::Outside;
-use packhorse_model::Milli;
+use crate::{KeptRoom, Outside};
+use packhorse_model::{DeviceId, Milli};
 
-use crate::tests::lab::{Lab, task};
+use crate::tests::lab::{Lab, id, task};
 
 #[test]
 fn what_strangers_hold_is_not_given_out() {
@@ -81,6 +81,82 @@ fn other_runs_share_and_attempts_count() {
     );
     let load = lab.state.devices().next().unwrap();
     assert!(load.outside.whole);
+}
+
+#[test]
+fn a_device_that_other_runs_will_make_room_on_is_kept_for_the_first_in_line() {
+    let others = |share: u32, yields| Outside {
+        share: Milli(share),
+        attempts: 1,
+        yields,
+        ..Outside::default()
+    };
+    let mut lab = Lab::default().node(1).start();
+    lab.outside(10, others(500, false));
+    assert_eq!(lab.submit(task(1)), "");
+    assert!(lab.reserved().is_empty());
+    assert_eq!(lab.state.wanted(), None, "nobody would make room for it");
+    assert_eq!(lab.submit(task(2).share(500)), "start 2 on 10:0.5");
+    lab.outside(10, others(500, true));
+    assert_eq!(lab.reserved(), [10]);
+    let wanted = lab.state.wanted().unwrap();
+    assert_eq!((wanted.task, wanted.needs_others), (id(1), true));
+    assert_eq!(wanted.devices, [DeviceId(10)]);
+    lab.done(2);
+    assert_eq!(
+        lab.submit(task(3).share(500)),
+        "",
+        "it would delay the first"
+    );
+    assert_eq!(lab.outside(10, Outside::default()), "start 1 on 10");
+    assert_eq!(lab.done(1), "succeeded 1/1, start 3 on 10:0.5");
+}
+
+#[test]
+fn what_is_kept_for_another_run_is_left_and_the_rest_given_out() {
+    let kept = |held: u32, share: u32, whole| Outside {
+        share: Milli(held),
+        attempts: u32::from(held > 0),
+        yields: true,
+        kept: KeptRoom {
+            share: Milli(share),
+            whole,
+            ..KeptRoom::default()
+        },
+        ..Outside::default()
+    };
+    let mut lab = Lab::default().node(1).start();
+    lab.outside(10, kept(500, 600, false));
+    assert_eq!(
+        lab.submit(task(1).share(500)),
+        "",
+        "0.1 too much beside 0.6"
+    );
+    let why = lab.why(1);
+    assert!(why.contains("is kept for another run"), "{why}");
+    lab.cancel(1);
+    assert_eq!(lab.submit(task(2).share(400)), "start 2 on 10:0.4");
+    lab.done(2);
+    lab.outside(10, kept(500, 1000, true));
+    assert_eq!(lab.submit(task(3).share(100)), "");
+    assert_eq!(lab.reserved(), [10]);
+    assert!(lab.state.wanted().unwrap().needs_others);
+    assert_eq!(lab.outside(10, kept(500, 0, false)), "start 3 on 10:0.1");
+}
+
+#[test]
+fn devices_that_need_nobody_else_are_kept_first() {
+    let mut lab = Lab::default().node(2).start();
+    let held = Outside {
+        whole: true,
+        yields: true,
+        ..Outside::default()
+    };
+    lab.outside(10, held);
+    lab.submit(task(1));
+    assert_eq!(lab.submit(task(2)), "");
+    assert_eq!(lab.reserved(), [11]);
+    assert!(!lab.state.wanted().unwrap().needs_others);
 }
 
 #[test]

@@ -1,16 +1,129 @@
-use crate::Outside;
-use packhorse_model::Milli;
+use packhorse_model::{Bytes, MemoryRequest, Milli, Outcome};
+use proptest::prelude::*;
 
-use crate::tests::lab::{Lab, task};
+use crate::Outside;
+use crate::SchedulerEvent::{Hold, MoreToCome, Unhold};
+use crate::tests::lab::{Lab, gib, task};
 
 #[test]
-fn pack_takes_the_fullest_device_that_fits() {
+fn pack_keeps_whole_devices_for_tasks_like_those_seen() {
     let mut lab = Lab::default().node(3).start();
-    assert_eq!(lab.submit(task(1).share(300)), "start 1 on 10:0.3");
-    assert_eq!(lab.submit(task(2).share(800)), "start 2 on 11:0.8");
+    assert_eq!(lab.submit(task(1)), "start 1 on 10");
+    assert_eq!(lab.submit(task(2).share(300)), "start 2 on 11:0.3");
     assert_eq!(lab.submit(task(3).share(200)), "start 3 on 11:0.2");
-    assert_eq!(lab.submit(task(4).share(200)), "start 4 on 10:0.2");
+    assert_eq!(lab.submit(task(4).share(500)), "start 4 on 11:0.5");
     assert_eq!(lab.submit(task(5)), "start 5 on 12");
+}
+
+#[test]
+fn pack_takes_the_emptier_device_where_nobody_loses_by_it() {
+    let mut lab = Lab::default().node(3).start();
+    for (number, device) in [(1, 10), (2, 11), (3, 12), (4, 10), (5, 11), (6, 12)] {
+        let started = format!("start {number} on {device}:0.5");
+        assert_eq!(lab.submit(task(number).share(500)), started);
+    }
+}
+
+#[test]
+fn of_equally_full_devices_the_one_with_fewer_tasks_is_the_emptier() {
+    let mut lab = Lab::default().node(2).start();
+    lab.step(MoreToCome(false));
+    lab.submit(task(1).share(200));
+    lab.submit(task(2).share(400));
+    assert_eq!(lab.submit(task(3).share(200)), "start 3 on 10:0.2");
+    assert_eq!(lab.submit(task(4).share(200)), "start 4 on 11:0.2");
+}
+
+#[test]
+fn once_all_tasks_are_known_only_those_that_have_not_started_count() {
+    let mut lab = Lab::default().node(3).start();
+    lab.submit(task(1));
+    lab.step(MoreToCome(false));
+    assert_eq!(lab.submit(task(2).share(500)), "start 2 on 11:0.5");
+    assert_eq!(lab.submit(task(3).share(500)), "start 3 on 12:0.5");
+    lab.step(MoreToCome(true));
+    assert_eq!(lab.done(3), "succeeded 3/1");
+    assert_eq!(lab.submit(task(4).share(500)), "start 4 on 11:0.5");
+}
+
+#[test]
+fn one_that_is_blocked_counts_until_it_is_cancelled() {
+    let mut lab = Lab::default().node(3).start();
+    lab.step(MoreToCome(false));
+    lab.submit(task(1).no_gpu());
+    lab.submit(task(2).after(&[1]));
+    assert_eq!(lab.submit(task(3).share(400)), "start 3 on 10:0.4");
+    assert_eq!(lab.submit(task(4).share(400)), "start 4 on 10:0.4");
+    lab.cancel(2);
+    assert_eq!(lab.submit(task(5).share(100)), "start 5 on 11:0.1");
+    assert_eq!(lab.submit(task(6).share(100)), "start 6 on 12:0.1");
+}
+
+#[test]
+fn one_that_is_tried_again_counts_again() {
+    let mut lab = Lab::default().node(3).start();
+    lab.step(MoreToCome(false));
+    lab.submit(task(1).retries(1));
+    lab.step(Hold);
+    lab.end(1, Outcome::Failed { code: 1 });
+    lab.submit(task(2).share(500).priority(-1));
+    lab.submit(task(3).share(500).priority(-1));
+    assert_eq!(
+        lab.step(Unhold),
+        "start 2 on 10:0.5, start 3 on 10:0.5, start 1#2 on 11"
+    );
+}
+
+#[test]
+fn one_that_may_use_any_model_leaves_the_rare_one_to_those_who_must() {
+    let lab = Lab::default().node(9).models(&[0, 1, 1, 1, 1, 1, 1, 1, 1]);
+    let mut lab = lab.start();
+    let others = Outside {
+        share: Milli(500),
+        ..Outside::default()
+    };
+    lab.outside(10, others);
+    lab.submit(task(1).no_gpu());
+    lab.submit(task(2).after(&[1]));
+    lab.submit(task(3).share(500).models(&[0]).after(&[1]));
+    // 10 is of no use for 2, but 3 can go nowhere else.
+    assert_eq!(lab.submit(task(4).share(500)), "start 4 on 11:0.5");
+}
+
+proptest! {
+    #[test]
+    fn tasks_that_are_alike_are_spread_evenly(
+        devices in 1..9_u32, tasks in 1..30_u32, share in 1..500_u32, more in any::<bool>()
+    ) {
+        let mut lab = Lab::default().node(devices).start();
+        lab.step(MoreToCome(more));
+        for number in 1..=tasks {
+            lab.submit(task(number).share(share));
+        }
+        let attempts = lab.state.devices().map(|device| device.attempts);
+        let attempts: Vec<u32> = attempts.collect();
+        let (least, most) = (attempts.iter().min(), attempts.iter().max());
+        prop_assert!(most.unwrap() - least.unwrap() <= 1, "{attempts:?}");
+    }
+
+    #[test]
+    fn all_start_at_once_that_were_known_and_fit(
+        halves in 0..9_u32, wholes in 0..5_u32, spare in 0..3_u32, more in any::<bool>()
+    ) {
+        let devices = halves.div_ceil(2) + wholes + spare;
+        let mut lab = Lab::default().node(devices.max(1)).start();
+        lab.step(MoreToCome(more));
+        lab.step(Hold);
+        for number in 1..=halves {
+            lab.submit(task(number).share(500));
+        }
+        for number in halves + 1..=halves + wholes {
+            lab.submit(task(number));
+        }
+        let started = lab.step(Unhold);
+        let started = started.matches("start ").count();
+        prop_assert_eq!(started, (halves + wholes) as usize);
+    }
 }
 
 #[test]
@@ -23,10 +136,10 @@ fn pack_leaves_what_others_can_use() {
     lab.outside(10, others(400));
     lab.outside(11, others(100));
     lab.submit(task(1).no_gpu());
-    lab.submit(task(2).share(600).after(&[1]));
-    // On 10, which is fuller, it would leave too little for the other.
-    assert_eq!(lab.submit(task(3).share(300)), "start 3 on 11:0.3");
-    assert_eq!(lab.done(1), "succeeded 1/1, start 2 on 10:0.6");
+    lab.submit(task(2).share(900).after(&[1]));
+    // On 11, which is emptier, it would leave too little for the other.
+    assert_eq!(lab.submit(task(3).share(300)), "start 3 on 10:0.3");
+    assert_eq!(lab.done(1), "succeeded 1/1, start 2 on 11:0.9");
 }
 
 #[test]
@@ -44,9 +157,9 @@ fn pack_spares_the_cores_that_devices_need() {
 }
 
 #[test]
-fn pack_fills_a_device_before_the_next_when_all_are_alike() {
+fn pack_uses_all_devices_when_all_tasks_are_alike() {
     let mut lab = Lab::default().node(2).sizes(&[24, 24]).start();
-    for (number, device) in [(1, 10), (2, 10), (3, 11), (4, 11)] {
+    for (number, device) in [(1, 10), (2, 11), (3, 10), (4, 11)] {
         let started = format!("start {number} on {device} with 9.0 GiB");
         assert_eq!(lab.submit(task(number).memory(9)), started);
     }
@@ -85,9 +198,9 @@ fn needs_that_are_known_better_replace_what_was_seen() {
     lab.outside(10, others(400));
     lab.outside(11, others(100));
     lab.submit(task(1).no_gpu());
-    lab.submit(task(2).share(600).after(&[1]));
+    lab.submit(task(2).share(900).after(&[1]));
     lab.revise(task(2).share(100));
-    assert_eq!(lab.submit(task(3).share(300)), "start 3 on 10:0.3");
+    assert_eq!(lab.submit(task(3).share(300)), "start 3 on 11:0.3");
 }
 
 #[test]
@@ -154,11 +267,11 @@ fn thirds_fill_a_device_three_times() {
 fn a_device_takes_no_more_attempts_than_allowed() {
     let mut lab = Lab::default().node(2).max_per_device(2).start();
     assert_eq!(lab.submit(task(1).share(100)), "start 1 on 10:0.1");
-    assert_eq!(lab.submit(task(2).share(100)), "start 2 on 10:0.1");
-    assert_eq!(lab.submit(task(3).share(100)), "start 3 on 11:0.1");
+    assert_eq!(lab.submit(task(2).share(100)), "start 2 on 11:0.1");
+    assert_eq!(lab.submit(task(3).share(100)), "start 3 on 10:0.1");
     assert_eq!(lab.submit(task(4).share(100)), "start 4 on 11:0.1");
     assert_eq!(lab.submit(task(5).share(100)), "");
-    assert_eq!(lab.done(3), "succeeded 3/1, start 5 on 11:0.1");
+    assert_eq!(lab.done(2), "succeeded 2/1, start 5 on 11:0.1");
 }
 
 #[test]
@@ -244,4 +357,22 @@ fn without_a_device_pack_and_spread_choose_the_node() {
     );
     assert_eq!(spread.submit(task(2).no_gpu()), "start 2 at node 2");
     assert_eq!(spread.submit(task(3).no_gpu()), "start 3 at node 3");
+}
+
+#[test]
+fn amounts_of_memory_that_do_not_divide_a_device_go_to_the_emptier_one_too() {
+    for eighths in 1..=94 {
+        let memory = gib(1).0 / 8 * eighths;
+        let mut lab = Lab::default().node(2).sizes(&[24, 24]).start();
+        lab.step(MoreToCome(false));
+        lab.step(Hold);
+        for number in 1..=4 {
+            let mut task = task(number).memory(1);
+            task.0.request.memory = MemoryRequest::Bytes(Bytes(memory));
+            lab.submit(task);
+        }
+        lab.step(Unhold);
+        let on = |number| lab.running(number).placement.devices[0].device;
+        assert_ne!(on(1), on(2), "{eighths}/8 GiB");
+    }
 }

@@ -53,6 +53,7 @@ fn what_waits_starts_on_what_is_added() {
 #[test]
 fn what_is_in_use_goes_when_it_is_not_any_more() {
     let mut lab = Lab::default().node(2).start();
+    lab.drain(11);
     lab.submit(task(1).share(500));
     lab.submit(task(2).share(500));
     assert_eq!(lab.step(RemoveDevice(DeviceId(11))), "", "nobody uses it");

@@ -61,7 +61,8 @@ impl Pair {
         }
         for task in self.model.known() {
             let name = |device: DeviceId| device.0.to_string();
-            let explanation = explain(&self.state, task, Now(now), &name).expect("it is known");
+            let explanation =
+                explain(&self.state, task, Now(now), &name, &|_| Vec::new()).expect("it is known");
             assert!(explanation.starts_with(&task.to_string()));
         }
     }

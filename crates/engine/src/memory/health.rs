@@ -6,6 +6,7 @@ use packhorse_model::{DeviceId, Record, RunId, StopMode, TaskId};
 use super::monitor::device_id;
 use crate::engine::Engine;
 use crate::input::DeviceView;
+use crate::task::Eviction;
 
 impl Engine {
     /// Takes a device out: nothing more starts there, and what runs there is run again
@@ -50,7 +51,7 @@ impl Engine {
                 && !attempt.ended
                 && attempt.devices.contains(&device)
             {
-                attempt.evicted = true;
+                attempt.evicted = Some(Eviction::DeviceLost);
                 on_it.push(id);
             }
         }
@@ -67,7 +68,7 @@ impl Engine {
             && let mut devices = attempt.devices.iter()
             && devices.any(|&device| self.monitor.is_drained(device))
         {
-            attempt.evicted = true;
+            attempt.evicted = Some(Eviction::DeviceLost);
             self.stop_attempt(id, StopMode::Terminate);
         }
     }

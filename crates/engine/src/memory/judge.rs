@@ -12,13 +12,18 @@ use packhorse_model::{
 
 use super::needs::VramUse;
 use super::oom::OomSign;
-use super::track::Track;
+use super::track::{PromiseState, Track};
 use crate::action::{Action, LogTail};
 use crate::engine::Engine;
 use crate::run::Run;
+use crate::task::Eviction;
 
 /// How long an end waits for a look at the devices.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Said of an attempt whose own processes were not seen on its devices.
+const BY_GROWTH: &str = "no process of its own was seen on its GPU; its memory is what the GPU's \
+     grew by while it was alone there";
 
 /// A failed attempt that is judged when its devices have been looked at and its log read.
 #[derive(Debug)]
@@ -49,6 +54,8 @@ pub(crate) struct Judgement {
     pub(crate) cause: EndCause,
     /// In words, for people.
     pub(crate) note: Option<String>,
+    /// What else is written down of it, if there is nothing to say about its end.
+    pub(crate) remark: Option<&'static str>,
     /// What it was seen to hold at most.
     pub(crate) peak: Option<Bytes>,
 }
@@ -130,15 +137,16 @@ impl Engine {
     fn judge(&mut self, mut end: AttemptEnd, log: &ReadLog) {
         let id = end.task;
         let attempt = self.tasks.get_mut(&id).and_then(|task| task.attempt.take());
-        let (devices, evicted) = attempt.map_or((Vec::new(), false), |it| (it.devices, it.evicted));
+        let (devices, evicted) = attempt.map_or((Vec::new(), None), |it| (it.devices, it.evicted));
         let goes_on = self.runs.get(&id.run).is_some_and(Run::takes_tasks);
-        if evicted && end.outcome == Outcome::Interrupted && goes_on {
+        if evicted.is_some() && end.outcome == Outcome::Interrupted && goes_on {
             // It was not the person who ended it.
             end.outcome = Outcome::Killed { signal: 15 };
         }
         // One that teaches is back in line before those like it learn of it.
         let teaches = self.tasks.get(&id).is_some_and(|task| task.need.is_some());
-        if teaches {
+        let holds = teaches || evicted.is_some();
+        if holds {
             self.hold();
         }
         let probe = end.attempt == 0;
@@ -146,27 +154,45 @@ impl Engine {
             Some((cause, note)) => (cause, Some(note)),
             None => (EndCause::Own, None),
         };
+        self.await_release(id, &devices, end.took);
         let track = self.untrack(id);
-        let measured = track.and_then(|track| track.measurement(id));
         let out_of_memory = matches!(cause, EndCause::OutOfMemory { .. });
+        let grew_late = track.as_ref().is_some_and(|track| {
+            let wanted_more = out_of_memory && track.promise == PromiseState::Rested;
+            track.grew_late.is_some() || wanted_more
+        });
+        let measured = track.and_then(|track| track.measurement(id));
+        let by_growth = measured.is_some_and(|measured| measured.by_growth);
         if out_of_memory {
             // From here on the ladder says what it gets.
             self.forget_need(id);
         }
         if let Some(measured) = measured {
             self.tell(EventKind::Measured(measured));
-            self.teach(&end, &devices, out_of_memory, measured);
+            self.teach(&end, &devices, (out_of_memory, grew_late), measured);
         }
         self.attempt_ended(Judgement {
             end,
             cause,
             note,
+            remark: by_growth.then_some(BY_GROWTH),
             peak: measured.map(|measured| measured.peak),
         });
         if probe {
             self.probe_over(id);
         }
-        if teaches {
+        if let Some(Eviction::Crowded { grown, device, .. }) = evicted {
+            let track = self.monitor.tracks.get(&grown);
+            if track.is_some_and(|track| track.is_claiming() && track.on(device).is_some()) {
+                // What it was moved away for, before anybody else has it.
+                self.promise(grown, device, Bytes(u64::MAX));
+            }
+            let task = self.tasks.get(&id);
+            if let Some(need) = task.and_then(|task| task.need.as_ref()) {
+                self.revise_waiting(&Arc::clone(&need.kind.signature));
+            }
+        }
+        if holds {
             self.unhold();
         }
     }
@@ -176,12 +202,29 @@ impl Engine {
         &mut self,
         end: &AttemptEnd,
         devices: &[DeviceId],
-        evicted: bool,
+        evicted: Option<Eviction>,
         log: &ReadLog,
     ) -> Option<(EndCause, String)> {
-        if evicted && !end.outcome.is_success() {
-            let note = "its GPU was taken out while it ran";
-            return Some((EndCause::Collateral, note.to_owned()));
+        if let Some(evicted) = evicted.filter(|_| !end.outcome.is_success()) {
+            let note = match evicted {
+                Eviction::DeviceLost => "its GPU was taken out while it ran".to_owned(),
+                Eviction::Crowded {
+                    grown,
+                    device,
+                    held,
+                } => {
+                    let who = if grown == end.task {
+                        "it".to_owned()
+                    } else {
+                        grown.to_string()
+                    };
+                    let name = self.device_name(device);
+                    format!(
+                        "moved away, because {who} grew to {held} on {name} after its memory had rested"
+                    )
+                }
+            };
+            return Some((EndCause::Collateral, note));
         }
         if !has_failed(end.outcome) || devices.is_empty() || !self.monitor.is_watching() {
             return None;
@@ -216,7 +259,9 @@ impl Engine {
         let sign = &found.what;
         let peak = track.and_then(Track::peak).unwrap_or_default();
         let within = track.is_some_and(|track| {
-            track.outgrew(None).is_none() && track.devices.iter().all(|on| on.promised.0 > 0)
+            let is_promised = track.devices.iter().all(|on| on.promised.0 > 0);
+            // What the device grew by may have been somebody else's doing.
+            is_promised && (track.outgrew(None).is_none() || track.is_by_growth())
         });
         if within && let Some((other, device)) = self.culprit(end.task, devices) {
             let note = format!(
@@ -245,16 +290,54 @@ impl Engine {
         }
         // It needs at least what it had and what it could not get.
         let asked = found.asked.unwrap_or_default();
-        let peak = Bytes(peak.0.saturating_add(asked.0));
+        let mut peak = Bytes(peak.0.saturating_add(asked.0));
+        if let Some(all) = track.and_then(|track| self.filled_alone(end.task, track, asked)) {
+            // The same again would come to the same.
+            note = format!("{note}, with a GPU to itself");
+            peak = peak.max(Bytes(all.0.saturating_add(1)));
+        } else {
+            // All of it may be enough: some of what it had may have been given back.
+            let memory = devices
+                .iter()
+                .filter_map(|it| self.devices.get(it.0 as usize));
+            let memory = memory.map(|info| info.memory).filter(|all| all.0 > 0);
+            peak = memory.min().map_or(peak, |all| peak.min(all));
+        }
         Some((EndCause::OutOfMemory { peak }, note))
     }
 
-    /// A neighbour that holds more than it was promised on one of these devices.
+    /// The memory of a device that had none left for what a task asked for, though hardly
+    /// anybody else was on it. A limit of MPS ends a task before that.
+    fn filled_alone(&self, task: TaskId, track: &Track, asked: Bytes) -> Option<Bytes> {
+        if self.mps.is_used() {
+            return None;
+        }
+        track.devices.iter().find_map(|on| {
+            let index = on.device.0 as usize;
+            let (info, unit) = (self.devices.get(index)?, self.monitor.units.get(index)?);
+            let (held, surroundings) = on.last?;
+            let (all, free) = (info.memory, surroundings.free?);
+            let little = all.0 / 20;
+            let others = all.0.saturating_sub(held.0.saturating_add(free.0));
+            let is_full = free.0 < asked.0.max(little) && others <= little;
+            let mut tracks = self.monitor.tracks.iter();
+            let shared = tracks.any(|(&other, it)| other != task && it.on(on.device).is_some());
+            (is_full && !shared && unit.lingering.is_none()).then_some(all)
+        })
+    }
+
+    /// A neighbour that holds more than it was promised on one of these devices, or has
+    /// grown since the victim came, after its memory had rested.
     fn culprit(&self, victim: TaskId, devices: &[DeviceId]) -> Option<(TaskId, DeviceId)> {
+        let since = self.monitor.tracks.get(&victim).map(|track| track.since);
         let others = self.monitor.tracks.iter();
         let outgrown = others.filter_map(|(&task, track)| {
+            let has_grown = track.grew_late.is_some() && track.grew_late >= since;
             let mut on = devices.iter();
-            let on = on.find_map(|&device| track.outgrew(Some(device)))?;
+            let on = on.find_map(|&device| {
+                let outgrew = track.outgrew(Some(device));
+                outgrew.or_else(|| track.on(device).filter(|_| has_grown))
+            })?;
             (task != victim).then_some((task, on.device))
         });
         outgrown.min()
@@ -279,7 +362,7 @@ impl Engine {
         &mut self,
         end: &AttemptEnd,
         devices: &[DeviceId],
-        out_of_memory: bool,
+        (out_of_memory, grew_late): (bool, bool),
         measured: Measurement,
     ) {
         let Some(task) = self.tasks.get(&end.task) else {
@@ -291,10 +374,12 @@ impl Engine {
             return;
         };
         let origin = match end.outcome {
+            _ if out_of_memory && grew_late => PeakOrigin::GrewLate,
             _ if out_of_memory => PeakOrigin::OutOfMemory,
             Outcome::Succeeded if end.attempt == 0 || task.vram() == VramUse::Measured => {
                 PeakOrigin::Probe
             }
+            Outcome::Succeeded if grew_late => PeakOrigin::GrewLate,
             Outcome::Succeeded => PeakOrigin::Run,
             // It may have ended before it needed most.
             _ => return,
@@ -303,10 +388,11 @@ impl Engine {
             at: self.now.wall,
             peak: measured.peak,
             error: measured.error,
-            duration: (origin == PeakOrigin::Run).then_some(end.took),
+            duration: (end.outcome.is_success() && origin != PeakOrigin::Probe).then_some(end.took),
             origin,
         };
-        let (signature, model) = (Arc::clone(&need.signature), Arc::clone(&device.model));
+        let (kind, model) = (need.kind.clone(), Arc::clone(&device.model));
+        let signature = Arc::clone(self.needs.remembered_as(&kind));
         self.record(Record::Peak(Box::new(NewPeak {
             task: end.task,
             attempt: end.attempt,
@@ -314,6 +400,6 @@ impl Engine {
             model: Arc::clone(&model),
             learned: peak,
         })));
-        self.learn(&signature, &model, peak);
+        self.learn(&kind, &signature, &model, peak);
     }
 }

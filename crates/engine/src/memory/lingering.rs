@@ -5,12 +5,15 @@ use std::time::Duration;
 use packhorse_model::{Bytes, TaskId};
 
 use super::monitor::device_id;
+use super::tenant::FirstLook;
 use super::track::{NOISE_FLOOR, Surroundings};
 use crate::engine::Engine;
 use crate::input::{DeviceView, Owner, ProcessView};
 
 /// How long memory may stay after its task, before somebody is told.
 const LINGER: Duration = Duration::from_secs(5);
+/// What a server of MPS may hold for itself. It comes with the first task, and stays.
+const SERVER: u64 = 64 << 20;
 /// How many processes are named before the rest is only counted.
 const NAMED: usize = 3;
 
@@ -22,6 +25,8 @@ pub(super) struct Lingering {
     pub(super) held: Bytes,
     /// How it was there otherwise when the task was last seen.
     pub(super) before: Surroundings,
+    /// Whether nothing at all is started on the device meanwhile.
+    pub(super) closes: bool,
 }
 
 impl Lingering {
@@ -47,6 +52,11 @@ impl Engine {
     /// Sees whether memory that should be gone is.
     pub(super) fn update_lingering(&mut self, view: &DeviceView) {
         let now = self.now.monotonic;
+        let expected = if self.mps.is_used() {
+            SERVER
+        } else {
+            NOISE_FLOOR
+        };
         let unit = &mut self.monitor.units[view.device];
         let lingering = unit.lingering.as_ref();
         let Some(lingering) = lingering.filter(|lingering| lingering.since < view.at) else {
@@ -54,11 +64,15 @@ impl Engine {
         };
         let left = unit.strangers().0;
         let left = left.saturating_sub(lingering.before.strangers.0);
-        let gone = left <= NOISE_FLOOR;
+        let gone = left <= expected;
         if !gone && now.saturating_sub(lingering.since) < LINGER {
             return;
         }
         let task = lingering.task;
+        if lingering.closes {
+            // What is there now is waited for no more, by no other task either.
+            unit.first_look = FirstLook::Seen(unit.strangers());
+        }
         unit.lingering = None;
         self.tell_outside(view.device);
         if !gone {

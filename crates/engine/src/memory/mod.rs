@@ -10,10 +10,12 @@
 //!                          └─▶ scheduler: observed, outside, out of memory
 //! ```
 //!
-//! Nothing here happens in a run that counts no memory on devices that no driver knows.
+//! Nothing here happens on devices that no driver knows.
 
 mod attribution;
 mod awake;
+mod family;
+mod growth;
 mod health;
 mod judge;
 mod lingering;
@@ -22,13 +24,16 @@ mod needs;
 mod oom;
 mod pace;
 mod probing;
+mod rest;
 mod shape;
+mod tenant;
 mod track;
 
-pub use needs::{forecast, models, models_named};
+pub use family::LearnedPeaks;
+pub use needs::{Forecast, draft_of, models, models_named};
 pub use oom::{OomSigns, OomSignsError};
 
+pub(crate) use family::Kind;
 pub(crate) use judge::Judgement;
 pub(crate) use monitor::Monitor;
-pub(crate) use needs::{Needs, VramNeed, VramUse, signature_of};
-pub(crate) use shape::Shape;
+pub(crate) use needs::{Needs, VramNeed, VramUse};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use packhorse_core::{Outside, SchedulerEvent};
-use packhorse_model::{Bytes, DeviceId, Placement, TaskId};
+use packhorse_model::{Bytes, DeviceId, MemoryRequest, Placement, TaskId};
 use rustc_hash::FxHashMap;
 
 use super::attribution::{Attribution, attribute};
@@ -13,6 +13,7 @@ use super::health::lost;
 use super::judge::PendingEnd;
 use super::lingering::Lingering;
 use super::pace::Pace;
+use super::tenant::FirstLook;
 use super::track::{NOISE_FLOOR, Surroundings, Track};
 use crate::action::Action;
 use crate::engine::Engine;
@@ -28,6 +29,9 @@ const FRESH: Duration = Duration::from_millis(2500);
 pub(crate) struct Monitor {
     /// How long a driver may take to answer before its devices count as lost.
     silence: Duration,
+    /// How long the memory of a task of an unknown kind has to rest before others may have
+    /// what it does not hold.
+    pub(super) rest: Duration,
     pace: Pace,
     /// Whether samples are taken while tasks run.
     counting: bool,
@@ -45,7 +49,7 @@ pub(crate) struct Monitor {
 #[derive(Debug, Default)]
 pub(super) struct UnitState {
     /// What each of its devices is taken by.
-    attributions: Vec<Attribution>,
+    pub(super) attributions: Vec<Attribution>,
     free: Option<Bytes>,
     /// When it was last looked at.
     sampled: Option<Duration>,
@@ -59,6 +63,7 @@ pub(super) struct UnitState {
     slow: bool,
     /// Memory that should be gone.
     pub(super) lingering: Option<Lingering>,
+    pub(super) first_look: FirstLook,
 }
 
 impl UnitState {
@@ -76,9 +81,10 @@ impl UnitState {
 }
 
 impl Monitor {
-    pub(crate) fn new(units: usize, silence: Duration) -> Self {
+    pub(crate) fn new(units: usize, silence: Duration, rest: Duration) -> Self {
         Self {
             silence,
+            rest,
             units: (0..units).map(|_| UnitState::default()).collect(),
             ..Self::default()
         }
@@ -92,6 +98,13 @@ impl Monitor {
     /// Wants a sample now.
     pub(crate) fn look(&mut self) {
         self.pace.look_soon();
+    }
+
+    /// Whether a device waits for the memory of its last task to be gone.
+    pub(crate) fn is_closing(&self, index: usize) -> bool {
+        let unit = self.units.get(index);
+        let lingering = unit.and_then(|unit| unit.lingering.as_ref());
+        lingering.is_some_and(|lingering| lingering.closes)
     }
 
     /// Whether the device was found to be broken.
@@ -109,7 +122,7 @@ impl Monitor {
 
     /// Whether what others hold on a device is not known at the moment: all of its memory
     /// counts as theirs.
-    fn is_unseen(&self, index: usize) -> bool {
+    pub(super) fn is_unseen(&self, index: usize) -> bool {
         let unit = self.units.get(index);
         unit.is_some_and(|unit| unit.awaited.is_some() || self.is_awaiting())
     }
@@ -122,8 +135,13 @@ impl Monitor {
         })
     }
 
+    /// Whether anybody's memory is counted.
+    pub(super) const fn is_counting(&self) -> bool {
+        self.counting
+    }
+
     /// Takes note that a sample of every device is asked for.
-    fn ask(&mut self, now: Duration) {
+    pub(super) fn ask(&mut self, now: Duration) {
         self.pace.asked(now);
         for unit in &mut self.units {
             unit.unanswered.get_or_insert(now);
@@ -186,7 +204,12 @@ impl Engine {
             if let Some(attempt) = task.and_then(|task| task.attempt.as_ref())
                 && !running.placement.devices.is_empty()
             {
-                let track = Track::new(attempt.number, &running.placement, now);
+                let track = Track::new(
+                    attempt.number,
+                    &running.placement,
+                    MemoryRequest::Uncounted,
+                    now,
+                );
                 self.monitor.tracks.insert(running.task, track);
             }
         }
@@ -195,9 +218,13 @@ impl Engine {
     /// Follows an attempt's memory, if anybody counts it.
     pub(crate) fn track(&mut self, task: TaskId, attempt: u32, placement: &Placement) {
         if self.monitor.counting && !placement.devices.is_empty() {
-            let track = Track::new(attempt, placement, self.now.monotonic);
+            let request = self.state.running_request(task);
+            let memory = request.map(|request| request.memory).unwrap_or_default();
+            let track = Track::new(attempt, placement, memory, self.now.monotonic);
             self.monitor.tracks.insert(task, track);
             self.monitor.look();
+        } else {
+            self.look_at_tenancy(placement);
         }
     }
 
@@ -212,10 +239,10 @@ impl Engine {
         let lingers = monitor.units.iter().any(|unit| unit.lingering.is_some());
         let awaited = monitor.units.iter().any(|unit| unit.awaited.is_some());
         let needed = !monitor.pending.is_empty()
+            || lingers
             || monitor.counting
                 && (!monitor.tracks.is_empty()
                     || (waits && others)
-                    || lingers
                     || awaited
                     || monitor.pace.last.is_none());
         monitor.awake.turn(now);
@@ -311,6 +338,11 @@ impl Engine {
             (unit.awaited, unit.slow) = (None, false);
         }
         let awaited = awaited && !monitor.is_awaiting();
+        self.attribute_growth(view);
+        let claimed = self.is_claimed(device);
+        if claimed {
+            self.hold();
+        }
         let grew = self.tell_observed(device, view);
         if awaited {
             self.tell_all_outside();
@@ -318,6 +350,11 @@ impl Engine {
             self.tell_outside(index);
         }
         self.update_lingering(view);
+        self.note_first_look(view);
+        self.update_promises(index, view.at);
+        if claimed {
+            self.unhold();
+        }
         grew
     }
 
@@ -375,20 +412,24 @@ impl Engine {
     /// Tells the scheduler what others hold on a device, if that has changed.
     pub(crate) fn tell_outside(&mut self, index: usize) {
         let (mut memory, runs) = self.memory_of_others(index);
-        let unseen = self.monitor.is_unseen(index);
+        let mut unseen = self.monitor.is_unseen(index);
         let device = &self.devices[index];
         if unseen {
             memory = memory.max(device.memory);
         }
         let unit = self.monitor.units.get(index);
-        if let Some(lingering) = unit.and_then(|unit| unit.lingering.as_ref()) {
+        let lingering = unit.and_then(|unit| unit.lingering.as_ref());
+        let mut held = self.other_runs.held(index, device);
+        if let Some(lingering) = lingering {
             memory = memory.max(lingering.counted());
+            unseen |= lingering.closes;
+            held.whole |= lingering.closes;
         }
         let held = Outside {
             memory,
             runs,
             unseen,
-            ..self.other_runs.held(device)
+            ..held
         };
         let told = &mut self.other_runs.told[index];
         let is_noise = |new: Bytes, old: Bytes| {
@@ -435,7 +476,9 @@ impl Engine {
     /// who they are.
     pub fn names_processes(&self, device: usize) -> bool {
         let unit = self.monitor.units.get(device);
-        unit.is_some_and(|unit| unit.lingering.is_some())
+        unit.is_some_and(|unit| {
+            unit.lingering.is_some() || matches!(unit.first_look, FirstLook::Asked(_))
+        })
     }
 
     /// The tasks whose memory is followed on a device.
@@ -468,6 +511,7 @@ impl Engine {
                     since: now,
                     held,
                     before: surroundings,
+                    closes: false,
                 };
                 // What is still there of an earlier one comes on top.
                 unit.lingering = Some(left.after(unit.lingering.take()));

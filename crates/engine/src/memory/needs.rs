@@ -1,23 +1,27 @@
 //! What a task needs, by what tasks like it were seen to need.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use packhorse_core::{ProbePlan, Submission};
 use packhorse_intake::probe::probe_command;
-use packhorse_intake::signature::signature;
+use packhorse_intake::signature::{Signature, SignatureDraft};
 use packhorse_model::{
-    Bytes, Command, LearnedPeak, MemoryRequest, Models, ProbeSpec, Request, TaskId, TaskSpec,
-    VramRequest,
+    Bytes, Command, GpuRequest, LearnedPeak, MemoryRequest, Models, ProbeSpec, Request, TaskId,
+    TaskSpec, VramRequest,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::family::{Family, Kind, LearnedPeaks};
 use super::probing::Probing;
-use super::shape::{Need, Shape, largest};
+use super::shape::{Need, Shape, sizes};
 use crate::engine::{DeviceInfo, Engine};
 use crate::run::Run;
 use crate::task::{Task, submission};
+
+/// A device has to have so much free for a task of which nothing is known: one part of so
+/// many.
+const LEAST_FREE: u64 = 4;
 
 /// How much GPU memory a task asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +30,7 @@ pub(crate) enum VramUse {
     Uncounted,
     /// So much.
     Given(Bytes),
-    /// What was learned; if nothing was, a device of its own.
+    /// What was learned; if nothing was, all that is free on a device.
     Learned,
     /// What was learned; if nothing was, so much.
     Bounded(Bytes),
@@ -56,16 +60,26 @@ impl VramUse {
         }
     }
 
-    /// What a task asks for whose like needed `need`. One of which nothing is known has its
-    /// devices to itself; and so has one that would not fit into any device with its margin.
-    fn request(self, need: Need, devices: &[DeviceInfo], models: Models) -> MemoryRequest {
+    /// What a task that needs `request` otherwise asks for, whose like needed `need`. One of
+    /// which nothing is known has all that is free on a device; and one that would not fit
+    /// into any device with its margin has one to itself.
+    fn request(self, need: Need, devices: &[DeviceInfo], request: &Request) -> MemoryRequest {
         let memory = match self {
             Self::Learned => need.memory,
             Self::Bounded(bytes) => need.memory.or(Some(bytes)),
             Self::Uncounted | Self::Given(_) | Self::Measured => return self.at_first(),
         };
-        let memory = memory.filter(|&memory| memory < largest(devices, models));
-        memory.map_or(MemoryRequest::Whole, MemoryRequest::Bytes)
+        let (smallest, largest) = sizes(devices, request.models);
+        let is_share = matches!(request.gpus, GpuRequest::Share(_));
+        let least = need.rested.unwrap_or(Bytes(smallest.0 / LEAST_FREE));
+        match memory {
+            Some(memory) if memory < largest => MemoryRequest::Bytes(memory),
+            // Whoever needs nearly all of a device gets it to itself.
+            None if is_share && least.0 > 0 && least.0 < largest.0 / 100 * 95 => {
+                MemoryRequest::AtLeast(least)
+            }
+            _ => MemoryRequest::Whole,
+        }
     }
 }
 
@@ -98,112 +112,128 @@ pub fn models_named(devices: &[DeviceInfo], names: &str) -> Models {
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     pub(super) shapes: FxHashMap<Arc<str>, Shape>,
+    pub(super) families: FxHashMap<Arc<str>, Family>,
     /// Those that were asked for, and have not been found yet.
-    asked: FxHashSet<Arc<str>>,
-}
-
-impl Needs {
-    /// Whether all is here that was ever learned of this shape.
-    pub(crate) fn knows(&self, signature: &Arc<str>) -> bool {
-        self.shapes.contains_key(signature)
-    }
-
-    /// Takes note that a shape is asked for; whether that is still to be done.
-    pub(crate) fn ask(&mut self, signature: &Arc<str>) -> bool {
-        !self.knows(signature) && self.asked.insert(Arc::clone(signature))
-    }
-
-    pub(crate) fn insert(&mut self, signature: &Arc<str>, shape: Shape) {
-        self.asked.remove(signature);
-        self.shapes.entry(Arc::clone(signature)).or_insert(shape);
-    }
+    pub(super) asked: FxHashSet<Arc<str>>,
 }
 
 /// What a task's memory request is worked out from, kept until the task is over.
 #[derive(Clone, Debug)]
 pub(crate) struct VramNeed {
     /// What it is remembered by.
-    pub(crate) signature: Arc<str>,
+    pub(crate) kind: Kind,
     /// What it needs besides memory.
     request: Request,
     /// How it is measured.
     pub(crate) probe: Option<Arc<Command>>,
 }
 
-/// What a task is remembered by that is started from `folder`.
-pub(crate) fn signature_of(command: &Command, spec: &TaskSpec, folder: &Path) -> Arc<str> {
-    match (&spec.signature, &spec.folder) {
-        (Some(signature), _) => signature.as_str().into(),
-        (None, Some(own)) => signature(command, &folder.join(own)).into(),
-        (None, None) => signature(command, folder).into(),
+/// What a task is remembered by that is started from `folder`, but for what is in files.
+pub fn draft_of(command: &Command, spec: &TaskSpec, folder: &Path) -> SignatureDraft {
+    if let Some(signature) = &spec.signature {
+        return SignatureDraft::named(signature);
     }
+    let own = spec.folder.as_deref();
+    let folder = own.map_or_else(|| folder.to_owned(), |own| folder.join(own));
+    SignatureDraft::new(command, &spec.env, &folder)
 }
 
-/// What the scheduler would be told of a task, and how long it will take as far as `peaks`
-/// can tell: for a plan. `spec` is laid over the run's defaults already.
-pub fn forecast(
-    devices: &[DeviceInfo],
+/// What the scheduler would be told of tasks, as far as it can be known before: for a plan.
+pub struct Forecast<'a> {
+    devices: &'a [DeviceInfo],
     slots: Option<u32>,
-    id: TaskId,
-    spec: &TaskSpec,
-    folder: &Path,
-    peaks: impl FnOnce(&str) -> BTreeMap<String, Vec<LearnedPeak>>,
-) -> Submission {
-    let signature = signature_of(&spec.command, spec, folder);
-    let shape = Shape::new(devices, peaks(&signature));
-    let mut submission = submission(id, spec, devices, slots);
-    let request = &mut submission.request;
-    let need = shape.need(request.models);
-    request.memory = VramUse::of(spec).request(need, devices, request.models);
-    submission.expected = need.expected;
-    submission
+    needs: Needs,
+}
+
+impl<'a> Forecast<'a> {
+    /// For tasks that run there.
+    pub fn new(devices: &'a [DeviceInfo], slots: Option<u32>) -> Self {
+        Self {
+            devices,
+            slots,
+            needs: Needs::default(),
+        }
+    }
+
+    /// What the scheduler would be told of a task, and how long it will take as far as
+    /// `peaks` can tell. `spec` is laid over the run's defaults already.
+    pub fn submission<E>(
+        &mut self,
+        id: TaskId,
+        spec: &TaskSpec,
+        signature: Signature,
+        peaks: impl FnOnce(&str) -> Result<LearnedPeaks, E>,
+    ) -> Result<Submission, E> {
+        let kind = Kind::from(signature);
+        if let Some(key) = self.needs.ask(&kind) {
+            self.needs.found(self.devices, &key, peaks(&key)?);
+        }
+        let mut submission = submission(id, spec, self.devices, self.slots);
+        let request = &mut submission.request;
+        let need = self.needs.need(&kind, request.models);
+        request.memory = VramUse::of(spec).request(need, self.devices, request);
+        submission.expected = need.expected;
+        Ok(submission)
+    }
 }
 
 impl Engine {
     /// Works out what a task needs of memory, and lays it into `submission`.
-    pub(crate) fn settle_need(
-        &mut self,
-        submission: &mut Submission,
-        task: &mut Task,
-        signature: Arc<str>,
-    ) {
+    pub(crate) fn settle_need(&mut self, submission: &mut Submission, task: &mut Task, kind: Kind) {
         self.count_memory();
         let request = submission.request.clone();
-        let Some(shape) = self.needs.shapes.get(&signature) else {
-            return;
-        };
-        let need = shape.need(request.models);
+        let need = self.needs.need(&kind, request.models);
         submission.expected = need.expected;
         let vram = task.vram();
-        submission.request.memory = vram.request(need, &self.devices, request.models);
+        submission.request.memory = vram.request(need, &self.devices, &request);
         let probe = task.spec.probe.as_ref();
         let probe = probe.and_then(|probe| probe_command(probe, &task.command));
         if matches!(vram, VramUse::Learned | VramUse::Bounded(_)) {
             let run = self.runs.get(&submission.id.run);
             let may_start = run.is_some_and(Run::takes_tasks);
             if need.memory.is_none() && probe.is_some() && may_start {
-                submission.probe = self.appoint(&signature, submission);
+                submission.probe = self.appoint(&kind.signature, submission);
             }
-            if let Some(shape) = self.needs.shapes.get_mut(&signature) {
-                shape.waiting.insert(submission.id);
-            }
+            self.needs.wait(&self.devices, &kind, submission.id);
         }
         task.need = Some(Box::new(VramNeed {
-            signature,
+            kind,
             request,
             probe: probe.map(Arc::new),
         }));
     }
 
-    /// Takes note of what an attempt was seen to need, and lets those who wait to know
-    /// have it.
-    pub(crate) fn learn(&mut self, signature: &Arc<str>, model: &str, peak: LearnedPeak) {
-        let Some(shape) = self.needs.shapes.get_mut(signature) else {
+    /// Takes note of what an attempt was seen to need, which is remembered as `signature`,
+    /// and lets those who wait to know have it.
+    pub(crate) fn learn(
+        &mut self,
+        kind: &Kind,
+        signature: &Arc<str>,
+        model: &str,
+        peak: LearnedPeak,
+    ) {
+        let mut changed = self.needs.learn_for_family(kind, signature, model, peak);
+        let own = self.needs.shape(&self.devices, &kind.signature);
+        own.probing = Probing::default();
+        if *signature == kind.signature && own.add(model, peak) {
+            changed.push(Arc::clone(signature));
+        }
+        self.hold();
+        for signature in changed {
+            if let Some(shape) = self.needs.shapes.get_mut(&signature) {
+                shape.probing = Probing::default();
+            }
+            self.revise_waiting(&signature);
+        }
+        self.unhold();
+    }
+
+    /// What tasks of this kind need is known better: those that wait are told.
+    pub(super) fn revise_waiting(&mut self, signature: &Arc<str>) {
+        let Some(shape) = self.needs.shapes.get(signature) else {
             return;
         };
-        let changed = shape.add(model, peak);
-        shape.probing = Probing::default();
-        if !changed || shape.waiting.is_empty() {
+        if shape.waiting.is_empty() {
             return;
         }
         let mut waiting: Vec<TaskId> = shape.waiting.iter().copied().collect();
@@ -211,16 +241,19 @@ impl Engine {
         // All of them at once, before the first one starts.
         self.hold();
         for id in waiting {
-            let (Some(task), Some(shape)) = (self.tasks.get(&id), self.needs.shapes.get(signature))
-            else {
+            let Some(task) = self.tasks.get(&id) else {
                 continue;
             };
             let Some(need) = &task.need else {
                 continue;
             };
             let mut request = need.request.clone();
-            let known = shape.need(request.models);
-            request.memory = task.vram().request(known, &self.devices, request.models);
+            let known = self.needs.need(&need.kind, request.models);
+            if known.memory.is_none() && need.probe.is_some() {
+                // It will be known when that was measured.
+                continue;
+            }
+            request.memory = task.vram().request(known, &self.devices, &request);
             self.revise(id, request, known.expected, ProbePlan::None);
         }
         self.unhold();
@@ -229,10 +262,8 @@ impl Engine {
     /// A task does not wait to know any more.
     pub(crate) fn forget_need(&mut self, id: TaskId) {
         let task = self.tasks.get(&id);
-        if let Some(need) = task.and_then(|task| task.need.as_ref())
-            && let Some(shape) = self.needs.shapes.get_mut(&need.signature)
-        {
-            shape.waiting.remove(&id);
+        if let Some(need) = task.and_then(|task| task.need.as_ref()) {
+            self.needs.leave(&need.kind, id);
         }
     }
 }

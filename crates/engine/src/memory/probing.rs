@@ -31,6 +31,10 @@ pub(super) struct Probing {
 }
 
 impl Probing {
+    pub(super) fn is_idle(&self) -> bool {
+        self.one.is_none() && self.awaiting.is_empty()
+    }
+
     /// A task is gone. If its probe was the one, who comes next.
     fn leave(&mut self, turn: Turn) -> Option<(TaskId, Request)> {
         self.awaiting.remove(&turn);
@@ -52,8 +56,7 @@ impl Engine {
     /// probe.
     pub(super) fn appoint(&mut self, signature: &Arc<str>, task: &Submission) -> ProbePlan {
         let turn = (task.batch, task.priority, task.id);
-        let shape = self.needs.shapes.entry(Arc::clone(signature)).or_default();
-        let probing = &mut shape.probing;
+        let probing = &mut self.needs.shape(&self.devices, signature).probing;
         match &probing.one {
             _ if !task.after.is_empty() => ProbePlan::First,
             None => {
@@ -86,7 +89,7 @@ impl Engine {
         let priority = known.spec.priority.unwrap_or_default();
         let turn = (run.batch_of(task), priority, task);
         let need = known.need.as_ref();
-        let shape = need.and_then(|need| self.needs.shapes.get_mut(&need.signature));
+        let shape = need.and_then(|need| self.needs.shapes.get_mut(&need.kind.signature));
         if let Some((next, request)) = shape.and_then(|shape| shape.probing.leave(turn)) {
             self.revise(next, request, None, ProbePlan::First);
         }

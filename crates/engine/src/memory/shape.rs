@@ -19,6 +19,8 @@ const KEPT: usize = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Need {
     pub(super) memory: Option<Bytes>,
+    /// If that is not known: what those that run now were seen to need at rest.
+    pub(super) rested: Option<Bytes>,
     pub(super) expected: Option<Duration>,
 }
 
@@ -27,6 +29,7 @@ impl Need {
     fn of<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone) -> Self {
         Need {
             memory: core::reservation(samples.clone()),
+            rested: None,
             expected: core::expected(samples).map(coarse),
         }
     }
@@ -51,6 +54,10 @@ pub(crate) struct Shape {
     pub(super) waiting: FxHashSet<TaskId>,
     /// Who of them is measured.
     pub(super) probing: Probing,
+    /// What those that run now were seen to need at rest.
+    pub(super) rested: Option<Bytes>,
+    /// How old one was that grew after its memory had rested.
+    pub(super) grows_at: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -67,6 +74,7 @@ impl Shape {
         let of_model = |name: Arc<str>| {
             let mut samples = seen.remove(&*name).unwrap_or_default();
             samples.sort_by_key(|sample| sample.at);
+            samples.drain(..samples.len().saturating_sub(KEPT));
             OnModel {
                 need: Need::of(samples.iter()),
                 name,
@@ -102,6 +110,14 @@ impl Shape {
         (now, self.need) != before
     }
 
+    /// Whether nothing is known and nobody waits to know.
+    pub(super) fn is_idle(&self) -> bool {
+        self.need == Need::default()
+            && self.waiting.is_empty()
+            && self.probing.is_idle()
+            && (self.rested, self.grows_at) == (None, None)
+    }
+
     /// What a task needs that may run on these models: the most over all of them,
     /// each by what was seen on it. One on which nothing was seen goes by the
     /// others.
@@ -110,25 +126,29 @@ impl Shape {
         let allowed = numbered.filter(|(_, number)| allowed.contains(*number));
         let needs = allowed.map(|(model, _)| Need {
             memory: model.need.memory.or(self.need.memory),
+            rested: self.rested,
             expected: model.need.expected.or(self.need.expected),
         });
         needs.fold(Need::default(), |most, need| Need {
             memory: most.memory.max(need.memory),
+            rested: need.rested,
             expected: most.expected.max(need.expected),
         })
     }
 }
 
-/// The memory of the largest device of these models.
-pub(super) fn largest(about: &[DeviceInfo], allowed: Models) -> Bytes {
+/// The memory of the smallest and of the largest device of these models; 0 where nobody
+/// knows.
+pub(super) fn sizes(about: &[DeviceInfo], allowed: Models) -> (Bytes, Bytes) {
     let names = models(about);
     let names = names.iter().zip(0_u8..);
-    let is_allowed = |about: &DeviceInfo| {
+    let is_allowed = |about: &&DeviceInfo| {
         let number = names.clone().find(|(name, _)| **name == about.model);
         number.is_some_and(|(_, number)| allowed.contains(number))
     };
-    let sizes = about.iter().filter(|about| is_allowed(about));
-    sizes.map(|about| about.memory).max().unwrap_or_default()
+    let sizes = about.iter().filter(is_allowed).map(|about| about.memory);
+    let smallest = sizes.clone().min().unwrap_or_default();
+    (smallest, sizes.max().unwrap_or_default())
 }
 
 #[cfg(test)]

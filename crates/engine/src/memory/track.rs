@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use packhorse_model::{Bytes, DeviceId, Measurement, Placement, TaskId, Utilisation};
+use super::growth::GrowthOnMember;
+use packhorse_model::{
+    Bytes, DeviceId, Measurement, MemoryRequest, Placement, TaskId, Utilisation,
+};
 
 /// Less than this is noise: a driver rounds to pages of megabytes.
 pub(crate) const NOISE_FLOOR: u64 = 2 << 20;
@@ -16,6 +19,13 @@ pub(crate) struct Track {
     pub(crate) attempt: u32,
     pub(crate) since: Duration,
     pub(crate) devices: Vec<TrackedDevice>,
+    pub(super) promise: PromiseState,
+    /// What it needs is to be found out.
+    pub(super) is_unknown: bool,
+    /// When it last held clearly more than ever before.
+    pub(super) risen: Duration,
+    /// When it last outgrew what it was promised after its memory had rested.
+    pub(super) grew_late: Option<Duration>,
     /// How much the last new peak was above the one before.
     rise: Bytes,
     /// Samples since then.
@@ -28,6 +38,18 @@ pub(crate) struct Track {
     busy: Option<(u64, u8)>,
 }
 
+/// How what an attempt is promised came about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PromiseState {
+    /// It was known, and stays.
+    #[default]
+    Given,
+    /// Nothing is known: it was all that was free.
+    AllFree,
+    /// Nothing was known, and its memory has come to rest.
+    Rested,
+}
+
 /// A device that it is on.
 #[derive(Debug)]
 pub(crate) struct TrackedDevice {
@@ -37,7 +59,9 @@ pub(crate) struct TrackedDevice {
     /// What it was last seen to hold.
     pub(crate) observed: Bytes,
     /// The most it was seen to hold.
-    peak: Bytes,
+    pub(super) peak: Bytes,
+    /// What its members' memory has grown by that no process is shown for that we know.
+    pub(super) growth: Vec<GrowthOnMember>,
     /// What it was last seen to hold, and how it was there then: for one more
     /// sample, as that may show what is left after its end.
     pub(super) last: Option<(Bytes, Surroundings)>,
@@ -54,18 +78,31 @@ pub(super) struct Surroundings {
 }
 
 impl Track {
-    pub(crate) fn new(attempt: u32, placement: &Placement, since: Duration) -> Self {
+    pub(crate) fn new(
+        attempt: u32,
+        placement: &Placement,
+        memory: MemoryRequest,
+        since: Duration,
+    ) -> Self {
+        let has_all_free = matches!(memory, MemoryRequest::AtLeast(_));
         let on = |granted: &packhorse_model::Granted| TrackedDevice {
             device: granted.device,
             promised: granted.memory,
             observed: Bytes(0),
             peak: Bytes(0),
+            growth: Vec::new(),
             last: None,
         };
         Self {
             attempt,
             since,
             devices: placement.devices.iter().map(on).collect(),
+            is_unknown: has_all_free || memory == MemoryRequest::Whole,
+            promise: if has_all_free {
+                PromiseState::AllFree
+            } else {
+                PromiseState::Given
+            },
             ..Self::default()
         }
     }
@@ -73,6 +110,9 @@ impl Track {
     /// Takes note of how busy a device of its was at a moment.
     pub(crate) fn look(&mut self, at: Duration, busy: Option<u8>) {
         self.samples += 1;
+        if self.still == 0 && self.rise.0 > NOISE_FLOOR {
+            self.risen = at;
+        }
         let since = self.last.replace(at).unwrap_or(self.since);
         self.gap = self.gap.max(at.saturating_sub(since));
         if let Some(busy) = busy {
@@ -137,10 +177,33 @@ impl Track {
         })
     }
 
+    /// Whether it is to have all that becomes free, because it has grown late.
+    pub(super) fn is_claiming(&self) -> bool {
+        self.promise == PromiseState::AllFree && self.grew_late.is_some()
+    }
+
+    pub(super) fn set_promised(&mut self, device: DeviceId, memory: Bytes) {
+        if let Some(on) = self.devices.iter_mut().find(|on| on.device == device) {
+            on.promised = memory;
+        }
+    }
+
+    /// What it may have on each of its devices.
+    pub(super) fn promised(&self) -> Bytes {
+        let promised = self.devices.iter().map(|on| on.promised);
+        promised.max().unwrap_or_default()
+    }
+
     /// The most it was seen to hold, if it was ever seen to hold anything.
     pub(crate) fn peak(&self) -> Option<Bytes> {
         let peaks = self.devices.iter().map(|on| on.peak);
         peaks.max().filter(|peak| peak.0 > 0)
+    }
+
+    /// Whether what it was seen to hold is what its devices' memory has grown by.
+    pub(super) fn is_by_growth(&self) -> bool {
+        let mut growth = self.devices.iter().flat_map(|on| &on.growth);
+        growth.any(|growth| growth.is_seen)
     }
 
     /// What there is to say of the attempt, if it was ever seen to hold anything.
@@ -154,6 +217,7 @@ impl Track {
             } else {
                 self.rise
             },
+            by_growth: self.is_by_growth(),
             samples: self.samples,
             interval: self.gap,
             utilisation: self.busy.map(|(sum, most)| {
@@ -181,7 +245,7 @@ mod tests {
             devices: vec![granted],
             cores: Vec::new(),
         };
-        Track::new(1, &placement, Duration::ZERO)
+        Track::new(1, &placement, MemoryRequest::Uncounted, Duration::ZERO)
     }
 
     fn error(track: &Track) -> Bytes {

@@ -4,7 +4,7 @@
 use packhorse_engine::Input;
 use packhorse_model::{DeviceId, Outcome};
 
-use crate::lab::{A_LOOK, FAILED, INTERRUPTED, Lab, OK, id, task};
+use crate::lab::{A_LOOK, FAILED, INTERRUPTED, Lab, OK, SECOND, id, task};
 
 const CUDA: &str = "CUDA out of memory";
 
@@ -100,6 +100,7 @@ fn a_broken_gpu_is_to_blame_and_its_task_runs_elsewhere() {
     let mut lab = Lab::with_gpus(2);
     lab.run(1);
     lab.add(1, [task("a").retries(1)]);
+    lab.pass(SECOND);
     lab.gpus[0].lost = Some("it has fallen off the bus".to_owned());
     lab.ends("1.1", Outcome::Killed { signal: 6 });
     lab.assert_told("retrying 1.1#1, 1 left: GPU 0 failed while it ran; it runs again");

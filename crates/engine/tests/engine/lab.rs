@@ -8,6 +8,7 @@ mod task;
 mod words;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
@@ -29,6 +30,7 @@ pub(crate) const OK: Outcome = Outcome::Succeeded;
 pub(crate) const FAILED: Outcome = Outcome::Failed { code: 1 };
 pub(crate) const INTERRUPTED: Outcome = Outcome::Interrupted;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const REST: Duration = Duration::from_secs(10);
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 pub(crate) const A_LOOK: Duration = Duration::from_millis(50);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -63,6 +65,8 @@ pub(crate) struct Lab {
     pub(crate) publishes: bool,
     /// What was learned on the GPUs' model, by signature.
     pub(crate) peaks: BTreeMap<String, Vec<LearnedPeak>>,
+    /// The hashes of what is in files.
+    pub(crate) files: BTreeMap<PathBuf, u64>,
     /// What attempts write last.
     pub(crate) logs: BTreeMap<TaskId, String>,
     /// Whose log says that the MPS server failed.
@@ -82,6 +86,8 @@ pub(crate) struct Lab {
     told: Vec<EventKind>,
     promises: Promises,
     pub(crate) over: BTreeMap<RunId, RunSummary>,
+    /// By how many microseconds somebody has set the time of day.
+    pub(crate) clock_set: i64,
 }
 
 impl Lab {
@@ -134,6 +140,7 @@ impl Lab {
             devices,
             sampled: true,
             silence: SILENCE,
+            rest: REST,
             leases: false,
             mps: None,
             oom_signs: OomSigns::default(),
@@ -155,6 +162,7 @@ impl Lab {
             ended: Vec::new(),
             publishes: false,
             peaks: BTreeMap::new(),
+            files: BTreeMap::new(),
             logs: BTreeMap::new(),
             mps_failures: Vec::new(),
             outcomes: BTreeMap::new(),
@@ -167,6 +175,7 @@ impl Lab {
             told: Vec::new(),
             promises: Promises::default(),
             over: BTreeMap::new(),
+            clock_set: 0,
         }
     }
 
@@ -174,7 +183,7 @@ impl Lab {
         let micros = i64::try_from(self.now.as_micros()).unwrap();
         ClockReading {
             monotonic: self.now,
-            wall: Timestamp(1_700_000_000_000_000 + micros),
+            wall: Timestamp(1_700_000_000_000_000 + self.clock_set + micros),
         }
     }
 
@@ -190,7 +199,7 @@ impl Lab {
             if self.publishes {
                 let raised = self.engine.lease_to_raise();
                 if let Some(lease) = raised {
-                    self.promises.raised(&lease, may_take);
+                    self.promises.raised(&lease.held, may_take);
                     self.engine.lease_told(true);
                 }
             }
@@ -208,7 +217,7 @@ impl Lab {
         if self.publishes
             && let Some(lease) = self.engine.lease_to_lower()
         {
-            self.promises.lowered(&lease);
+            self.promises.lowered(&lease.held);
             self.engine.lease_told(true);
         }
     }
@@ -249,14 +258,20 @@ impl Lab {
     /// The answer to a question.
     fn answer(&self, action: &Action) -> Option<Input> {
         Some(match action {
+            Action::LookUpFiles { task, files } => {
+                let contents = files.iter().map(|file| self.files.get(file).copied());
+                Input::Files(vec![(*task, contents.collect())])
+            }
             Action::LookUpPeaks(signature) => {
-                let peaks = self.peaks.get(&**signature).cloned();
+                let all = self.peaks.iter();
+                let found = all.filter(|(name, _)| name.starts_with(&**signature));
+                let on_model = |peaks: &Vec<LearnedPeak>| {
+                    BTreeMap::from([("Pretended".to_owned(), peaks.clone())])
+                };
+                let found = found.map(|(name, peaks)| (name.clone(), on_model(peaks)));
                 Input::Peaks {
                     signature: signature.clone(),
-                    peaks: peaks
-                        .map(|it| ("Pretended".to_owned(), it))
-                        .into_iter()
-                        .collect(),
+                    peaks: found.collect(),
                 }
             }
             &Action::LookUpOutcome(task) => Input::Outcome {
@@ -367,6 +382,7 @@ impl Lab {
             succeeded_before: 0,
             failed_before: 0,
             record: 0,
+            recoverable: true,
         };
         change(&mut new);
         self.feed(Input::AddRun(Box::new(new)));
@@ -513,6 +529,6 @@ impl Lab {
         if lease.is_some() {
             self.engine.lease_told(true);
         }
-        lease
+        lease.map(|lease| lease.held)
     }
 }

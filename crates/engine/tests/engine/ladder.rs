@@ -50,6 +50,57 @@ fn then_it_has_a_gpu_to_itself_and_then_it_is_over() {
 }
 
 #[test]
+fn what_filled_a_gpu_that_nobody_else_was_on_is_not_tried_alone_there() {
+    let asked = format!("{CUDA} Tried to allocate 6.00 GiB.");
+    // By what it asked for, by how little was free, and neither.
+    for (log, held, over) in [(&*asked, 20, true), (CUDA, 23, true), (CUDA, 20, false)] {
+        let mut lab = lab(&[24], 20);
+        lab.logs.insert(id("1.1"), log.to_owned());
+        lab.holds("1.1", held);
+        lab.ends("1.1", FAILED);
+        if over {
+            lab.assert_told("with a GPU to itself");
+            assert_eq!(lab.summary(1).exit, Exit::TasksFailed);
+        } else {
+            lab.assert_told("it runs again with a GPU to itself");
+        }
+    }
+}
+
+#[test]
+fn what_filled_a_gpu_alone_goes_to_a_larger_one() {
+    let mut lab = lab(&[24, 25], 20);
+    assert_eq!(lab.running(), ["1.1@0"]);
+    lab.holds("1.1", 23);
+    lab.ends("1.1", FAILED);
+    lab.assert_told("with a GPU to itself; it runs again");
+    lab.pass(A_LOOK);
+    assert_eq!(lab.running(), ["1.1@1"]);
+}
+
+#[test]
+fn with_a_neighbour_it_is_tried_alone_whatever_it_asked_for() {
+    let mut lab = lab(&[24], 12);
+    lab.add(1, [task("python b.py").vram(8)]);
+    lab.logs
+        .insert(id("1.1"), format!("{CUDA} Tried to allocate 20.00 GiB."));
+    lab.holds("1.2", 8);
+    lab.holds("1.1", 12);
+    lab.ends("1.1", FAILED);
+    lab.assert_told("it runs again with a GPU to itself");
+}
+
+#[test]
+fn a_neighbour_that_may_have_taken_the_rest_is_one() {
+    let mut lab = lab(&[24], 20);
+    lab.add(1, [task("python b.py").vram(2)]);
+    assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
+    lab.holds("1.1", 23);
+    lab.ends("1.1", FAILED);
+    lab.assert_told("it runs again with a GPU to itself");
+}
+
+#[test]
 fn after_being_alone_it_goes_to_a_larger_gpu() {
     let mut lab = lab(&[24, 80], 8);
     // It starts on the smaller one.

@@ -1,7 +1,9 @@
 //! Other runs on this machine: what they hold, and what they are told.
 
-use packhorse_engine::{Action, Input, LeasedDevice, ProcessEvent};
-use packhorse_model::{Milli, RunId};
+use std::time::Duration;
+
+use packhorse_engine::{Action, Input, LeasedDevice, OtherRun, ProcessEvent};
+use packhorse_model::{Claim, Milli, RunId};
 
 use crate::lab::{FAILED, Lab, OK, SECOND, gib, id, task};
 
@@ -115,7 +117,8 @@ fn what_is_free_for_a_moment_is_not_given_up() {
     assert_eq!(lab.raised(), None, "the next one takes what was told");
     lab.ends("1.2", OK);
     assert_eq!(lab.raised(), None, "less is no reason to hurry");
-    assert_eq!(lab.engine.lease_to_lower(), Some(Vec::new()));
+    let lowered = lab.engine.lease_to_lower().map(|lease| lease.held);
+    assert_eq!(lowered, Some(Vec::new()));
     lab.engine.lease_told(true);
     assert_eq!(lab.engine.lease_to_lower(), None);
 }
@@ -149,7 +152,7 @@ fn one_that_outgrows_its_promise_is_told_with_what_it_holds() {
     lab.raised();
     lab.holds("1.1", 9);
     assert_eq!(
-        told(lab.engine.lease_to_lower()),
+        told(lab.engine.lease_to_lower().map(|lease| lease.held)),
         [("GPU-0".to_owned(), 9, 1, false)]
     );
 }
@@ -173,6 +176,8 @@ fn only_what_may_take_something_needs_the_lock() {
     lab.add(1, [task("a").share(500), task("b")]);
     lab.raised();
     assert!(lab.engine.may_take(&Input::Wake, now), "somebody waits");
+    let ended = Input::InputEnded(RunId(1));
+    assert!(lab.engine.may_take(&ended, now), "it may end their arrival");
     assert!(!lab.engine.may_take(&started, now));
     lab.ends("1.1", OK);
     lab.raised();
@@ -254,4 +259,144 @@ fn a_newcomer_is_looked_at_before_its_memory_counts_twice() {
     lab.other_run_holds(0, 77, 4);
     lab.other_run(77, 0, &memory(6));
     assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
+}
+
+/// Another run that holds this of GPU 0, and waits for that since then.
+fn other(
+    pid: u32,
+    held: Option<LeasedDevice>,
+    claim: Option<(LeasedDevice, Duration)>,
+) -> OtherRun {
+    let on_gpu = |held| LeasedDevice {
+        device: "GPU-0".into(),
+        ..held
+    };
+    OtherRun {
+        pid,
+        name: format!("run of process {pid}"),
+        devices: held.map(on_gpu).into_iter().collect(),
+        claim: claim.map(|(wanted, since)| Claim {
+            since: u64::try_from(since.as_nanos()).unwrap(),
+            devices: vec![on_gpu(wanted)],
+        }),
+        ..OtherRun::default()
+    }
+}
+
+/// A moment after which a claim counts.
+const RIPE: Duration = Duration::from_millis(100);
+
+#[test]
+fn a_run_leaves_room_for_another_that_waits() {
+    let mut lab = lab(1);
+    lab.add(1, vec![task("a").share(500); 4]);
+    assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
+    let claim = other(77, None, Some((whole(), lab.now)));
+    lab.feed(Input::OtherRuns(vec![claim.clone()]));
+    lab.ends("1.1", OK);
+    assert_eq!(lab.running(), ["1.2@0", "1.3@0"], "it has only just come");
+    lab.now += RIPE;
+    assert!(lab.engine.is_kept_room_stale(lab.now));
+    lab.feed(Input::OtherRuns(vec![claim]));
+    lab.ends("1.2", OK);
+    lab.ends("1.3", OK);
+    assert!(lab.running().is_empty());
+    let why = lab.why("1.4");
+    let kept = "GPU 0 is kept for another run, which has waited longer (run of process 77)";
+    assert!(why.contains(kept), "{why}");
+    lab.feed(Input::OtherRuns(vec![other(77, Some(whole()), None)]));
+    assert!(lab.running().is_empty(), "now it has it");
+    let told = lab.engine.lease_to_lower().unwrap();
+    assert!(told.claim.is_some(), "and we wait for it");
+    lab.engine.lease_told(true);
+    lab.feed(Input::OtherRuns(Vec::new()));
+    assert_eq!(lab.running(), ["1.4@0"]);
+    assert_eq!(lab.engine.lease_to_lower().unwrap().claim, None);
+}
+
+#[test]
+fn of_two_that_wait_the_older_goes_first() {
+    for (older, starts) in [(true, 0), (false, 1)] {
+        let mut lab = lab(1);
+        lab.now += SECOND * 10;
+        let holder = other(77, Some(whole()), None);
+        let since = if older {
+            lab.now.saturating_sub(SECOND)
+        } else {
+            lab.now + SECOND
+        };
+        let rival = other(78, None, Some((whole(), since)));
+        lab.feed(Input::OtherRuns(vec![holder, rival.clone()]));
+        lab.add(1, [task("a")]);
+        assert!(lab.engine.lease_to_lower().unwrap().claim.is_some());
+        lab.engine.lease_told(true);
+        lab.now += SECOND * 3;
+        lab.feed(Input::OtherRuns(vec![rival]));
+        assert_eq!(lab.running().len(), starts, "{older}");
+    }
+}
+
+#[test]
+fn who_makes_no_use_of_its_claim_is_not_waited_for() {
+    let mut lab = lab(1);
+    lab.now += SECOND;
+    let claim = other(77, None, Some((whole(), Duration::ZERO)));
+    lab.feed(Input::OtherRuns(vec![claim.clone()]));
+    lab.add(1, vec![task("a"); 2]);
+    assert!(lab.running().is_empty());
+    assert_eq!(lab.engine.wake_at(), Some(lab.now + SECOND * 2));
+    lab.now += SECOND * 2;
+    assert!(lab.engine.is_kept_room_stale(lab.now));
+    lab.feed(Input::OtherRuns(vec![claim.clone()]));
+    assert_eq!(lab.running(), ["1.1@0"]);
+    lab.ends("1.1", OK);
+    assert_eq!(lab.running(), ["1.2@0"], "nor a moment later");
+}
+
+#[test]
+fn nothing_is_kept_where_a_dead_run_left_something() {
+    let mut lab = lab(1);
+    lab.now += SECOND;
+    let left = LeasedDevice {
+        share: Milli(300),
+        ..memory(0)
+    };
+    let dead = OtherRun {
+        is_dead: true,
+        ..other(76, Some(left), None)
+    };
+    let claim = other(77, None, Some((whole(), Duration::ZERO)));
+    lab.feed(Input::OtherRuns(vec![dead, claim]));
+    lab.add(1, [task("a").share(500), task("b")]);
+    assert_eq!(lab.running(), ["1.1@0"]);
+    let told = lab.engine.lease_to_lower().unwrap();
+    assert_eq!(told.claim, None, "nobody would make room");
+}
+
+#[test]
+fn what_others_hold_is_known_before_less_is_kept_for_them() {
+    let mut lab = lab(1);
+    lab.now += SECOND;
+    let claim = other(77, None, Some((whole(), Duration::ZERO)));
+    lab.feed(Input::OtherRuns(vec![claim]));
+    lab.add(1, [task("a")]);
+    assert!(lab.running().is_empty());
+    // So long that nobody would wait for it any more; but it has taken it by then.
+    lab.now += SECOND * 100;
+    lab.feed(Input::OtherRuns(vec![other(77, Some(whole()), None)]));
+    assert!(lab.running().is_empty());
+}
+
+#[test]
+fn a_claim_on_what_we_do_not_use_keeps_nobody_awake() {
+    let mut lab = lab(1);
+    lab.add(1, vec![task("a"); 2]);
+    assert!(lab.raised().is_some());
+    let mut claim = other(77, None, Some((whole(), Duration::ZERO)));
+    for wanted in claim.claim.iter_mut().flat_map(|claim| &mut claim.devices) {
+        wanted.device = "GPU-9".into();
+    }
+    lab.feed(Input::OtherRuns(vec![claim]));
+    lab.pass(SECOND * 10);
+    assert_eq!(lab.engine.wake_at(), None);
 }

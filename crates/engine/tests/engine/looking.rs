@@ -10,6 +10,7 @@ fn nobody_asks_while_nobody_counts_memory() {
     let mut lab = Lab::with_gpus(1);
     lab.run(1);
     lab.add(1, [task("a")]);
+    assert_eq!(lab.samples(), 1, "once: who else is there");
     lab.pass(SECOND * 60);
     assert_eq!(lab.samples(), 0);
     assert_eq!(lab.engine.wake_at(), None);

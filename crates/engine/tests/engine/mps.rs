@@ -39,6 +39,22 @@ fn mps_actions(lab: &mut Lab) -> Vec<MpsAction> {
 }
 
 #[test]
+fn what_a_server_holds_for_itself_is_nothing_that_a_task_has_left() {
+    let mut lab = lab(1);
+    lab.add(1, [task("a").vram(20), task("b").vram(20)]);
+    ready(&mut lab);
+    lab.holds("1.1", 16);
+    // It was not seen together with the task.
+    lab.mps_server(0);
+    lab.ends("1.1", OK);
+    lab.pass(SECOND);
+    assert_eq!(lab.running(), ["1.2@0"]);
+    lab.ends("1.2", OK);
+    lab.pass(SECOND * 10);
+    assert!(!lab.told().join("\n").contains("warning"));
+}
+
+#[test]
 fn an_attempt_waits_for_its_daemon() {
     let mut lab = lab(1);
     lab.add(1, vec![task("a").share(500); 2]);

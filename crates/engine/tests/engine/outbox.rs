@@ -138,6 +138,7 @@ fn a_task_that_writes_where_we_write_is_announced_first() {
 #[test]
 fn the_last_results_are_told_when_the_journal_stalls() {
     let mut lab = lab();
+    lab.commit_all();
     lab.ends("1.1", OK);
     lab.feed(Input::Stalled(
         "the last results are not written yet".to_owned(),
@@ -187,4 +188,35 @@ fn all_there_is_to_say_comes_before_a_task_that_writes_where_we_write() {
     let told = lab.told();
     assert!(told[0].starts_with("retrying 1.1#1"), "{told:?}");
     assert_eq!(told[1], "started 1.1#2");
+}
+
+#[test]
+fn no_end_is_told_of_a_task_that_the_journal_does_not_know_yet() {
+    let mut lab = lab();
+    lab.ends("1.1", FAILED);
+    lab.ends("1.1", OK);
+    lab.pass(PATIENCE * 3);
+    let told = lab.told().join("\n");
+    assert_eq!(told, "started 1.1#1", "a crash would lose the rest");
+    assert_eq!(lab.engine.wake_at(), None, "nothing helps but a commit");
+    // The first record is the task.
+    let (records, trouble) = (1, None);
+    lab.committed = records;
+    lab.feed(Input::Committed { records, trouble });
+    lab.pass(PATIENCE);
+    lab.assert_told("finished 1.1");
+}
+
+#[test]
+fn where_nothing_outlives_a_crash_ends_are_told_when_they_are_written() {
+    let mut lab = Lab::with_slots(1);
+    lab.run_with(1, |new| new.recoverable = false);
+    lab.add(1, [task("a")]);
+    lab.answers.commits = false;
+    lab.told();
+    lab.ends("1.1", OK);
+    lab.pass(PATIENCE * 3);
+    assert!(lab.told().is_empty());
+    lab.commit_all();
+    lab.assert_told("finished 1.1");
 }

@@ -3,7 +3,7 @@
 use packhorse_engine::{Action, Input, StopSignal};
 use packhorse_model::{AttemptEnd, Exit, Outcome, ProcessEvent, Record, RunId, StopMode, Stream};
 
-use crate::lab::{FAILED, Lab, OK, id, task};
+use crate::lab::{FAILED, Lab, OK, SECOND, id, task};
 
 #[test]
 fn tasks_start_in_their_order_as_gpus_become_free() {
@@ -33,6 +33,31 @@ fn a_failed_task_is_tried_again_as_often_as_it_may() {
     lab.assert_told("finished 1.1: exit status 1");
     assert_eq!(lab.started(), ["1.1#1@0", "1.1#2@0"]);
     assert_eq!(lab.summary(1).exit, Exit::TasksFailed);
+}
+
+#[test]
+fn whoever_sets_the_clock_does_not_change_how_long_things_took() {
+    const HOUR: i64 = 3_600_000_000;
+    for set in [-HOUR, HOUR] {
+        let mut lab = Lab::with_slots(1);
+        lab.run(1);
+        lab.add(1, [task("a")]);
+        lab.end_input(1);
+        lab.clock_set = set;
+        lab.pass(SECOND);
+        lab.ends("1.1", OK);
+        let mut times = lab.records.iter().filter_map(|(_, record)| match record {
+            Record::Started(start) => Some(start.at),
+            Record::AttemptEnded(end) => Some(end.at),
+            Record::RunEnded { at, .. } => Some(*at),
+            _ => None,
+        });
+        let started = times.next().unwrap();
+        for ended in times {
+            assert_eq!(ended, started + SECOND, "{:?}", lab.records);
+        }
+        assert_eq!(lab.summary(1).took, SECOND);
+    }
 }
 
 #[test]
@@ -223,7 +248,7 @@ fn the_end_of_an_attempt_that_does_not_run_changes_nothing() {
         attempt: 2,
         outcome: OK,
         message: None,
-        took: crate::lab::SECOND,
+        took: SECOND,
     };
     lab.feed(Input::Process(ProcessEvent::Ended(twice)));
     lab.stop(1, StopSignal::Terminate);
@@ -238,7 +263,10 @@ fn a_question_is_answered_to_whom_it_came_from() {
     lab.add(1, [task("a"), task("b")]);
     assert!(lab.why("1.1").starts_with("1.1 has been running on GPU 0"));
     assert!(lab.why("1.2").starts_with("1.2 waits"));
-    assert_eq!(lab.why("1.9"), "run 1 does not wait for task 1.9");
+    assert_eq!(
+        lab.why("1.9"),
+        "there is no task 1.9 yet: its run still reads input"
+    );
     assert_eq!(lab.why("2.1"), "run 2 does not wait for task 2.1");
     lab.feed(Input::AskWhy {
         task: id("1.1"),

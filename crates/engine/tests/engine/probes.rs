@@ -38,7 +38,7 @@ fn the_first_is_measured_and_the_others_wait_for_that() {
     lab.pass(A_LOOK);
     assert_eq!(lab.running().len(), 4);
     assert!(lab.promised("1.2") < 9.0);
-    assert_eq!(lab.started()[0], "1.1#1@0", "the task itself is next");
+    assert_eq!(lab.started()[0], "1.1#1@1", "the task itself is next");
 }
 
 #[test]
@@ -47,8 +47,8 @@ fn a_probe_that_fails_appoints_the_next() {
     lab.ends("1.1", FAILED);
     lab.assert_told("failed, so it does not tell how much memory is needed");
     let started = lab.started();
-    assert!(started.contains(&"1.2#0@1".to_owned()), "{started:?}");
-    assert!(started.contains(&"1.1#1@0".to_owned()), "{started:?}");
+    assert!(started.contains(&"1.2#0@0".to_owned()), "{started:?}");
+    assert!(started.contains(&"1.1#1@1".to_owned()), "{started:?}");
     assert_eq!(started.len(), 3, "the third waits for the second probe");
 }
 
@@ -57,7 +57,7 @@ fn a_probe_that_was_never_seen_appoints_the_next() {
     let mut lab = lab(2, 2);
     lab.ends("1.1", OK);
     lab.assert_told("it ended before its memory could be measured");
-    assert!(lab.started().contains(&"1.2#0@1".to_owned()));
+    assert!(lab.started().contains(&"1.2#0@0".to_owned()));
 }
 
 #[test]

@@ -27,6 +27,26 @@ fn they_share_the_devices_by_one_line() {
 }
 
 #[test]
+fn room_is_left_for_what_was_seen_while_one_of_them_may_bring_more() {
+    let places = |both_ended: bool| {
+        let mut lab = Lab::with_gpus(3);
+        for run in [1, 2] {
+            lab.run(run);
+        }
+        lab.add(1, [task("a")]);
+        lab.end_input(1);
+        let halves = vec![task("b").share(500); 2];
+        lab.add_some(2, halves, both_ended);
+        if both_ended {
+            lab.end_input(2);
+        }
+        lab.running()
+    };
+    assert_eq!(places(false), ["1.1@0", "2.1@1", "2.2@1"]);
+    assert_eq!(places(true), ["1.1@0", "2.1@1", "2.2@2"]);
+}
+
+#[test]
 fn one_is_over_while_the_other_goes_on_and_each_has_its_summary() {
     let mut lab = two_runs(1, 1);
     lab.ends("1.1", FAILED);

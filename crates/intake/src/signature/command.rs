@@ -13,10 +13,11 @@ const DEEPEST: usize = 4;
 
 /// Commands that need no GPU, and come before, behind or around those that do.
 const LIGHT: &[&str] = &[
-    ".", ":", "[", "cat", "cd", "cp", "date", "done", "echo", "esac", "exit", "export", "false",
-    "fi", "for", "grep", "head", "hostname", "ln", "mkdir", "module", "mv", "popd", "printf",
-    "pushd", "pwd", "rm", "rsync", "set", "sleep", "sort", "source", "tail", "tee", "test",
-    "touch", "trap", "true", "ts", "ulimit", "umask", "unset", "wait", "wc", "}",
+    ".", ":", "[", "cat", "cd", "cp", "date", "declare", "done", "echo", "esac", "exit", "export",
+    "false", "fi", "for", "grep", "head", "hostname", "ln", "mkdir", "module", "mv", "popd",
+    "printf", "pushd", "pwd", "rm", "rsync", "set", "sleep", "sort", "source", "tail", "tee",
+    "test", "touch", "trap", "true", "ts", "typeset", "ulimit", "umask", "unset", "wait", "wc",
+    "}",
 ];
 
 /// Shells, whose `-c` is a line of its own.
@@ -25,12 +26,15 @@ const SHELLS: &[&str] = &["bash", "dash", "ksh", "sh", "zsh"];
 /// The commands of a line and the folder they run in.
 pub(super) struct ParsedLine {
     pub folder: PathBuf,
-    /// Each as its words. Never empty if the line is not.
-    pub commands: Vec<Vec<String>>,
+    /// Each as its words, and the folder it runs in. Never empty if the line is not.
+    pub commands: Vec<(PathBuf, Vec<String>)>,
+    /// The variables that are set for what comes next.
+    set: Vec<String>,
 }
 
 impl ParsedLine {
-    pub fn of(command: &Command, folder: &Path) -> Self {
+    /// `env` is set before any of it runs.
+    pub fn of(command: &Command, env: Vec<String>, folder: &Path) -> Self {
         let commands = match command {
             Command::Line(line) => commands_of(line),
             Command::Words(words) => vec![texts(words)],
@@ -38,10 +42,13 @@ impl ParsedLine {
         let mut work = Self {
             folder: normal(folder),
             commands: Vec::new(),
+            set: env,
         };
         work.add(commands.clone(), 0);
         if work.commands.is_empty() {
-            work.commands = commands;
+            let folder = &work.folder;
+            let commands = commands.into_iter();
+            work.commands = commands.map(|words| (folder.clone(), words)).collect();
         }
         work
     }
@@ -50,32 +57,43 @@ impl ParsedLine {
         for words in commands {
             let start = skip_openers(&words);
             let Some(program) = words.get(start) else {
+                self.set(&words);
                 continue;
             };
             let arguments = &words[start + 1..];
             let name = base_name(program);
             let activates = matches!(name, "conda" | "mamba" | "micromamba")
                 && arguments.first().is_some_and(|word| word == "activate");
-            if name == "cd" || name == "pushd" {
-                self.enter(arguments);
+            match name {
+                "cd" | "pushd" => self.enter(arguments),
+                "export" | "declare" | "typeset" => self.set(arguments),
+                _ => {}
             }
             if LIGHT.binary_search(&name).is_ok() || activates {
                 continue;
             }
             let inner = inner_line(name, arguments).filter(|_| depth < DEEPEST);
-            let Some(line) = inner else {
-                self.commands.push(words);
-                continue;
-            };
-            // What was set for the shell is set for what it runs.
-            let set: Vec<String> = words[..start]
-                .iter()
-                .filter(|word| variable(word).is_some())
-                .cloned()
-                .collect();
-            let inner = commands_of(line.as_bytes()).into_iter();
-            let inner = inner.map(|inner| set.iter().cloned().chain(inner).collect());
-            self.add(inner.collect(), depth + 1);
+            let before = self.set.clone();
+            self.set(&words[..start]);
+            if let Some(line) = inner {
+                self.add(commands_of(line.as_bytes()), depth + 1);
+            } else {
+                let rest = words.into_iter().skip(start);
+                let words = self.set.iter().cloned().chain(rest);
+                self.commands.push((self.folder.clone(), words.collect()));
+            }
+            self.set = before;
+        }
+    }
+
+    /// Takes note of the variables among these words. The last value of each counts.
+    fn set(&mut self, words: &[String]) {
+        for word in words {
+            if let Some((name, _)) = variable(word) {
+                let same = |other: &String| variable(other).is_some_and(|other| other.0 == name);
+                self.set.retain(|other| !same(other));
+                self.set.push(word.clone());
+            }
         }
     }
 
@@ -86,9 +104,14 @@ impl ParsedLine {
     }
 }
 
+/// Whether a program is a shell.
+pub(super) fn is_shell(program: &str) -> bool {
+    SHELLS.binary_search(&program).is_ok()
+}
+
 /// What `bash -lc LINE` runs.
 fn inner_line<'a>(program: &str, arguments: &'a [String]) -> Option<&'a String> {
-    SHELLS.binary_search(&program).ok()?;
+    let arguments = is_shell(program).then_some(arguments)?;
     let options = arguments.iter().take_while(|word| word.starts_with('-'));
     let at = options
         .clone()

@@ -12,6 +12,8 @@ pub(super) enum Meaning {
     Other,
     /// Whole numbers stay too: they decide memory.
     Size,
+    /// Texts stay as they are: they name a configuration, which says all the rest.
+    Config,
     /// It always goes: it only labels the run, or says where it writes.
     Label,
 }
@@ -26,6 +28,11 @@ static SIZES: LazyLock<HashSet<&str>> = LazyLock::new(|| {
          width window",
     )
 });
+
+/// Parts of names that say that a configuration is chosen.
+const CONFIGS: [&str; 8] = [
+    "cfg", "conf", "config", "configs", "hparams", "preset", "recipe", "yaml",
+];
 
 /// Whole names of labels, places to write, seeds and ports.
 static LABELS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
@@ -50,12 +57,20 @@ impl Meaning {
         let first = parts.first().map_or("", String::as_str);
         if LABELS.contains(parts.join("_").as_str()) || RECORDS.contains(&first) {
             Self::Label
+        } else if parts.iter().any(|part| CONFIGS.contains(&part.as_str())) {
+            Self::Config
         } else if parts.iter().any(|part| SIZES.contains(part.as_str())) {
             Self::Size
         } else {
             Self::Other
         }
     }
+}
+
+/// Whether what a variable of this name has for a value is nobody else's business.
+pub(super) fn is_secret(name: &str) -> bool {
+    let last = parts(name).pop().unwrap_or_default();
+    matches!(last.as_str(), "key" | "password" | "secret" | "token")
 }
 
 /// The words that a name is made of, in lower case.
@@ -94,6 +109,8 @@ mod tests {
             ("--num-workers", Meaning::Other),
             ("--epochs", Meaning::Other),
             ("model_name", Meaning::Size),
+            ("--model-config", Meaning::Config),
+            ("--config-name", Meaning::Config),
             ("--output-dir", Meaning::Label),
             ("--outputDir", Meaning::Label),
             ("seed", Meaning::Label),

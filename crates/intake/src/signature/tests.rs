@@ -1,12 +1,37 @@
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use packhorse_model::Command;
+use packhorse_model::{ByteString, Command};
 use proptest::prelude::*;
 
-use super::signature;
+use super::{Signature, SignatureDraft, is_member};
+
+fn draft(line: &str) -> SignatureDraft {
+    let command = Command::Line(line.into());
+    SignatureDraft::new(&command, &BTreeMap::new(), Path::new("/home/me/proj"))
+}
+
+fn signature(command: &Command, folder: &Path) -> String {
+    let draft = SignatureDraft::new(command, &BTreeMap::new(), folder);
+    draft.finish(&[]).name
+}
 
 fn shape(line: &str) -> String {
-    signature(&Command::Line(line.into()), Path::new("/home/me/proj"))
+    draft(line).finish(&[]).name
+}
+
+/// What the line is remembered by if all its files have this in them.
+fn with_content(line: &str, content: u64) -> Signature {
+    let draft = draft(line);
+    let contents = vec![Some(content << 32); draft.files().len()];
+    draft.finish(&contents)
+}
+
+/// The files that a line's signature depends on.
+fn files(line: &str) -> Vec<String> {
+    let draft = draft(line);
+    let files = draft.files().iter();
+    files.map(|file| file.display().to_string()).collect()
 }
 
 #[test]
@@ -47,7 +72,7 @@ fn the_shape_of_commands_as_people_write_them() {
         ("train --day 2024-05-01", "proj: train --day"),
         ("train --device cuda:1", "proj: train --device cuda:#"),
         ("train out/lr=0.1/a", "proj: train out/lr=#.#/a"),
-        ("train 5 0.1 a 7", "proj: train # a #"),
+        ("train 5 0.1 a 7", "proj: train # a # [5 0.1 7]"),
         (
             "train --prompt 'a  big\ncat'",
             "proj: train --prompt 'a big cat'",
@@ -106,7 +131,7 @@ fn what_only_surrounds_the_work_is_left_out() {
         ("uv run --with x a.py", "proj: uv run --with x a.py"),
         (
             "/home/me/venv/bin/python3.11 -u -m pkg.mod",
-            "proj: python -u -m pkg.mod",
+            "proj: python -m pkg.mod",
         ),
         ("/opt/tools/solve_2 x", "proj: solve_2 x"),
         (
@@ -117,7 +142,7 @@ fn what_only_surrounds_the_work_is_left_out() {
             "A=b sh -c \"sh -c 'python a.py --lr 2'\"",
             "proj: A=b python a.py --lr",
         ),
-        ("bash run.sh 5", "proj: bash run.sh #"),
+        ("bash run.sh 5", "proj: bash run.sh # [5]"),
         (
             "torchrun --nproc_per_node 2 --master_port 1234 train.py --lr 1",
             "proj: torchrun --nproc_per_node 2 --master_port train.py --lr",
@@ -132,10 +157,146 @@ fn what_only_surrounds_the_work_is_left_out() {
 }
 
 #[test]
+fn what_is_put_in_front_does_not_make_a_new_kind() {
+    let bare = shape("python t.py --bs 8");
+    for front in [
+        "nice",
+        "nice -n 5",
+        "nice -5",
+        "nice --adjustment 5",
+        "taskset -c 0-3",
+        "taskset 0xff",
+        "taskset ff",
+        "env",
+        "env -u HOME -i",
+        "env A=1",
+        "time",
+        "/usr/bin/time -v",
+        "time -f %e -o times",
+        "stdbuf -oL",
+        "stdbuf -o L -eL",
+        "ionice -c2 -n7",
+        "ionice -c best-effort",
+        "timeout 1h",
+        "timeout -s KILL -k 5 1h",
+        "timeout --signal=KILL infinity",
+        "setsid -w",
+        "nohup",
+        "numactl -N 0 -m 0",
+        "numactl --interleave all --",
+        "chrt -b 0",
+        "nohup nice -n 5 taskset -c 0,2 env A=1 time",
+    ] {
+        assert_eq!(
+            shape(&format!("{front} python t.py --bs 8")),
+            bare,
+            "{front}"
+        );
+    }
+    for python in [
+        "python3 -u",
+        "python -uB -W ignore -X dev",
+        "python3.12 -O -u",
+    ] {
+        assert_eq!(shape(&format!("{python} t.py --bs 8")), bare, "{python}");
+    }
+}
+
+#[test]
+fn variables_count_however_they_are_set() {
+    let bare = shape("BS=32 python t.py");
+    assert_eq!(bare, "proj: BS=32 python t.py");
+    for line in [
+        "export BS=32; python t.py",
+        "export BS=32 && python t.py",
+        "export BS=8 && BS=32 && python t.py",
+        "BS=32; python t.py",
+        "declare -x BS=32\npython t.py",
+        "env BS=32 python t.py",
+        "export BS=32; bash -c 'python t.py'",
+        "export BS=32 API_KEY=abc; python t.py",
+    ] {
+        assert_eq!(shape(line), bare, "{line}");
+    }
+    assert_ne!(shape("export BS=64; python t.py"), bare);
+    assert_eq!(shape("A=b ./x; ./y"), "proj: A=b x; y");
+    let env = BTreeMap::from([("BS".to_owned(), ByteString(b"32".to_vec()))]);
+    let command = Command::Line(b"python t.py".to_vec());
+    let draft = SignatureDraft::new(&command, &env, Path::new("/home/me/proj"));
+    assert_eq!(draft.finish(&[]).name, bare);
+}
+
+#[test]
+fn files_of_settings_count_by_what_is_in_them() {
+    for (line, wanted) in [
+        (
+            "python t.py --config cfg/exp1.yaml",
+            "/home/me/proj/cfg/exp1.yaml",
+        ),
+        ("python t.py --config=exp1", "/home/me/proj/exp1"),
+        ("python t.py config=a/b.yaml", "/home/me/proj/a/b.yaml"),
+        ("python t.py @args.txt", "/home/me/proj/args.txt"),
+        ("python t.py /etc/x.toml", "/etc/x.toml"),
+        (
+            "cd sub && python t.py ../x.json",
+            "/home/me/proj/sub/../x.json",
+        ),
+        ("CFG=x.ini ./train", "/home/me/proj/x.ini"),
+        (
+            "python tools/t.py configs/net.py",
+            "/home/me/proj/configs/net.py",
+        ),
+        ("python -m pkg.t --config net.py", "/home/me/proj/net.py"),
+        ("torchrun --standalone t.py c.yaml", "/home/me/proj/c.yaml"),
+    ] {
+        assert_eq!(files(line), [wanted], "{line}");
+        let [one, other] = [1, 2].map(|content| with_content(line, content));
+        assert_ne!(one.name, other.name, "{line}");
+        assert_eq!(one.family, other.family, "{line}");
+    }
+    // What is executed, where it writes, and what only a shell could tell.
+    for line in [
+        "python t.py",
+        "bash run",
+        "bin/train --lr 0.1",
+        "python t.py --output-dir out/x --log-file x.log > y.txt",
+        "python t.py --config $CFG --url s3://a/b.yaml --data 'x/*.csv'",
+    ] {
+        assert_eq!(files(line), [""; 0], "{line}");
+    }
+}
+
+#[test]
+fn without_a_file_the_name_of_a_configuration_counts() {
+    let line = "python t.py --config cfg/exp1.yaml";
+    let family = "proj: python t.py --config cfg/exp#.yaml";
+    assert_eq!(shape(line), format!("{family} [cfg/exp1.yaml]"));
+    let known = with_content(line, 0x1a2b);
+    assert_eq!(known.name, format!("{family} [00001a2b]"));
+    assert_eq!(known.family.as_deref(), Some(family));
+    assert!(is_member(&known.name, family));
+    assert!(!is_member(family, family));
+    // A name without a counter says it all, and so do other texts.
+    for line in ["./t --config net.yaml", "./t --data run_3/x.csv"] {
+        assert_eq!(draft(line).finish(&[]).family, None, "{line}");
+    }
+    assert_ne!(shape("./t experiment=exp1"), shape("./t experiment=exp2"));
+}
+
+#[test]
+fn many_details_are_told_by_their_hash() {
+    let many = |last: u32| shape(&format!("train {} {last}", "123456 ".repeat(30)));
+    assert!(many(1).starts_with("proj: train # ["), "{}", many(1));
+    assert!(many(1).len() < 40);
+    assert_ne!(many(1), many(2));
+    assert_ne!(shape("train '[1, 2]'"), shape("train '[1, 3]'"));
+}
+
+#[test]
 fn a_command_that_does_nothing_else_is_its_own_shape() {
     for (line, wanted) in [
-        ("sleep 10", "proj: sleep #"),
-        ("echo a && sleep 1", "proj: echo a; sleep #"),
+        ("sleep 10", "proj: sleep # [10]"),
+        ("echo a && sleep 1", "proj: echo a; sleep # [1]"),
         ("time", "proj: time"),
         ("A=1", "proj: A=#"),
         ("bash -c", "proj: bash -c"),
@@ -193,5 +354,25 @@ proptest! {
     fn a_sweep_over_numbers_has_one_shape(lr in any::<f64>(), seed in any::<u64>(), n in -9_i64..99999) {
         let line = format!("python t.py --lr {lr} seed={seed} -n {n} {n} --wd={lr:e} out/run_{seed}");
         prop_assert_eq!(shape(&line), "proj: python t.py --lr seed= -n --wd out/run_#");
+    }
+
+    #[test]
+    fn details_tell_members_of_a_family_apart(
+        one in "\\PC{0,9}", other in "\\PC{0,9}", content in any::<u32>(),
+    ) {
+        let line = |config: &str, number: u32| {
+            let config = config.replace('\'', "");
+            format!("python t.py {number} --config 'c/{config}'")
+        };
+        let [one, other, third] = [(&one, 1), (&other, 1), (&one, 2)]
+            .map(|(config, number)| with_content(&line(config, number), content.into()));
+        let family = one.family.clone().unwrap();
+        prop_assert!(is_member(&one.name, &family), "{one:?}");
+        prop_assert_eq!(&third.family, &one.family);
+        prop_assert_ne!(&third.name, &one.name);
+        if other.family == one.family {
+            // Their names have the same shape, and the content is the same.
+            prop_assert_eq!(other.name, one.name);
+        }
     }
 }

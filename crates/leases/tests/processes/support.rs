@@ -10,8 +10,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use packhorse_leases::{Lease, LeaseOwner, LeasedDevice, Leases, LeasesGuard};
+use packhorse_leases::{Lease, LeaseContent, LeaseOwner, LeasedDevice, Leases, LeasesGuard};
 use packhorse_model::{Bytes, Milli, RunId};
+use packhorse_proc::ProcessKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A folder for leases, which goes when this is dropped.
@@ -39,14 +40,34 @@ impl TestFolder {
         Leases::open(&self.path, owner()).unwrap()
     }
 
-    /// The names of all files there.
+    /// The paths of all leases there, as seen from the folder.
     pub fn files(&self) -> Vec<String> {
-        let name = |entry: std::io::Result<fs_err::DirEntry>| {
-            entry.unwrap().file_name().into_string().unwrap()
+        let list = |path: &Path| -> Vec<PathBuf> {
+            let entries = fs_err::read_dir(path).unwrap();
+            entries.map(|entry| entry.unwrap().path()).collect()
         };
-        let mut names: Vec<_> = fs_err::read_dir(&self.path).unwrap().map(name).collect();
+        let folders = list(&self.path);
+        let files = folders.iter().flat_map(|folder| list(folder));
+        let name = |file: PathBuf| file.strip_prefix(&self.path).unwrap().to_owned();
+        let names = files.map(|file| name(file).into_os_string().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
         names.sort();
         names
+    }
+
+    /// The folder of a user, which is made if there is none.
+    pub fn user(&self, uid: u64) -> PathBuf {
+        let entries = fs_err::read_dir(&self.path).unwrap();
+        let mut paths = entries.map(|entry| entry.unwrap().path());
+        let is_theirs = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with(&format!("{uid}-"))
+        };
+        paths.find(is_theirs).unwrap_or_else(|| {
+            let path = self.path.join(format!("{uid}-0123456789abcdef"));
+            fs_err::create_dir(&path).unwrap();
+            path
+        })
     }
 
     /// The one file there.
@@ -91,6 +112,7 @@ pub fn owner() -> LeaseOwner {
         user: "ann".to_owned(),
         run: Some(RunId(12)),
         command: "packhorse run".to_owned(),
+        home: std::process::id().to_string(),
     }
 }
 
@@ -104,10 +126,18 @@ pub fn held(device: &str, memory: u64) -> LeasedDevice {
     }
 }
 
+/// What is told of what is held.
+pub fn holding(held: &[LeasedDevice]) -> LeaseContent {
+    LeaseContent {
+        held: held.to_vec(),
+        claim: None,
+    }
+}
+
 /// Publishes under the lock, as everybody does.
 pub fn publish(leases: &mut Leases, held: &[LeasedDevice]) {
     let mut guard = leases.lock().unwrap();
-    guard.publish(held).unwrap();
+    guard.publish(&holding(held)).unwrap();
 }
 
 /// What others hold, under the lock.
@@ -209,6 +239,7 @@ impl Drop for Peer {
 }
 
 /// What a peer does.
+#[expect(clippy::zombie_processes, reason = "what it starts is to outlive it")]
 pub fn carry_out_requests() {
     let Some(folder) = std::env::var_os("LEASES_TEST_FOLDER") else {
         return; // somebody runs ignored tests
@@ -225,6 +256,20 @@ pub fn carry_out_requests() {
             ["hold", device, amount] => {
                 publish(&mut leases, &[held(device, amount.parse().unwrap())]);
                 println!("> held");
+            }
+            ["lead"] => {
+                // Without anything else that it could be known by.
+                let child = Command::new("sleep")
+                    .arg("1000")
+                    .env_clear()
+                    .process_group(0)
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .spawn()
+                    .unwrap();
+                let leader = ProcessKey::of(child.id()).unwrap();
+                leases.guard(vec![leader]).unwrap();
+                println!("> {}", child.id());
             }
             ["memory", device] => {
                 // Looked at before the answer: what comes after it is news.
@@ -276,8 +321,8 @@ pub fn compete(leases: &mut Leases, rounds: u32, most: u64) {
         );
         mine = if theirs + mine < most { mine + 1 } else { 0 };
         match mine {
-            0 => guard.publish(&[]).unwrap(),
-            mine => guard.publish(&[held("GPU-1", mine)]).unwrap(),
+            0 => guard.publish(&holding(&[])).unwrap(),
+            mine => guard.publish(&holding(&[held("GPU-1", mine)])).unwrap(),
         }
     }
     publish(leases, &[]);

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use crate::support::*;
-use packhorse_leases::{LeaseError, LeasedDevice, read_leases};
+use packhorse_leases::{LeaseError, LeaseOwner, LeasedDevice, read_leases};
 use packhorse_model::{Bytes, Milli};
 
 #[test]
@@ -27,7 +27,11 @@ fn each_sees_what_the_other_holds() {
     let lease = &theirs[0];
     assert_eq!(lease.pid, peer.pid());
     assert_eq!(lease.uid, rustix::process::geteuid().as_raw());
-    assert_eq!(lease.owner, owner());
+    let theirs = LeaseOwner {
+        home: peer.pid().to_string(),
+        ..owner()
+    };
+    assert_eq!(lease.owner, theirs);
     let expected = LeasedDevice {
         device: "GPU-1".into(),
         memory: Bytes(7),
@@ -155,7 +159,7 @@ fn what_others_do_while_one_publishes_still_wakes_one() {
     let mut guard = mine.lock().unwrap();
     let mut seen = guard.revision();
     peer.kill();
-    guard.publish(&[held("GPU-1", 1)]).unwrap();
+    guard.publish(&holding(&[held("GPU-1", 1)])).unwrap();
     drop(guard);
     assert!(has_changes(&mine));
     assert!(has_news(&mut mine, &mut seen));
@@ -213,7 +217,7 @@ fn a_lock_that_somebody_keeps_is_waited_for_a_second_and_told_once() {
         "{warning:?}"
     );
     assert_eq!(guard.others().count(), 1, "the rest goes on");
-    guard.publish(&[held("GPU-1", 1)]).unwrap();
+    guard.publish(&holding(&[held("GPU-1", 1)])).unwrap();
     drop(guard);
     // Nobody waits for it again; if all did, this would go on for ever.
     loop {
@@ -317,4 +321,83 @@ fn what_another_users_process_left_does_not_count_even_if_one_may_not_remove_it(
     let mut peer = place.peer_of(OTHER);
     assert_eq!(peer.tell("others"), "0");
     assert_eq!(place.files().len(), 1);
+}
+
+#[test]
+fn a_lease_of_a_dead_process_counts_while_what_it_led_lives() {
+    const OTHER: u32 = 54_321;
+    let is_root = rustix::process::geteuid().is_root();
+    for other in [false, true] {
+        if other && !is_root {
+            continue; // only root can be somebody else
+        }
+        let place = test_folder();
+        let mut mine = place.open();
+        let mut peer = if other {
+            place.peer_of(OTHER)
+        } else {
+            place.peer()
+        };
+        peer.tell("hold GPU-1 7");
+        let leader = peer.tell("lead");
+        peer.kill();
+        wait_for_change(&mine);
+        let theirs = others(&mut mine);
+        assert_eq!(theirs.len(), 1);
+        assert_eq!(theirs[0].left, Some(vec![leader.parse().unwrap()]));
+        assert_eq!(
+            theirs[0].describe("ours"),
+            "left by run 12 of ann, which was killed"
+        );
+        assert_eq!(read_leases(&place.path).unwrap(), theirs);
+        // Also for one that comes later, and listens to nobody.
+        assert_eq!(place.peer().tell("memory GPU-1"), "7");
+        let leader = rustix::process::Pid::from_raw(leader.parse().unwrap()).unwrap();
+        rustix::process::kill_process(leader, rustix::process::Signal::KILL).unwrap();
+        wait_for_change(&mine);
+        assert_eq!(others(&mut mine), []);
+        assert_eq!(place.files(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_guarded_lease_comes_back_though_nobody_listens() {
+    let place = test_folder();
+    let mut mine = place.open_deaf();
+    publish(&mut mine, &[held("GPU-1", 3)]);
+    mine.guard(Vec::new()).unwrap();
+    assert!(!has_changes(&mine));
+    fs_err::remove_file(place.file()).unwrap();
+    assert!(has_changes(&mine));
+    assert!(!mine.has_freed().unwrap());
+    assert!(place.file().exists());
+    assert!(!has_changes(&mine), "our own file wakes nobody");
+    fs_err::remove_dir_all(place.file().parent().unwrap()).unwrap();
+    assert!(has_changes(&mine));
+    drop(mine.lock().unwrap());
+    assert!(place.file().exists());
+    publish(&mut mine, &[held("GPU-1", 4)]);
+    assert!(!has_changes(&mine));
+}
+
+#[test]
+fn only_what_is_given_up_is_worth_a_look() {
+    let place = test_folder();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    for (order, freed) in [
+        ("hold GPU-1 5", false),
+        ("hold GPU-1 7", false),
+        ("hold GPU-1 6", true),
+        ("hold GPU-2 6", true),
+    ] {
+        peer.tell(order);
+        wait_for_change(&mine);
+        assert_eq!(mine.has_freed().unwrap(), freed, "{order}");
+        assert!(!has_changes(&mine));
+        mine.lock().unwrap().set_seen();
+    }
+    peer.kill();
+    wait_for_change(&mine);
+    assert!(mine.has_freed().unwrap());
 }

@@ -7,7 +7,7 @@ use crate::support::*;
 use packhorse_leases::{LeaseError, Leases, read_leases};
 
 /// A folder with the lease of a living process in it, and that lease's name in
-/// its three parts.
+/// its three parts, of which the first is its folder's.
 struct Model {
     place: TestFolder,
     _peer: Peer,
@@ -24,9 +24,10 @@ fn model() -> Model {
     let text = fs_err::read_to_string(&file).unwrap();
     let name = file.file_name().unwrap().to_str().unwrap();
     let parts: Vec<u64> = name.split('-').map(|part| part.parse().unwrap()).collect();
+    let uid = rustix::process::geteuid().as_raw();
     Model {
         text,
-        name: [parts[0], parts[1], parts[2]],
+        name: [uid.into(), parts[0], parts[1]],
         _peer: peer,
         place,
     }
@@ -36,31 +37,39 @@ impl Model {
     /// Puts a lease under another name into a folder of its own, and tells how
     /// many leases count there and whether the file is still there.
     #[expect(clippy::unwrap_used, reason = "this is part of tests")]
-    fn tried(&self, [uid, pid, start]: [u64; 3], text: &str) -> (usize, bool) {
-        let name = format!("{uid}-{pid}-{start}");
-        self.tried_with(&name, |file| fs_err::write(file, text).unwrap())
+    fn tried(&self, name: [u64; 3], text: &str) -> (usize, bool) {
+        self.tried_with(name, |file| fs_err::write(file, text).unwrap())
     }
 
     #[expect(clippy::unwrap_used, reason = "this is part of tests")]
-    fn tried_with(&self, name: &str, make: impl Fn(&Path)) -> (usize, bool) {
+    fn tried_with(&self, [uid, pid, start]: [u64; 3], make: impl Fn(&Path)) -> (usize, bool) {
+        let name = format!("{pid}-{start}");
         // Both ways to come across it: it is there already, or it comes.
         let before = test_folder();
         drop(before.open());
-        make(&before.path.join(name));
+        let file = before.user(uid).join(&name);
+        make(&file);
         let seen = read_leases(&before.path).unwrap().len();
         let mut mine = before.open();
         let count = others(&mut mine).len();
         assert_eq!(seen, count, "people see what counts");
-        let there = before.path.join(name).symlink_metadata().is_ok();
+        let there = file.symlink_metadata().is_ok();
 
         let after = test_folder();
+        drop(after.open());
+        let folder = after.user(uid);
         let mut mine = after.open();
         let draft = self.place.path.with_extension("draft");
         make(&draft);
-        fs_err::rename(&draft, after.path.join(name)).unwrap();
-        assert!(has_changes(&mine));
+        fs_err::rename(&draft, folder.join(&name)).unwrap();
+        let is_ours = uid == self.name[0];
+        assert_eq!(
+            has_changes(&mine),
+            is_ours,
+            "others' folders are theirs alone"
+        );
         assert_eq!(others(&mut mine).len(), count);
-        let still = after.path.join(name).symlink_metadata().is_ok();
+        let still = folder.join(&name).symlink_metadata().is_ok();
         assert_eq!(still, there);
         assert!(!has_changes(&mine), "it is dealt with");
         (count, there)
@@ -118,16 +127,78 @@ fn a_lease_that_is_not_its_owners_does_not_count() {
         return; // only root can give a file away
     }
     let owner = u32::try_from(uid + 1).unwrap();
-    // Made by somebody else in another one's name.
-    let (text, name) = (&model.text, format!("{uid}-{pid}-{start}"));
+    // Made by somebody else.
     let given_away = |file: &Path| {
-        fs_err::write(file, text).unwrap();
+        fs_err::write(file, &model.text).unwrap();
         chown(file, Some(owner), None).unwrap();
     };
-    assert_eq!(model.tried_with(&name, given_away), (0, true));
-    // Made by somebody who names another one's process.
-    let name = format!("{owner}-{pid}-{start}");
-    assert_eq!(model.tried_with(&name, given_away), (0, true));
+    assert_eq!(model.tried_with(model.name, given_away), (0, true));
+    // Somebody who names another one's process.
+    let theirs = test_folder();
+    drop(theirs.open());
+    let folder = theirs.user(owner.into());
+    chown(&folder, Some(owner), None).unwrap();
+    given_away(&folder.join(format!("{pid}-{start}")));
+    assert_eq!(others(&mut theirs.open()), []);
+}
+
+#[test]
+fn a_folder_that_others_write_to_does_not_count() {
+    let model = model();
+    let [uid, pid, start] = model.name;
+    let place = test_folder();
+    drop(place.open());
+    let folder = place.user(uid);
+    fs_err::write(folder.join(format!("{pid}-{start}")), &model.text).unwrap();
+    assert_eq!(read_leases(&place.path).unwrap().len(), 1);
+    for open in [0o775, 0o757, 0o1777] {
+        fs_err::set_permissions(&folder, PermissionsExt::from_mode(open)).unwrap();
+        assert_eq!(read_leases(&place.path).unwrap(), []);
+    }
+}
+
+#[test]
+fn nobody_can_be_kept_from_telling_what_they_hold() {
+    const OTHER: u32 = 54_321;
+    if !rustix::process::geteuid().is_root() {
+        return; // only root can be somebody else
+    }
+    let place = test_folder();
+    let mut mine = place.open();
+    // Whatever somebody puts there in their name.
+    for name in [format!("{OTHER}-0123456789abcdef"), format!("{OTHER}")] {
+        fs_err::create_dir(place.path.join(name)).unwrap();
+    }
+    let mut peer = place.peer_of(OTHER);
+    peer.tell("hold GPU-1 7");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+}
+
+#[test]
+fn junk_is_read_once() {
+    let place = test_folder();
+    let mut mine = place.open_deaf();
+    publish(&mut mine, &[held("GPU-1", 3)]);
+    let uid = rustix::process::geteuid().as_raw();
+    for number in 0..5000 {
+        fs_err::write(place.path.join(format!("junk-{number}")), "").unwrap();
+        fs_err::create_dir(place.path.join(format!("{}-{number:016x}", uid + 1))).unwrap();
+    }
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    // Long enough ago for the file system's clock.
+    let old = std::time::SystemTime::now() - std::time::Duration::from_mins(1);
+    let folder = fs_err::File::open(&place.path).unwrap().into_file();
+    folder.set_modified(old).unwrap();
+    drop(mine.lock().unwrap());
+    let began = std::time::Instant::now();
+    for round in 0..200 {
+        peer.tell(&format!("hold GPU-1 {round}"));
+        assert_eq!(memory(&mut mine, "GPU-1"), round);
+    }
+    let took = began.elapsed();
+    assert!(took < std::time::Duration::from_secs(2), "{took:?}");
 }
 
 #[test]
@@ -139,13 +210,10 @@ fn nonsense_does_not_count() {
         assert_eq!(model.tried(model.name, text), (0, true));
     }
     let [uid, pid, start] = model.name;
-    for name in [
-        format!("{uid}-{pid}-{start}.new"),
-        format!("{uid}-{pid}-0{start}"),
-    ] {
+    for name in [format!("{pid}-{start}.new"), format!("{pid}-0{start}")] {
         let place = test_folder();
         drop(place.open());
-        fs_err::write(place.path.join(name), &model.text).unwrap();
+        fs_err::write(place.user(uid).join(name), &model.text).unwrap();
         assert_eq!(others(&mut place.open()), []);
     }
 }
@@ -153,18 +221,16 @@ fn nonsense_does_not_count() {
 #[test]
 fn what_is_no_file_does_not_count_and_is_not_waited_for() {
     let model = model();
-    let [uid, pid, start] = model.name;
-    let name = format!("{uid}-{pid}-{start}");
     let real = model.place.file();
     let link = |file: &Path| symlink(&real, file).unwrap();
-    assert_eq!(model.tried_with(&name, link), (0, true));
+    assert_eq!(model.tried_with(model.name, link), (0, true));
     let folder = |file: &Path| fs_err::create_dir(file).unwrap();
-    assert_eq!(model.tried_with(&name, folder), (0, true));
+    assert_eq!(model.tried_with(model.name, folder), (0, true));
     let pipe = |file: &Path| {
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, file, kind, 0o644.into(), 0).unwrap();
     };
-    assert_eq!(model.tried_with(&name, pipe), (0, true));
+    assert_eq!(model.tried_with(model.name, pipe), (0, true));
 }
 
 #[test]
@@ -217,7 +283,7 @@ fn a_lease_that_could_not_be_written_is_written_next_time() {
     draft.push(".new");
     fs_err::create_dir(&draft).unwrap();
     let more = [held("GPU-1", 4)];
-    let error = mine.lock().unwrap().publish(&more).unwrap_err();
+    let error = mine.lock().unwrap().publish(&holding(&more)).unwrap_err();
     assert!(error.to_string().contains("write lease"), "{error}");
     assert_eq!(peer.tell("memory GPU-1"), "3");
     fs_err::remove_dir(&draft).unwrap();
@@ -271,8 +337,8 @@ fn one_user_cannot_make_up_more_leases_than_count() {
     let place = test_folder();
     drop(place.open());
     for other in 0..2000 {
-        let name = format!("{uid}-{pid}-{}", start + 1 + other);
-        fs_err::write(place.path.join(name), &model.text).unwrap();
+        let name = format!("{pid}-{}", start + 1 + other);
+        fs_err::write(place.user(uid).join(name), &model.text).unwrap();
     }
     let mut mine = place.open_deaf();
     // Removed, as far as they were looked at.
@@ -290,13 +356,11 @@ fn a_flood_of_events_hides_nothing() {
         let mut mine = place.open();
         let mut peer = place.peer();
         publish(&mut mine, &[held("GPU-1", 3)]);
-        // In somebody else's name, so that none of them counts.
-        let name = |number| {
-            place
-                .path
-                .join(format!("{}-{pid}-{}", uid + 1, start + number))
-        };
-        fs_err::write(name(0), &model.text).unwrap();
+        // Of another version, so that none of them counts.
+        let folder = place.user(uid);
+        let name = |number| folder.join(format!("{pid}-{}", start + number));
+        let text = model.text.replace(r#""version":2"#, r#""version":1"#);
+        fs_err::write(name(0), text).unwrap();
         for number in 0..count {
             fs_err::rename(name(number), name(number + 1)).unwrap();
         }

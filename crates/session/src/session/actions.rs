@@ -11,7 +11,7 @@ use super::{Session, unwatch};
 use crate::SessionError;
 use crate::log_tail::read_tail;
 use crate::observer::EmptyQueue;
-use crate::signals::ProgramSignal;
+use crate::signals::{ProgramSignal, Signals};
 
 /// How long somebody who wants to end waits for the rest of the input to be kept. Whoever
 /// writes faster than we read would have us read for ever.
@@ -32,6 +32,7 @@ impl Session<'_> {
                 let share = start.mps.map(|share| share.device);
                 let daemon = share.and_then(|device| self.parts.mps.as_ref()?.daemon(device));
                 let known = self.parts.executor.start(*start, daemon);
+                self.parts.leaders.changed(Instant::now());
                 self.answers.extend(known.map(Input::Process));
             }
             Action::Stop { task, mode } => self.parts.executor.stop(task, mode),
@@ -43,6 +44,14 @@ impl Session<'_> {
                 }
             }
             Action::Fetch { run, after, limit } => self.fetch(run, after, limit),
+            Action::LookUpFiles { task, files } => {
+                let found = (task, self.parts.file_contents.hashes(&files));
+                // What arrived together is decided together.
+                match self.answers.back_mut() {
+                    Some(Input::Files(all)) => all.push(found),
+                    _ => self.answers.push_back(Input::Files(vec![found])),
+                }
+            }
             Action::LookUpPeaks(signature) => {
                 let peaks = self.parts.journal.peaks(&signature);
                 let peaks = self.or_fail(peaks);
@@ -146,8 +155,13 @@ impl Session<'_> {
             ];
             let _ = poll(&mut events, None);
             journal.heard();
-            let is_stop = |signal: &ProgramSignal| matches!(signal, ProgramSignal::Stop(_));
-            asked += signals.read().iter().filter(|it| is_stop(it)).count();
+            for signal in signals.read() {
+                match signal {
+                    ProgramSignal::Stop(_) => asked += 1,
+                    ProgramSignal::Suspend => Signals::suspend(),
+                    _ => {}
+                }
+            }
             if asked >= 3 {
                 return false;
             }

@@ -61,7 +61,8 @@ impl Session<'_> {
         self.answers.push_back(Input::Tasks {
             run,
             tasks: read.tasks,
-            more: read.next == NextRead::AtOnce,
+            // That nothing comes any more is known before the first of them starts.
+            more: matches!(read.next, NextRead::AtOnce | NextRead::Never),
         });
         for (tasks, message) in read.rejected {
             self.answers.push_back(Input::Rejected {

@@ -1,7 +1,9 @@
 //! Sharing the devices with other runs on this machine.
 
+use std::time::Instant;
+
 use packhorse_engine::{Input, OtherRun};
-use packhorse_leases::LeasesGuard;
+use packhorse_leases::{Lease, Leases, LeasesGuard};
 
 use super::{LEASES, Session, unwatch, watch};
 use crate::SessionError;
@@ -12,10 +14,23 @@ use crate::sampling::Attributor;
 pub(super) struct OtherRunsWatch {
     /// Whether they are listened to.
     listening: bool,
+    /// Whether our own lease is watched: somebody may remove it.
+    guarded: bool,
+    /// The id of our state folder.
+    home: String,
     /// Whether what they hold has to be looked at, whatever comes next.
     look_due: bool,
     /// What was seen of them last.
     revision: u64,
+}
+
+impl OtherRunsWatch {
+    pub(super) fn new(home: String) -> Self {
+        Self {
+            home,
+            ..Self::default()
+        }
+    }
 }
 
 impl Session<'_> {
@@ -32,7 +47,8 @@ impl Session<'_> {
         });
         if let Some(guard) = &mut guard {
             trouble.extend(guard.warning());
-            let others = look(guard, &mut self.others.revision, &mut self.parts.attributor);
+            let again = self.engine.is_kept_room_stale(now.monotonic);
+            let others = look(guard, &mut self.others, &mut self.parts.attributor, again);
             if let Some(others) = others {
                 self.engine.handle(others, now, &mut self.actions);
             }
@@ -62,16 +78,33 @@ impl Session<'_> {
         };
         self.others.listening = wanted;
         if !wanted {
+            leases.unlisten();
+            if self.others.guarded {
+                return Ok(());
+            }
             return unwatch(&self.epoll, leases);
         }
         let listening = leases.listen();
-        watch(&self.epoll, leases, LEASES)?;
+        if !self.others.guarded {
+            watch(&self.epoll, leases, LEASES)?;
+        }
         match listening {
             // Somebody may have left before.
             Ok(()) => self.refresh_other_runs_now(),
             Err(error) => self.feed(Input::OtherRunsTrouble(error.to_string())),
         }
         Ok(())
+    }
+
+    /// Something has changed: that others took more, or wait for more, need not be known
+    /// before we want something.
+    pub(super) fn hear_other_runs(&mut self) {
+        let leases = self.parts.leases.as_mut();
+        match leases.map_or(Ok(false), Leases::has_freed) {
+            Ok(false) => {}
+            Ok(true) => self.refresh_other_runs_now(),
+            Err(error) => self.feed(Input::OtherRunsTrouble(error.to_string())),
+        }
     }
 
     pub(super) fn refresh_other_runs_now(&mut self) {
@@ -88,6 +121,27 @@ impl Session<'_> {
         }
     }
 
+    /// Writes down who leads our attempts, and tells others, if that is due.
+    pub(super) fn record_leaders(&mut self, now: Instant) -> Result<(), SessionError> {
+        let leaders = self.parts.leaders.update(&*self.parts.executor, now);
+        let (Some(leaders), Some(leases)) = (leaders, &mut self.parts.leases) else {
+            return Ok(());
+        };
+        let guarded = leases.guard(leaders);
+        let is_watched = self.others.listening || self.others.guarded;
+        if !std::mem::replace(&mut self.others.guarded, true) && !is_watched {
+            watch(&self.epoll, leases, LEASES)?;
+        }
+        if let Err(error) = guarded {
+            self.feed(Input::OtherRunsTrouble(error.to_string()));
+        }
+        // What others gave up meanwhile was seen with it.
+        if self.others.listening {
+            self.hear_other_runs();
+        }
+        Ok(())
+    }
+
     /// Gives up what others were told that we hold, and do not hold any more.
     pub(super) fn lower_lease(&mut self) {
         let Some(lease) = self.engine.lease_to_lower() else {
@@ -101,19 +155,32 @@ impl Session<'_> {
         if let Err(error) = told {
             self.feed(Input::OtherRunsTrouble(error.to_string()));
         }
+        if self.others.listening {
+            // What happened meanwhile was heard there.
+            self.hear_other_runs();
+        }
     }
 }
 
-/// What other runs hold, if that has changed since it was seen last.
-fn look(guard: &LeasesGuard<'_>, seen: &mut u64, attributor: &mut Attributor) -> Option<Input> {
-    if std::mem::replace(seen, guard.revision()) == guard.revision() {
+/// What other runs hold, if that has changed since it was seen last, or is wanted `again`.
+fn look(
+    guard: &mut LeasesGuard<'_>,
+    seen: &mut OtherRunsWatch,
+    attributor: &mut Attributor,
+    again: bool,
+) -> Option<Input> {
+    guard.set_seen();
+    let before = std::mem::replace(&mut seen.revision, guard.revision());
+    if before == guard.revision() && !again {
         return None;
     }
-    let others = guard.others().map(|lease| OtherRun {
+    attributor.other_runs = guard.others().flat_map(Lease::processes).collect();
+    let other = |lease: &Lease| OtherRun {
         pid: lease.pid,
+        name: lease.describe(&seen.home),
+        is_dead: lease.left.is_some(),
         devices: lease.held.clone(),
-    });
-    let others: Vec<OtherRun> = others.collect();
-    attributor.other_runs = others.iter().map(|other| other.pid).collect();
-    Some(Input::OtherRuns(others))
+        claim: lease.claim.clone(),
+    };
+    Some(Input::OtherRuns(guard.others().map(other).collect()))
 }

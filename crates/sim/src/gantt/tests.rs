@@ -50,7 +50,7 @@ fn tasks_that_share_a_gpu_have_rows_of_their_own() {
     GPU 1   ┣3━━━━━━━━━━━━━━━━━━━━━━━━━━┫┣4┅┅┅┅┅┅┅┅┅┅┅┅┫
     no GPU  ┣5━━━━━━━━┫
     how long 1 of 6 will take is not known (┅┅┅): 1h each is assumed, the median of the others
-    expected end: in 3h30m
+    expected end: in about 3h30m
     ");
 }
 
@@ -63,7 +63,7 @@ fn the_same_without_unicode() {
     GPU 1   [3==========================][4~~~~~~~~~~~~]
     no GPU  [5========]
     how long 1 of 6 will take is not known (~~~): 1h each is assumed, the median of the others
-    expected end: in 3h30m
+    expected end: in about 3h30m
     ");
 }
 
@@ -78,17 +78,17 @@ fn many() -> Vec<PlanTask> {
 fn many_tasks_are_shown_by_how_many_run_at_once() {
     insta::assert_snapshot!(chart(2, many(), 40, Glyphs::UNICODE), @r"
            0               15m
-    GPU 0  █████████████████████████████████
-    GPU 1  ██████████████████████▄▄▄▄▄▄▄▄▄▄▄
+    GPU 0  ██████████████████████▆▆▆▆▆▆▆▆▆▆▆
+    GPU 1  ██████████████████████▆▆▆▆▆▆▆▆▆▆▆
     the higher a column, the more tasks run there at once; at most 10
-    expected end: in 30m
+    expected end: in at most 30m
     ");
     insta::assert_snapshot!(chart(2, many(), 40, Glyphs::ASCII), @r"
            0               15m
-    GPU 0  @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
-    GPU 1  @@@@@@@@@@@@@@@@@@@@@@===========
+    GPU 0  @@@@@@@@@@@@@@@@@@@@@@***********
+    GPU 1  @@@@@@@@@@@@@@@@@@@@@@***********
     the denser a column, the more tasks run there at once; at most 10
-    expected end: in 30m
+    expected end: in at most 30m
     ");
 }
 
@@ -99,7 +99,7 @@ fn bars_too_narrow_to_tell_apart_are_not_drawn() {
            0                   6h
     GPU 0  @@@@@@@@@@@@@@@@@@@@@@@
     the denser a column, the more tasks run there at once; at most 1
-    expected end: in 6h40m
+    expected end: in at most 6h40m
     ");
 }
 

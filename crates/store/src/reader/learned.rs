@@ -57,6 +57,24 @@ impl Reader {
         Ok(models)
     }
 
+    /// The same for every signature that begins with this one and has details in brackets
+    /// behind it, and for itself.
+    pub fn family_peaks(
+        &self,
+        family: &str,
+    ) -> Result<BTreeMap<String, BTreeMap<String, Vec<LearnedPeak>>>, StoreError> {
+        // A range of the table's key: the backslash comes after the bracket.
+        let sql = "SELECT DISTINCT signature FROM sample \
+                   WHERE signature >= ?1 || ' [' AND signature < ?1 || ' \\'";
+        let mut names: Vec<String> = self.all(sql, [family], |row| row.get(0))?;
+        names.push(family.to_owned());
+        let peaks = names.into_iter().map(|name| {
+            let peaks = self.peaks(&name)?;
+            Ok((name, peaks))
+        });
+        peaks.collect()
+    }
+
     /// Every signature with every model it was seen on, the most recently seen
     /// first.
     pub fn signatures(&self) -> Result<Vec<LearnedSignature>, StoreError> {

@@ -1,13 +1,14 @@
 //! A run's last moments, kept in a file that outlives SIGKILL.
 //!
-//! Records are committed every 20 ms. Until then, those that say how attempts ended
-//! are also in a small file for each run, which the kernel keeps however the process
+//! Records are committed every 20 ms. Until then, those that say how attempts and the run
+//! ended are also in a small file for each run, which the kernel keeps however the process
 //! ends. Whoever opens the store next finds the file of a process that is gone, and
 //! commits what that process had not: all but the note of an end, and the rest of a
 //! long message.
 //!
-//! New tasks are not in it. Those that had only just been read are lost together with
-//! how they ended, and so is a run that had only just begun.
+//! The facts of a new run are in it too, from before its first task starts. New tasks are
+//! not: those that had only just been read are lost together with how they ended, which is
+//! why nobody is told of an end before its task is committed.
 //!
 //! ```text
 //!   0  MAGIC
@@ -15,12 +16,14 @@
 //!  16  the run's UUID; zeros if the run was resumed
 //!  32  which boot of the machine this is. After a power cut, the file may be older
 //!      than the database.
-//! 128  entries of 128 bytes, used in a ring
+//! 120  how long the facts of the run are
+//! 128  the facts as JSON, and zeros up to a multiple of 128; then entries of 128 bytes,
+//!      used in a ring
 //!        0  the record's place
 //!        8  kind, whether another attempt follows, outcome, length of the text;
-//!           detail (4 bytes)
+//!           detail or exit status (4 bytes)
 //!       16  task number, attempt (4 bytes each)
-//!       24  time
+//!       24  time; of the end of input, the place of the tasks that must be committed
 //!       32  peak, -1 for none
 //!       40  text: the device of a start, the message of an end
 //! ```
@@ -28,26 +31,29 @@
 //! The run itself is in the file's name. Numbers are in this machine's byte order. An
 //! entry lies within one page, so it is written whole or not at all.
 
+use std::borrow::Cow;
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use fs_err::File;
-use packhorse_model::{Outcome, RunId, TaskId, Timestamp};
+use packhorse_model::{ByteString, NewRun, Outcome, RunId, RunSpec, TaskId, Timestamp};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::columns::{self, outcome_code};
 use crate::{EndedAttempt, Home, Record, StartedAttempt, StoreError};
 
-const MAGIC: &[u8; 8] = b"PHCRASH1";
-/// Files of version 2. They are laid out in the same way.
-const OLD_MAGIC: &[u8; 8] = b"PHSLATE1";
+const MAGIC: &[u8; 8] = b"PHCRASH2";
+/// Files of earlier programs. They are laid out in the same way, but without facts.
+const OLD_MAGIC: [&[u8; 8]; 2] = [b"PHCRASH1", b"PHSLATE1"];
 const COMMITTED: usize = 8;
 const UUID: usize = 16;
 const BOOT: usize = 32;
+const FACTS_LENGTH: usize = 120;
 const ENTRY: usize = 128;
 /// In 20 ms a few dozen come. If nothing can be committed for so long that this is
-/// not enough, the oldest are overwritten.
+/// not enough, the file grows.
 const ENTRIES: usize = 2048;
 
 /// Where the parts of an entry begin.
@@ -69,6 +75,8 @@ const NO_PEAK: i64 = -1;
 const STARTED: u8 = 1;
 const ATTEMPT_ENDED: u8 = 2;
 const TASK_FINISHED: u8 = 3;
+const RUN_ENDED: u8 = 4;
+const INPUT_COMPLETE: u8 = 5;
 
 /// The file of a run that is being written.
 ///
@@ -79,11 +87,18 @@ const TASK_FINISHED: u8 = 3;
 pub(super) struct CrashJournal {
     file: File,
     path: PathBuf,
+    /// Where the entries begin.
+    entries: usize,
     /// Where the next entry goes.
     next: usize,
-    /// Starts that are not in the file. If the process is killed, nothing is lost with
-    /// them, so they are written together with the next end.
+    /// The place of the record in each entry of the file.
+    places: Vec<u64>,
+    committed: u64,
+    /// Starts, and the end of input, that are not in the file. If the process is killed,
+    /// nothing is lost with them, so they are written together with the next end.
     starts: Vec<u8>,
+    /// The place of the last new tasks, which are not in the file; 0 if they are committed.
+    last_tasks: u64,
     /// The place of the last record that was added.
     last: u64,
     /// Whether the file has entries that it does not know to be committed.
@@ -91,8 +106,13 @@ pub(super) struct CrashJournal {
 }
 
 impl CrashJournal {
-    /// Makes the file. None on a network disk, where each entry might take a while.
-    pub(super) fn create(home: &Home, run: RunId, uuid: Uuid) -> Result<Option<Self>, StoreError> {
+    /// Makes the file of a run, which is new if its facts are given. None on a network disk,
+    /// where each entry might take a while.
+    pub(super) fn create(
+        home: &Home,
+        run: RunId,
+        facts: Option<&NewRun>,
+    ) -> Result<Option<Self>, StoreError> {
         if home.network_filesystem().is_some() {
             return Ok(None);
         }
@@ -105,16 +125,27 @@ impl CrashJournal {
             }
             other => other?,
         };
-        let mut header = [0; ENTRY];
+        let mut header = vec![0; ENTRY];
         header[..MAGIC.len()].copy_from_slice(MAGIC);
-        header[UUID..BOOT].copy_from_slice(uuid.as_bytes());
-        header[BOOT..].copy_from_slice(&boot()?);
+        header[BOOT..FACTS_LENGTH].copy_from_slice(&boot()?);
+        if let Some(facts) = facts {
+            header[UUID..BOOT].copy_from_slice(facts.uuid.as_bytes());
+            serde_json::to_writer(&mut header, &RunFacts::of(facts))
+                .map_err(std::io::Error::from)?;
+            let length = (header.len() - ENTRY) as u64;
+            header[FACTS_LENGTH..ENTRY].copy_from_slice(&length.to_ne_bytes());
+            header.resize(header.len().next_multiple_of(ENTRY), 0);
+        }
         file.write_all(&header)?;
         Ok(Some(Self {
             file,
             path,
+            entries: header.len(),
             next: 0,
+            places: Vec::new(),
+            committed: 0,
             starts: Vec::new(),
+            last_tasks: 0,
             last: 0,
             has_entries: false,
         }))
@@ -122,20 +153,31 @@ impl CrashJournal {
 
     /// Adds a record of this run, if it is of a kind that belongs here.
     pub(super) fn add(&mut self, place: u64, record: &Record) {
-        let Some(mut entry) = encode(record) else {
+        if matches!(record, Record::Tasks(_)) {
+            self.last_tasks = place;
+        }
+        let Some(mut entry) = encode(record, self.last_tasks) else {
             return;
         };
         self.last = place;
         entry[..KIND].copy_from_slice(&place.to_ne_bytes());
         self.starts.extend_from_slice(&entry);
-        if entry[KIND] == STARTED {
+        if matches!(entry[KIND], STARTED | INPUT_COMPLETE) {
             return;
         }
         let count = self.starts.len() / ENTRY;
         if self.next + count > ENTRIES {
             self.next = 0;
         }
-        let offset = (ENTRY + self.next * ENTRY) as u64;
+        let mut used = self.places.iter().skip(self.next).take(count);
+        if used.any(|&place| place > self.committed) {
+            // What is not committed is not overwritten.
+            self.next = self.places.len();
+        }
+        let length = self.places.len().max(self.next + count);
+        self.places.resize(length, 0);
+        self.places[self.next..self.next + count].fill(place);
+        let offset = (self.entries + self.next * ENTRY) as u64;
         self.next += count;
         self.has_entries = true;
         let _ = self.file.file().write_all_at(&self.starts, offset);
@@ -144,9 +186,13 @@ impl CrashJournal {
 
     /// Everything up to this place is committed.
     pub(super) fn set_committed(&mut self, place: u64) {
+        self.committed = place;
         if self.has_entries {
             let place = place.to_ne_bytes();
             let _ = self.file.file().write_all_at(&place, COMMITTED as u64);
+        }
+        if self.last_tasks <= place {
+            self.last_tasks = 0;
         }
         if self.last <= place {
             self.next = 0;
@@ -162,9 +208,46 @@ impl CrashJournal {
     }
 }
 
+/// The facts of a new run, but for its UUID.
+#[derive(Serialize, Deserialize)]
+struct RunFacts<'a> {
+    started: i64,
+    cwd: ByteString,
+    argv: Vec<ByteString>,
+    host: Cow<'a, str>,
+    pid: u32,
+    spec: Cow<'a, RunSpec>,
+}
+
+impl<'a> RunFacts<'a> {
+    fn of(run: &'a NewRun) -> Self {
+        Self {
+            started: run.started.0,
+            cwd: run.cwd.clone().into_os_string().into(),
+            argv: run.argv.iter().cloned().map(Into::into).collect(),
+            host: Cow::Borrowed(&run.host),
+            pid: run.pid,
+            spec: Cow::Borrowed(&run.spec),
+        }
+    }
+
+    fn with(self, uuid: Uuid) -> NewRun {
+        let words = self.argv.iter().map(|word| word.as_os_str().to_owned());
+        NewRun {
+            uuid,
+            started: Timestamp(self.started),
+            cwd: self.cwd.as_os_str().into(),
+            argv: words.collect(),
+            host: self.host.into_owned(),
+            pid: self.pid,
+            spec: self.spec.into_owned(),
+        }
+    }
+}
+
 /// Tells this boot of the machine from others.
-fn boot() -> Result<[u8; ENTRY - BOOT], StoreError> {
-    let mut boot = [0; ENTRY - BOOT];
+fn boot() -> Result<[u8; FACTS_LENGTH - BOOT], StoreError> {
+    let mut boot = [0; FACTS_LENGTH - BOOT];
     // Earlier versions wrote the line's end too.
     let line = packhorse_proc::boot_id()? + "\n";
     for (byte, read) in boot.iter_mut().zip(line.bytes()) {
@@ -174,7 +257,7 @@ fn boot() -> Result<[u8; ENTRY - BOOT], StoreError> {
 }
 
 /// Lays out the record, if it is of a kind that belongs here.
-fn encode(record: &Record) -> Option<[u8; ENTRY]> {
+fn encode(record: &Record, last_tasks: u64) -> Option<[u8; ENTRY]> {
     let mut entry = [0; ENTRY];
     let mut put = |at: usize, bytes: &[u8]| entry[at..at + bytes.len()].copy_from_slice(bytes);
     let (task, text) = match record {
@@ -198,6 +281,17 @@ fn encode(record: &Record) -> Option<[u8; ENTRY]> {
             put(KIND, &[TASK_FINISHED, 0, code(*outcome)]);
             put(DETAIL, &detail(*outcome).to_ne_bytes());
             (*task, None)
+        }
+        Record::RunEnded { run, at, exit } => {
+            put(KIND, &[RUN_ENDED]);
+            put(DETAIL, &i32::from(*exit).to_ne_bytes());
+            put(AT, &at.0.to_ne_bytes());
+            (TaskId::new(*run, 0), None)
+        }
+        Record::InputComplete { run } => {
+            put(KIND, &[INPUT_COMPLETE]);
+            put(AT, &last_tasks.to_ne_bytes());
+            (TaskId::new(*run, 0), None)
         }
         _ => return None,
     };
@@ -223,6 +317,8 @@ fn detail(outcome: Outcome) -> i32 {
 pub(super) struct Contents {
     /// The run's UUID, if it was a new one.
     pub(super) uuid: Option<[u8; 16]>,
+    /// Its facts then.
+    pub(super) facts: Option<Box<NewRun>>,
     /// What is not committed, in its order.
     pub(super) records: Vec<Record>,
 }
@@ -233,27 +329,38 @@ pub(super) fn read(run: RunId, bytes: &[u8]) -> Result<Option<Contents>, StoreEr
     let Some(header) = bytes.get(..ENTRY) else {
         return Ok(Some(Contents::default()));
     };
-    if !header.starts_with(MAGIC) && !header.starts_with(OLD_MAGIC) {
+    if !header.starts_with(MAGIC) && !OLD_MAGIC.iter().any(|old| header.starts_with(*old)) {
         return Ok(None);
     }
-    if header[BOOT..] != boot()? {
+    if header[BOOT..FACTS_LENGTH] != boot()? {
         return Ok(Some(Contents::default()));
     }
     let committed = u64::from_ne_bytes(part(header, COMMITTED));
-    let entries = bytes.chunks_exact(ENTRY).skip(1);
+    let uuid = Some(part(header, UUID)).filter(|uuid| *uuid != [0; 16]);
+    let length = usize::try_from(u64::from_ne_bytes(part(header, FACTS_LENGTH))).unwrap_or(0);
+    let (facts, entries) = bytes[ENTRY..]
+        .split_at_checked(length.next_multiple_of(ENTRY))
+        .unwrap_or_default();
+    let facts = facts.get(..length).zip(uuid);
+    let facts = facts.and_then(|(json, uuid)| {
+        let facts: RunFacts = serde_json::from_slice(json).ok()?;
+        Some(Box::new(facts.with(Uuid::from_bytes(uuid))))
+    });
+    let entries = entries.chunks_exact(ENTRY);
     let mut found: Vec<(u64, Record)> = entries
         .map(|entry| (u64::from_ne_bytes(part(entry, 0)), entry))
         .filter(|(place, _)| *place > committed)
-        .filter_map(|(place, entry)| Some((place, decode(run, entry)?)))
+        .filter_map(|(place, entry)| Some((place, decode(run, entry, committed)?)))
         .collect();
     found.sort_unstable_by_key(|(place, _)| *place);
     Ok(Some(Contents {
-        uuid: Some(part(header, UUID)).filter(|uuid| *uuid != [0; 16]),
+        uuid,
+        facts,
         records: found.into_iter().map(|(_, record)| record).collect(),
     }))
 }
 
-fn decode(run: RunId, entry: &[u8]) -> Option<Record> {
+fn decode(run: RunId, entry: &[u8], committed: u64) -> Option<Record> {
     let text = entry.get(TEXT..TEXT + usize::from(*entry.get(LENGTH)?))?;
     let text = std::str::from_utf8(text).ok()?;
     let text = (!text.is_empty()).then_some(text);
@@ -287,6 +394,15 @@ fn decode(run: RunId, entry: &[u8]) -> Option<Record> {
             task,
             outcome: outcome?,
         },
+        RUN_ENDED => Record::RunEnded {
+            run,
+            at,
+            exit: u8::try_from(detail).ok()?,
+        },
+        // Where tasks are lost, more input is to be read than the store knows of.
+        INPUT_COMPLETE if u64::from_ne_bytes(part(entry, AT)) <= committed => {
+            Record::InputComplete { run }
+        }
         _ => return None,
     })
 }

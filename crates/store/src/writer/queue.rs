@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use packhorse_model::RunId;
-use uuid::Uuid;
+use packhorse_model::{NewRun, RunId};
 
 use super::crash_journal::CrashJournal;
-use crate::{Home, Record, StoreError, Unwritten, Writer};
+use crate::{Record, StoreError, Unwritten, Writer};
 
 /// A pause for pacing ends early when this much is queued.
 const URGENT_BYTES: usize = 256 << 10;
@@ -42,8 +41,6 @@ struct QueueContent {
     stopping: bool,
     opened: Option<Result<(), String>>,
     trouble: Option<String>,
-    /// Runs that have begun or go on, and have no crash journal yet.
-    begun: Vec<(RunId, Uuid)>,
     /// Keep what is not committed.
     journals: BTreeMap<RunId, CrashJournal>,
 }
@@ -92,20 +89,20 @@ impl Writer {
     /// Queues a record and returns its place in the sequence, counted from 1.
     pub fn send(&self, record: Record) -> u64 {
         let weight = record.weight();
+        // A run is known before its first task starts, whatever becomes of this process.
+        let journal = match &record {
+            Record::NewRun { run, facts } => self.begin_journal(*run, Some(facts)),
+            Record::RunResumed { run, .. } => self.begin_journal(*run, None),
+            _ => None,
+        };
+        let begins = journal.is_some();
         let mut state = self.queue.lock();
+        state.journals.extend(journal);
         state.sent += 1;
         let place = state.sent;
         state.bytes += weight;
-        let mut begins = true;
-        match &record {
-            Record::NewRun { run, facts } => state.begun.push((*run, facts.uuid)),
-            Record::RunResumed { run, .. } => state.begun.push((*run, Uuid::nil())),
-            other => {
-                begins = false;
-                if let Some(journal) = other.run().and_then(|run| state.journals.get_mut(&run)) {
-                    journal.add(place, other);
-                }
-            }
+        if let Some(journal) = record.run().and_then(|run| state.journals.get_mut(&run)) {
+            journal.add(place, &record);
         }
         state.records.push(record);
         let wake = match state.thread {
@@ -122,6 +119,22 @@ impl Writer {
             self.queue.work.notify_one();
         }
         place
+    }
+
+    /// Makes the crash journal of a run that begins or goes on. Without one, as on a full
+    /// disk, a kill loses the last 20 ms.
+    fn begin_journal(&self, run: RunId, facts: Option<&NewRun>) -> Option<(RunId, CrashJournal)> {
+        if self.queue.lock().journals.contains_key(&run) {
+            return None;
+        }
+        let journal = CrashJournal::create(&self.home, run, facts).ok()??;
+        Some((run, journal))
+    }
+
+    /// Whether what is sent of a run outlives this process before it is committed, if the
+    /// tasks that it is about are.
+    pub fn has_crash_journal(&self, run: RunId) -> bool {
+        self.queue.lock().journals.contains_key(&run)
     }
 
     /// The place of the last record that is safe.
@@ -182,30 +195,6 @@ impl Queue {
     pub(super) fn set_opened(&self, result: Result<(), String>) {
         self.lock().opened = Some(result);
         self.opening.notify_all();
-    }
-
-    /// Makes the crash journals of runs that have begun, with what has been sent of
-    /// them so far. The thread does this: files are not made while a sender waits.
-    pub(super) fn begin_journals(&self, home: &Home, batch: &Batch) {
-        let begun = std::mem::take(&mut self.lock().begun);
-        for (run, uuid) in begun {
-            if self.lock().journals.contains_key(&run) {
-                continue;
-            }
-            // Without one, as on a full disk, a kill loses the last 20 ms.
-            let Ok(Some(mut journal)) = CrashJournal::create(home, run, uuid) else {
-                continue;
-            };
-            let mut state = self.lock();
-            let taken = (1 + batch.last - batch.records.len() as u64..).zip(&batch.records);
-            let queued = (1 + state.sent - state.records.len() as u64..).zip(&state.records);
-            for (place, record) in taken.chain(queued) {
-                if record.run() == Some(run) {
-                    journal.add(place, record);
-                }
-            }
-            state.journals.insert(run, journal);
-        }
     }
 
     /// All is committed: the crash journals are not needed any more.

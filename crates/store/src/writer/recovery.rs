@@ -54,7 +54,7 @@ fn recover_one(home: &Home, run: RunId, path: &Path) -> Result<(), StoreError> {
         // A newer program's.
         return Ok(());
     };
-    if !contents.records.is_empty() {
+    if !contents.records.is_empty() || contents.facts.is_some() {
         let db = database::open(home)?;
         commit(&db, run, contents, path).map_err(|refusal| refusal.of(home))?;
         database::close(db, home)?;
@@ -68,35 +68,46 @@ fn recover_one(home: &Home, run: RunId, path: &Path) -> Result<(), StoreError> {
 fn commit(db: &Connection, run: RunId, contents: Contents, path: &Path) -> Result<(), Refusal> {
     db.execute_batch("BEGIN IMMEDIATE")?;
     // If it is gone by now, somebody was first, and the run may even go on already.
-    if path.exists() && is_about(db, run, &contents)? {
-        // The run may have ended, and been resumed since: its end is none any more.
-        let mut reopen =
-            db.prepare("UPDATE run SET ended = NULL, exit = NULL WHERE id = ?1 AND ended < ?2")?;
-        let mut task = db.prepare("SELECT 1 FROM task WHERE id = ?1")?;
-        let mut known = Vec::with_capacity(contents.records.len());
-        for record in contents.records {
-            if let Some((id, at)) = about(&record)
-                && task.exists([columns::task_key(id)])?
-            {
-                reopen.execute(params![run.0, at.0])?;
-                known.push(record);
+    if path.exists() {
+        let sql = "SELECT uuid FROM run WHERE id = ?1";
+        let known: Option<Vec<u8>> = db.query_one(sql, [run.0], |row| row.get(0)).optional()?;
+        let records = match known {
+            // It was killed before it could be committed, and so were its tasks.
+            None => contents
+                .facts
+                .map(|facts| vec![Record::NewRun { run, facts }]),
+            Some(known) if contents.uuid.is_none_or(|uuid| known == uuid) => {
+                Some(known_part(db, run, contents.records)?)
             }
-        }
-        Statements::prepare(db)?.apply(&known)?;
+            // Another had its number before, and its folder was removed.
+            Some(_) => None,
+        };
+        Statements::prepare(db)?.apply(&records.unwrap_or_default())?;
     }
     db.execute_batch("COMMIT")?;
     Ok(())
 }
 
-/// Whether the run in the database is the one that the journal is about. Another may
-/// have had its number before, if its folder was removed.
-fn is_about(db: &Connection, run: RunId, contents: &Contents) -> rusqlite::Result<bool> {
-    let sql = "SELECT uuid FROM run WHERE id = ?1";
-    let known: Option<Vec<u8>> = db.query_one(sql, [run.0], |row| row.get(0)).optional()?;
-    Ok(known.is_some_and(|known| contents.uuid.is_none_or(|uuid| known == uuid)))
+/// Those that are about tasks that are known.
+fn known_part(db: &Connection, run: RunId, records: Vec<Record>) -> rusqlite::Result<Vec<Record>> {
+    // The run may have ended, and been resumed since: its end is none any more.
+    let mut reopen =
+        db.prepare("UPDATE run SET ended = NULL, exit = NULL WHERE id = ?1 AND ended < ?2")?;
+    let mut task = db.prepare("SELECT 1 FROM task WHERE id = ?1")?;
+    let mut known = Vec::with_capacity(records.len());
+    for record in records {
+        if let Some((id, at)) = about(&record) {
+            if !task.exists([columns::task_key(id)])? {
+                continue;
+            }
+            reopen.execute(params![run.0, at.0])?;
+        }
+        known.push(record);
+    }
+    Ok(known)
 }
 
-/// The task that a record is about, and when it was.
+/// The task that a record is about, if it is not about the run, and when it was.
 const fn about(record: &Record) -> Option<(TaskId, Timestamp)> {
     match record {
         Record::Started(start) => Some((start.task, start.at)),

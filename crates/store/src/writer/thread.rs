@@ -63,8 +63,6 @@ pub(super) fn write(queue: &Queue, home: &Home) -> Result<(), StoreError> {
         tries_left: LAST_TRIES,
     };
     loop {
-        // Opening takes a millisecond, in which the first tasks may end already.
-        queue.begin_journals(home, &thread.batch);
         let opened = database::open(home);
         queue.set_opened(opened.as_ref().map(|_| ()).map_err(StoreError::to_string));
         let error = match opened.and_then(|db| thread.serve(db)) {
@@ -99,7 +97,6 @@ impl Thread<'_> {
             } else {
                 QueueState::Open
             };
-            self.queue.begin_journals(home, &self.batch);
             if !self.batch.records.is_empty() {
                 let done = statements.commit(&self.batch.records);
                 done.map_err(|refusal| refusal.of(home))?;

@@ -1,9 +1,10 @@
 //! `packing`: how full GPUs get, and what the decisions cost.
 //!
-//! Three measurements in one section:
+//! Four measurements in one section:
 //!
 //! - [`openb`]: a production trace, replayed with each policy, next to the table of a
 //!   paper;
+//! - [`mixes`]: tasks that come and go on a machine of 1 to 8 GPUs, beside simple policies;
 //! - [`synthetic`]: ten thousand tasks with random peaks through the real binary and the
 //!   real NVML calls, next to the lower bound and the original of `packhorse csv`;
 //! - [`speed`]: the time of a placement, and of an event while a million tasks wait.
@@ -14,6 +15,7 @@
 
 mod lines;
 mod load;
+mod mixes;
 mod openb;
 mod original;
 mod replay;

@@ -17,15 +17,13 @@ const SEEDS: usize = 10;
 
 /// A workload, and what the paper's best fit and its own policy (FGD) reach when 100 % and
 /// 130 % have been requested.
-const PAPER: [(&str, [f64; 2], [f64; 2]); 4] = [
+const PAPER: [(&str, [f64; 2], [f64; 2]); 5] = [
     ("default", [92.86, 93.08], [95.23, 95.39]),
     ("cpu050", [93.56, 93.79], [95.00, 95.21]),
     ("gpushare40", [91.44, 91.69], [93.96, 94.15]),
     ("multigpu20", [93.73, 93.93], [95.53, 95.65]),
+    ("gpuspec25", [85.67, 93.23], [93.91, 94.74]),
 ];
-
-/// How far below the paper's best we may be.
-const SLACK: f64 = 0.3;
 
 fn folder() -> Result<PathBuf> {
     let beside = || workspace().join("../shared/data/openb");
@@ -46,7 +44,8 @@ pub fn measure(bench: &BenchEnvironment, section: &mut Section) -> Result<()> {
     let seeds = bench.rounds(SEEDS).to_string();
     section.part(
         "A production trace (openb: 6,212 GPUs in 1,213 machines), replayed as in the paper on \
-         fragmentation (FGD, ATC '23): tasks arrive in random order and never end. GPUs allocated, \
+         fragmentation (FGD, ATC '23): tasks arrive in random order and never end; in gpuspec25 a quarter of them name the \
+         models that they may use. GPUs allocated, \
          in per cent of all, when 100 % / 130 % of them have been requested; the mean over seeds.",
         [
             "workload",
@@ -83,9 +82,9 @@ pub fn measure(bench: &BenchEnvironment, section: &mut Section) -> Result<()> {
         ]);
         let lead = (pack[0] - fgd[0]).min(pack[1] - fgd[1]);
         section.target(
-            format!("{workload}: at least FGD less {SLACK} points"),
+            format!("{workload}: at least FGD, in points"),
             format!("{lead:+.2}"),
-            lead >= -SLACK,
+            lead >= 0.0,
         );
     }
     let name = "6,212 GPUs: a placement in less than 1 ms";

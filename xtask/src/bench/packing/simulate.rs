@@ -13,6 +13,7 @@ use packhorse_core::{
 use packhorse_model::{Bytes, GpuRequest, MemoryRequest, Milli, Outcome, Placing, Request, TaskId};
 
 use super::load::SyntheticLoad;
+use super::mixes;
 use super::original;
 use super::replay::replay;
 use super::simulation::{Simulation, plain_submission};
@@ -34,6 +35,8 @@ pub enum SimulateArgs {
     /// Run a synthetic load on 8 GPUs: a lower bound, the scheduler if it knew every peak,
     /// and the original's algorithm
     Load { tasks: usize },
+    /// Run tasks that come and go with each policy
+    Mixes { seeds: u32 },
 }
 
 pub fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
@@ -44,6 +47,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode> {
             seeds,
         } => replay_trace(nodes, tasks, *seeds)?,
         SimulateArgs::Placements => time_placements()?,
+        SimulateArgs::Mixes { seeds } => mixes::simulate(*seeds)?,
         SimulateArgs::Load { tasks } => run_load(&SyntheticLoad::new(*tasks))?,
     }
     Ok(ExitCode::SUCCESS)

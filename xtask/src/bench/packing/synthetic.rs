@@ -6,16 +6,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use packhorse_fake_nvml::{FakeDevice, FakeState, STATE_VARIABLE};
 use serde_json::Value;
 
 use super::lines;
 use super::load::{KINDS, SyntheticLoad};
-use crate::bench::environment::{BenchEnvironment, build};
+use crate::bench::environment::BenchEnvironment;
+use crate::bench::fake_machine::FakeMachine;
 use crate::bench::process;
 use crate::bench::report::Section;
 use crate::bench::statistics::{Measured, ratio};
-use crate::folders::target;
 
 /// How many thousand tasks.
 const THOUSANDS: usize = 10;
@@ -89,36 +88,21 @@ pub fn measure(bench: &BenchEnvironment, section: &mut Section) -> Result<()> {
 
 /// Runs one task of each kind, from which too small a peak is learned, then the load.
 fn run(bench: &BenchEnvironment, load: &SyntheticLoad) -> Result<(Duration, EndCounts)> {
-    build(&["--package", "packhorse-fake-nvml"])?;
-    let release = target()?.join("release");
-    let program = release.join("fake-cuda");
-    let folder = bench.folder()?;
-    let driver = FakeState::new(folder.path().join("driver"));
-    for index in 0..load.gpus {
-        let mut device = FakeDevice::new(index);
-        device.memory_total = load.capacity.0;
-        device.memory_reserved = 0;
-        driver.device(&device);
-    }
-    let home = folder.path().join("home");
+    let machine = FakeMachine::new(bench, load.gpus, load.capacity.0)?;
+    let program = machine.cuda_program();
+    let home = machine.folder().join("home");
     let packhorse = |input: &str| -> Result<Command> {
-        let path = folder.path().join("commands");
+        let path = machine.folder().join("commands");
         fs_err::write(&path, input)?;
-        let mut command = bench.packhorse(&home)?;
+        let mut command = machine.packhorse(bench, &home)?;
         command
-            .env(
-                "PACKHORSE_NVML_LIBRARY",
-                release.join("libpackhorse_fake_nvml.so"),
-            )
-            .env("PACKHORSE_SYSFS", folder.path().join("sys"))
-            .env(STATE_VARIABLE, driver.path())
             .args(["run", "--vram", "auto", "--json"])
             .stdin(fs_err::File::open(&path)?.into_file());
         Ok(command)
     };
     bench.run(&mut packhorse(&lines::wrong_guesses(load, &program))?)?;
 
-    let events = folder.path().join("events");
+    let events = machine.folder().join("events");
     let mut command = packhorse(&lines::all(load, &program))?;
     command.stdout(fs_err::File::create(&events)?.into_file());
     let run = process::run(&mut command)?;

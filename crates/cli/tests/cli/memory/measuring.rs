@@ -4,6 +4,7 @@ use packhorse_fake_nvml::fake_cuda_path;
 
 use super::{GIB, started_together};
 use crate::machine::{Machine, holding, taking};
+use crate::terminal::Terminal;
 
 #[test]
 fn a_task_that_nothing_is_known_of_is_alone_until_it_was_measured() {
@@ -210,4 +211,34 @@ fn what_went_wrong_with_a_probe_is_said() {
             "{probe}: {done:?}"
         );
     }
+}
+
+#[test]
+fn on_a_terminal_of_80_columns_what_was_learned_is_on_whole_lines() {
+    let machine = Machine::new(1);
+    let name = "NVIDIA A100-SXM4-80GB";
+    machine
+        .state
+        .change(0, |device| device.name = name.to_owned());
+    let words = "--a-word-that-is-long ".repeat(4);
+    let task = taking("--peak 4G --hold-looks 6");
+    machine.world.write("tasks", format!("{task} # {words}\n"));
+    let done = machine.packhorse(&["run", "--vram", "auto", "tasks"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let mut command = machine.command(&["peaks"]);
+    command.env("TERM", "xterm");
+    let mut terminal = Terminal::start(command, 80, 24);
+    assert_eq!(terminal.finish(), 0);
+    let text = terminal.text();
+    let lines: Vec<&str> = text.lines().collect();
+    let widest = lines.iter().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(80), "{text}");
+    let [header, command, numbers] = lines.as_slice() else {
+        panic!("{text}");
+    };
+    assert!(header.starts_with("  GPU"), "{text}");
+    assert!(command.contains("fake-cuda"), "{text}");
+    assert!(numbers.starts_with("  NVIDIA A100-SXM4-80GB"), "{text}");
+    let date = numbers.trim_end().rsplit(' ').next().unwrap();
+    assert!(date.matches(':').count() == 2, "{text}");
 }

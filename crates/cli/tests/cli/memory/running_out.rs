@@ -57,6 +57,31 @@ fn one_that_fits_nowhere_fails_with_the_reason() {
 }
 
 #[test]
+fn one_that_filled_a_gpu_alone_is_not_tried_there_again() {
+    let machine = Machine::new(1);
+    let task = taking("--peak 30G --steps 3 --step-looks 3");
+    machine.world.write("tasks", task);
+    let done = machine.packhorse(&["run", "--vram", "10G", "tasks"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert_eq!(done.stdout.matches(" started on ").count(), 1, "{done:?}");
+    let failed = done.stdout.lines().find(|line| line.contains("1.1 failed"));
+    assert!(
+        failed.unwrap().contains(", with a GPU to itself"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn what_says_so_is_found_in_a_log_that_the_task_wrote_itself() {
+    let machine = Machine::new(1);
+    machine.world.write("tasks", taking("--peak 30G --steps 3"));
+    let done = machine.packhorse(&["run", "--vram", "10G", "--output", "file", "tasks"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    let sign = "out of GPU memory (PyTorch: CUDA out of memory)";
+    assert!(done.stdout.contains(sign), "{done:?}");
+}
+
+#[test]
 fn one_that_dies_without_a_word_on_a_full_gpu_ran_out_of_memory() {
     let machine = Machine::new(1);
     let task = taking("--peak 30G --steps 6 --step-looks 4 --oom silent");

@@ -33,6 +33,7 @@ impl Model {
             }
         };
         self.mix.see(&submission.request);
+        self.mix.stop_waiting(&submission.request);
         submission.after.clear();
         submission.probe = ProbePlan::None;
         self.tasks.push(Task {

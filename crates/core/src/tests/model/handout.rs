@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{DeviceSpec, Effect, NodeSpec, ProbePlan};
+use crate::{DeviceSpec, Effect, KeptRoom, NodeSpec, ProbePlan};
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, Granted, MemoryRequest, Milli, NodeId, Placement, Placing,
     Request, TaskId,
@@ -69,7 +69,14 @@ impl Model {
     fn line(&self) -> Vec<usize> {
         let waits = |&index: &usize| matches!(self.tasks[index].place, Place::Waiting);
         let mut line: Vec<usize> = (0..self.tasks.len()).filter(waits).collect();
-        line.sort_by_key(|&index| self.tasks[index].rank);
+        line.sort_by_key(|&index| {
+            let task = &self.tasks[index];
+            let (batch, rank) = task.rank;
+            let ageing = self.settings.ageing.map(|ageing| ageing.as_micros() / 2);
+            let ahead = ageing.map_or(1, |half| i128::try_from(half).unwrap());
+            let is_probe = task.submission.probe == ProbePlan::First;
+            (batch, rank - if is_probe { ahead } else { 0 })
+        });
         line
     }
 
@@ -84,12 +91,12 @@ impl Model {
             .is_none_or(|slots| self.running().len() < slots as usize)
     }
 
-    /// Whether it could start if nothing of ours were running.
+    /// Whether it could start if nothing of ours were running, and other runs made room.
     fn is_reachable(&self, index: usize) -> bool {
         let request = &self.tasks[index].submission.request;
         self.staying_nodes().any(|(_, node)| {
             let devices = node.devices.iter();
-            let suitable = devices.filter(|device| self.fits_beside(device, &[], request));
+            let suitable = devices.filter(|device| self.is_in_reach(device, request));
             suitable.count() >= request.gpus.devices() as usize
                 && lacking(node, request, &[]) == [0, 0, 0]
         })
@@ -112,6 +119,7 @@ impl Model {
 
     fn start(&mut self, index: usize, placement: Placement, effects: &mut Vec<Effect>) {
         let task = &mut self.tasks[index];
+        self.mix.stop_waiting(&task.submission.request);
         let attempt = if task.submission.probe == ProbePlan::First {
             0
         } else {
@@ -163,7 +171,7 @@ impl Model {
                         && submission.request == kept.request
                         && self.bound(holder) == kept.bound
                 })
-                && (devices.iter()).all(|device| self.fits_beside(device, &[], &kept.request))
+                && (devices.iter()).all(|device| self.is_in_reach(device, &kept.request))
         });
         if !holds {
             self.reservation = None;
@@ -207,27 +215,38 @@ impl Model {
         for (order, node) in self.staying_nodes() {
             let devices = node.devices.iter();
             let suitable: Vec<&DeviceSpec> = devices
-                .filter(|device| wanted > 0 && self.fits_beside(device, &[], request))
+                .filter(|device| wanted > 0 && self.is_in_reach(device, request))
                 .collect();
             if suitable.len() >= wanted && lacking(node, request, &[]) == [0, 0, 0] {
                 places.push((order, node, suitable));
             }
         }
+        let needs_others = |device: &DeviceSpec| {
+            let is_kept = self.outside(device.id).kept != KeptRoom::default();
+            is_kept || !self.fits_beside(device, &[], request)
+        };
+        let ready_at = |device: &DeviceSpec| {
+            if needs_others(device) {
+                Some(self.now)
+            } else {
+                self.device_ready(device, request)
+            }
+        };
         let all_known = places.iter().all(|(_, node, devices)| {
             let mut devices = devices.iter();
             self.node_ready(node, request).is_some()
-                && devices.all(|device| self.device_ready(device, request).is_some())
+                && devices.all(|device| ready_at(device).is_some())
         });
         let mut choices = vec![];
         for (order, node, mut devices) in places {
             devices.sort_by_key(|device| {
-                let ready = self.device_ready(device, request).filter(|_| all_known);
-                (ready, self.fullness(device))
+                let ready = ready_at(device).filter(|_| all_known);
+                (needs_others(device), ready, self.fullness(device))
             });
             devices.truncate(wanted);
             let ready = devices
                 .iter()
-                .map(|device| self.device_ready(device, request))
+                .map(|device| ready_at(device))
                 .chain([self.node_ready(node, request)])
                 .max()
                 .flatten()
@@ -235,7 +254,9 @@ impl Model {
             let full: u64 = devices.iter().map(|device| self.fullness(device).0).sum();
             let attempts: usize = devices.iter().map(|device| self.fullness(device).1).sum();
             let lacking = lacking(node, request, &self.guests(node));
-            choices.push(((ready, full, attempts, lacking, order), node, devices));
+            let others = devices.iter().any(|device| needs_others(device));
+            let key = (others, ready, full, attempts, lacking, order);
+            choices.push((key, node, devices));
         }
         choices.sort_by_key(|choice| choice.0);
         let (_, node, devices) = choices.remove(0);
@@ -321,6 +342,7 @@ impl Model {
                 .devices
                 .iter()
                 .filter(|device| self.fits_beside(device, &self.tenants(device), request))
+                .filter(|device| self.leaves_kept(device, request))
                 .filter(|device| is_open(device))
                 .collect();
             match request.gpus {
@@ -332,21 +354,27 @@ impl Model {
                     let free = (node.cores.len() as u64).saturating_sub(taken);
                     let score = if pack {
                         let cost = self.cost(node, request, &[]);
-                        (cost, free, left)
+                        (cost, free, left, 0)
                     } else {
-                        (0, guests.len() as u64, 0)
+                        (0, guests.len() as u64, 0, 0)
                     };
                     choices.push((score, order, node, vec![]));
                 }
                 GpuRequest::Share(_) => {
                     for device in fitting {
                         let (full, attempts) = self.fullness(device);
-                        let score = if pack {
-                            let cost = self.cost(node, request, &[device]);
-                            (cost, u64::MAX - full, device.memory.0)
+                        let takes_all_free = matches!(request.memory, MemoryRequest::AtLeast(_));
+                        let full = if takes_all_free {
+                            u64::MAX - self.free_memory(device)
                         } else {
-                            (0, full, attempts as u64)
+                            full
                         };
+                        let cost = if pack && !takes_all_free {
+                            self.cost(node, request, &[device])
+                        } else {
+                            0
+                        };
+                        let score = (cost, full, attempts as u64, device.memory.0);
                         choices.push((score, order, node, vec![device]));
                     }
                 }
@@ -355,12 +383,26 @@ impl Model {
                     if many >= u64::from(wanted) {
                         fitting.truncate(wanted as usize);
                         let score = if pack {
-                            (self.cost(node, request, &fitting), many, 0)
+                            (self.cost(node, request, &fitting), many, 0, 0)
                         } else {
-                            (0, u64::MAX - many, 0)
+                            (0, u64::MAX - many, 0, 0)
                         };
                         choices.push((score, order, node, fitting));
                     }
+                }
+            }
+        }
+        // On one node, what is only rounded differently costs the same.
+        for (order, _) in self.staying_nodes() {
+            let here = |choice: &&((i128, u64, u64, u64), usize, &NodeSpec, Vec<&DeviceSpec>)| {
+                choice.1 == order
+            };
+            let least = choices.iter().filter(here).map(|choice| choice.0.0).min();
+            let Some(least) = least else { continue };
+            let most = least + self.rounding(request);
+            for choice in choices.iter_mut().filter(|choice| choice.1 == order) {
+                if choice.0.0 <= most {
+                    choice.0.0 = least;
                 }
             }
         }
@@ -386,6 +428,7 @@ impl Model {
             share: request.gpus.share(),
             memory: match request.memory {
                 MemoryRequest::Whole => device.memory,
+                MemoryRequest::AtLeast(_) => Bytes(self.free_memory(device)),
                 _ => Bytes(memory(request)),
             },
         };

@@ -1,40 +1,63 @@
 //! What a place costs those who will come, counted anew every time.
 
-use crate::{DeviceSpec, NodeSpec};
-use packhorse_model::{MemoryRequest, Request};
+use crate::{DeviceSpec, NodeSpec, Outside};
+use packhorse_model::{Bytes, MemoryRequest, Milli, Request};
 
 use super::Model;
 use super::rooms::{Tenant, amounts, is_whole, lacking, memory};
 
-/// What tasks were seen to need, and how often each.
+/// What tasks were seen to need, how often each, and how many of those have not
+/// started.
 #[derive(Default)]
-pub struct RequestMix(Vec<(Request, i128)>);
+pub struct RequestMix(Vec<(Request, i128, i128)>);
 
 impl RequestMix {
     pub fn see(&mut self, request: &Request) {
-        if self.0.iter().all(|(known, _)| known != request) {
+        if self.find(request).is_none() {
             if self.0.len() == 64 {
-                let rarest = self.0.iter().map(|kind| kind.1).min().unwrap();
-                let rarest = self.0.iter_mut().find(|kind| kind.1 == rarest).unwrap();
-                rarest.0 = request.clone();
+                let of_devices = |it: &Request| Request {
+                    cores: 0,
+                    cpu: Milli(0),
+                    ram: Bytes(0),
+                    ..it.clone()
+                };
+                let rarity = |kind: &(Request, i128, i128)| {
+                    (of_devices(&kind.0) != of_devices(request), kind.1)
+                };
+                let rarest = self.0.iter().map(rarity).min().unwrap();
+                let mut kinds = self.0.iter_mut();
+                let kind = kinds.find(|kind| rarity(kind) == rarest).unwrap();
+                *kind = (request.clone(), kind.1, 0);
             } else {
-                self.0.push((request.clone(), 0));
+                self.0.push((request.clone(), 0, 0));
             }
         }
-        let mut kinds = self.0.iter_mut();
-        kinds.find(|(known, _)| known == request).unwrap().1 += 1;
+        self.find(request).unwrap().1 += 1;
+        self.wait(request);
+    }
+
+    fn find(&mut self, request: &Request) -> Option<&mut (Request, i128, i128)> {
+        self.0.iter_mut().find(|kind| kind.0 == *request)
     }
 
     pub fn forget(&mut self, request: &Request) {
-        let mut kinds = self.0.iter_mut();
-        if let Some(kind) = kinds.find(|(known, _)| known == request) {
+        self.stop_waiting(request);
+        if let Some(kind) = self.find(request) {
             kind.1 -= 1;
         }
         self.0.retain(|kind| kind.1 > 0);
     }
 
-    fn seen(&self) -> i128 {
-        self.0.iter().map(|kind| kind.1).sum()
+    pub fn wait(&mut self, request: &Request) {
+        if let Some(kind) = self.find(request) {
+            kind.2 += 1;
+        }
+    }
+
+    pub fn stop_waiting(&mut self, request: &Request) {
+        if let Some(kind) = self.find(request) {
+            kind.2 = (kind.2 - 1).max(0);
+        }
     }
 }
 
@@ -54,16 +77,59 @@ impl Model {
                 .map(|device| self.room_beside(device, &self.tenants_with(device, taking)))
                 .sum()
         };
+        let kinds = self.mix.0.iter();
+        let kinds = kinds.map(|(kind, seen, waiting)| {
+            let often = if self.more_to_come { seen } else { waiting };
+            (kind, often * self.weight(kind))
+        });
+        let kinds: Vec<(&Request, i128)> = kinds.collect();
         let used = |taking: Option<&Taking>| -> i128 {
-            let kinds = self.mix.0.iter();
+            let kinds = kinds.iter();
             kinds
-                .map(|(kind, seen)| seen * self.value(node, kind, taking))
+                .map(|(kind, counts)| counts * self.value(node, kind, taking))
                 .sum()
         };
-        let all = 2 * self.mix.seen();
+        let all = 2 * kinds.iter().map(|(_, counts)| counts).sum::<i128>();
         let taken = room(None) - room(Some(&taking));
         used(None) - used(Some(&taking)) - all * taken
             + self.emptiness(node, &taking, all, room(Some(&taking)))
+    }
+
+    /// By how much costs may differ though they are the same.
+    pub fn rounding(&self, request: &Request) -> i128 {
+        let takes_all_free = matches!(request.memory, MemoryRequest::AtLeast(_))
+            && matches!(request.gpus, packhorse_model::GpuRequest::Share(_));
+        if self.settings.policy != packhorse_model::Placing::Pack || takes_all_free {
+            return 0;
+        }
+        let kinds = self.mix.0.iter().map(|(kind, seen, waiting)| {
+            let often = if self.more_to_come { seen } else { waiting };
+            often * self.weight(kind)
+        });
+        4 * kinds.sum::<i128>()
+    }
+
+    /// The fewer devices it could use, the more it counts.
+    fn weight(&self, kind: &Request) -> i128 {
+        if kind.gpus.devices() == 0 {
+            return 256;
+        }
+        // Those that it could use if nobody were there.
+        let suits = |device: &&DeviceSpec| {
+            self.room(device, &[], Outside::default(), kind) >= Some(memory(kind))
+        };
+        let usable = self.pool.nodes.iter().map(|node| {
+            let suiting = node.devices.iter().filter(suits).count();
+            let suffices = suiting >= kind.gpus.devices() as usize;
+            if suffices && lacking(node, kind, &[]) == [0, 0, 0] {
+                suiting as u64
+            } else {
+                0
+            }
+        });
+        let all: usize = self.pool.nodes.iter().map(|node| node.devices.len()).sum();
+        let times = (all as u64 * 65_536).checked_div(usable.sum());
+        times.map_or(256, |times| i128::from(times.isqrt()))
     }
 
     fn tenants_with(&self, device: &DeviceSpec, taking: Option<&Taking>) -> Vec<Tenant> {
@@ -75,6 +141,7 @@ impl Model {
                 share: taking.request.gpus.share().0.into(),
                 memory: match taking.request.memory {
                     MemoryRequest::Whole => device.memory.0,
+                    MemoryRequest::AtLeast(_) => self.free_memory(device),
                     _ => memory(taking.request),
                 },
                 whole: is_whole(taking.request),

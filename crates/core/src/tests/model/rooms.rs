@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{DeviceSpec, NodeSpec, Outside};
-use packhorse_model::{CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, Request};
+use crate::{DeviceSpec, KeptRoom, NodeSpec, Outside};
+use packhorse_model::{Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, Request};
 
 use super::{Model, Run};
 
@@ -22,7 +22,7 @@ pub struct Tenant {
 /// The amount of memory that it needs of each device.
 pub fn memory(request: &Request) -> u64 {
     match request.memory {
-        MemoryRequest::Bytes(memory) => memory.0,
+        MemoryRequest::Bytes(memory) | MemoryRequest::AtLeast(memory) => memory.0,
         _ => 0,
     }
 }
@@ -165,12 +165,25 @@ impl Model {
         match request.memory {
             MemoryRequest::Whole if outside.memory.0 * 20 > device.memory.0 => None,
             MemoryRequest::Uncounted | MemoryRequest::Whole => Some(u64::MAX),
-            MemoryRequest::Bytes(_) if device.memory.0 == 0 => None,
-            MemoryRequest::Bytes(_) => {
+            MemoryRequest::AtLeast(_)
+                if outside.memory.0.saturating_sub(outside.runs.0) * 20 > device.memory.0 =>
+            {
+                None
+            }
+            _ if device.memory.0 == 0 => None,
+            MemoryRequest::Bytes(_) | MemoryRequest::AtLeast(_) => {
                 let ours: u64 = tenants.iter().map(|tenant| tenant.memory).sum();
                 Some(device.memory.0.saturating_sub(ours + outside.memory.0))
             }
         }
+    }
+
+    /// The memory of `device` that nobody holds and nobody was promised.
+    pub fn free_memory(&self, device: &DeviceSpec) -> u64 {
+        let tenants = self.tenants(device);
+        let ours: u64 = tenants.iter().map(|tenant| tenant.memory).sum();
+        let taken = ours + self.outside(device.id).memory.0;
+        device.memory.0.saturating_sub(taken)
     }
 
     /// Whether it fits on `device` beside `tenants`.
@@ -178,6 +191,19 @@ impl Model {
         let outside = self.outside(device.id);
         !self.is_closed(device.id)
             && self.room(device, tenants, outside, request) >= Some(memory(request))
+    }
+
+    /// Whether it fits on `device` if nothing of ours were there, and other runs made room.
+    pub fn is_in_reach(&self, device: &DeviceSpec, request: &Request) -> bool {
+        let mut outside = self.outside(device.id);
+        if outside.yields {
+            outside = Outside {
+                memory: Bytes(outside.memory.0 - outside.runs.0),
+                ..Outside::default()
+            };
+        }
+        !self.is_closed(device.id)
+            && self.room(device, &[], outside, request) >= Some(memory(request))
     }
 
     pub fn free_cores(&self, node: &NodeSpec) -> Vec<CoreId> {
@@ -220,10 +246,27 @@ impl Model {
         Some(when)
     }
 
+    /// Whether a newcomer may join these on `device` beside what is kept there for other
+    /// runs.
+    pub fn leaves_kept(&self, device: &DeviceSpec, newcomer: &Request) -> bool {
+        let kept = self.outside(device.id).kept;
+        kept == KeptRoom::default() || self.has_room_beside(device, kept, newcomer)
+    }
+
     /// Whether a newcomer of any length may join these on `device`, which is kept
     /// for `holder`.
     pub fn has_slack(&self, device: &DeviceSpec, holder: &Request, newcomer: &Request) -> bool {
-        if is_whole(holder) || is_whole(newcomer) {
+        let kept = KeptRoom {
+            share: holder.gpus.share(),
+            memory: Bytes(memory(holder)),
+            whole: is_whole(holder),
+        };
+        self.has_room_beside(device, kept, newcomer)
+    }
+
+    fn has_room_beside(&self, device: &DeviceSpec, kept: KeptRoom, newcomer: &Request) -> bool {
+        let takes_all_free = matches!(newcomer.memory, MemoryRequest::AtLeast(_));
+        if kept.whole || is_whole(newcomer) || takes_all_free {
             return false;
         }
         let tenants = self.tenants(device);
@@ -242,25 +285,33 @@ impl Model {
                 && (sums.iter().filter(|sum| suffices(sum)))
                     .all(|sum| size + sum >= taken + holder + newcomer)
         };
-        let shares: Vec<u64> = tenants.iter().map(|tenant| tenant.share).collect();
-        let memories: Vec<u64> = tenants.iter().map(|tenant| tenant.memory).collect();
-        let (its_share, share) = (holder.gpus.share().0, newcomer.gpus.share().0);
+        let mut shares: Vec<u64> = tenants.iter().map(|tenant| tenant.share).collect();
+        let mut memories: Vec<u64> = tenants.iter().map(|tenant| tenant.memory).collect();
+        let mut outside = outside;
+        // The one attempt of another run is like one of ours.
+        if outside.yields && outside.attempts == 1 {
+            shares.push(outside.share.0.into());
+            memories.push(outside.runs.0);
+            outside.share = Milli(0);
+            outside.memory.0 -= outside.runs.0;
+        }
+        let (its_share, share) = (kept.share.0, newcomer.gpus.share().0);
         enough(
             1000,
             outside.share.0.into(),
             &shares,
             its_share.into(),
             share.into(),
-        ) && match (holder.memory, newcomer.memory) {
-            (MemoryRequest::Bytes(_), MemoryRequest::Uncounted) => false,
-            (MemoryRequest::Bytes(_), _) => enough(
+        ) && match (kept.memory, newcomer.memory) {
+            (Bytes(0), _) => true,
+            (_, MemoryRequest::Uncounted) => false,
+            (Bytes(wanted), _) => enough(
                 device.memory.0,
                 outside.memory.0,
                 &memories,
-                memory(holder),
+                wanted,
                 memory(newcomer),
             ),
-            _ => true,
         }
     }
 }

@@ -70,6 +70,14 @@ pub fn event(plan: &Plan, model: &Model, number: u32) -> Option<SchedulerEvent> 
                 memory: *memory,
             }
         }
+        Plan::Promise(index, memory) => {
+            let (task, attempt) = pick_running(index)?;
+            SchedulerEvent::Promised {
+                task,
+                attempt,
+                memory: *memory,
+            }
+        }
         Plan::Outside(device, outside) => SchedulerEvent::Outside {
             device: pick_device(device)?,
             held: *outside,
@@ -91,6 +99,7 @@ pub fn event(plan: &Plan, model: &Model, number: u32) -> Option<SchedulerEvent> 
         Plan::CancelUnknown => SchedulerEvent::Cancel(UNKNOWN),
         Plan::Hold => SchedulerEvent::Hold,
         Plan::Unhold => SchedulerEvent::Unhold,
+        Plan::MoreToCome(more) => SchedulerEvent::MoreToCome(*more),
         Plan::HoldRun(run) => SchedulerEvent::HoldRun(*run),
         Plan::UnholdRun(run) => SchedulerEvent::UnholdRun(*run),
         Plan::Adopt { .. } => return adoption(plan, model, number),

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    DeviceSpec, EndCause, NodeSpec, Now, Outside, Pool, ProbePlan, SchedulerSettings, Submission,
+    DeviceSpec, EndCause, KeptRoom, NodeSpec, Now, Outside, Pool, ProbePlan, SchedulerSettings,
+    Submission,
 };
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, Granted, MemoryRequest, Milli, Models, NodeId, Outcome,
@@ -41,6 +42,7 @@ pub enum Plan {
     End(Index, Outcome, EndCause),
     EndWrongly(Index, u32),
     Observe(Index, Index, Bytes),
+    Promise(Index, Bytes),
     Outside(Index, Outside),
     Drain(Index),
     Restore(Index),
@@ -54,6 +56,7 @@ pub enum Plan {
     CancelUnknown,
     Hold,
     Unhold,
+    MoreToCome(bool),
     HoldRun(RunId),
     UnholdRun(RunId),
     AddNode(NodeSpec),
@@ -145,6 +148,7 @@ fn requests() -> impl Strategy<Value = Request> {
         3 => (0..18_u64).prop_map(move |number| units(number * 4)),
         1 => (0..40_u64).prop_map(units),
         3 => (0..4096_u64).prop_map(|odd| MemoryRequest::Bytes(Bytes(odd * UNIT / 256))),
+        2 => (0..12_u64).prop_map(|number| MemoryRequest::AtLeast(Bytes(number * UNIT))),
         2 => Just(MemoryRequest::Whole),
     ];
     let models = prop_oneof![9 => Just(Models::ANY), 1 => (0..8_u64).prop_map(Models)];
@@ -177,14 +181,34 @@ fn outsides() -> impl Strategy<Value = Outside> {
     let memory = prop_oneof![2 => Just(0), 2 => 0..8_u64, 1 => 0..20_u64];
     let share = prop_oneof![3 => Just(0), 1 => 0..11_u32];
     let whole = prop::bool::weighted(0.1);
-    (memory, share, 0..3_u32, whole).prop_map(|(memory, tenths, attempts, whole)| Outside {
-        memory: Bytes(memory * UNIT / 2),
-        runs: Bytes(0),
-        share: Milli(tenths * 100),
-        attempts: if tenths > 0 { attempts } else { 0 },
+    let kept = prop_oneof![
+        4 => Just(KeptRoom::default()),
+        1 => (0..11_u32, 0..8_u64, prop::bool::weighted(0.3)).prop_map(|(tenths, memory, whole)| {
+            let (share, memory) = (Milli(tenths * 100), Bytes(memory * UNIT / 2));
+            KeptRoom { share, memory, whole }
+        }),
+    ];
+    let all = (
+        memory,
+        0..4_u64,
+        share,
+        0..3_u32,
         whole,
-        unseen: false,
-    })
+        any::<bool>(),
+        kept,
+    );
+    all.prop_map(
+        |(memory, runs, tenths, attempts, whole, yields, kept)| Outside {
+            memory: Bytes(memory * UNIT / 2),
+            runs: Bytes(memory * UNIT / 2 * runs / 3),
+            share: Milli(tenths * 100),
+            attempts: if tenths > 0 { attempts } else { 0 },
+            whole,
+            unseen: false,
+            yields,
+            kept: if yields { kept } else { KeptRoom::default() },
+        },
+    )
 }
 
 fn outcomes() -> impl Strategy<Value = Outcome> {
@@ -308,6 +332,7 @@ pub fn plans() -> impl Strategy<Value = Plan> {
         3 => (index(), index(), 0..36_u64).prop_map(|(task, device, halves)| {
             Plan::Observe(task, device, Bytes(halves * UNIT / 2))
         }),
+        3 => (index(), 0..20_u64).prop_map(|(task, units)| Plan::Promise(task, Bytes(units * UNIT))),
         3 => (index(), outsides()).prop_map(|(device, outside)| Plan::Outside(device, outside)),
         1 => index().prop_map(Plan::Drain),
         2 => index().prop_map(Plan::Restore),
@@ -316,5 +341,6 @@ pub fn plans() -> impl Strategy<Value = Plan> {
         1 => Just(Plan::CancelUnknown),
         1 => Just(Plan::Hold),
         2 => Just(Plan::Unhold),
+        1 => any::<bool>().prop_map(Plan::MoreToCome),
     ]
 }

@@ -42,6 +42,12 @@ impl PretendedGpu {
         self.processes.retain(others);
     }
 
+    /// Everybody else's processes are gone.
+    pub(crate) fn leave_strangers(&mut self) {
+        let ours = |process: &ProcessView| process.owner != Owner::Stranger;
+        self.processes.retain(ours);
+    }
+
     fn view(&self) -> MemberView {
         let used = self.processes.iter().filter_map(|it| it.memory);
         let used = used.map(|memory| memory.0).sum::<u64>().min(self.memory.0);
@@ -100,6 +106,11 @@ impl Lab {
         self.gpus[gpu].set(pid, Owner::Stranger, gib(memory));
     }
 
+    /// A server of MPS takes what it needs for itself.
+    pub(crate) fn mps_server(&mut self, gpu: usize) {
+        self.gpus[gpu].set(80_000, Owner::Stranger, Bytes(30 << 20));
+    }
+
     /// A process of another run does.
     pub(crate) fn other_run_holds(&mut self, gpu: usize, pid: u32, memory: u64) {
         self.gpus[gpu].set(pid, Owner::OtherRun(pid), gib(memory));
@@ -112,6 +123,10 @@ impl Lab {
             device,
             ..held.clone()
         }];
-        self.feed(Input::OtherRuns(vec![OtherRun { pid, devices }]));
+        self.feed(Input::OtherRuns(vec![OtherRun {
+            pid,
+            devices,
+            ..OtherRun::default()
+        }]));
     }
 }

@@ -41,8 +41,17 @@ fn skipped(task: u32) -> Record {
 fn found_after(act: impl FnOnce(&mut CrashJournal)) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let home = Home::open(dir.path().join("home")).unwrap();
-    let uuid = Uuid::from_bytes([5; 16]);
-    let mut journal = CrashJournal::create(&home, RUN, uuid).unwrap().unwrap();
+    let facts = NewRun {
+        uuid: Uuid::from_bytes([5; 16]),
+        started: Timestamp(3),
+        cwd: "/work".into(),
+        argv: vec!["run".into()],
+        host: String::new(),
+        pid: 7,
+        spec: RunSpec::default(),
+    };
+    let journal = CrashJournal::create(&home, RUN, Some(&facts));
+    let mut journal = journal.unwrap().unwrap();
     act(&mut journal);
     let bytes = fs_err::read(&journal.path).unwrap();
     let contents = read(RUN, &bytes).unwrap().unwrap();
@@ -66,14 +75,36 @@ fn all_kinds_read_back_as_they_were_added() {
         }),
         end("no such file"),
         skipped(4),
+        Record::InputComplete { run: RUN },
+        Record::RunEnded {
+            run: RUN,
+            at: Timestamp(9),
+            exit: 130,
+        },
     ];
     let found = found_after(|journal| {
-        journal.add(1, &Record::InputComplete { run: RUN });
+        journal.add(1, &Record::Tasks(Vec::new()));
+        journal.set_committed(1);
         for (place, record) in (2..).zip(&records) {
             journal.add(place, record);
         }
     });
     assert_eq!(found, as_text(&records));
+}
+
+#[test]
+fn input_is_not_complete_where_tasks_are_lost() {
+    let ended = Record::RunEnded {
+        run: RUN,
+        at: Timestamp(9),
+        exit: 0,
+    };
+    let found = found_after(|journal| {
+        journal.add(1, &Record::Tasks(Vec::new()));
+        journal.add(2, &Record::InputComplete { run: RUN });
+        journal.add(3, &ended);
+    });
+    assert_eq!(found, as_text(&[ended]));
 }
 
 #[test]
@@ -108,18 +139,6 @@ fn what_is_not_committed_is_not_overwritten() {
 }
 
 #[test]
-fn the_newest_are_kept_in_their_order_when_there_are_too_many() {
-    let most = u32::try_from(ENTRIES).unwrap();
-    let found = found_after(|journal| {
-        for task in 1..=most + 3 {
-            journal.add(task.into(), &skipped(task));
-        }
-    });
-    let kept: Vec<Record> = (4..=most + 3).map(skipped).collect();
-    assert_eq!(found, as_text(&kept));
-}
-
-#[test]
 fn a_start_is_written_with_the_next_end() {
     let found = found_after(|journal| {
         journal.add(1, &start(1));
@@ -141,4 +160,25 @@ fn starts_that_were_committed_are_not_written_with_a_later_end() {
         journal.add(3, &skipped(1));
     });
     assert_eq!(found, as_text(&[skipped(1)]));
+}
+
+#[test]
+fn what_is_not_committed_for_long_is_not_overwritten() {
+    let many = u32::try_from(ENTRIES).unwrap() * 3;
+    let found = found_after(|journal| {
+        for task in 1..=many {
+            journal.add(task.into(), &skipped(task));
+        }
+        journal.set_committed(10);
+    });
+    assert_eq!(found.len(), many as usize - 10);
+    let found = found_after(|journal| {
+        // While commits keep up, the file stays small.
+        for task in 1..=many {
+            journal.add(task.into(), &skipped(task));
+            journal.set_committed(u64::from(task).saturating_sub(100));
+        }
+        assert_eq!(journal.places.len(), ENTRIES);
+    });
+    assert_eq!(found.len(), 100);
 }

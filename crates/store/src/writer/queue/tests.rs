@@ -1,3 +1,5 @@
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 
 use packhorse_model::{Outcome, RunSpec, TaskId, Timestamp};
@@ -5,7 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::super::crash_journal;
 use super::*;
-use crate::{NewRun, new_run_uuid};
+use crate::{Home, new_run_uuid};
 
 fn skipped(run: RunId, number: u32) -> Record {
     Record::TaskFinished {
@@ -15,45 +17,53 @@ fn skipped(run: RunId, number: u32) -> Record {
 }
 
 #[test]
-fn a_crash_journal_has_what_was_sent_before_it_was_made() {
+fn a_crash_journal_has_what_is_sent_from_the_beginning_of_its_run() {
     let dir = tempfile::tempdir().unwrap();
     let home = Home::open(dir.path().join("home")).unwrap();
     let queue = Arc::new(Queue::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
     let writer = Writer {
         queue: Arc::clone(&queue),
+        home: home.clone(),
         thread: None,
     };
     let (run, other) = (RunId(3), RunId(4));
     let facts = Box::new(NewRun {
         uuid: new_run_uuid(Timestamp(0)),
-        started: Timestamp(0),
-        cwd: "/".into(),
-        argv: Vec::new(),
-        host: String::new(),
+        started: Timestamp(7),
+        cwd: OsString::from_vec(vec![b'/', 0xff]).into(),
+        argv: vec!["run".into()],
+        host: "here".to_owned(),
         pid: 1,
-        spec: RunSpec::default(),
+        spec: RunSpec {
+            batch: std::num::NonZeroU32::new(20),
+            ..RunSpec::default()
+        },
     });
-    writer.send(skipped(run, 1));
-    writer.send(Record::NewRun { run, facts });
+    let read = || {
+        let file = fs_err::read_dir(home.crash_journals_dir()).unwrap().next();
+        let bytes = fs_err::read(file.unwrap().unwrap().path()).unwrap();
+        crash_journal::read(run, &bytes).unwrap().unwrap()
+    };
+    writer.send(Record::NewRun {
+        run,
+        facts: facts.clone(),
+    });
+    assert_eq!(
+        read().facts,
+        Some(facts),
+        "before anything of it could start"
+    );
     writer.send(skipped(run, 2));
     writer.send(skipped(other, 3));
     let mut batch = Batch::default();
     queue.gather(&mut batch, Instant::now());
     writer.send(skipped(run, 4));
-    queue.begin_journals(&home, &batch);
     writer.send(skipped(run, 5));
-
-    let file = fs_err::read_dir(home.crash_journals_dir()).unwrap().next();
-    let bytes = fs_err::read(file.unwrap().unwrap().path()).unwrap();
-    let contents = crash_journal::read(run, &bytes).unwrap().unwrap();
-    let found: Vec<String> = contents.records.iter().map(|r| format!("{r:?}")).collect();
-    let wanted = [1, 2, 4, 5].map(|number| format!("{:?}", skipped(run, number)));
+    let found: Vec<String> = read().records.iter().map(|r| format!("{r:?}")).collect();
+    let wanted = [2, 4, 5].map(|number| format!("{:?}", skipped(run, number)));
     assert_eq!(found, wanted);
 
     queue.set_committed(&mut batch);
-    assert_eq!(writer.committed(), 4);
-    let file = fs_err::read_dir(home.crash_journals_dir()).unwrap().next();
-    let bytes = fs_err::read(file.unwrap().unwrap().path()).unwrap();
-    let left = crash_journal::read(run, &bytes).unwrap().unwrap();
-    assert_eq!(left.records.len(), 2, "those after the batch");
+    assert_eq!(writer.committed(), 3);
+    assert_eq!(read().records.len(), 2, "those after the batch");
 }

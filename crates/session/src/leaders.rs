@@ -1,0 +1,137 @@
+//! Who leads the attempts of a run, on record: if the run is killed, what it leaves running is
+//! known even without the mark in its environment.
+//!
+//! Only attempts that have run for a while are on record, so that many short ones cost
+//! nothing: what is left of those is soon over anyway.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fs_err as fs;
+use packhorse_model::RunId;
+use packhorse_proc::{ProcessKey, RunProcesses, boot_id};
+use packhorse_store::Home;
+use packhorse_supervisor::end_leftovers;
+
+use crate::SessionError;
+use crate::executor::Executor;
+
+/// How long an attempt has run when it goes on record.
+const SETTLED: Duration = Duration::from_millis(200);
+/// How long after a change the record is looked at.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// The file in the folder of a run: this boot of the machine, then a number and a start time
+/// in each line.
+const NAME: &str = "leaders";
+
+/// The record of a run while it goes on.
+pub(crate) struct LeaderRecord {
+    path: PathBuf,
+    written: Vec<ProcessKey>,
+    /// When to look who leads, if that has changed.
+    due: Option<Instant>,
+}
+
+impl LeaderRecord {
+    pub(crate) fn new(home: &Home, run: RunId) -> Self {
+        Self {
+            path: home.run_dir(run).join(NAME),
+            written: Vec::new(),
+            due: None,
+        }
+    }
+
+    /// Takes note that an attempt has started or ended.
+    pub(crate) fn changed(&mut self, now: Instant) {
+        self.due.get_or_insert(now + PAUSE);
+    }
+
+    /// When [`LeaderRecord::update`] is wanted, if it is.
+    pub(crate) const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Writes down who leads now, if it is time to. Returns that if it has changed.
+    pub(crate) fn update(
+        &mut self,
+        executor: &dyn Executor,
+        now: Instant,
+    ) -> Option<Vec<ProcessKey>> {
+        if self.due.is_none_or(|due| due > now) {
+            return None;
+        }
+        let leaders = executor.leaders();
+        let is_settled = |age: Duration| age >= SETTLED;
+        let is_complete = leaders.iter().all(|&(_, age)| is_settled(age));
+        self.due = (!is_complete).then(|| now + PAUSE);
+        let settled = leaders.into_iter().filter(|&(_, age)| is_settled(age));
+        let mut settled: Vec<ProcessKey> =
+            settled.filter_map(|(pid, _)| ProcessKey::of(pid)).collect();
+        settled.sort_unstable();
+        if settled == self.written {
+            return None;
+        }
+        // If that fails, those are found that still have their mark.
+        let _ = match &settled[..] {
+            [] => fs::remove_file(&self.path),
+            settled => write(&self.path, settled),
+        };
+        self.written.clone_from(&settled);
+        Some(settled)
+    }
+}
+
+impl Drop for LeaderRecord {
+    /// The run is over, and nothing is left of it.
+    fn drop(&mut self) {
+        if !self.written.is_empty() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn write(path: &Path, leaders: &[ProcessKey]) -> std::io::Result<()> {
+    let mut text = boot_id()?;
+    for ProcessKey { pid, start_time } in leaders {
+        text += &format!("\n{pid} {start_time}");
+    }
+    let draft = path.with_extension("new");
+    fs::write(&draft, text)?;
+    fs::rename(&draft, path)
+}
+
+/// Those on record of a run that nobody is at work on. None if there is no record of this
+/// boot.
+fn read(path: &Path) -> Option<Vec<ProcessKey>> {
+    let text = fs::read_to_string(path).ok()?;
+    let mut lines = text.lines();
+    if lines.next()? != boot_id().ok()? {
+        return None;
+    }
+    let leader = |line: &str| {
+        let (pid, start_time) = line.split_once(' ')?;
+        let (pid, start_time) = (pid.parse().ok()?, start_time.parse().ok()?);
+        Some(ProcessKey { pid, start_time })
+    };
+    Some(lines.filter_map(leader).collect())
+}
+
+/// Ends what a run left running that nobody is at work on. They have so long to end before
+/// they are killed. Returns how many there were.
+pub(crate) fn end_left_running(
+    home: &Home,
+    run: RunId,
+    grace: Duration,
+) -> Result<usize, SessionError> {
+    let path = home.run_dir(run).join(NAME);
+    let left = RunProcesses {
+        home: &home.id()?,
+        run: &run.to_string(),
+        leaders: &read(&path).unwrap_or_default(),
+    };
+    let ended = end_leftovers(left, grace);
+    // Nobody is left whom it could be about.
+    let _ = fs::remove_file(path);
+    Ok(ended)
+}
