@@ -52,7 +52,8 @@ impl LeaderRecord {
         self.due
     }
 
-    /// Writes down who leads now, if it is time to. Returns that if it has changed.
+    /// Who leads now, if it is time to look and that has changed: to be told to others, and
+    /// then [written down](Self::write).
     pub(crate) fn update(
         &mut self,
         executor: &dyn Executor,
@@ -69,16 +70,17 @@ impl LeaderRecord {
         let mut settled: Vec<ProcessKey> =
             settled.filter_map(|(pid, _)| ProcessKey::of(pid)).collect();
         settled.sort_unstable();
-        if settled == self.written {
-            return None;
-        }
+        (settled != self.written).then_some(settled)
+    }
+
+    /// Writes down who leads.
+    pub(crate) fn write(&mut self, leaders: Vec<ProcessKey>) {
         // If that fails, those are found that still have their mark.
-        let _ = match &settled[..] {
+        let _ = match &leaders[..] {
             [] => fs::remove_file(&self.path),
-            settled => write(&self.path, settled),
+            leaders => write(&self.path, leaders),
         };
-        self.written.clone_from(&settled);
-        Some(settled)
+        self.written = leaders;
     }
 }
 

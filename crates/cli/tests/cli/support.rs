@@ -322,6 +322,8 @@ impl World {
     pub fn why(&self, task: &str) -> String {
         loop {
             let why = self.packhorse(["why", task]).stdout;
+            let is_over = why.starts_with(&format!("task {task} is over"));
+            assert!(!is_over, "it should wait: {why}");
             let waits = why.starts_with(&format!("{task} waits"));
             if waits && !why.contains("has not been looked at yet") {
                 return why;

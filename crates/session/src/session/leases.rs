@@ -121,13 +121,19 @@ impl Session<'_> {
         }
     }
 
-    /// Writes down who leads our attempts, and tells others, if that is due.
+    /// Tells others who leads our attempts, and writes it down, if that is due.
     pub(super) fn record_leaders(&mut self, now: Instant) -> Result<(), SessionError> {
-        let leaders = self.parts.leaders.update(&*self.parts.executor, now);
-        let (Some(leaders), Some(leases)) = (leaders, &mut self.parts.leases) else {
+        let Some(leaders) = self.parts.leaders.update(&*self.parts.executor, now) else {
             return Ok(());
         };
-        let guarded = leases.guard(leaders);
+        // The lease first: once there is a record, whoever finds our run dead finds its
+        // processes, too.
+        let leases = self.parts.leases.as_mut();
+        let guarded = leases.map(|leases| leases.guard(leaders.clone()));
+        self.parts.leaders.write(leaders);
+        let (Some(guarded), Some(leases)) = (guarded, &mut self.parts.leases) else {
+            return Ok(());
+        };
         let is_watched = self.others.listening || self.others.guarded;
         if !std::mem::replace(&mut self.others.guarded, true) && !is_watched {
             watch(&self.epoll, leases, LEASES)?;
