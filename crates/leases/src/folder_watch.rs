@@ -142,8 +142,9 @@ impl FolderWatch {
     ) -> Result<(), LeaseError> {
         let path = folder.path.join(user.to_string());
         match self.watch_path(&path, LEASE_EVENTS, Watched::User(user)) {
-            // It is gone already, which is an event of its own.
-            Err(LeaseError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            // It is gone already, which is an event of its own, or its user keeps us out,
+            // and so holds nothing.
+            Err(LeaseError::Io(error)) if is_out_of_reach(&error) => Ok(()),
             other => other,
         }
     }
@@ -276,8 +277,32 @@ impl FolderWatch {
     }
 }
 
+fn is_out_of_reach(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(error.kind(), NotFound | PermissionDenied | NotADirectory)
+}
+
 impl AsFd for FolderWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_whose_folder_cannot_be_watched_is_passed_over() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = LeaseFolder::open(place.path()).unwrap().unwrap();
+        let [gone, no_folder, good] = [(); 3].map(|()| UserFolderName::random(1000).unwrap());
+        fs_err::write(place.path().join(no_folder.to_string()), "").unwrap();
+        fs_err::create_dir(place.path().join(good.to_string())).unwrap();
+        let mut watch = FolderWatch::new().unwrap();
+        let users = [gone, no_folder, good];
+        watch.listen(&folder, users.iter()).unwrap();
+        let watched: Vec<_> = watch.watched.values().collect();
+        assert!(watched.contains(&&Watched::User(good)), "{watched:?}");
     }
 }

@@ -15,6 +15,9 @@ const LONGEST: usize = 64 * 1024;
 /// Longer text is truncated.
 const LONGEST_TEXT: usize = 256;
 
+/// How many first processes of attempts a file names. More would not fit into it.
+const MOST_LEADERS: usize = 1024;
+
 /// The version of the file format. Files of other versions are ignored.
 const VERSION: u32 = 2;
 
@@ -98,7 +101,7 @@ pub(crate) fn write(
     leaders: &[ProcessKey],
 ) -> Result<Vec<u8>, LeaseError> {
     let LeaseContent { held, claim } = content;
-    let leaders = leaders.iter();
+    let leaders = leaders.iter().take(MOST_LEADERS);
     let content = LeaseJson {
         version: VERSION,
         boot: &system.boot,
@@ -166,7 +169,7 @@ fn parse(bytes: &[u8], name: LeaseName, system: &SystemId) -> LeaseFile {
     if content.namespace != system.namespace {
         return LeaseFile::Nothing;
     }
-    let leaders = content.leaders.into_iter();
+    let leaders = content.leaders.into_iter().take(MOST_LEADERS);
     let leaders = leaders.map(|(pid, start_time)| ProcessKey { pid, start_time });
     let lease = Lease {
         pid: name.pid,
@@ -340,5 +343,19 @@ mod tests {
         let many = vec![held("GPU-01234567-89ab-cdef-0123-456789abcdef", 1 << 33); 2000];
         let error = write(&system(), &owner(), &content(&many), &[]).unwrap_err();
         assert!(matches!(error, LeaseError::TooLong { devices: 2000 }));
+    }
+
+    #[test]
+    fn of_many_attempts_the_first_that_fit_are_named() {
+        let leader = |pid| ProcessKey {
+            pid,
+            start_time: u64::MAX,
+        };
+        let many: Vec<ProcessKey> = (1..=9000).map(leader).collect();
+        let bytes = write(&system(), &owner(), &content(&[held("GPU-1", 1)]), &many).unwrap();
+        let LeaseFile::Lease(_, leaders) = parse(&bytes, NAME, &system()) else {
+            panic!("not read");
+        };
+        assert_eq!(leaders, many[..MOST_LEADERS]);
     }
 }

@@ -1,6 +1,7 @@
 //! What a run that is gone has left running.
 
 use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{ProcEntry, ProcStat, pids};
 
@@ -31,9 +32,9 @@ pub struct RunProcesses<'a> {
     pub leaders: &'a [ProcessKey],
 }
 
-/// All processes at one moment.
+/// All processes at one moment, by their numbers.
 #[derive(Debug)]
-pub struct ProcessTable(Vec<TableEntry>);
+pub struct ProcessTable(BTreeMap<u32, TableEntry>);
 
 #[derive(Debug)]
 struct TableEntry {
@@ -50,10 +51,13 @@ impl ProcessTable {
         let others = pids().filter(|&pid| pid != me);
         let others = others.filter_map(|pid| Some((pid, ProcEntry::of(pid).stat().ok()?)));
         let alive = others.filter(|(_, stat)| !stat.has_ended());
-        let entry = |(pid, stat)| TableEntry {
-            process: ProcessKey::new(pid, &stat),
-            stat,
-            environment: OnceCell::new(),
+        let entry = |(pid, stat)| {
+            let entry = TableEntry {
+                process: ProcessKey::new(pid, &stat),
+                stat,
+                environment: OnceCell::new(),
+            };
+            (pid, entry)
         };
         Self(alive.map(entry).collect())
     }
@@ -64,11 +68,12 @@ impl ProcessTable {
     pub fn of(&self, run: RunProcesses<'_>) -> Vec<ProcessKey> {
         // Nobody else gets a leader's number while its group has members.
         let is_meant = |leader: &&ProcessKey| {
-            let mut table = self.0.iter();
-            table.all(|entry| entry.process.pid != leader.pid || entry.process == **leader)
+            let found = self.0.get(&leader.pid);
+            found.is_none_or(|entry| entry.process == **leader)
         };
-        let leaders: Vec<&ProcessKey> = run.leaders.iter().filter(is_meant).collect();
-        let mut rest: Vec<&TableEntry> = self.0.iter().collect();
+        let leaders = run.leaders.iter().filter(is_meant);
+        let leaders: BTreeMap<u32, u64> = leaders.map(|it| (it.pid, it.start_time)).collect();
+        let mut rest: Vec<&TableEntry> = self.0.values().collect();
         let mut found = Vec::new();
         rest.retain(|entry| {
             let is_its = entry.is_led(&leaders) || entry.has_mark(run);
@@ -79,7 +84,7 @@ impl ProcessTable {
         let mut new = found.len();
         while new > 0 {
             let before = found.len();
-            let known: Vec<u32> = found.iter().map(|process| process.pid).collect();
+            let known: BTreeSet<u32> = found.iter().map(|process| process.pid).collect();
             rest.retain(|entry| {
                 let is_child = known.contains(&entry.stat.parent);
                 found.extend(is_child.then_some(entry.process));
@@ -92,10 +97,12 @@ impl ProcessTable {
 }
 
 impl TableEntry {
-    fn is_led(&self, leaders: &[&ProcessKey]) -> bool {
-        leaders.iter().any(|leader| {
-            let is_in = [self.process.pid, self.stat.group, self.stat.session];
-            is_in.contains(&leader.pid) && self.stat.start_time >= leader.start_time
+    /// Whether one of these, given by number and start time, leads it.
+    fn is_led(&self, leaders: &BTreeMap<u32, u64>) -> bool {
+        let is_in = [self.process.pid, self.stat.group, self.stat.session];
+        is_in.iter().any(|pid| {
+            let leader = leaders.get(pid);
+            leader.is_some_and(|&start_time| self.stat.start_time >= start_time)
         })
     }
 
