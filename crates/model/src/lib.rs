@@ -15,6 +15,8 @@ mod event;
 mod exit;
 mod id;
 mod lease;
+mod marker;
+mod metric;
 mod optional;
 mod outcome;
 mod peak;
@@ -38,6 +40,8 @@ pub use event::{
 pub use exit::Exit;
 pub use id::{CoreId, DeviceId, NodeId, RunId, TaskId};
 pub use lease::{Claim, LeaseContent, LeasedDevice};
+pub use marker::{GitState, ResultMarker};
+pub use metric::MetricSummary;
 pub use outcome::Outcome;
 pub use peak::{LearnedPeak, PeakOrigin};
 pub use placement::{Granted, Placement};

@@ -71,7 +71,7 @@ impl Outcome {
     }
 
     /// The inverse of [`Outcome::word`] and [`Outcome::detail`].
-    fn from_parts(word: &str, detail: Option<i32>) -> Option<Self> {
+    pub(crate) fn from_parts(word: &str, detail: Option<i32>) -> Option<Self> {
         Some(match word {
             "succeeded" => Self::Succeeded,
             "failed" => Self::Failed { code: detail? },
