@@ -1,10 +1,11 @@
 //! How values look to people: one wording for every command and reporter.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use packhorse_intake::printable;
-use packhorse_model::Command;
+use packhorse_model::{Command, MetricSummary};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// A length of time in at most two units: `340ms`, `3.2s`, `2m10s`, `1h05m`, `2d03h`.
@@ -124,6 +125,55 @@ pub fn attempt(number: u32) -> String {
     }
 }
 
+/// How many metrics stand behind how a task came out.
+const METRICS: usize = 3;
+
+/// The last values of metrics, as they stand behind how a task came out:
+/// ` (accuracy 0.93, loss 0.1)`.
+pub fn metrics(metrics: &BTreeMap<String, MetricSummary>) -> String {
+    if metrics.is_empty() {
+        return String::new();
+    }
+    let shown = metrics.iter().take(METRICS);
+    let mut shown: Vec<String> = shown
+        .map(|(name, summary)| format!("{name} {}", number(summary.last)))
+        .collect();
+    if metrics.len() > METRICS {
+        shown.push("…".to_owned());
+    }
+    format!(" ({})", shown.join(", "))
+}
+
+/// A number with at most four digits that matter, or all digits of a whole one that is
+/// not too long: `0.0312`, `1.5e-6`, `12345`.
+pub fn number(number: f64) -> String {
+    let size = number.abs();
+    if size < 1e7 && number.fract() == 0.0 {
+        // Not `-0`.
+        return format!("{:.0}", number + 0.0);
+    }
+    let scientific = format!("{number:.3e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trimmed = |digits: &str| {
+        digits
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned()
+    };
+    if (-4..7).contains(&exponent) {
+        let decimals = usize::try_from(3 - exponent).unwrap_or(0);
+        let plain = format!("{number:.decimals$}");
+        if decimals == 0 {
+            plain
+        } else {
+            trimmed(&plain)
+        }
+    } else {
+        format!("{}e{exponent}", trimmed(digits))
+    }
+}
+
 /// `1 task`, `2 tasks`.
 pub fn count(number: impl Into<u64>, thing: &str) -> String {
     let number = number.into();
@@ -166,6 +216,31 @@ mod tests {
             "x".repeat(46)
         );
         assert_eq!(message(long), wanted);
+    }
+
+    #[test]
+    fn numbers_have_four_digits_that_matter() {
+        for (value, text) in [
+            (0.0, "0"),
+            (-0.0, "0"),
+            (3.0, "3"),
+            (123_456.0, "123456"),
+            (-20.0, "-20"),
+            (0.1, "0.1"),
+            (0.031_249, "0.03125"),
+            (0.100_04, "0.1"),
+            (1234.5678, "1235"),
+            (12.345, "12.35"),
+            (99_999.5, "100000"),
+            (0.000_1, "0.0001"),
+            (1.5e-6, "1.5e-6"),
+            (-1e-5, "-1e-5"),
+            (1e7, "1e7"),
+            (1.23456e20, "1.235e20"),
+            (f64::MAX, "1.798e308"),
+        ] {
+            assert_eq!(number(value), text);
+        }
     }
 
     #[test]

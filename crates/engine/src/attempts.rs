@@ -29,6 +29,12 @@ impl Engine {
                     self.tell(line);
                 }
             }
+            ProcessEvent::Metrics {
+                task,
+                attempt,
+                lines,
+            } => self.metrics_printed(task, attempt, lines),
+            ProcessEvent::WrongMetrics { task, message } => self.wrong_metrics(task, message),
             ProcessEvent::Trouble { task, message } => self.warn(Some(task), message),
             // A client that is killed while it computes would take its MPS server with it.
             ProcessEvent::Ending { task, leader } => {
@@ -232,6 +238,7 @@ impl Engine {
         again: Option<RetryReason>,
     ) -> u64 {
         let end = &judgement.end;
+        self.record_metrics_of(end.task);
         let started = self.tasks.get(&end.task).and_then(|task| task.started);
         self.record(Record::AttemptEnded(EndedAttempt {
             task: end.task,
@@ -283,6 +290,8 @@ impl Engine {
         self.forget_need(id);
         self.probe_over(id);
         self.mps.suspects.remove(&id);
+        let metrics = end.map(|end| self.metrics.of(id, end.attempt));
+        self.metrics.forget(id);
         let (Some(task), Some(run)) = (self.tasks.remove(&id), self.runs.get_mut(&id.run)) else {
             return;
         };
@@ -305,6 +314,7 @@ impl Engine {
             took: end.map_or(Duration::ZERO, |end| end.took),
             log: ran.and_then(|end| run.log_path(&task.spec, id, end.attempt)),
             command: task.command,
+            metrics: metrics.unwrap_or_default(),
         };
         self.tell_after(place, EventKind::Finished(result));
     }

@@ -15,6 +15,7 @@ use crate::action::Action;
 use crate::input::Input;
 use crate::lines::OutputLines;
 use crate::memory::{Judgement, Monitor, Needs, OomSigns, VramUse};
+use crate::metrics::MetricBook;
 use crate::mps::MpsState;
 use crate::other_runs::OtherRuns;
 use crate::outbox::{Outbox, Release};
@@ -95,6 +96,7 @@ pub struct Engine {
     pub(crate) other_runs: OtherRuns,
     pub(crate) mps: MpsState,
     pub(crate) output: OutputLines,
+    pub(crate) metrics: MetricBook,
     pub(crate) outbox: Outbox,
     /// How many numbers have been given to tasks in the order of their arrival.
     pub(crate) arrivals: u64,
@@ -137,6 +139,7 @@ impl Engine {
             other_runs: OtherRuns::new(settings.devices.len(), settings.leases),
             mps: MpsState::new(settings.mps),
             output: OutputLines::default(),
+            metrics: MetricBook::default(),
             outbox: Outbox::new(settings.patience),
             arrivals: 0,
             records: 0,
@@ -225,6 +228,7 @@ impl Engine {
         self.look_around();
         self.run_scheduler();
         self.update_claims();
+        self.record_metrics_due();
         self.tell_known();
         self.release_due();
         self.find_idle_runs();
@@ -361,6 +365,7 @@ impl Engine {
             self.monitor.wake_at(),
             self.other_runs.again,
             self.claims_wake_at(),
+            self.metrics.wake_at(),
         ];
         wake.into_iter().flatten().min()
     }

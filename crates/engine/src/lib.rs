@@ -5,6 +5,7 @@
 //!            ├ core::step    who runs where, and when
 //!            ├ memory        what a task will need, why an attempt ended
 //!            ├ other_runs    what is left to other processes on this machine
+//!            ├ metrics       what tasks print of themselves
 //!            ├ backlog       which tasks wait in the store only
 //!            └ outbox        what may be told already
 //! ```
@@ -37,6 +38,7 @@ mod engine;
 mod input;
 mod lines;
 mod memory;
+mod metrics;
 mod mps;
 mod other_runs;
 mod outbox;

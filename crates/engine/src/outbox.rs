@@ -15,7 +15,7 @@ pub(crate) struct Outbox {
     waiting: VecDeque<WaitingEvent>,
     /// Since when the first of them waits.
     since: Option<Duration>,
-    /// The bytes of output among them.
+    /// The bytes of output and metrics among them.
     bytes: usize,
     /// Records up to this are safe.
     pub(crate) committed: u64,
@@ -45,9 +45,16 @@ const MOST_BYTES: usize = 1 << 20;
 /// So much is told even if it may be lost.
 const FAR_TOO_MANY_BYTES: usize = 64 << 20;
 
+/// About how many bytes a metric takes besides its name.
+const METRIC: usize = 64;
+
 fn bytes(event: &Event) -> usize {
     match &event.kind {
         EventKind::Output { line, .. } => line.len(),
+        EventKind::Metrics { values, .. } => {
+            let names = values.keys().map(String::len);
+            names.map(|length| length + METRIC).sum()
+        }
         _ => 0,
     }
 }

@@ -295,6 +295,7 @@ impl Engine {
             self.forget_need(task);
             // Tasks of other runs may wait for what it was to measure.
             self.probe_over(task);
+            self.metrics.forget(task);
             self.tasks.remove(&task);
             // What comes of it is about a task that nobody knows any more.
             self.step(SchedulerEvent::Cancel(task));

@@ -1,10 +1,12 @@
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Bytes, Command, Exit, Outcome, RunId, TaskId, Timestamp, byte_string};
+use crate::metric::number;
+use crate::{Bytes, Command, Exit, MetricSummary, Outcome, RunId, TaskId, Timestamp, byte_string};
 
 /// Something that happened in a run: one line of `packhorse run --json`.
 ///
@@ -67,6 +69,19 @@ pub enum EventKind {
         /// The line, without its newline. Bytes that are not UTF-8 are replaced; the
         /// log has them.
         line: String,
+    },
+    /// A task has printed a line of metrics.
+    Metrics {
+        /// The task.
+        task: TaskId,
+        /// Which attempt, counted from 1; 0 is a probe.
+        attempt: u32,
+        /// The values by their names.
+        #[serde(serialize_with = "number::map")]
+        values: BTreeMap<String, f64>,
+        /// Where in the work they were measured, if the line says so.
+        #[serde(serialize_with = "number::option")]
+        step: Option<f64>,
     },
     /// An attempt has ended, and another one follows.
     Retrying {
@@ -170,6 +185,9 @@ pub struct TaskResult {
     #[serde(with = "byte_string::path::option")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<crate::ByteString>"))]
     pub log: Option<PathBuf>,
+    /// The metrics that the last attempt printed, by their names.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, MetricSummary>,
 }
 
 /// How a run ended.
@@ -304,10 +322,20 @@ mod tests {
             message: None,
             took: Duration::from_millis(1500),
             log: Some("/logs/7.2.log".into()),
+            metrics: BTreeMap::from([("loss".to_owned(), MetricSummary::of(0.5))]),
         }));
         assert_eq!(finished["outcome"], "failed");
         assert_eq!(finished["detail"], 3);
         assert_eq!(finished["seconds"], 1.5);
+        let metrics = again(EventKind::Metrics {
+            task,
+            attempt: 1,
+            values: BTreeMap::from([("loss".to_owned(), 0.1)]),
+            step: Some(3.0),
+        });
+        assert_eq!(metrics["event"], "metrics");
+        assert_eq!(metrics["values"], serde_json::json!({"loss": 0.1}));
+        assert_eq!(metrics["step"], 3);
         again(EventKind::Retrying {
             task,
             attempt: 1,

@@ -41,13 +41,15 @@ pub use exit::Exit;
 pub use id::{CoreId, DeviceId, NodeId, RunId, TaskId};
 pub use lease::{Claim, LeaseContent, LeasedDevice};
 pub use marker::{GitState, ResultMarker};
-pub use metric::MetricSummary;
+pub use metric::{MetricLine, MetricLineError, MetricSummary};
 pub use outcome::Outcome;
 pub use peak::{LearnedPeak, PeakOrigin};
 pub use placement::{Granted, Placement};
 pub use process::{AttemptEnd, OutputMode, ProcessEvent, StopMode};
 pub use quantity::{Bytes, Milli, ParseValueError, parse_duration};
-pub use record::{EndedAttempt, NewPeak, NewRun, NewTask, Record, StartedAttempt, StoredTask};
+pub use record::{
+    AttemptMetrics, EndedAttempt, NewPeak, NewRun, NewTask, Record, StartedAttempt, StoredTask,
+};
 pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request, TimeLimit, VramRequest};
 pub use run_spec::{
     Ageing, ConsumedRows, DEFAULT_REST, InputFile, Placing, PoolSpec, RunSpec, SourceSpec,

@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Outcome, Stream, TaskId};
+use crate::{MetricLine, Outcome, Stream, TaskId};
 
 /// Something that happened to the processes of an attempt, as an executor tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ProcessEvent {
     /// An attempt runs.
     Started {
@@ -24,6 +24,23 @@ pub enum ProcessEvent {
         stream: Stream,
         /// What, in a piece of any size.
         bytes: Vec<u8>,
+    },
+    /// An attempt printed metrics.
+    Metrics {
+        /// The task.
+        task: TaskId,
+        /// Which of its attempts.
+        attempt: u32,
+        /// The lines, in their order.
+        lines: Vec<MetricLine>,
+    },
+    /// An attempt printed a line that looks like metrics and is not right. Told of the
+    /// first such line of each attempt.
+    WrongMetrics {
+        /// The task.
+        task: TaskId,
+        /// What is wrong with it, for people.
+        message: String,
     },
     /// Something that concerns one attempt went wrong without ending it.
     Trouble {

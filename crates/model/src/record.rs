@@ -1,18 +1,22 @@
 //! What is to survive a crash.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::{Bytes, Command, LearnedPeak, Outcome, RunId, RunSpec, TaskId, TaskSpec, Timestamp};
+use crate::{
+    Bytes, Command, LearnedPeak, MetricSummary, Outcome, RunId, RunSpec, TaskId, TaskSpec,
+    Timestamp,
+};
 
 /// One fact to be written down. Each says which run or task it is about.
 ///
 /// A batch that is written twice, because nobody knows how the first time
 /// ended, comes out the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     /// A run begins. Comes before everything else of a new run.
     NewRun {
@@ -36,6 +40,9 @@ pub enum Record {
     Tasks(Vec<NewTask>),
     /// An attempt has started.
     Started(StartedAttempt),
+    /// What an attempt has printed as metrics so far. Replaces what was recorded of the
+    /// same attempt before.
+    Metrics(Box<AttemptMetrics>),
     /// An attempt has ended.
     AttemptEnded(EndedAttempt),
     /// A task is settled without an attempt of its own: skipped, or interrupted
@@ -93,6 +100,17 @@ pub struct StartedAttempt {
     pub at: Timestamp,
     /// What it was placed on, in words for people.
     pub device: Option<Arc<str>>,
+}
+
+/// What an attempt has printed as metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttemptMetrics {
+    /// The task.
+    pub task: TaskId,
+    /// Which attempt of it, counted from 1; 0 is a probe.
+    pub attempt: u32,
+    /// The metrics by their names.
+    pub metrics: BTreeMap<String, MetricSummary>,
 }
 
 /// The end of an attempt.
@@ -214,6 +232,7 @@ impl Record {
             | Self::RunEnded { run, .. } => *run,
             Self::Tasks(tasks) => tasks.first()?.id.run,
             Self::Started(start) => start.task.run,
+            Self::Metrics(metrics) => metrics.task.run,
             Self::AttemptEnded(end) => end.task.run,
             Self::TaskFinished { task, .. } => task.run,
             Self::Peak(peak) => peak.task.run,
@@ -227,6 +246,11 @@ impl Record {
                 Self::Tasks(tasks) => tasks.iter().map(NewTask::weight).sum(),
                 Self::AttemptEnded(end) => {
                     length(end.message.as_deref()) + length(end.note.as_deref())
+                }
+                Self::Metrics(metrics) => {
+                    let names = metrics.metrics.keys().map(String::len);
+                    let each = size_of::<(String, MetricSummary)>();
+                    size_of::<AttemptMetrics>() + names.map(|length| length + each).sum::<usize>()
                 }
                 // Its names are shared with whoever sent it.
                 Self::Peak(_) => size_of::<NewPeak>(),

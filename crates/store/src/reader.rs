@@ -4,8 +4,10 @@
 mod learned;
 mod rows;
 
-use packhorse_model::{Outcome, RunId, RunSpec, StoredTask, TaskId};
-use rusqlite::{Connection, OptionalExtension, Params, Row};
+use std::collections::BTreeMap;
+
+use packhorse_model::{MetricSummary, Outcome, RunId, RunSpec, StoredTask, TaskId};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 pub use learned::{DrainedDevice, LearnedSignature};
 use rows::TaskRow;
@@ -157,6 +159,27 @@ impl Reader {
         let sql = "SELECT * FROM attempt WHERE task = ?1 ORDER BY attempt";
         let attempts = self.all(sql, [task_key(task.id)], StoredAttempt::read)?;
         Ok(Some((task, attempts)))
+    }
+
+    /// What an attempt has printed as metrics, as far as it is recorded.
+    pub fn metrics(
+        &self,
+        task: TaskId,
+        attempt: u32,
+    ) -> Result<BTreeMap<String, MetricSummary>, StoreError> {
+        let sql = "SELECT name, last, lowest, highest, count FROM metric \
+                   WHERE task = ?1 AND attempt = ?2";
+        let read = |row: &Row<'_>| {
+            let summary = MetricSummary {
+                last: row.get(1)?,
+                lowest: row.get(2)?,
+                highest: row.get(3)?,
+                count: row.get::<_, i64>(4)?.cast_unsigned(),
+            };
+            Ok((row.get(0)?, summary))
+        };
+        let metrics = self.all(sql, params![task_key(task), attempt], read)?;
+        Ok(metrics.into_iter().collect())
     }
 
     /// How a task came out; `None` while it waits or runs, and if there is none.

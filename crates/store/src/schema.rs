@@ -33,10 +33,11 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("schema/3.sql"),
         then: version_2::convert,
     },
+    Migration::sql(include_str!("schema/4.sql")),
 ];
 
 /// The newest version.
-pub(crate) const VERSION: i32 = 3;
+pub(crate) const VERSION: i32 = 4;
 const _: () = assert!(MIGRATIONS.len() == VERSION.cast_unsigned() as usize);
 
 /// A row for the table `tally`: the tasks from key ?1 to key ?2 of run ?3,
@@ -100,7 +101,7 @@ mod tests {
         let db = Connection::open_in_memory().unwrap();
         migrate(&db).unwrap();
         assert_eq!(version(&db).unwrap(), VERSION);
-        db.prepare("SELECT 1 FROM run, task, attempt, tally, sample, drained, counter")
+        db.prepare("SELECT 1 FROM run, task, attempt, tally, sample, drained, counter, metric")
             .unwrap();
         migrate(&db).expect("doing it again does nothing");
     }

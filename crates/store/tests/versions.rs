@@ -2,7 +2,11 @@
 
 mod support;
 
-use packhorse_model::{Bytes, Command, GpuRequest, Milli, Outcome, RunId, TaskSpec, Timestamp};
+use std::collections::BTreeMap;
+
+use packhorse_model::{
+    Bytes, Command, GpuRequest, MetricSummary, Milli, Outcome, RunId, TaskSpec, Timestamp,
+};
 use packhorse_store::{EndedAttempt, Forget, Home, Reader, Record, TaskFilter, Writer};
 use support::*;
 
@@ -69,6 +73,32 @@ fn a_small_change_brings_an_old_home_up_to_date_as_well() {
     assert_eq!(test.home.forget(Forget::All).unwrap(), 0);
     assert!(!test.home.restore("GPU-1").unwrap());
     assert_eq!(test.home.next_ids("csv", 2).unwrap(), 1);
+    check(&test.home);
+}
+
+#[test]
+fn a_home_of_version_3_takes_metrics() {
+    let test = of_the_first_version();
+    let db = rusqlite::Connection::open(test.home.db()).unwrap();
+    for sql in [
+        include_str!("../src/schema/2.sql"),
+        include_str!("../src/schema/3.sql"),
+        "UPDATE task SET spec = '{\"gpus\":0.5}' WHERE gpus IS NOT NULL",
+    ] {
+        db.execute_batch(sql).unwrap();
+    }
+    db.pragma_update(None, "user_version", 3).unwrap();
+    drop(db);
+    check(&test.home);
+    let none = BTreeMap::new();
+    let reader = Reader::open(&test.home).unwrap();
+    assert_eq!(reader.metrics(id(1), 1).unwrap(), none);
+    let mut writer = Writer::start(&test.home).unwrap();
+    writer.send(metrics(id(1), 2, &[0.5]));
+    writer.finish().unwrap();
+    let reader = Reader::open(&test.home).unwrap();
+    let loss = &reader.metrics(id(1), 2).unwrap()["loss"];
+    assert_eq!(*loss, MetricSummary::of(0.5));
     check(&test.home);
 }
 

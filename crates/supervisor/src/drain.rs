@@ -119,6 +119,7 @@ impl Supervisor {
             attempt,
             pipes,
             log,
+            metrics,
             output,
             ..
         } = &mut self.slots[slot];
@@ -145,6 +146,10 @@ impl Supervisor {
                     stream,
                     bytes: bytes.to_vec(),
                 });
+            }
+            if metrics.read(stream, bytes) {
+                self.ready
+                    .extend(metrics.take(attempt.task, attempt.number));
             }
             if !full {
                 return;

@@ -21,6 +21,7 @@
 //!   an attempt.
 //! - Output is read as it comes, in pieces, and goes to the attempt's log; a
 //!   task that writes a gigabyte neither blocks the others nor grows our memory.
+//!   Lines of metrics in it are told, before the attempt's end at the latest.
 //! - Nothing here polls. With no output, no exit and no time limit due, nothing
 //!   wakes up.
 //! - Whatever goes wrong with one attempt is that attempt's outcome, or a
@@ -41,6 +42,7 @@ mod environment;
 mod exit;
 mod job;
 mod log;
+mod metric_scanner;
 mod pipes;
 mod process_tree;
 mod programs;

@@ -136,6 +136,32 @@ impl Log {
     }
 }
 
+/// Reads what an attempt wrote into its log itself, once it has ended.
+#[derive(Debug, Default)]
+pub(crate) struct LogScan {
+    /// The log, and where its end is.
+    file: Option<(File, u64)>,
+    offset: u64,
+}
+
+impl LogScan {
+    /// The next piece; `None` at the end, and if it cannot be read.
+    pub(crate) fn read<'b>(&mut self, log: &Log, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+        if self.file.is_none() {
+            // Whatever has become of its name meanwhile. Only a file has an end.
+            let log = File::open(format!("/proc/self/fd/{}", log.descriptor()?)).ok()?;
+            let metadata = log.metadata().ok()?;
+            self.file = metadata.is_file().then_some((log, metadata.len()));
+        }
+        let (file, end) = self.file.as_ref()?;
+        let left = usize::try_from(end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        let room = left.min(buffer.len());
+        let length = file.read_at(&mut buffer[..room], self.offset).ok()?;
+        self.offset += length as u64;
+        (length > 0).then_some(&buffer[..length])
+    }
+}
+
 /// Makes the file, and its folder if it is not there (any more): the state folder for its
 /// owner alone, others as usual.
 fn create(path: &Path, folder_mode: u32) -> io::Result<File> {

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use packhorse_model::{ProcessEvent, StopMode, Stream, TaskId};
+use packhorse_model::{OutputMode, ProcessEvent, StopMode, Stream, TaskId};
 use packhorse_proc::has_ended;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -25,6 +25,9 @@ const KILL_GRACE: Duration = Duration::from_secs(10);
 /// When to look again at a process that is executing its program: nothing tells
 /// when it has.
 const EXECUTION: Duration = Duration::from_millis(10);
+
+/// How many buffers of a log are read before others get their turn: a few milliseconds.
+const SCAN_TURNS: usize = 256;
 
 /// An orphan that is watched until it ends.
 pub(crate) struct WatchedOrphan {
@@ -230,6 +233,10 @@ impl Supervisor {
             // Somebody whom we cannot place may hold the writing ends.
             let strangers =
                 !orphans.list.is_empty() || self.unknown_found != attempt.unknown_before;
+            if self.scan_log(slot) {
+                self.unsettled = true;
+                return false;
+            }
             self.finish_attempt(slot, left.is_empty(), strangers);
             return true;
         }
@@ -291,6 +298,33 @@ impl Supervisor {
         left
     }
 
+    /// Looks for metrics in a log that the attempt wrote itself: in some of it, so that
+    /// nobody waits for long. Whether there is more.
+    fn scan_log(&mut self, slot: usize) -> bool {
+        let Slot {
+            attempt,
+            output,
+            log,
+            metrics,
+            log_scan,
+            ..
+        } = &mut self.slots[slot];
+        let Some(attempt) = attempt.as_ref().filter(|_| *output == OutputMode::File) else {
+            return false;
+        };
+        for _ in 0..SCAN_TURNS {
+            let Some(bytes) = log_scan.read(log, &mut self.buffer) else {
+                return false;
+            };
+            // Whatever the stream, it is in the one file.
+            if metrics.read(Stream::Stdout, bytes) {
+                self.ready
+                    .extend(metrics.take(attempt.task, attempt.number));
+            }
+        }
+        true
+    }
+
     fn finish_attempt(&mut self, slot: usize, is_empty: bool, strangers: bool) {
         // Nobody writes any more, so what is in the pipes is all there is.
         let more = self.more;
@@ -299,6 +333,15 @@ impl Supervisor {
             self.take_output(slot, Stream::Stderr, LAST_TURNS);
         }
         self.more = more;
+        let Slot {
+            attempt, metrics, ..
+        } = &mut self.slots[slot];
+        if let Some(attempt) = attempt
+            && metrics.finish()
+        {
+            self.ready
+                .extend(metrics.take(attempt.task, attempt.number));
+        }
         let Some(attempt) = self.take_attempt(slot) else {
             return;
         };

@@ -16,7 +16,8 @@ use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use crate::argv::plain_words;
 use crate::attempt::{LeaderOrigin, RunningAttempt};
 use crate::deferred::never_started;
-use crate::log::Log;
+use crate::log::{Log, LogScan};
+use crate::metric_scanner::MetricScanner;
 use crate::pipes::Pipes;
 use crate::process_tree::{MARK_ATTEMPT, MARK_TASK};
 use crate::spawn::{AwaitExec, Child, SpawnBuffer};
@@ -256,6 +257,8 @@ impl Supervisor {
                 pipes: None,
                 output,
                 log: Log::new(),
+                metrics: MetricScanner::default(),
+                log_scan: LogScan::default(),
                 buffer: SpawnBuffer::new(&self.inheritance),
             });
             self.free.insert(slot);

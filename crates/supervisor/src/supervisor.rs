@@ -17,7 +17,8 @@ use crate::deadlines::Deadlines;
 use crate::deferred::DeferredJobs;
 use crate::descriptor_limit::DescriptorLimit;
 use crate::environment::Environment;
-use crate::log::Log;
+use crate::log::{Log, LogScan};
+use crate::metric_scanner::MetricScanner;
 use crate::pipes::Pipes;
 use crate::process_tree::{
     ChildList, MARK_ATTEMPT, MARK_SERVICE, MARK_TASK, marked_attempt, number, to_pid,
@@ -132,6 +133,10 @@ pub(crate) struct Slot {
     /// What becomes of the attempt's output: whether it comes through the pipes.
     pub(crate) output: OutputMode,
     pub(crate) log: Log,
+    /// The metrics in the output.
+    pub(crate) metrics: MetricScanner,
+    /// How far they have been looked for in a log that the attempt wrote itself.
+    pub(crate) log_scan: LogScan,
     pub(crate) buffer: Box<SpawnBuffer>,
 }
 
@@ -372,7 +377,15 @@ impl Supervisor {
         if self.by_leader.get(&attempt.leader) == Some(&slot) {
             self.by_leader.remove(&attempt.leader);
         }
-        self.slots[slot].log.close();
+        let Slot {
+            log,
+            metrics,
+            log_scan,
+            ..
+        } = &mut self.slots[slot];
+        log.close();
+        *metrics = MetricScanner::default();
+        *log_scan = LogScan::default();
         Some(attempt)
     }
 

@@ -280,6 +280,10 @@ fn whole(time: Duration) -> String {
 
 impl Observer for Live {
     fn event(&mut self, event: &Event) {
+        if let EventKind::Metrics { .. } = event.kind {
+            // Nothing of it is shown.
+            return;
+        }
         self.tally.event(event);
         match &event.kind {
             EventKind::RunStarted { run, gpus, .. } => {

@@ -5,12 +5,19 @@ use rustc_hash::FxHashMap;
 
 use crate::wording;
 
-/// Lets the output of tasks through while there is room for it. Lines for which there is
-/// none are left out and counted: the task's log has them.
+/// Lets the output and the metrics of tasks through while there is room for them. Lines for
+/// which there is none are left out and counted: the task's log has them.
 #[derive(Default)]
 pub struct OutputGate {
-    /// How many lines of each task were left out and not yet told of.
-    left_out: FxHashMap<TaskId, u64>,
+    /// How much of each task was left out and not yet told of.
+    left_out: FxHashMap<TaskId, LeftOut>,
+}
+
+#[derive(Default)]
+struct LeftOut {
+    lines: u64,
+    /// Lines of metrics.
+    metrics: u64,
 }
 
 /// Whether there is room for what tasks write.
@@ -30,10 +37,15 @@ impl OutputGate {
     ) -> impl Iterator<Item = Cow<'a, Event>> + use<'a> {
         let (task, shown) = match &event.kind {
             EventKind::Output { task, .. } if room == Room::None => {
-                *self.left_out.entry(*task).or_default() += 1;
+                self.left_out.entry(*task).or_default().lines += 1;
+                (None, None)
+            }
+            EventKind::Metrics { task, .. } if room == Room::None => {
+                self.left_out.entry(*task).or_default().metrics += 1;
                 (None, None)
             }
             EventKind::Output { task, .. }
+            | EventKind::Metrics { task, .. }
             | EventKind::Retrying { task, .. }
             | EventKind::Finished(TaskResult { task, .. }) => (Some(*task), Some(event)),
             _ => (None, Some(event)),
@@ -44,11 +56,14 @@ impl OutputGate {
     }
 
     fn gap(&mut self, task: TaskId, event: &Event) -> Option<Event> {
-        let lines = self.left_out.remove(&task)?;
+        let LeftOut { lines, metrics } = self.left_out.remove(&task)?;
+        let lines = (lines > 0).then(|| format!("{} of its output", wording::count(lines, "line")));
+        let metrics = (metrics > 0).then(|| wording::count(metrics, "event") + " with its metrics");
+        let what: Vec<String> = lines.into_iter().chain(metrics).collect();
         let message = format!(
-            "{} of its output left out, not having been read in time; \
+            "{} left out, not having been read in time; \
              the log has everything: packhorse logs {task}",
-            wording::count(lines, "line")
+            what.join(" and ")
         );
         Some(Event {
             time: event.time,

@@ -46,6 +46,10 @@ impl Plain {
 
 impl Observer for Plain {
     fn event(&mut self, event: &Event) {
+        if let EventKind::Metrics { .. } = event.kind {
+            // There may be a million of them. The last values are told at the end.
+            return;
+        }
         self.tally.event(event);
         for event in self.sink.pass(event, 0) {
             if let Some((weight, line)) = line_of(&event)
@@ -168,7 +172,10 @@ fn text_of(event: &Event) -> Option<(Weight, String)> {
             let took = wording::duration(finished.took);
             let why = why(finished);
             match finished.outcome {
-                Outcome::Succeeded => (Ordinary, format!("{task} succeeded in {took}")),
+                Outcome::Succeeded => {
+                    let metrics = wording::metrics(&finished.metrics);
+                    (Ordinary, format!("{task} succeeded in {took}{metrics}"))
+                }
                 Outcome::Interrupted => (Important, format!("{task} interrupted after {took}")),
                 Outcome::Skipped => (Important, format!("{task} {why}")),
                 Outcome::NotStarted => (
@@ -191,6 +198,7 @@ fn text_of(event: &Event) -> Option<(Weight, String)> {
         EventKind::Stopping { phase, running, .. } => (Important, stopping(*phase, *running)?),
         EventKind::Known { .. }
         | EventKind::Measured(_)
+        | EventKind::Metrics { .. }
         | EventKind::Output { .. }
         | EventKind::RunEnded(_) => return None,
     })

@@ -466,6 +466,11 @@ impl Lab {
         told.iter().map(words::event).collect()
     }
 
+    /// The same as it is.
+    pub(crate) fn told_events(&mut self) -> Vec<EventKind> {
+        std::mem::take(&mut self.told)
+    }
+
     /// Fails unless something with these words was told, and forgets what was told.
     #[track_caller]
     pub(crate) fn assert_told(&mut self, text: &str) {

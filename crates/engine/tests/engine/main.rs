@@ -14,6 +14,7 @@ mod ladder;
 mod leases;
 mod lingering;
 mod looking;
+mod metrics;
 mod mps;
 mod mps_checks;
 mod outbox;

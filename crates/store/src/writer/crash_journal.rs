@@ -3,8 +3,8 @@
 //! Records are committed every 20 ms. Until then, those that say how attempts and the run
 //! ended are also in a small file for each run, which the kernel keeps however the process
 //! ends. Whoever opens the store next finds the file of a process that is gone, and
-//! commits what that process had not: all but the note of an end, and the rest of a
-//! long message.
+//! commits what that process had not: all but the note of an end, the rest of a long
+//! message, and the last values of metrics.
 //!
 //! The facts of a new run are in it too, from before its first task starts. New tasks are
 //! not: those that had only just been read are lost together with how they ended, which is

@@ -1,7 +1,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 
-use packhorse_model::{Outcome, RunId, TaskId};
+use packhorse_model::{AttemptMetrics, Outcome, RunId, TaskId};
 use rusqlite::{Connection, Statement, params};
 
 use crate::columns::{self, code};
@@ -95,6 +95,7 @@ impl<'db> Statements<'db> {
                 Record::Started(start) => {
                     starts.insert((start.task, start.attempt), start);
                 }
+                Record::Metrics(metrics) => self.metrics(metrics)?,
                 Record::AttemptEnded(end) => {
                     let key = (end.task, end.attempt);
                     self.attempt(key, starts.remove(&key), Some(end))?;
@@ -208,6 +209,24 @@ impl<'db> Statements<'db> {
     fn started(&mut self, starts: &mut Starts<'_>) -> Result<(), Refusal> {
         for (key, start) in starts.drain() {
             self.attempt(key, Some(start), None)?;
+        }
+        Ok(())
+    }
+
+    fn metrics(&self, metrics: &AttemptMetrics) -> rusqlite::Result<()> {
+        let sql = "INSERT OR REPLACE INTO metric (task, attempt, name, last, lowest, highest, \
+                   count) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let mut insert = self.db.prepare_cached(sql)?;
+        for (name, summary) in &metrics.metrics {
+            insert.execute(params![
+                columns::task_key(metrics.task),
+                metrics.attempt,
+                name,
+                summary.last,
+                summary.lowest,
+                summary.highest,
+                summary.count.cast_signed(),
+            ])?;
         }
         Ok(())
     }

@@ -4,9 +4,12 @@
 #![expect(dead_code, reason = "each test file uses its own part of this")]
 #![expect(clippy::unwrap_used, reason = "this is part of tests")]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use packhorse_model::{Command, Outcome, RunId, RunSpec, TaskId, TaskSpec, Timestamp};
+use packhorse_model::{
+    AttemptMetrics, Command, MetricSummary, Outcome, RunId, RunSpec, TaskId, TaskSpec, Timestamp,
+};
 use packhorse_store::{
     EndedAttempt, Home, NewRun, NewTask, Reader, Record, RunLock, StartedAttempt, Writer,
     new_run_uuid,
@@ -105,6 +108,17 @@ pub fn end(task: TaskId, attempt: u32, outcome: Outcome) -> EndedAttempt {
         note: None,
         is_final: true,
     }
+}
+
+/// What an attempt has printed as `loss`.
+pub fn metrics(task: TaskId, attempt: u32, values: &[f64]) -> Record {
+    let mut loss = MetricSummary::of(values[0]);
+    values[1..].iter().for_each(|value| loss.add(*value));
+    Record::Metrics(Box::new(AttemptMetrics {
+        task,
+        attempt,
+        metrics: BTreeMap::from([("loss".to_owned(), loss)]),
+    }))
 }
 
 pub fn succeeded(task: TaskId) -> Record {

@@ -50,6 +50,7 @@ pub(super) fn event(event: &EventKind) -> String {
         }
         EventKind::Started { task, attempt, .. } => format!("started {task}#{attempt}"),
         EventKind::Output { task, line, .. } => format!("output {task}: {line}"),
+        EventKind::Metrics { task, values, .. } => format!("metrics of {task}: {values:?}"),
         EventKind::Retrying {
             task,
             attempt,
