@@ -12,7 +12,8 @@ use clap::{
 use super::pool::parse_bool;
 use super::{
     ConfigArgs, CsvArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, MpsArgs, PeaksArgs, PlanArgs,
-    PlannedDoor, ProbeArgs, ResumeArgs, RetryArgs, RunArgs, ShowArgs, StopArgs, SweepArgs,
+    PlannedDoor, ProbeArgs, ResultsArgs, ResumeArgs, RetryArgs, RunArgs, ShowArgs, StopArgs,
+    SweepArgs,
 };
 
 /// Packs your work onto your GPUs.
@@ -204,6 +205,8 @@ pub enum Verb {
     Ls(LsArgs),
     /// Show a run and its tasks
     Show(ShowArgs),
+    /// Show what came of tests: parameters, outcomes, metrics
+    Results(ResultsArgs),
     /// Show what a task wrote
     Logs(LogsArgs),
     /// Run the failed tasks of a run again

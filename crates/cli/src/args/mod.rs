@@ -13,5 +13,7 @@ pub use memory::{
 };
 pub use pool::PoolArgs;
 pub use run::{AgainArgs, LaunchArgs, OutputArgs, ResumeArgs, RetryArgs, RunArgs, TaskArgs};
-pub use show::{ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ShowArgs, StopArgs};
+pub use show::{
+    ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ResultsArgs, ShowArgs, StopArgs,
+};
 pub use sweep::{Mode, SweepArgs};

@@ -1,3 +1,5 @@
+use std::ffi::OsString;
+
 use clap::Args;
 
 /// Show the GPUs, and who is using them.
@@ -40,6 +42,40 @@ pub struct ShowArgs {
     pub failed: bool,
 
     /// Print JSON: an object for the run, then one for each task
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show what came of tests: their parameters, outcomes and metrics.
+///
+/// A test is a task of a run, or a folder with results, which has a file `.packhorse.json`.
+/// Metrics are what tasks print on lines such as `packhorse: {"loss": 0.1}`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+KEY, X and Y are a parameter, a metric, or `time`, `peak`, `outcome`, `attempts`, `started`,
+`task` or `folder`. A metric stands for its best value; `loss.last`, `loss.lowest`,
+`loss.highest` and `loss.count` are the others.
+
+Example: packhorse results results/ --sort loss")]
+pub struct ResultsArgs {
+    /// A run (12), or a folder with the folders of tests [default: the latest run]
+    #[arg(value_name = "RUN|FOLDER")]
+    pub what: Option<OsString>,
+
+    /// Sort by this, lowest first; `--sort -KEY` is highest first
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub sort: Option<String>,
+
+    /// Draw Y by X, a point for each test
+    #[arg(long, num_args = 2, value_names = ["X", "Y"])]
+    #[arg(conflicts_with_all = ["json", "csv", "sort"])]
+    pub plot: Vec<String>,
+
+    /// Print all columns as a CSV file
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

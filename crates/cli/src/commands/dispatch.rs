@@ -4,8 +4,8 @@ use packhorse_model::Exit;
 use packhorse_session::WhichTasks;
 
 use super::{
-    again, config, csv, docs, export, gpus, logs, ls, mps, peaks, plan, probe, run, show, stop,
-    sweep, why,
+    again, config, csv, docs, export, gpus, logs, ls, mps, peaks, plan, probe, results, run, show,
+    stop, sweep, why,
 };
 use crate::args::Verb;
 
@@ -22,6 +22,7 @@ pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Mps(args) => mps::mps(&args.verb),
         Verb::Gpus(args) => gpus::gpus(&args),
         Verb::Ls(args) => ls::ls(&args),
+        Verb::Results(args) => results::results(&args),
         Verb::Show(args) => show::show(&args),
         Verb::Logs(args) => logs::logs(&args),
         Verb::Retry(args) => again::again(&args.again, WhichTasks::Failed),

@@ -15,6 +15,7 @@ mod mps;
 mod peaks;
 mod plan;
 mod probe;
+mod results;
 mod run;
 mod show;
 mod stop;

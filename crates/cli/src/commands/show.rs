@@ -1,11 +1,13 @@
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context as _;
-use packhorse_model::{ByteString, Exit, Outcome, TaskId};
+use packhorse_model::{ByteString, Exit, MetricSummary, Outcome, TaskId};
 use packhorse_session::{each_task, find_run};
 use packhorse_store::{
-    Home, ListedTask, Reader, RunState, StoredAttempt, StoredRun, StoredTask, TaskFilter,
+    Home, ListedTask, Reader, RunState, StoreError, StoredAttempt, StoredRun, StoredTask,
+    TaskFilter,
 };
 use serde_json::{Value, json};
 
@@ -13,6 +15,8 @@ use super::logs::LogFolder;
 use super::ls;
 use crate::args::ShowArgs;
 use crate::{terminal, wording};
+
+type Metrics = BTreeMap<String, MetricSummary>;
 
 /// `packhorse show`
 pub fn show(args: &ShowArgs) -> anyhow::Result<Exit> {
@@ -45,13 +49,15 @@ fn one_run(
     if args.json {
         writeln!(out, "{}", ls::as_json(&run))?;
         return each_task(reader, run.id, select, |listed| {
-            Ok(writeln!(out, "{}", as_json(&listed, run.state))?)
+            let metrics = last_metrics(reader, &listed)?;
+            Ok(writeln!(out, "{}", as_json(&listed, run.state, &metrics))?)
         });
     }
     heading(out, &run)?;
     let width = terminal::line_width();
     each_task(reader, run.id, select, |listed| {
-        let line = line(&listed, run.state);
+        let metrics = last_metrics(reader, &listed)?;
+        let line = line(&listed, run.state, &metrics);
         Ok(writeln!(out, "{}", wording::clipped(&line, width))?)
     })
 }
@@ -93,7 +99,15 @@ fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
     Ok(writeln!(out)?)
 }
 
-fn line(listed: &ListedTask, run: RunState) -> String {
+/// What the last attempt of a task has printed.
+fn last_metrics(reader: &Reader, listed: &ListedTask) -> Result<Metrics, StoreError> {
+    match &listed.last {
+        Some(last) => reader.metrics(listed.task.id, last.attempt),
+        None => Ok(Metrics::new()),
+    }
+}
+
+fn line(listed: &ListedTask, run: RunState, metrics: &Metrics) -> String {
     let task = &listed.task;
     let last = listed.last.as_ref();
     let took = last.and_then(took).map(wording::duration);
@@ -104,13 +118,14 @@ fn line(listed: &ListedTask, run: RunState) -> String {
     let message = message.and_then(|message| message.lines().next());
     let why = message.map(|message| format!("  ({message})"));
     wording::name(format!(
-        "{:<8} {:<18} {:>7}  {:<8} {}{}{}",
+        "{:<8} {:<18} {:>7}  {:<8} {}{}{}{}",
         task.id.to_string(),
         status(task, last, run),
         took.unwrap_or_default(),
         device.unwrap_or_default(),
         name.unwrap_or_default(),
         wording::command(&task.spec.command),
+        wording::metrics(metrics),
         why.unwrap_or_default()
     ))
 }
@@ -136,7 +151,7 @@ fn took(attempt: &StoredAttempt) -> Option<std::time::Duration> {
     Some(attempt.ended?.since(attempt.started?))
 }
 
-fn as_json(listed: &ListedTask, run: RunState) -> Value {
+fn as_json(listed: &ListedTask, run: RunState, metrics: &Metrics) -> Value {
     let task = &listed.task;
     let last = listed.last.as_ref();
     let attempt = last.map_or(Value::Null, attempt_json);
@@ -154,6 +169,7 @@ fn as_json(listed: &ListedTask, run: RunState) -> Value {
         "message": attempt["message"],
         "note": attempt["note"],
         "peak": attempt["peak"],
+        "metrics": metrics,
     })
 }
 
@@ -176,15 +192,16 @@ fn one_task(
         task,
     };
     if json {
-        let mut value = as_json(&listed, run.state);
+        let mut value = as_json(&listed, run.state, &last_metrics(reader, &listed)?);
         let tries = attempts.iter().map(|attempt| {
             let log = logs.path(attempt.attempt);
             let mut value = attempt_json(attempt);
             let log = log.exists().then(|| ByteString::from(log.into_os_string()));
             value["log"] = json!(log);
-            value
+            value["metrics"] = json!(reader.metrics(id, attempt.attempt)?);
+            Ok(value)
         });
-        value["tries"] = tries.collect();
+        value["tries"] = tries.collect::<Result<_, StoreError>>()?;
         return Ok(writeln!(out, "{value}")?);
     }
     let task = &listed.task;
@@ -225,13 +242,28 @@ fn one_task(
             ("GPU", attempt.device.clone()),
             ("log", log.exists().then(|| log.display().to_string())),
         ];
-        for (what, text) in known {
+        let metrics = reader.metrics(id, attempt.attempt)?;
+        let metrics = metrics.iter().map(|(name, summary)| {
+            let text = format!("{name} {}", metric(summary));
+            ("metric", Some(text))
+        });
+        for (what, text) in known.into_iter().chain(metrics) {
             if let Some(text) = text {
                 writeln!(out, "    {what:<8} {}", wording::lines(&text))?;
             }
         }
     }
     Ok(())
+}
+
+/// The last value, and where it stands among the others.
+fn metric(summary: &MetricSummary) -> String {
+    let [last, lowest, highest] =
+        [summary.last, summary.lowest, summary.highest].map(wording::number);
+    match summary.count {
+        1 => last,
+        count => format!("{last} (lowest {lowest}, highest {highest}, {count} values)"),
+    }
 }
 
 fn attempt_json(attempt: &StoredAttempt) -> Value {

@@ -95,6 +95,12 @@ mod tests {
                 line: text.to_owned(),
             })
         };
+        let metrics = event(EventKind::Metrics {
+            task,
+            attempt: 1,
+            values: std::collections::BTreeMap::new(),
+            step: None,
+        });
         let end = event(EventKind::Retrying {
             task,
             attempt: 1,
@@ -109,19 +115,31 @@ mod tests {
             (line("two"), Room::None),
             (line("three"), Room::None),
             (line("four"), Room::Enough),
+            (metrics.clone(), Room::None),
+            (metrics, Room::Enough),
             (line("five"), Room::None),
             (end, Room::None),
         ] {
             for event in gate.pass(&event, room) {
                 seen.push(match &event.kind {
                     EventKind::Output { line, .. } => line.clone(),
+                    EventKind::Metrics { .. } => "metrics".to_owned(),
                     EventKind::Warning { message, .. } => {
-                        message.split(" of its").next().unwrap().to_owned()
+                        message.split(" left out").next().unwrap().to_owned()
                     }
                     _ => "end".to_owned(),
                 });
             }
         }
-        assert_eq!(seen, ["one", "2 lines", "four", "1 line", "end"]);
+        let wanted = [
+            "one",
+            "2 lines of its output",
+            "four",
+            "1 event with its metrics",
+            "metrics",
+            "1 line of its output",
+            "end",
+        ];
+        assert_eq!(seen, wanted);
     }
 }

@@ -27,6 +27,7 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             EventKind::Known { .. } => "known",
             EventKind::Started { .. } => "started",
             EventKind::Output { .. } => "output",
+            EventKind::Metrics { .. } => "metrics",
             EventKind::Retrying { .. } => "retrying",
             EventKind::Measured(_) => "measured",
             EventKind::Finished(_) => "finished",
@@ -56,7 +57,7 @@ fn every_kind_of_event_is_the_models_and_tells_the_time() {
     let machine = Machine::new(1);
     let before = Timestamp::now();
     let commands = format!(
-        "{}\necho out; echo err >&2; exit 3\n#packhorse retires=1\ntrue\n\
+        "{}\necho out; echo 'packhorse: {{\"loss\": 0.5}}' >&2; exit 3\n#packhorse retires=1\ntrue\n\
          printf 'caf\\351\\n'\n{}\necho never\n",
         taking("--peak 2G --hold-looks 4 --utilisation 30"),
         holding("1G", "go"),
@@ -79,6 +80,7 @@ fn every_kind_of_event_is_the_models_and_tells_the_time() {
             "finished",
             "known",
             "measured",
+            "metrics",
             "output",
             "retrying",
             "run-ended",

@@ -1,0 +1,441 @@
+//! What came of tests: of the tasks of a run, or of the folders with their results.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fs_err::File;
+use packhorse_model::{
+    Bytes, Command, GitState, MetricSummary, Outcome, ResultMarker, TaskId, TaskSpec, Timestamp,
+};
+use packhorse_store::{ListedTask, Reader, RunState, StoredRun, TaskFilter};
+use rustc_hash::FxHashSet;
+use serde_json::Value;
+
+use crate::{Notices, SessionError, each_task};
+
+/// How many levels of folders are looked into.
+const DEEPEST: usize = 4;
+
+/// No marker is so long.
+const LONGEST_MARKER: u64 = 16 << 20;
+
+/// One test: a task of a run, or a folder with results.
+#[derive(Clone, Debug, Default)]
+pub struct TestResult {
+    /// The task, if it is known.
+    pub task: Option<TaskId>,
+    /// The folder with its results, if it has one. Below the folder that was looked into,
+    /// if that was one of folders.
+    pub folder: Option<PathBuf>,
+    /// Its parameters.
+    pub params: BTreeMap<String, Value>,
+    /// What became of it.
+    pub outcome: TestOutcome,
+    /// Its command, if it is known.
+    pub command: Option<Command>,
+    /// How many attempts there were.
+    pub attempts: Option<u32>,
+    /// When the last one started.
+    pub started: Option<Timestamp>,
+    /// When that ended.
+    pub ended: Option<Timestamp>,
+    /// How long it took.
+    pub took: Option<Duration>,
+    /// The GPUs of the last attempt.
+    pub gpus: Vec<String>,
+    /// The most memory it was seen to hold on any one of its GPUs.
+    pub peak: Option<Bytes>,
+    /// What was checked out.
+    pub git: Option<GitState>,
+    /// The machine it ran on.
+    pub host: Option<String>,
+    /// What its last attempt printed.
+    pub metrics: BTreeMap<String, MetricSummary>,
+}
+
+/// What became of a test.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TestOutcome {
+    /// It has ended.
+    Ended(Outcome),
+    /// It waits for its turn.
+    Waiting,
+    /// It runs, as far as anybody knows.
+    Running,
+    /// Its run was killed while it ran.
+    Died,
+    /// Its folder says something that a later version may understand.
+    Other(String),
+    /// Its folder says nothing.
+    #[default]
+    Unknown,
+    /// What its folder says cannot be understood.
+    Damaged,
+}
+
+impl TestOutcome {
+    /// One word.
+    pub fn word(&self) -> &str {
+        match self {
+            Self::Ended(outcome) => outcome.word(),
+            Self::Waiting => "waiting",
+            Self::Running => ResultMarker::RUNNING,
+            Self::Died => "died",
+            Self::Other(word) => word,
+            Self::Unknown => "unknown",
+            Self::Damaged => "damaged",
+        }
+    }
+
+    /// The number that belongs to the word: exit status or signal.
+    pub fn detail(&self) -> Option<i32> {
+        match self {
+            Self::Ended(outcome) => outcome.detail(),
+            _ => None,
+        }
+    }
+}
+
+/// The tests of a run, in the order of their numbers.
+pub fn run_results(reader: &Reader, run: &StoredRun) -> Result<Vec<TestResult>, SessionError> {
+    // A run of an earlier version may have settings that nobody reads any more.
+    let defaults = reader.run_spec(run.id).ok().flatten();
+    let defaults = defaults.map(|spec| spec.defaults).unwrap_or_default();
+    let mut tests = Vec::new();
+    each_task(reader, run.id, TaskFilter::All, |listed| {
+        tests.push(of_task(reader, run, &defaults, listed)?);
+        Ok::<(), SessionError>(())
+    })?;
+    Ok(tests)
+}
+
+fn of_task(
+    reader: &Reader,
+    run: &StoredRun,
+    defaults: &TaskSpec,
+    listed: ListedTask,
+) -> Result<TestResult, SessionError> {
+    let ListedTask { task, last } = listed;
+    let is_running = last.as_ref().is_some_and(|last| last.outcome.is_none());
+    let outcome = match task.outcome {
+        Some(outcome) => TestOutcome::Ended(outcome),
+        None if !is_running => TestOutcome::Waiting,
+        None if run.state == RunState::Running => TestOutcome::Running,
+        None => TestOutcome::Died,
+    };
+    // A probe is no attempt at the task.
+    let last = last.filter(|last| last.attempt > 0);
+    let metrics = match &last {
+        Some(last) => reader.metrics(task.id, last.attempt)?,
+        None => BTreeMap::new(),
+    };
+    let spec = task.spec.over(defaults);
+    let folder = spec.results.map(|results| {
+        let own = spec.folder.unwrap_or_default();
+        run.cwd.join(own).join(results)
+    });
+    let last = last.as_ref();
+    let (started, ended) = (
+        last.and_then(|last| last.started),
+        last.and_then(|last| last.ended),
+    );
+    let device = last.and_then(|last| last.device.as_deref());
+    Ok(TestResult {
+        task: Some(task.id),
+        folder,
+        params: spec.params,
+        outcome,
+        command: Some(spec.command),
+        attempts: Some(task.attempts),
+        started,
+        ended,
+        took: ended
+            .zip(started)
+            .map(|(ended, started)| ended.since(started)),
+        gpus: device
+            .into_iter()
+            .flat_map(|all| all.split(','))
+            .map(str::to_owned)
+            .collect(),
+        peak: last.and_then(|last| last.peak),
+        git: None,
+        host: Some(run.host.clone()),
+        metrics,
+    })
+}
+
+/// The tests whose folders are in a folder, by their names; or the folder itself, if it is
+/// that of a test.
+///
+/// A folder with a marker is that of a test, and not looked into. Beside it, or if there
+/// is no marker anywhere, a folder without one is a test of which nothing is known.
+pub fn folder_results(
+    root: &Path,
+    notices: &mut Notices<'_>,
+) -> Result<Vec<TestResult>, SessionError> {
+    let metadata = fs_err::metadata(root).map_err(|error| {
+        let text = match error.kind() {
+            io::ErrorKind::NotFound => format!(
+                "there is no folder `{}`\nhint: a run is named by its number, as in `packhorse ls`",
+                root.display()
+            ),
+            _ => error.to_string(),
+        };
+        SessionError::NotFound(text)
+    })?;
+    if !metadata.is_dir() {
+        let text = format!("`{}` is not a folder", root.display());
+        return Err(SessionError::NotFound(text));
+    }
+    let mut search = FolderSearch {
+        root,
+        seen: FxHashSet::from_iter([(metadata.dev(), metadata.ino())]),
+        notices,
+    };
+    if let Some(test) = search.marked(root) {
+        return Ok(vec![test]);
+    }
+    let folders = folders_in(root)?;
+    let mut tests = Vec::new();
+    for folder in folders {
+        match search.search(&folder, 1) {
+            Found::Tests(mut found) => tests.append(&mut found),
+            Found::Unmarked => tests.push(search.unmarked(&folder)),
+            Found::SeenBefore => {}
+        }
+    }
+    tests.sort_by(|a, b| a.folder.cmp(&b.folder));
+    Ok(tests)
+}
+
+/// Looks for the folders of tests.
+struct FolderSearch<'a, 'n> {
+    root: &'a Path,
+    /// Links may lead back to where we came from.
+    seen: FxHashSet<(u64, u64)>,
+    notices: &'a mut Notices<'n>,
+}
+
+enum Found {
+    /// There is a marker in it or below it.
+    Tests(Vec<TestResult>),
+    /// There is none.
+    Unmarked,
+    SeenBefore,
+}
+
+impl FolderSearch<'_, '_> {
+    fn search(&mut self, folder: &Path, depth: usize) -> Found {
+        let seen = fs_err::metadata(folder).map(|it| self.seen.insert((it.dev(), it.ino())));
+        if matches!(seen, Ok(false)) {
+            return Found::SeenBefore;
+        }
+        if let Some(test) = self.marked(folder) {
+            return Found::Tests(vec![test]);
+        }
+        if depth == DEEPEST {
+            return Found::Unmarked;
+        }
+        let folders = folders_in(folder).unwrap_or_else(|error| {
+            (self.notices)(&error.to_string());
+            Vec::new()
+        });
+        let mut tests = Vec::new();
+        let mut unmarked = Vec::new();
+        for inner in folders {
+            match self.search(&inner, depth + 1) {
+                Found::Tests(mut found) => tests.append(&mut found),
+                Found::Unmarked => unmarked.push(inner),
+                Found::SeenBefore => {}
+            }
+        }
+        if tests.is_empty() {
+            return Found::Unmarked;
+        }
+        tests.extend(unmarked.iter().map(|inner| self.unmarked(inner)));
+        Found::Tests(tests)
+    }
+
+    /// The test of a folder with a marker.
+    fn marked(&mut self, folder: &Path) -> Option<TestResult> {
+        let path = folder.join(ResultMarker::FILE_NAME);
+        let marker = match read_marker(&path) {
+            Ok(marker) => marker?,
+            Err(why) => {
+                (self.notices)(&format!("`{}` cannot be used: {why}", path.display()));
+                return Some(TestResult {
+                    outcome: TestOutcome::Damaged,
+                    ..self.unmarked(folder)
+                });
+            }
+        };
+        let outcome = match (marker.outcome(), &marker.outcome) {
+            (Some(outcome), _) => TestOutcome::Ended(outcome),
+            (None, Some(word)) if word == ResultMarker::RUNNING => TestOutcome::Running,
+            (None, Some(word)) => TestOutcome::Other(word.clone()),
+            (None, None) => TestOutcome::Unknown,
+        };
+        Some(TestResult {
+            task: marker.task,
+            outcome,
+            params: marker.params,
+            command: marker.command,
+            attempts: marker.attempts,
+            started: marker.started,
+            ended: marker.ended,
+            took: marker.took,
+            gpus: marker.gpus,
+            peak: marker.peak,
+            git: marker.git,
+            host: marker.host,
+            metrics: marker.metrics,
+            ..self.unmarked(folder)
+        })
+    }
+
+    /// The test of a folder of which nothing is known.
+    fn unmarked(&self, folder: &Path) -> TestResult {
+        let below = folder.strip_prefix(self.root).ok();
+        let below = below.filter(|below| !below.as_os_str().is_empty());
+        TestResult {
+            folder: Some(below.unwrap_or(folder).to_owned()),
+            ..TestResult::default()
+        }
+    }
+}
+
+/// The folders in a folder, links to such last. Files may be many, and are not kept.
+fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let (mut folders, mut links) = (Vec::new(), Vec::new());
+    for entry in fs_err::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            folders.push(entry.path());
+        } else if kind.is_symlink() && entry.path().is_dir() {
+            links.push(entry.path());
+        }
+    }
+    folders.sort_unstable();
+    links.sort_unstable();
+    folders.append(&mut links);
+    Ok(folders)
+}
+
+/// Reads a marker, if there is one. The error says what is wrong with it.
+fn read_marker(path: &Path) -> Result<Option<ResultMarker>, Cow<'static, str>> {
+    // Whoever opened a pipe would wait for somebody to write.
+    match fs_err::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => return Err("it is not a file".into()),
+        Ok(metadata) if metadata.len() > LONGEST_MARKER => return Err("it is too long".into()),
+        Ok(_) => {}
+        Err(error) if is_missing(&error) => return Ok(None),
+        Err(error) => return Err(reason(&error)),
+    }
+    let mut bytes = Vec::new();
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if is_missing(&error) => return Ok(None),
+        Err(error) => return Err(reason(&error)),
+    };
+    let read = file.take(LONGEST_MARKER).read_to_end(&mut bytes);
+    read.map_err(|error| reason(&error))?;
+    let marker = serde_json::from_slice(&bytes);
+    marker.map(Some).map_err(|error| error.to_string().into())
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
+/// The error without the path, which stands before it.
+fn reason(error: &io::Error) -> Cow<'static, str> {
+    error.kind().to_string().into()
+}
+
+/// What is better if there is less of it, whatever else is in the name.
+const LESS: &[&str] = &[
+    "error",
+    "err",
+    "loss",
+    "mae",
+    "mse",
+    "nll",
+    "perplexity",
+    "ppl",
+    "rmse",
+];
+
+/// What is better if there is more of it.
+const MORE: &[&str] = &[
+    "acc",
+    "accuracy",
+    "ap",
+    "auc",
+    "auroc",
+    "bleu",
+    "correct",
+    "dice",
+    "elbo",
+    "f1",
+    "fps",
+    "hits",
+    "iou",
+    "likelihood",
+    "map",
+    "meteor",
+    "miou",
+    "mrr",
+    "ndcg",
+    "precision",
+    "psnr",
+    "r2",
+    "recall",
+    "return",
+    "returns",
+    "reward",
+    "rewards",
+    "rouge",
+    "score",
+    "scores",
+    "ssim",
+    "success",
+    "throughput",
+];
+
+/// Whether of the values of this name the highest is the best. The words in a name are
+/// told apart by anything that is no letter or digit, and by capitals.
+pub fn is_more_better(name: &str) -> bool {
+    let words = words(name);
+    let has = |known: &[&str]| words.iter().any(|word| known.contains(&word.as_str()));
+    !has(LESS) && has(MORE)
+}
+
+/// `valAcc@5` has the words `val`, `acc`, `5`; and `valacc`, since there is also `mAP`.
+fn words(name: &str) -> Vec<String> {
+    let plain = name.split(|c: char| !c.is_alphanumeric());
+    let mut words: Vec<String> = plain.map(str::to_lowercase).collect();
+    words.push(String::new());
+    let mut was_lower = false;
+    for c in name.chars() {
+        let begins = c.is_uppercase() && was_lower;
+        if begins || !c.is_alphanumeric() {
+            words.push(String::new());
+        }
+        if let (true, Some(word)) = (c.is_alphanumeric(), words.last_mut()) {
+            word.extend(c.to_lowercase());
+        }
+        was_lower = c.is_lowercase() || c.is_numeric();
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests;
