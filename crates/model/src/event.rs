@@ -258,30 +258,6 @@ pub(crate) mod seconds {
         let seconds = f64::deserialize(deserializer)?;
         Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
     }
-
-    /// The same where there may be none.
-    pub(crate) mod option {
-        use super::{Deserialize, Deserializer, Duration, Serializer};
-
-        #[expect(clippy::ref_option, reason = "serde passes the field as it is")]
-        pub(crate) fn serialize<S: Serializer>(
-            time: &Option<Duration>,
-            serializer: S,
-        ) -> Result<S::Ok, S::Error> {
-            match time {
-                Some(time) => super::serialize(time, serializer),
-                None => serializer.serialize_none(),
-            }
-        }
-
-        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-            deserializer: D,
-        ) -> Result<Option<Duration>, D::Error> {
-            let seconds = Option::<f64>::deserialize(deserializer)?;
-            let time = seconds.map(Duration::try_from_secs_f64).transpose();
-            time.map_err(serde::de::Error::custom)
-        }
-    }
 }
 
 #[cfg(test)]

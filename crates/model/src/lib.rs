@@ -40,7 +40,7 @@ pub use event::{
 pub use exit::Exit;
 pub use id::{CoreId, DeviceId, NodeId, RunId, TaskId};
 pub use lease::{Claim, LeaseContent, LeasedDevice};
-pub use marker::{GitState, ResultMarker};
+pub use marker::{GitState, Marker};
 pub use metric::{MetricLine, MetricLineError, MetricSummary};
 pub use outcome::Outcome;
 pub use peak::{LearnedPeak, PeakOrigin};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fs_err::File;
 use packhorse_model::{
-    Bytes, Command, GitState, MetricSummary, Outcome, ResultMarker, TaskId, TaskSpec, Timestamp,
+    Bytes, Command, GitState, Marker, MetricSummary, Outcome, TaskId, TaskSpec, Timestamp,
 };
 use packhorse_store::{ListedTask, Reader, RunState, StoredRun, TaskFilter};
 use rustc_hash::FxHashSet;
@@ -83,7 +83,7 @@ impl TestOutcome {
         match self {
             Self::Ended(outcome) => outcome.word(),
             Self::Waiting => "waiting",
-            Self::Running => ResultMarker::RUNNING,
+            Self::Running => Marker::RUNNING,
             Self::Died => "died",
             Self::Other(word) => word,
             Self::Unknown => "unknown",
@@ -262,7 +262,7 @@ impl FolderSearch<'_, '_> {
 
     /// The test of a folder with a marker.
     fn marked(&mut self, folder: &Path) -> Option<TestResult> {
-        let path = folder.join(ResultMarker::FILE_NAME);
+        let path = folder.join(Marker::FILE);
         let marker = match read_marker(&path) {
             Ok(marker) => marker?,
             Err(why) => {
@@ -273,25 +273,26 @@ impl FolderSearch<'_, '_> {
                 });
             }
         };
-        let outcome = match (marker.outcome(), &marker.outcome) {
+        let outcome = match (marker.ended_as(), &*marker.outcome) {
             (Some(outcome), _) => TestOutcome::Ended(outcome),
-            (None, Some(word)) if word == ResultMarker::RUNNING => TestOutcome::Running,
-            (None, Some(word)) => TestOutcome::Other(word.clone()),
-            (None, None) => TestOutcome::Unknown,
+            (None, Marker::RUNNING) => TestOutcome::Running,
+            (None, "") => TestOutcome::Unknown,
+            (None, word) => TestOutcome::Other(word.to_owned()),
         };
+        let seconds = marker.seconds;
         Some(TestResult {
             task: marker.task,
             outcome,
             params: marker.params,
-            command: marker.command,
-            attempts: marker.attempts,
+            command: Some(marker.command).filter(|command| !command.is_empty()),
+            attempts: Some(marker.attempts).filter(|attempts| *attempts > 0),
             started: marker.started,
             ended: marker.ended,
-            took: marker.took,
+            took: seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
             gpus: marker.gpus,
             peak: marker.peak,
             git: marker.git,
-            host: marker.host,
+            host: Some(marker.host).filter(|host| !host.is_empty()),
             metrics: marker.metrics,
             ..self.unmarked(folder)
         })
@@ -330,7 +331,7 @@ fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Reads a marker, if there is one. The error says what is wrong with it.
-fn read_marker(path: &Path) -> Result<Option<ResultMarker>, Cow<'static, str>> {
+fn read_marker(path: &Path) -> Result<Option<Marker>, Cow<'static, str>> {
     // Whoever opened a pipe would wait for somebody to write.
     match fs_err::metadata(path) {
         Ok(metadata) if !metadata.is_file() => return Err("it is not a file".into()),
