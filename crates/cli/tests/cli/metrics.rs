@@ -104,6 +104,20 @@ fn a_line_that_is_not_right_is_a_warning_once_a_task_and_no_error() {
 }
 
 #[test]
+fn nothing_is_left_for_the_task_that_comes_next() {
+    for output in ["log", "file"] {
+        let world = World::new();
+        let lines = "echo 'packhorse: no'; echo 'packhorse: {\"a\": 1}'; printf 'packhorse: {\"a'\n\
+                     echo 'packhorse: no'; echo 'packhorse: {\"a\": 2}'";
+        let done = run(&world, &format!("--output {output}"), lines);
+        let values: Vec<Value> = told(&done).into_iter().map(|(values, _)| values).collect();
+        assert_eq!(values, [json!({"a": 1}), json!({"a": 2})], "{output}");
+        let about = warnings(&done).into_iter().map(|it| it["task"].clone());
+        assert_eq!(about.collect::<Vec<_>>(), ["1.1", "1.2"], "{output}");
+    }
+}
+
+#[test]
 fn with_output_file_metrics_are_read_at_the_end() {
     let world = World::new();
     // More than is read at once, and a line over the border of two pieces.
