@@ -1,6 +1,5 @@
 //! What came of tests: of the tasks of a run, or of the folders with their results.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -196,10 +195,10 @@ pub fn folder_results(
         seen: FxHashSet::from_iter([(metadata.dev(), metadata.ino())]),
         notices,
     };
+    let folders = folders_in(root)?;
     if let Some(test) = search.marked(root) {
         return Ok(vec![test]);
     }
-    let folders = folders_in(root)?;
     let mut tests = Vec::new();
     for folder in folders {
         match search.search(&folder, 1) {
@@ -265,10 +264,16 @@ impl FolderSearch<'_, '_> {
         let path = folder.join(Marker::FILE);
         let marker = match read_marker(&path) {
             Ok(marker) => marker?,
-            Err(why) => {
-                (self.notices)(&format!("`{}` cannot be used: {why}", path.display()));
+            Err(wrong) => {
+                (self.notices)(&format!("`{}` {wrong}", path.display()));
+                let outcome = match wrong {
+                    WrongMarker::Unreadable(_) => TestOutcome::Unknown,
+                    WrongMarker::NoFile | WrongMarker::TooLong | WrongMarker::NotOne(_) => {
+                        TestOutcome::Damaged
+                    }
+                };
                 return Some(TestResult {
-                    outcome: TestOutcome::Damaged,
+                    outcome,
                     ..self.unmarked(folder)
                 });
             }
@@ -330,35 +335,41 @@ fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Reads a marker, if there is one. The error says what is wrong with it.
-fn read_marker(path: &Path) -> Result<Option<Marker>, Cow<'static, str>> {
+/// Why a marker says nothing.
+#[derive(Debug, thiserror::Error)]
+enum WrongMarker {
+    #[error("cannot be read: {}", .0.kind())]
+    Unreadable(#[from] io::Error),
+    #[error("is not a file")]
+    NoFile,
+    #[error("is too long to be a marker")]
+    TooLong,
+    #[error("is damaged: {0}")]
+    NotOne(#[from] serde_json::Error),
+}
+
+/// Reads a marker, if there is one.
+fn read_marker(path: &Path) -> Result<Option<Marker>, WrongMarker> {
+    match try_read_marker(path) {
+        Err(WrongMarker::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+fn try_read_marker(path: &Path) -> Result<Marker, WrongMarker> {
     // Whoever opened a pipe would wait for somebody to write.
-    match fs_err::metadata(path) {
-        Ok(metadata) if !metadata.is_file() => return Err("it is not a file".into()),
-        Ok(metadata) if metadata.len() > LONGEST_MARKER => return Err("it is too long".into()),
-        Ok(_) => {}
-        Err(error) if is_missing(&error) => return Ok(None),
-        Err(error) => return Err(reason(&error)),
+    let metadata = fs_err::metadata(path)?;
+    if !metadata.is_file() {
+        return Err(WrongMarker::NoFile);
+    }
+    if metadata.len() > LONGEST_MARKER {
+        return Err(WrongMarker::TooLong);
     }
     let mut bytes = Vec::new();
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if is_missing(&error) => return Ok(None),
-        Err(error) => return Err(reason(&error)),
-    };
-    let read = file.take(LONGEST_MARKER).read_to_end(&mut bytes);
-    read.map_err(|error| reason(&error))?;
-    let marker = serde_json::from_slice(&bytes);
-    marker.map(Some).map_err(|error| error.to_string().into())
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
-}
-
-/// The error without the path, which stands before it.
-fn reason(error: &io::Error) -> Cow<'static, str> {
-    error.kind().to_string().into()
+    File::open(path)?
+        .take(LONGEST_MARKER)
+        .read_to_end(&mut bytes)?;
+    Ok(serde_json::from_slice(&bytes)?)
 }
 
 /// What is better if there is less of it, whatever else is in the name.

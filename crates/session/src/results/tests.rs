@@ -109,6 +109,28 @@ fn a_damaged_marker_is_a_row_and_a_notice() {
 }
 
 #[test]
+fn a_marker_that_cannot_be_read_is_a_notice_and_nothing_is_known() {
+    let root = tree(&[("a/", ""), ("b/.packhorse.json", DONE), ("c/", "")]);
+    let path = root.path();
+    symlink(".packhorse.json", path.join("a/.packhorse.json")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        path.join("c/.packhorse.json"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    let (tests, told) = found(path);
+    assert_eq!(tests, ["a unknown", "b succeeded", "c damaged"]);
+    assert!(
+        told[0].contains("a/.packhorse.json` cannot be read"),
+        "{told:?}"
+    );
+    assert!(told[1].contains("is not a file"), "{told:?}");
+}
+
+#[test]
 fn links_that_lead_back_end_somewhere() {
     let root = tree(&[("a/.packhorse.json", DONE), ("b/c/", "")]);
     let path = root.path();
