@@ -133,14 +133,15 @@ fn the_page_on_task_lines_explains_every_key() {
     }
 }
 
-const EVENTS: [&str; 10] = [
+const EVENTS: [&str; 11] = [
     r#"{"time":1.5,"event":"run-started","run":1,"gpus":["0"],"slots":null,"resumed":false}"#,
     r#"{"time":1.5,"event":"known","run":1,"tasks":2,"complete":true}"#,
     r#"{"time":1.5,"event":"started","task":"1.1","attempt":1,"command":["a"],"gpus":["0"]}"#,
     r#"{"time":1.5,"event":"output","task":"1.1","stream":"stderr","line":"loss 0.3"}"#,
+    r#"{"time":1.5,"event":"metrics","task":"1.1","attempt":1,"values":{"loss":0.25},"step":3}"#,
     r#"{"time":1.5,"event":"retrying","task":"1.1","attempt":1,"outcome":"killed","detail":9,"note":null,"left":0}"#,
     r#"{"time":1.5,"event":"measured","task":"1.1","attempt":0,"peak":5,"error":0,"samples":3,"interval_seconds":0.05,"utilisation_percent":{"mean":40,"most":90}}"#,
-    r#"{"time":1.5,"event":"finished","task":"1.1","attempts":2,"outcome":"timed-out","detail":null,"command":"a","message":null,"seconds":1.5,"log":null}"#,
+    r#"{"time":1.5,"event":"finished","task":"1.1","attempts":2,"outcome":"timed-out","detail":null,"command":"a","message":null,"seconds":1.5,"log":null,"metrics":{"loss":{"last":0.5,"lowest":0.25,"highest":3,"count":12}}}"#,
     r#"{"time":1.5,"event":"warning","task":null,"message":"x"}"#,
     r#"{"time":1.5,"event":"stopping","run":1,"phase":"draining","running":2}"#,
     r#"{"time":1.5,"event":"run-ended","run":1,"succeeded":1,"failed":0,"left":0,"rejected":0,"seconds":2.0,"stored":true,"exit":130}"#,

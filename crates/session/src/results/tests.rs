@@ -160,6 +160,15 @@ fn what_is_no_folder_is_an_error() {
 }
 
 #[test]
+fn the_words_that_say_what_is_better_are_in_the_book() {
+    let page = include_str!("../../../../docs/metrics.md");
+    for word in MORE.iter().chain(LESS) {
+        let written = page.contains(&format!("`{word}`"));
+        assert!(written, "docs/metrics.md does not list `{word}`");
+    }
+}
+
+#[test]
 fn a_name_says_whether_more_is_better() {
     for name in [
         "accuracy",
