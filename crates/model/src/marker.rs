@@ -51,6 +51,9 @@ pub struct Marker {
     /// The machine.
     #[serde(deserialize_with = "or_default")]
     pub host: String,
+    /// The id of the state folder that the task's run is in.
+    #[serde(deserialize_with = "or_default")]
+    pub home: String,
     /// What the last attempt printed as metrics.
     #[serde(deserialize_with = "or_default")]
     pub metrics: BTreeMap<String, MetricSummary>,
@@ -72,11 +75,6 @@ impl Marker {
 
     /// The `outcome` of a task that has not ended.
     pub const RUNNING: &str = "running";
-
-    /// Whether the task is done: it succeeded.
-    pub fn is_done(&self) -> bool {
-        self.outcome == Outcome::Succeeded.word()
-    }
 
     /// How the task ended; `None` if it has not, or in a way we do not know.
     pub fn ended_as(&self) -> Option<Outcome> {
@@ -107,7 +105,7 @@ mod tests {
             "command": ["python", "train.py"],
             "started": 1_700_000_000.5, "ended": 1_700_000_002.0, "seconds": 1.5,
             "attempts": 2, "gpus": ["0"], "peak": 4096,
-            "git": {"commit": "abc", "dirty": true}, "host": "here",
+            "git": {"commit": "abc", "dirty": true}, "host": "here", "home": "x",
             "metrics": {"loss": {"last": 0.1, "lowest": 0.1, "highest": 0.9, "count": 12}},
         });
         let marker: Marker = serde_json::from_value(written.clone()).unwrap();
@@ -125,6 +123,6 @@ mod tests {
             assert_eq!(marker, Marker::default(), "{value}");
         }
         let later: Marker = serde_json::from_value(json!({"outcome": "vanished"})).unwrap();
-        assert_eq!((later.is_done(), later.ended_as()), (false, None));
+        assert_eq!(later.ended_as(), None);
     }
 }
