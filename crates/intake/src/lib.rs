@@ -21,6 +21,7 @@
 pub mod csv;
 mod entry;
 mod excerpt;
+pub mod grid;
 mod input_error;
 pub mod lines;
 mod names;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::optional::{Optional, OptionalFields, optional_fields};
 use crate::{
-    ByteString, OutputMode, ParseValueError, TaskSpec, TimeLimit, byte_string, parse_duration,
-    written,
+    ByteString, Command, OutputMode, ParseValueError, TaskSpec, TimeLimit, byte_string,
+    parse_duration, written,
 };
 
 /// One invocation's tasks together: what each needs that says nothing itself, what
@@ -161,6 +161,36 @@ pub enum SourceSpec {
         /// Where rows are taken out once they have succeeded.
         consume: Option<ConsumedRows>,
     },
+    /// The tests of a grid file.
+    Grid(GridSpec),
+}
+
+/// The tests of a grid file: all that is needed to make them again, whatever becomes of the
+/// file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GridSpec {
+    /// What the file is written in.
+    pub language: GridLanguage,
+    /// What was in it.
+    pub text: String,
+    /// The command that was given beside it.
+    pub command: Option<Command>,
+    /// The tests that run: the place of the first of several in a row, and how many.
+    pub places: Vec<(u32, u32)>,
+}
+
+/// What a grid file is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GridLanguage {
+    /// YAML.
+    Yaml,
+    /// TOML.
+    Toml,
+    /// JSON.
+    Json,
+    /// A Python file that assigns a literal to `config`.
+    Python,
 }
 
 /// A file that tasks are read from, and how to know that it is still the same.

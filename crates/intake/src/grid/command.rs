@@ -1,0 +1,233 @@
+//! The command of a test: a template, or a command to which parameters are appended.
+
+use packhorse_model::Command;
+
+use super::value::{GridValue, ValueKind};
+use crate::excerpt::quoted;
+use crate::input_error::InputProblem as _;
+use crate::nearest::nearest;
+use crate::sweep::TemplateProblem;
+use crate::sweep::pieces::{TemplatePiece, Unnamed, pieces};
+
+/// What is wrong with a command: what, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}\nhint: {hint}")]
+pub struct CommandProblem {
+    pub(super) problem: String,
+    pub(super) hint: String,
+}
+
+/// A command with places for parameters, or without.
+pub(super) struct CommandTemplate {
+    shape: Shape,
+    /// Whether it has places. If not, parameters are appended.
+    has_places: bool,
+}
+
+enum Shape {
+    Line(Vec<Part>),
+    Words(Vec<Vec<Part>>),
+}
+
+enum Part {
+    Literal(Vec<u8>),
+    /// A place for a parameter, and what quotes it stands in.
+    Place(String, Quotes),
+}
+
+/// What quotes of a shell a place stands in.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Quotes {
+    #[default]
+    None,
+    Single,
+    Double,
+}
+
+impl CommandTemplate {
+    /// Takes a command apart. Each of `blocks` has the names of the parameters of some
+    /// tests.
+    pub fn new(command: &Command, blocks: &[Vec<&str>]) -> Result<Self, CommandProblem> {
+        let shape = match command {
+            Command::Line(line) => Shape::Line(parts(line, blocks, true)?),
+            Command::Words(words) => {
+                let words = words.iter().map(|word| parts(word, blocks, false));
+                Shape::Words(words.collect::<Result<_, _>>()?)
+            }
+        };
+        let is_place = |part: &Part| matches!(part, Part::Place(..));
+        let has_places = match &shape {
+            Shape::Line(parts) => parts.iter().any(is_place),
+            Shape::Words(words) => words.iter().flatten().any(is_place),
+        };
+        Ok(Self { shape, has_places })
+    }
+
+    /// The command of a test with these parameters.
+    pub fn fill(&self, params: &[(&str, &GridValue)]) -> Command {
+        match &self.shape {
+            Shape::Line(parts) => {
+                let mut line = Vec::new();
+                for part in parts {
+                    push_to_line(part, params, &mut line);
+                }
+                for word in self.appended(params) {
+                    line.push(b' ');
+                    line.extend_from_slice(in_quotes(&word, Quotes::None).as_bytes());
+                }
+                Command::Line(line)
+            }
+            Shape::Words(words) => {
+                let mut filled = Vec::new();
+                for parts in words {
+                    push_word(parts, params, &mut filled);
+                }
+                let appended = self.appended(params).into_iter();
+                filled.extend(appended.map(String::into_bytes));
+                Command::Words(filled)
+            }
+        }
+    }
+
+    /// `--key value` for each parameter that has a value.
+    fn appended(&self, params: &[(&str, &GridValue)]) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.has_places {
+            return words;
+        }
+        for (key, value) in params {
+            if value.kind != ValueKind::None {
+                words.push(format!("--{key}"));
+                words.extend(value.words());
+            }
+        }
+        words
+    }
+}
+
+/// The parts of a line, or of a word.
+fn parts(source: &[u8], blocks: &[Vec<&str>], is_line: bool) -> Result<Vec<Part>, CommandProblem> {
+    let Ok(text) = std::str::from_utf8(source) else {
+        return Ok(vec![Part::Literal(source.to_vec())]);
+    };
+    let taken = pieces(text, Unnamed::Refused).map_err(|(place, problem)| CommandProblem {
+        problem: format!("`{}`: {problem}", quoted(&source[place])),
+        hint: match problem {
+            TemplateProblem::Positional => {
+                "write {NAME} for a parameter, or {{ and }} for literal braces".to_owned()
+            }
+            other => other.hint(),
+        },
+    })?;
+    let mut quotes = Quotes::None;
+    let mut parts = Vec::with_capacity(taken.len());
+    for piece in taken {
+        match piece {
+            TemplatePiece::Literal(text) => {
+                if is_line {
+                    quotes = quotes.after(&text);
+                }
+                parts.push(Part::Literal(text.into_bytes()));
+            }
+            TemplatePiece::Placeholder { name, .. } => {
+                if let Some(block) = blocks.iter().find(|block| !block.contains(&name.as_str())) {
+                    return Err(unknown(&name, block, blocks));
+                }
+                parts.push(Part::Place(name, quotes));
+            }
+        }
+    }
+    Ok(parts)
+}
+
+fn unknown(name: &str, block: &[&str], blocks: &[Vec<&str>]) -> CommandProblem {
+    let name = quoted(name.as_bytes());
+    if blocks.iter().any(|block| block.contains(&name.as_str())) {
+        return CommandProblem {
+            problem: format!("{{{name}}} is no parameter of every test"),
+            hint: format!("give `{name}` a value in global_config, for the tests without one"),
+        };
+    }
+    let hint = match nearest(&name, block.iter().copied()) {
+        Some(nearest) => format!("did you mean {{{nearest}}}?"),
+        None => "write {{ and }} for literal braces".to_owned(),
+    };
+    CommandProblem {
+        problem: format!("there is no parameter `{name}`"),
+        hint,
+    }
+}
+
+impl Quotes {
+    /// What quotes are open after more of a line.
+    fn after(mut self, text: &str) -> Self {
+        let mut chars = text.chars();
+        while let Some(c) = chars.next() {
+            match (self, c) {
+                (Self::None | Self::Double, '\\') => {
+                    chars.next();
+                }
+                (Self::None, '\'') => self = Self::Single,
+                (Self::None, '"') => self = Self::Double,
+                (Self::Single, '\'') | (Self::Double, '"') => self = Self::None,
+                _ => {}
+            }
+        }
+        self
+    }
+}
+
+fn find<'v>(params: &[(&str, &'v GridValue)], name: &str) -> Option<&'v GridValue> {
+    let mut params = params.iter();
+    params
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| *value)
+}
+
+fn push_to_line(part: &Part, params: &[(&str, &GridValue)], line: &mut Vec<u8>) {
+    match part {
+        Part::Literal(text) => line.extend_from_slice(text),
+        Part::Place(name, quotes) => {
+            let words = find(params, name).map(GridValue::words).unwrap_or_default();
+            let words: Vec<String> = words.iter().map(|word| in_quotes(word, *quotes)).collect();
+            line.extend_from_slice(words.join(" ").as_bytes());
+        }
+    }
+}
+
+/// A word of a command. If it is nothing but a place for a list, it is several.
+fn push_word(parts: &[Part], params: &[(&str, &GridValue)], words: &mut Vec<Vec<u8>>) {
+    let value = |name: &str| find(params, name).map(GridValue::words).unwrap_or_default();
+    if let [Part::Place(name, _)] = parts {
+        words.extend(value(name).into_iter().map(String::into_bytes));
+        return;
+    }
+    let mut word = Vec::new();
+    for part in parts {
+        match part {
+            Part::Literal(text) => word.extend_from_slice(text),
+            Part::Place(name, _) => word.extend_from_slice(value(name).join(" ").as_bytes()),
+        }
+    }
+    words.push(word);
+}
+
+/// A word as it is written within these quotes of a shell, so that it stays what it is.
+fn in_quotes(word: &str, quotes: Quotes) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
+    match quotes {
+        Quotes::None if !word.is_empty() && word.chars().all(is_plain) => word.to_owned(),
+        Quotes::None => format!("'{}'", word.replace('\'', r"'\''")),
+        Quotes::Single => word.replace('\'', r"'\''"),
+        Quotes::Double => {
+            let mut escaped = String::new();
+            for c in word.chars() {
+                if matches!(c, '"' | '\\' | '$' | '`') {
+                    escaped.push('\\');
+                }
+                escaped.push(c);
+            }
+            escaped
+        }
+    }
+}

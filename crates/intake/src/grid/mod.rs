@@ -1,0 +1,50 @@
+//! Grid files: parameters and the values to test, as YAML, TOML, JSON or a Python literal.
+//!
+//! ```text
+//!  text ──▶ GridValue: every value with its place, its spelling and what it is to Python
+//!       ──▶ Sections: scheduler_config, global_config, test_config, command, …
+//!       ──▶ Grid: a test by its place: parameters, folder name, TaskSpec
+//! ```
+//!
+//! ```
+//! use packhorse_intake::grid::Grid;
+//! use packhorse_model::GridLanguage;
+//!
+//! let text = "test_config: [{method: [GAN, ALI], lr: [1e-3]}]\ncommand: python train.py";
+//! let grid = Grid::read(text, GridLanguage::Yaml, None)?;
+//! assert_eq!(grid.len(), 2);
+//! assert_eq!(grid.folder(1), "results/lr-0.001,method-ALI,");
+//! assert_eq!(grid.test(1).command.to_text(), "python train.py --method ALI --lr 1e-3");
+//! # Ok::<(), packhorse_intake::grid::GridFileError>(())
+//! ```
+//!
+//! Folders are named as Python prints values, and commands are given what was written.
+//! Nothing is expanded: a test is computed from its place, and names are compared by their
+//! hashes, so that memory does not grow with the grid.
+
+mod command;
+mod config;
+mod duplicates;
+#[expect(clippy::module_inception, reason = "it is what the module is about")]
+mod grid;
+mod literal;
+mod names;
+mod number;
+mod only;
+mod print;
+mod problem;
+mod source_text;
+#[cfg(test)]
+mod tests;
+mod text_literal;
+mod toml_file;
+mod unprintable;
+mod value;
+mod yaml;
+
+pub use command::CommandProblem;
+pub use config::{SchedulerConfig, TooManyTests};
+pub use grid::{Grid, GridFileError, GridSelection};
+pub use names::NameReport;
+pub use only::{Condition, OnlyError};
+pub use problem::{GridError, GridProblem};

@@ -1,0 +1,274 @@
+//! YAML, with the place and the spelling of every value.
+//!
+//! A value without quotes is what Python would take it for: a number if Python writes
+//! numbers so, otherwise text. So `1e-3` is a number, and `010` and `yes` are text, though
+//! some versions of YAML say that they are 8 and true.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+
+use super::duplicates::first_duplicate;
+use super::literal::DEEPEST;
+use super::number::python_number;
+use super::problem::{GridError, GridProblem};
+use super::source_text::SourceText;
+use super::value::{GridValue, ValueKind};
+
+/// So many values may come from aliases.
+const MOST_ALIASED: usize = 100_000;
+
+/// The value of a YAML file.
+pub(super) fn read_yaml(text: &str) -> Result<GridValue, GridError> {
+    let mut reader = YamlReader {
+        text,
+        parser: Parser::new_from_str(text),
+        anchors: HashMap::new(),
+        aliased: 0,
+    };
+    let mut document = None;
+    loop {
+        match reader.next()? {
+            (Event::StreamEnd, at) => {
+                let nothing = || GridValue::new(ValueKind::None, at);
+                return Ok(document.unwrap_or_else(nothing));
+            }
+            (Event::DocumentStart(..), at) if document.is_some() => {
+                return Err(SourceText(text).error(at, GridProblem::SecondDocument));
+            }
+            (Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd, _) => {}
+            (event, at) => document = Some(reader.value(event, at, 0)?),
+        }
+    }
+}
+
+struct YamlReader<'a> {
+    text: &'a str,
+    parser: Parser<'a, granit_parser::StrInput<'a>>,
+    anchors: HashMap<usize, GridValue>,
+    /// How many values have come from aliases.
+    aliased: usize,
+}
+
+impl<'a> YamlReader<'a> {
+    fn error(&self, at: Range<usize>, problem: GridProblem) -> GridError {
+        SourceText(self.text).error(at, problem)
+    }
+
+    fn next(&mut self) -> Result<(Event<'a>, Range<usize>), GridError> {
+        match self.parser.next() {
+            Some(Ok((event, span))) => Ok((event, place(&span))),
+            Some(Err(error)) => {
+                let at = error.marker().byte_offset().unwrap_or(0);
+                let message = error.kind().to_string();
+                let language = "YAML";
+                let problem = GridProblem::Syntax { language, message };
+                Err(self.error(at..at + 1, problem))
+            }
+            None => Ok((Event::StreamEnd, self.text.len()..self.text.len())),
+        }
+    }
+
+    fn value(
+        &mut self,
+        event: Event<'a>,
+        at: Range<usize>,
+        depth: usize,
+    ) -> Result<GridValue, GridError> {
+        if depth > DEEPEST {
+            return Err(self.error(at, GridProblem::TooDeep));
+        }
+        let (value, anchor) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let kind = self.scalar(&text, style, tag.as_deref(), &at)?;
+                let value = GridValue::new(kind, at);
+                let value = match &value.kind {
+                    ValueKind::Text(_) => value,
+                    _ => value.written_as(&text),
+                };
+                (value, anchor)
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                let kind = match tag.as_deref().map(name).as_deref() {
+                    None | Some("!!seq" | "!") => ValueKind::List as fn(_) -> _,
+                    Some("!!python/tuple") => ValueKind::Tuple as fn(_) -> _,
+                    Some(tag) => return Err(self.error(at, GridProblem::Tag(tag.to_owned()))),
+                };
+                let mut items = Vec::new();
+                loop {
+                    match self.next()? {
+                        (Event::SequenceEnd, end) => {
+                            let value = GridValue::new(kind(items), at.start..end.end);
+                            break (value, anchor);
+                        }
+                        (event, at) => items.push(self.value(event, at, depth + 1)?),
+                    }
+                }
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                match tag.as_deref().map(name).as_deref() {
+                    None | Some("!!map" | "!") => {}
+                    Some(tag) => return Err(self.error(at, GridProblem::Tag(tag.to_owned()))),
+                }
+                (self.mapping(at, depth)?, anchor)
+            }
+            Event::Alias(anchor) => {
+                // What is not finished yet is not known yet.
+                let Some(value) = self.anchors.get(&anchor) else {
+                    return Err(self.error(at, GridProblem::EndlessAlias));
+                };
+                self.aliased += size(value);
+                if self.aliased > MOST_ALIASED {
+                    return Err(self.error(at, GridProblem::TooManyAliases));
+                }
+                return Ok(GridValue {
+                    span: at,
+                    ..value.clone()
+                });
+            }
+            _ => (GridValue::new(ValueKind::None, at).written_as(""), 0),
+        };
+        if anchor != 0 {
+            self.anchors.insert(anchor, value.clone());
+        }
+        Ok(value)
+    }
+
+    fn mapping(&mut self, at: Range<usize>, depth: usize) -> Result<GridValue, GridError> {
+        let mut members: Vec<(GridValue, GridValue)> = Vec::new();
+        let mut merged = Vec::new();
+        let end = loop {
+            let (event, at) = self.next()?;
+            if event == Event::MappingEnd {
+                break at.end;
+            }
+            let is_merge =
+                matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
+            let key = self.value(event, at, depth + 1)?;
+            let (event, at) = self.next()?;
+            let value = self.value(event, at, depth + 1)?;
+            if is_merge {
+                self.merge(value, &mut merged)?;
+            } else {
+                members.push((key, value));
+            }
+        };
+        if let Some(key) = first_duplicate(&members) {
+            let problem = GridProblem::Duplicate(key.as_written());
+            return Err(self.error(key.span.clone(), problem));
+        }
+        // What is written wins over what is merged, and what is merged first over the rest.
+        for (key, value) in merged {
+            if members.iter().all(|(known, _)| *known != key) {
+                members.push((key, value));
+            }
+        }
+        Ok(GridValue::new(ValueKind::Dict(members), at.start..end))
+    }
+
+    fn merge(
+        &self,
+        value: GridValue,
+        merged: &mut Vec<(GridValue, GridValue)>,
+    ) -> Result<(), GridError> {
+        match value.kind {
+            ValueKind::Dict(members) => merged.extend(members),
+            ValueKind::List(items)
+                if items
+                    .iter()
+                    .all(|item| matches!(item.kind, ValueKind::Dict(_))) =>
+            {
+                for item in items {
+                    self.merge(item, merged)?;
+                }
+            }
+            _ => return Err(self.error(value.span, GridProblem::Merge)),
+        }
+        Ok(())
+    }
+
+    fn scalar(
+        &self,
+        text: &str,
+        style: ScalarStyle,
+        tag: Option<&Tag>,
+        at: &Range<usize>,
+    ) -> Result<ValueKind, GridError> {
+        let wanted = |kind: ValueKind, fits: bool, key: &str, expected| {
+            let found = GridValue::new(kind.clone(), 0..0).what();
+            let key = key.to_owned();
+            let problem = GridProblem::Kind {
+                key,
+                expected,
+                found,
+            };
+            if fits {
+                Ok(kind)
+            } else {
+                Err(self.error(at.clone(), problem))
+            }
+        };
+        let kind = plain(text);
+        match tag.map(name).as_deref() {
+            None if style == ScalarStyle::Plain => Ok(kind),
+            None | Some("!!str" | "!") => Ok(ValueKind::Text(text.into())),
+            Some(tag @ "!!int") => {
+                let fits = matches!(kind, ValueKind::Int(_));
+                wanted(kind, fits, tag, "a whole number")
+            }
+            Some(tag @ "!!float") => {
+                let kind = match kind {
+                    ValueKind::Int(digits) => ValueKind::Float(digits.parse().unwrap_or(f64::NAN)),
+                    other => other,
+                };
+                let fits = matches!(kind, ValueKind::Float(_));
+                wanted(kind, fits, tag, "a number")
+            }
+            Some(tag @ "!!bool") => {
+                let fits = matches!(kind, ValueKind::Bool(_));
+                wanted(kind, fits, tag, "true or false")
+            }
+            Some("!!null") => Ok(ValueKind::None),
+            Some(tag) => Err(self.error(at.clone(), GridProblem::Tag(tag.to_owned()))),
+        }
+    }
+}
+
+fn place(span: &Span) -> Range<usize> {
+    span.byte_range().unwrap_or(0..0)
+}
+
+/// A tag as people write it: `!!int`.
+fn name(tag: &Tag) -> String {
+    let tag = tag.to_string();
+    match tag.strip_prefix("tag:yaml.org,2002:") {
+        Some(short) => format!("!!{short}"),
+        None => tag,
+    }
+}
+
+/// How many values it is made of.
+fn size(value: &GridValue) -> usize {
+    1 + match &value.kind {
+        ValueKind::List(items) | ValueKind::Tuple(items) => items.iter().map(size).sum(),
+        ValueKind::Dict(members) => {
+            let sizes = members.iter().map(|(key, value)| size(key) + size(value));
+            sizes.sum()
+        }
+        _ => 0,
+    }
+}
+
+/// What text without quotes is.
+fn plain(text: &str) -> ValueKind {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" | "None" => ValueKind::None,
+        "true" | "True" | "TRUE" => ValueKind::Bool(true),
+        "false" | "False" | "FALSE" => ValueKind::Bool(false),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => ValueKind::Float(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => ValueKind::Float(f64::NEG_INFINITY),
+        ".nan" | ".NaN" | ".NAN" => ValueKind::Float(f64::NAN),
+        _ => python_number(text).unwrap_or_else(|| ValueKind::Text(text.into())),
+    }
+}
