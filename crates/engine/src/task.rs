@@ -133,7 +133,8 @@ pub fn own_log(folder: &Path, spec: &TaskSpec, attempt: u32) -> Option<PathBuf> 
         .as_deref()
         .map_or(folder.to_owned(), |own| folder.join(own));
     let path = base.join(own);
-    if attempt == 1 {
+    // What is thrown away needs no name of its own.
+    if attempt == 1 || path == Path::new("/dev/null") {
         return Some(path);
     }
     Some(match path.extension() {
@@ -169,5 +170,6 @@ mod tests {
         assert_eq!(path(Some("train.log"), 1), "/run/sub/train.log");
         assert_eq!(path(Some("train.log"), 2), "/run/sub/train.2.log");
         assert_eq!(path(Some("/x/train"), 0), "/x/train.0");
+        assert_eq!(path(Some("/dev/null"), 2), "/dev/null");
     }
 }

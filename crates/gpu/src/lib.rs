@@ -38,6 +38,7 @@ mod nvidia;
 mod process;
 mod sampler;
 mod select;
+pub mod short_command;
 mod thread;
 mod timeout;
 mod xid;

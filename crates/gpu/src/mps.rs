@@ -34,7 +34,6 @@
 //!   servers. Whoever kills the processes that an attempt left behind must spare those.
 
 mod client;
-mod command;
 mod daemon;
 mod error;
 mod release;

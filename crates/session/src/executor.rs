@@ -2,12 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 use std::time::Duration;
 
 use packhorse_engine::StartAttempt;
 use packhorse_gpu::mps::Daemon;
-use packhorse_model::{AttemptEnd, Outcome, ProcessEvent, StopMode, TaskId};
+use packhorse_model::{ProcessEvent, StopMode, TaskId};
 use packhorse_supervisor::{AdoptedProcess, Job, StartResult, Supervisor};
 
 use crate::environment::AttemptEnvironment;
@@ -75,27 +74,9 @@ impl AsFd for LocalExecutor {
     }
 }
 
-/// Makes the folder of a task's results.
-fn make_results(start: &StartAttempt) -> Result<(), String> {
-    let Some(results) = &start.spec.results else {
-        return Ok(());
-    };
-    let folder = start.spec.folder.as_deref().unwrap_or(Path::new(""));
-    fs_err::create_dir_all(folder.join(results)).map_err(|error| error.to_string())
-}
-
 impl Executor for LocalExecutor {
     fn start(&mut self, start: StartAttempt, daemon: Option<&Daemon>) -> Option<ProcessEvent> {
         let (task, attempt) = (start.task, start.attempt);
-        if let Err(message) = make_results(&start) {
-            return Some(ProcessEvent::Ended(AttemptEnd {
-                task,
-                attempt,
-                outcome: Outcome::NotStarted,
-                message: Some(message),
-                took: Duration::ZERO,
-            }));
-        }
         let started = self.supervisor.start(Job {
             task,
             attempt,

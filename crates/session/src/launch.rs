@@ -27,6 +27,7 @@ use crate::file_contents::FileContents;
 use crate::ignored_process::IgnoredProcess;
 use crate::journal::{Journal as _, StoreJournal};
 use crate::leaders::LeaderRecord;
+use crate::markers::Markers;
 use crate::mps::MpsThread;
 use crate::observer::Observer;
 use crate::sampling::Attributor;
@@ -162,6 +163,9 @@ impl Launch {
         let signals = Signals::block().map_err(system("take over signals"))?;
         request_short_slice();
         let home_id = home.id()?;
+        // Whoever runs attempts elsewhere has the folders of their results there.
+        let labels = devices.units.iter().map(|unit| unit.label.clone());
+        let markers = (self.executor.is_none()).then(|| Markers::new(labels.collect()));
         let executor = match self.executor {
             Some(executor) => executor,
             None => local_executor(&home_id, &devices, mps, mask, signals.end_notice())?,
@@ -211,6 +215,7 @@ impl Launch {
             sampler,
             leases,
             leaders: LeaderRecord::new(home, run),
+            markers,
             home: home_id,
         };
         let new = NewRunInput {

@@ -1,21 +1,25 @@
 //! Going on with a run.
 
+use std::rc::Rc;
 use std::time::Duration;
 
+use packhorse_intake::grid::Grid;
 use packhorse_intake::lines::Separator;
 use packhorse_intake::sweep::SweepLanguage;
 use packhorse_intake::{Colour, TaskLanguage, printable};
 use packhorse_model::{
-    GpuRequest, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, VramRequest,
+    GpuRequest, GridSpec, OutputMode, PoolSpec, RunId, RunSpec, RunSummary, SourceSpec, VramRequest,
 };
 use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
 
 use crate::consume::{ConsumedFile, consuming};
+use crate::grid::{grid_source, read_grid};
 use crate::input_files::open_again;
 use crate::launch::{EarlierTasks, Launch};
 use crate::leaders::end_left_running;
 use crate::lookup::{each_task, find_run, stored_run};
 use crate::observer::Observer;
+use crate::scheduler_log::SchedulerLog;
 use crate::settings::{Settings, without_gpus};
 use crate::source::{ReadTasks, TaskSource};
 use crate::sweep::{build_sweep, sweep_source};
@@ -39,6 +43,7 @@ pub struct Resume {
     reopened: Vec<u32>,
     source: Option<Box<dyn TaskSource>>,
     rows: Option<ConsumedFile>,
+    grid: Option<Rc<Grid>>,
 }
 
 impl Resume {
@@ -71,10 +76,14 @@ impl Resume {
             .map(|rows| ConsumedFile::left_by(&run, rows, &home, &reader))
             .transpose()?;
         let tasks = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
-        let source = if run.input_complete {
-            None
-        } else {
-            rest_of(&spec.source, tasks, colour)?
+        let grid = match &spec.source {
+            SourceSpec::Grid(grid) => Some(read_saved_grid(grid, colour)?),
+            _ => None,
+        };
+        let source = match (&spec.source, &grid) {
+            _ if run.input_complete => None,
+            (SourceSpec::Grid(spec), Some(grid)) => Some(grid_source(spec, Rc::clone(grid), tasks)),
+            (source, _) => rest_of(source, tasks, colour)?,
         };
         Ok(Self {
             home,
@@ -84,6 +93,7 @@ impl Resume {
             reopened,
             source,
             rows,
+            grid,
         })
     }
 
@@ -149,6 +159,12 @@ impl Resume {
         end_leftovers(&home, id, notices)?;
         move_to(&mut spec, pool, id, notices);
         spec.output = output.or(spec.output);
+        let observer = match (&spec.source, &self.grid) {
+            (SourceSpec::Grid(spec), Some(grid)) => {
+                SchedulerLog::beside(observer, spec, grid, std::iter::empty())?
+            }
+            _ => observer,
+        };
         let launch = Launch::prepare(spec, colour, settings, notices)?;
         let count = u32::try_from(run.counts.total()).unwrap_or(u32::MAX);
         let earlier = EarlierTasks {
@@ -190,6 +206,13 @@ fn move_to(spec: &mut RunSpec, pool: PoolSpec, id: RunId, notices: &mut Notices<
     }
 }
 
+/// The grid as it was when the run began.
+fn read_saved_grid(spec: &GridSpec, colour: Colour) -> Result<Rc<Grid>, SessionError> {
+    let command = spec.command.as_ref();
+    let grid = read_grid(&spec.text, spec.language, command, "the run's grid", colour)?;
+    Ok(Rc::new(grid))
+}
+
 /// What is still to be read or made, if it can be read again.
 fn rest_of(
     source: &SourceSpec,
@@ -205,7 +228,7 @@ fn rest_of(
             let sweep = build_sweep(spec, SweepLanguage::Packhorse, colour)?;
             return Ok(Some(sweep_source(sweep, tasks)?));
         }
-        SourceSpec::Nowhere | SourceSpec::Csv { .. } => return Ok(None),
+        SourceSpec::Nowhere | SourceSpec::Csv { .. } | SourceSpec::Grid(_) => return Ok(None),
     };
     let read_on = |streams| ReadTasks::new(streams, language, tasks);
     Ok(open_again(files).map(|streams| Box::new(read_on(streams)) as Box<dyn TaskSource>))

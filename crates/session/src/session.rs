@@ -31,6 +31,7 @@ use crate::executor::Executor;
 use crate::file_contents::FileContents;
 use crate::journal::Journal;
 use crate::leaders::LeaderRecord;
+use crate::markers::Markers;
 use crate::mps::{MpsAnswer, MpsThread};
 use crate::observer::{EmptyQueue, Observer};
 use crate::sampling::Attributor;
@@ -72,6 +73,8 @@ pub(crate) struct SessionParts {
     pub(crate) attributor: Attributor,
     pub(crate) file_contents: FileContents,
     pub(crate) leaders: LeaderRecord,
+    /// The markers in the folders of results on this machine.
+    pub(crate) markers: Option<Markers>,
     /// The id of the state folder.
     pub(crate) home: String,
 }

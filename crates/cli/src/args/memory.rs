@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use packhorse_model::Bytes;
 
-use super::{LaunchArgs, PoolArgs, RunArgs, SweepArgs};
+use super::{GridArgs, LaunchArgs, PoolArgs, RunArgs, SweepArgs};
 
 /// Run the rows of a CSV file, by priority and GPU memory.
 #[derive(Debug, Args)]
@@ -167,6 +167,8 @@ pub enum PlannedDoor {
     Run(PlanOf<RunArgs>),
     /// Plan what `packhorse csv` would run
     Csv(PlanOf<CsvArgs>),
+    /// Plan what `packhorse grid` would run
+    Grid(PlanOf<GridArgs>),
     /// Plan what `packhorse sweep --run` would run
     Sweep(PlanOf<SweepArgs>),
 }

@@ -1,6 +1,7 @@
 //! What can be typed. What it means is worked out in [`crate::commands`].
 
 mod cli;
+mod grid;
 mod memory;
 mod pool;
 mod run;
@@ -8,6 +9,7 @@ mod show;
 mod sweep;
 
 pub use cli::{Cli, Verb, occurrences};
+pub use grid::GridArgs;
 pub use memory::{
     CsvArgs, ImaginedArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs,
 };

@@ -1,6 +1,6 @@
 //! From arguments to a run.
 
-use packhorse_model::{OutputMode, RunSpec, TaskSpec};
+use packhorse_model::{OutputMode, PoolSpec, RunSpec, TaskSpec};
 use packhorse_session::settings::Settings;
 use packhorse_session::{Launch, Observer, TaskChecks, TaskSource};
 
@@ -24,8 +24,17 @@ impl Order {
 
     /// The same with a task that is no argument.
     pub fn of(pool: &PoolArgs, task: TaskSpec, output: Option<OutputMode>) -> anyhow::Result<Self> {
+        Self::with(pool.spec(), task, output)
+    }
+
+    /// The same with a pool that is none, either.
+    pub fn with(
+        pool: PoolSpec,
+        task: TaskSpec,
+        output: Option<OutputMode>,
+    ) -> anyhow::Result<Self> {
         let settings = Settings::find()?;
-        let (pool, defaults) = settings.under(pool.spec(), task);
+        let (pool, defaults) = settings.under(pool, task);
         Ok(Self {
             spec: RunSpec {
                 defaults,

@@ -7,6 +7,7 @@ mod dispatch;
 mod docs;
 mod export;
 mod gpus;
+mod grid;
 mod launch;
 mod logs;
 mod ls;

@@ -14,6 +14,7 @@ use packhorse_store::{Home, Reader};
 use serde_json::json;
 
 use super::csv::open_csv;
+use super::grid::open_grid;
 use super::launch::DoorRun;
 use super::mistakes::Mistakes;
 use super::run::{give_back_files, open_run};
@@ -34,6 +35,10 @@ pub fn plan(args: PlanArgs) -> anyhow::Result<Exit> {
         None => plan_files(args.run, args.imagined),
         Some(PlannedDoor::Run(of)) => plan_run(of.door, of.imagined),
         Some(PlannedDoor::Csv(of)) => plan_csv(of.door, of.imagined),
+        Some(PlannedDoor::Grid(mut of)) => {
+            let door = open_grid(&mut of.door)?;
+            plan_door(door, &of.door.launch, of.imagined)
+        }
         Some(PlannedDoor::Sweep(mut of)) => {
             let (spec, sweep) = build(&mut of.door)?;
             let door = open_sweep(&of.door, spec, sweep)?;

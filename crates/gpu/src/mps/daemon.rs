@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::command::{self, CommandError, CommandOutput};
 use super::status::{percent, pids, server_state};
 use super::{DaemonStatus, MpsError, MpsServer, PIPE_VARIABLE, SERVICE, SERVICE_VARIABLE};
 use crate::GpuConfig;
+use crate::short_command::{self, CommandError, CommandOutput};
 
 /// The name of the folder of a daemon's logs.
 const LOGS: &str = "log";
@@ -183,7 +183,7 @@ impl Daemon {
         };
         // It answers before it has ended.
         let has_ended = match process {
-            Some(process) => command::wait(&process, self.patience),
+            Some(process) => short_command::wait(&process, self.patience),
             None => !self.is_running()?,
         };
         if has_ended {
@@ -253,7 +253,7 @@ impl Daemon {
         }
         all.extend(variables);
         let program = self.program.clone();
-        let output = command::run(&program, arguments, &all, input, limit);
+        let output = short_command::run(&program, arguments, &all, input, limit);
         output.map_err(|error| match error {
             CommandError::TimedOut => MpsError::TimedOut {
                 command: match arguments {

@@ -112,7 +112,6 @@ pub(super) struct Sections {
     pub command: Option<(Command, Range<usize>)>,
     /// What all tasks have in common: environment, request, priority.
     pub task: TaskSpec,
-    pub preload: Vec<String>,
 }
 
 /// Reads what a file says.
@@ -126,7 +125,6 @@ pub(super) fn read_sections(text: &str, file: &GridValue) -> Result<Sections, Gr
         blocks: vec![Vec::new()],
         command: None,
         task: TaskSpec::default(),
-        preload: Vec::new(),
     };
     for (key, value) in reader.members("the file", file)? {
         match reader.known(key, SECTIONS, "in a grid file")? {
@@ -137,7 +135,12 @@ pub(super) fn read_sections(text: &str, file: &GridValue) -> Result<Sections, Gr
             "env" => reader.env(value, &mut sections.task)?,
             "request" => reader.request(value, &mut sections.task)?,
             "priority" => reader.task_key("priority", value, &mut sections.task)?,
-            _ => sections.preload = reader.texts("preload", value)?,
+            // Where tasks can say it, this is `reader.task_key("preload", …)`.
+            _ => {
+                reader.texts("preload", value)?;
+                let message = "this version cannot start tasks from a warm Python".to_owned();
+                return Err(reader.wrong("preload", value, message));
+            }
         }
     }
     Ok(sections)

@@ -39,7 +39,6 @@ pub struct Grid {
     report: NameReport,
     command: Option<CommandTemplate>,
     task: TaskSpec,
-    preload: Vec<String>,
 }
 
 /// The dictionaries of `test_config`, and where the tests of each begin.
@@ -86,7 +85,6 @@ impl Grid {
             report,
             command: template,
             task: sections.task,
-            preload: sections.preload,
         })
     }
 
@@ -108,11 +106,6 @@ impl Grid {
     /// What all tasks have in common: environment, request, priority.
     pub fn task(&self) -> &TaskSpec {
         &self.task
-    }
-
-    /// The modules that a warm Python has imported before its tasks start.
-    pub fn preload(&self) -> &[String] {
-        &self.preload
     }
 
     /// Whether there is something to run.

@@ -22,9 +22,27 @@ impl Session<'_> {
         match action {
             Action::Tell(event) => self.observer.event(&event),
             Action::Record(entry) => {
+                // The marker first: what is told of the task waits for the record.
+                if let Some(trouble) = self
+                    .parts
+                    .markers
+                    .as_mut()
+                    .and_then(|markers| markers.note(&entry))
+                {
+                    self.answers.push_back(trouble);
+                }
                 self.parts.journal.send(entry);
             }
             Action::Start(start) => {
+                if let Some(failure) = self
+                    .parts
+                    .markers
+                    .as_mut()
+                    .and_then(|markers| markers.begin(&start))
+                {
+                    self.answers.push_back(failure);
+                    return;
+                }
                 if start.output == OutputMode::Inherit {
                     // What it writes goes where we write.
                     self.observer.show(Instant::now(), &self.engine);

@@ -1,4 +1,4 @@
-//! Runs a short process under a time limit.
+//! Runs a short process under a time limit, in a program that may reap every child.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -23,17 +23,17 @@ const AFTER_KILL: Duration = Duration::from_secs(1);
 
 /// What a process that has ended leaves behind.
 #[derive(Debug)]
-pub(super) struct CommandOutput {
+pub struct CommandOutput {
     /// Its standard output, followed by its standard error.
-    pub(super) output: String,
+    pub output: String,
     /// Its exit status. `None`: it was killed by a signal, or somebody else has
     /// reaped it.
-    pub(super) status: Option<i32>,
+    pub status: Option<i32>,
 }
 
 /// Why a process has not ended by itself.
 #[derive(Debug)]
-pub(super) enum CommandError {
+pub enum CommandError {
     /// It could not be started.
     Start(io::Error),
     /// It took too long and was killed.
@@ -47,7 +47,7 @@ impl From<io::Error> for CommandError {
 }
 
 /// Runs a program with our environment, these variables and this input.
-pub(super) fn run(
+pub fn run(
     program: &Path,
     arguments: &[&str],
     variables: &[(&str, &OsStr)],
@@ -94,7 +94,7 @@ fn text(file: &File) -> io::Result<String> {
 }
 
 /// Waits until the process has ended. False: it took too long.
-pub(super) fn wait(process: &OwnedFd, limit: Duration) -> bool {
+pub fn wait(process: &OwnedFd, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

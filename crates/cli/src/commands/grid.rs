@@ -1,0 +1,291 @@
+use std::io::{BufWriter, Write as _};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::{Context as _, bail};
+use packhorse_intake::grid::{Grid, GridSelection};
+use packhorse_model::{Command, Exit, GridSpec, PoolSpec, SourceSpec};
+use packhorse_session::{
+    SchedulerLog, TaskChecks, TestState, add_place, grid_language, grid_source, read_grid,
+    test_states,
+};
+use serde_json::json;
+
+use super::launch::{DoorRun, Order, observer};
+use super::run::give_back_files;
+use crate::args::GridArgs;
+use crate::{complain, terminal, wording};
+
+/// A grid file that was read.
+struct OpenGrid {
+    path: PathBuf,
+    grid: Rc<Grid>,
+    spec: GridSpec,
+    selection: GridSelection,
+}
+
+/// Which tests run, and which do not because they are done.
+#[derive(Default)]
+struct GridWork {
+    run: Vec<(u32, u32)>,
+    skipped: Vec<(u32, u32)>,
+}
+
+/// `packhorse grid`
+pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
+    let mut open = read(&mut args)?;
+    warn_of_names(&open.grid);
+    if args.list {
+        return list(&open, args.launch.output.json);
+    }
+    if args.dry_run {
+        return dry_run(&open, &args);
+    }
+    let order = order(&args, &open)?;
+    let work = sort_out(&open, &args)?;
+    let (run, skipped) = (count(&work.run), count(&work.skipped));
+    if run == 0 {
+        complain(&match skipped {
+            0 => "there are no tests".to_owned(),
+            _ => format!(
+                "nothing to do: {} done\nhint: --force runs them again",
+                are(skipped, "test")
+            ),
+        });
+        return Ok(Exit::Success);
+    }
+    if skipped > 0 && !args.launch.output.quiet {
+        let tests = are(skipped, "test");
+        complain(&format!(
+            "{tests} done, and skipped; --force runs them again"
+        ));
+    }
+    open.spec.places = work.run;
+    let door = door(order, &open);
+    let shown = observer(&args.launch.output, door.order.spec.output, false);
+    let prepared = door.order.prepare()?;
+    let mut shown = SchedulerLog::beside(shown, &open.spec, &open.grid, each(&work.skipped))?;
+    let summary = prepared.start(door.source, &mut *shown, &mut complain)?;
+    Ok(summary.exit)
+}
+
+/// What would be run.
+pub fn open_grid(args: &mut GridArgs) -> anyhow::Result<DoorRun> {
+    let mut open = read(args)?;
+    if args.list || args.dry_run {
+        bail!(
+            "--list and --dry-run show tests, and a plan shows when they run\nhint: leave one out"
+        );
+    }
+    warn_of_names(&open.grid);
+    let order = order(args, &open)?;
+    open.spec.places = sort_out(&open, args)?.run;
+    Ok(door(order, &open))
+}
+
+fn door(mut order: Order, open: &OpenGrid) -> DoorRun {
+    order.spec.source = SourceSpec::Grid(open.spec.clone());
+    DoorRun {
+        order,
+        source: grid_source(&open.spec, Rc::clone(&open.grid), 0),
+        checks: TaskChecks::default(),
+    }
+}
+
+/// Reads the file, and checks all of it.
+fn read(args: &mut GridArgs) -> anyhow::Result<OpenGrid> {
+    let path = path_of(args)?;
+    let Some(language) = grid_language(&path) else {
+        bail!(
+            "`{}` could be written in anything\n\
+             hint: a grid file ends in .yaml, .yml, .toml, .json or .py",
+            path.display()
+        );
+    };
+    let text = String::from_utf8(fs_err::read(&path)?)
+        .with_context(|| format!("{} is not UTF-8", path.display()))?;
+    let words = std::mem::take(&mut args.command).into_iter();
+    let words: Vec<Vec<u8>> = words.map(OsStringExt::into_vec).collect();
+    let command = (!words.is_empty()).then_some(Command::Words(words));
+    let name = path.display().to_string();
+    let grid = read_grid(&text, language, command.as_ref(), &name, terminal::colour())?;
+    let selection = grid.select(&args.only)?;
+    Ok(OpenGrid {
+        path,
+        grid: Rc::new(grid),
+        spec: GridSpec {
+            language,
+            text,
+            command,
+            places: Vec::new(),
+        },
+        selection,
+    })
+}
+
+/// The file that is meant.
+fn path_of(args: &mut GridArgs) -> anyhow::Result<PathBuf> {
+    let mut files: Vec<PathBuf> = args.file.take().into_iter().collect();
+    give_back_files(&mut args.launch.pool.gpus, &mut files)?;
+    match files.as_slice() {
+        [] => bail!(
+            "no file was given\nhint: `packhorse grid tests.yaml`, with the file before --gpus"
+        ),
+        [path] => Ok(path.clone()),
+        [_, other, ..] => bail!(
+            "`{}` is one file too many\nhint: a command stands after --, as in `packhorse grid tests.yaml -- python train.py`",
+            other.display()
+        ),
+    }
+}
+
+/// What the run is like: what the file says, under what the arguments say.
+fn order(args: &GridArgs, open: &OpenGrid) -> anyhow::Result<Order> {
+    if !open.grid.has_command() {
+        bail!(
+            "{} says nothing of what to run\n\
+             hint: write `command: python train.py` into it, or give a command after --",
+            open.path.display()
+        );
+    }
+    let file = PoolSpec {
+        gpus: open.grid.scheduler().gpus.clone(),
+        ..PoolSpec::default()
+    };
+    let file = with_workers(file);
+    let task = args.launch.task.spec().over(open.grid.task());
+    let order = Order::with(
+        args.launch.pool.spec().over(&file),
+        task,
+        args.launch.output.mode(),
+    )?;
+    let pool = &order.spec.pool;
+    if pool.gpus.is_empty() && pool.slots.is_none() {
+        bail!(
+            "{} names no GPUs: scheduler_config has no `gpu`\n\
+             hint: write `gpu: [\"0\", \"1\"]` there, or use --gpus 0,1, --gpus all or --slots N",
+            open.path.display()
+        );
+    }
+    Ok(order)
+}
+
+/// In the original a GPU that is named twice has two tests at a time. Such names are handed
+/// out as they stand.
+fn with_workers(mut pool: PoolSpec) -> PoolSpec {
+    let mut gpus = pool.gpus.iter();
+    let has_twin = |gpu: &String| pool.gpus.iter().filter(|other| *other == gpu).count() > 1;
+    if gpus.any(has_twin) {
+        pool.as_written = true;
+        for gpu in &mut pool.gpus {
+            *gpu = gpu.replace('+', ",");
+        }
+    }
+    pool
+}
+
+/// Which tests run.
+fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
+    let force = args.force || open.grid.scheduler().force_rerun;
+    let mut work = GridWork::default();
+    for test in test_states(&open.grid, &open.selection) {
+        let (place, state) = test?;
+        let places = if force || !state.is_done() {
+            &mut work.run
+        } else {
+            &mut work.skipped
+        };
+        add_place(places, place);
+    }
+    Ok(work)
+}
+
+fn count(places: &[(u32, u32)]) -> u64 {
+    places.iter().map(|(_, count)| u64::from(*count)).sum()
+}
+
+/// Each place of several in a row.
+fn each(places: &[(u32, u32)]) -> impl Iterator<Item = u32> {
+    places
+        .iter()
+        .flat_map(|&(first, count)| first..first + count)
+}
+
+fn are(number: u64, thing: &str) -> String {
+    let verb = if number == 1 { "is" } else { "are" };
+    format!("{} {verb}", wording::count(number, thing))
+}
+
+/// Says which folders are not called as the original would call them.
+fn warn_of_names(grid: &Grid) {
+    let report = grid.report();
+    if let Some(name) = &report.shared_example {
+        complain(&format!(
+            "warning: {} not be told apart by their folders, such as `{name}`\n\
+             hint: a hash is added to their names; config_string_value_maxlen makes names longer",
+            can(report.shared)
+        ));
+    }
+    if let Some(name) = &report.unusable_example {
+        complain(&format!(
+            "warning: {} not have a folder of its name: it is too long, or has a `/`: `{name}`\n\
+             hint: its name is cut, and a hash is added",
+            can(report.unusable)
+        ));
+    }
+    if report.repeated > 0 {
+        let times = wording::count(report.repeated, "test");
+        complain(&format!(
+            "warning: {times} stand in the file before, and run once"
+        ));
+    }
+}
+
+fn can(number: u64) -> String {
+    format!("{} can", wording::count(number, "test"))
+}
+
+/// `--list`: a line for each test.
+fn list(open: &OpenGrid, json: bool) -> anyhow::Result<Exit> {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    for test in test_states(&open.grid, &open.selection) {
+        let (place, state) = test?;
+        let folder = open.grid.folder(place);
+        if json {
+            let params = open.grid.test(place).params;
+            let test = json!({ "folder": folder, "state": state.word(), "params": params });
+            writeln!(out, "{test}")?;
+        } else {
+            writeln!(out, "{:<12} {}", state.word(), wording::name(folder))?;
+        }
+    }
+    out.flush()?;
+    Ok(Exit::Success)
+}
+
+/// `--dry-run`: the commands that would run, and as remarks what is skipped.
+fn dry_run(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<Exit> {
+    order(args, open)?;
+    let force = args.force || open.grid.scheduler().force_rerun;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    for test in test_states(&open.grid, &open.selection) {
+        let (place, state) = test?;
+        if force || !state.is_done() {
+            let command = open.grid.test(place).command;
+            writeln!(out, "{}", wording::command(&command))?;
+        } else {
+            let (folder, why) = (wording::name(open.grid.folder(place)), why(&state));
+            writeln!(out, "# skipped, {why}: {folder}")?;
+        }
+    }
+    out.flush()?;
+    Ok(Exit::Success)
+}
+
+fn why(state: &TestState) -> &str {
+    match state {
+        TestState::Unmarked => "its folder is there",
+        other => other.word(),
+    }
+}

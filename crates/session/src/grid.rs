@@ -1,0 +1,182 @@
+//! A grid file as a source of tasks: which tests are done, and which run.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use packhorse_intake::Colour;
+use packhorse_intake::grid::{Grid, GridFileError, GridSelection};
+use packhorse_model::{Command, GridLanguage, GridSpec, Marker};
+
+use crate::SessionError;
+use crate::source::{Generator, TaskSource};
+
+/// What the folder of a test says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TestState {
+    /// There is no folder.
+    New,
+    /// There is a folder without a marker: made by the original, and done.
+    Unmarked,
+    /// The marker has this outcome.
+    Marked(String),
+}
+
+impl TestState {
+    /// Whether the test need not run.
+    pub fn is_done(&self) -> bool {
+        match self {
+            Self::New => false,
+            Self::Unmarked => true,
+            Self::Marked(outcome) => {
+                let outcome = outcome.clone();
+                let marker = Marker {
+                    outcome,
+                    ..Marker::default()
+                };
+                marker.is_done()
+            }
+        }
+    }
+
+    /// One word for it.
+    pub fn word(&self) -> &str {
+        match self {
+            Self::New => "new",
+            Self::Unmarked => "done",
+            Self::Marked(outcome) => outcome,
+        }
+    }
+}
+
+/// What a grid file is written in, by the end of its name.
+pub fn grid_language(path: &Path) -> Option<GridLanguage> {
+    let end = path.extension().and_then(|end| end.to_str())?;
+    Some(match end.to_ascii_lowercase().as_str() {
+        "yaml" | "yml" => GridLanguage::Yaml,
+        "toml" => GridLanguage::Toml,
+        "json" => GridLanguage::Json,
+        "py" => GridLanguage::Python,
+        _ => return None,
+    })
+}
+
+/// Reads a grid file of this name, and checks all of it.
+pub fn read_grid(
+    text: &str,
+    language: GridLanguage,
+    command: Option<&Command>,
+    name: &str,
+    colour: Colour,
+) -> Result<Grid, SessionError> {
+    Grid::read(text, language, command).map_err(|error| {
+        SessionError::Rendered(match error {
+            GridFileError::File(error) => error.render(name, colour),
+            other => other.to_string(),
+        })
+    })
+}
+
+/// What the folder of a test says of it.
+pub fn test_state(grid: &Grid, place: u32) -> io::Result<TestState> {
+    let folder = grid.folder(place);
+    let folder = Path::new(&folder);
+    match fs_err::read(folder.join(Marker::FILE)) {
+        Ok(content) => {
+            let marker: Marker = serde_json::from_slice(&content).unwrap_or_default();
+            Ok(TestState::Marked(match marker.outcome.as_str() {
+                "" => "unreadable".to_owned(),
+                outcome => outcome.to_owned(),
+            }))
+        }
+        // A file in the folder's place is no result; starting the test tells what is wrong.
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(TestState::New),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        // The folder of all results is there for the other tests.
+        Err(_) if grid.len() > 1 && grid.folder_name(place).is_empty() => Ok(TestState::New),
+        Err(_) if folder.is_dir() => Ok(TestState::Unmarked),
+        Err(_) => Ok(TestState::New),
+    }
+}
+
+/// Each test that is selected, with its place and state, in their order.
+pub fn test_states<'g>(
+    grid: &'g Grid,
+    selection: &'g GridSelection,
+) -> impl Iterator<Item = io::Result<(u32, TestState)>> + 'g {
+    // Where there are no results, none need be looked for.
+    let none = !Path::new(&grid.scheduler().result_root_folder).exists();
+    (0..grid.len())
+        .filter(|place| grid.is_selected(selection, *place))
+        .map(move |place| {
+            if none {
+                return Ok((place, TestState::New));
+            }
+            Ok((place, test_state(grid, place)?))
+        })
+}
+
+/// Adds a place to those that run.
+pub fn add_place(places: &mut Vec<(u32, u32)>, place: u32) {
+    match places.last_mut() {
+        Some((first, count)) if first.checked_add(*count) == Some(place) => *count += 1,
+        _ => places.push((place, 1)),
+    }
+}
+
+/// The tests of a grid that run, by the numbers of their tasks.
+pub(crate) struct GridPlaces {
+    /// The number of the first of several in a row, counted from 0, and its place.
+    rows: Vec<(u32, u32)>,
+    count: u32,
+}
+
+impl GridPlaces {
+    pub(crate) fn new(spec: &GridSpec) -> Self {
+        let (mut rows, mut count) = (Vec::with_capacity(spec.places.len()), 0_u32);
+        for &(first, length) in &spec.places {
+            rows.push((count, first));
+            count = count.saturating_add(length);
+        }
+        Self { rows, count }
+    }
+
+    /// The place of the task with this number, counted from 0.
+    pub(crate) fn of(&self, number: u32) -> u32 {
+        let after = self.rows.partition_point(|(start, _)| *start <= number);
+        let row = after.checked_sub(1).and_then(|row| self.rows.get(row));
+        row.map_or(0, |(start, place)| place + (number - start))
+    }
+}
+
+/// The tests as a source, whose tasks before `first` were made by earlier sessions.
+pub fn grid_source(spec: &GridSpec, grid: Rc<Grid>, first: u32) -> Box<dyn TaskSource> {
+    let places = GridPlaces::new(spec);
+    let count = places.count;
+    Box::new(Generator::new(count, first, move |number| {
+        grid.test(places.of(number))
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_in_a_row_are_kept_as_one() {
+        let mut places = Vec::new();
+        for place in [0, 1, 2, 5, 9, 10] {
+            add_place(&mut places, place);
+        }
+        assert_eq!(places, [(0, 3), (5, 1), (9, 2)]);
+        let spec = GridSpec {
+            language: GridLanguage::Yaml,
+            text: String::new(),
+            command: None,
+            places,
+        };
+        let places = GridPlaces::new(&spec);
+        let all: Vec<u32> = (0..places.count).map(|number| places.of(number)).collect();
+        assert_eq!(all, [0, 1, 2, 5, 9, 10]);
+    }
+}

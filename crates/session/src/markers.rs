@@ -1,0 +1,183 @@
+//! `.packhorse.json` in the folders of results: how far a task has come.
+//!
+//! ```text
+//!  Action::Start ──▶ begin: the folder appears together with a marker that says `running`
+//!  Record::AttemptEnded ──▶ note: the marker is replaced, then the record is written,
+//!                                 then the end is told
+//! ```
+//!
+//! Whatever kills us, a folder that we made has a marker, and one that says `succeeded` is
+//! that of a task that has. A folder without one was made by somebody else.
+//!
+//! A task without results costs a look at an `Option`.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use packhorse_engine::{Input, StartAttempt};
+use packhorse_model::{
+    AttemptEnd, EndedAttempt, Marker, Outcome, ProcessEvent, Record, TaskId, Timestamp,
+};
+use rustc_hash::FxHashMap;
+
+use crate::git::GitLookup;
+
+/// The markers of tasks that run.
+pub(crate) struct Markers {
+    /// The devices as people call them.
+    labels: Vec<String>,
+    host: String,
+    git: GitLookup,
+    open: FxHashMap<TaskId, OpenMarker>,
+}
+
+struct OpenMarker {
+    folder: PathBuf,
+    attempt: u32,
+    content: Marker,
+}
+
+impl Markers {
+    pub(crate) fn new(labels: Vec<String>) -> Self {
+        Self {
+            labels,
+            host: String::new(),
+            git: GitLookup::Unasked,
+            open: FxHashMap::default(),
+        }
+    }
+
+    /// Makes the folder of an attempt's results, if it has one. Returns what to tell the
+    /// engine if that is impossible.
+    pub(crate) fn begin(&mut self, start: &StartAttempt) -> Option<Input> {
+        let results = start.spec.results.as_ref()?;
+        self.git.ask();
+        if self.host.is_empty() {
+            let names = rustix::system::uname();
+            self.host = names.nodename().to_string_lossy().into_owned();
+        }
+        let folder = start.spec.folder.as_deref().unwrap_or(Path::new(""));
+        let folder = folder.join(results);
+        let devices = start.placement.devices.iter();
+        let labels = devices.filter_map(|granted| self.labels.get(granted.device.0 as usize));
+        let content = Marker {
+            packhorse: env!("CARGO_PKG_VERSION").to_owned(),
+            task: Some(start.task),
+            outcome: Marker::RUNNING.to_owned(),
+            params: start.spec.params.clone(),
+            command: (*start.command).clone(),
+            started: Some(Timestamp::now()),
+            attempts: start.attempt,
+            gpus: labels.cloned().collect(),
+            git: self.git.known(),
+            host: self.host.clone(),
+            ..Marker::default()
+        };
+        let made = make_folder(&folder, &content, start.task);
+        let marker = OpenMarker {
+            folder,
+            attempt: start.attempt,
+            content,
+        };
+        match made {
+            Ok(()) => {
+                self.open.insert(start.task, marker);
+                None
+            }
+            Err(error) => Some(Input::Process(ProcessEvent::Ended(AttemptEnd {
+                task: start.task,
+                attempt: start.attempt,
+                outcome: Outcome::NotStarted,
+                message: Some(error.to_string()),
+                took: Duration::ZERO,
+            }))),
+        }
+    }
+
+    /// Takes note of what is written down next. Returns what to tell the engine if a marker
+    /// cannot be written.
+    pub(crate) fn note(&mut self, record: &Record) -> Option<Input> {
+        if self.open.is_empty() {
+            return None;
+        }
+        let Record::AttemptEnded(end) = record else {
+            return None;
+        };
+        let marker = self.open.remove(&end.task)?;
+        self.end(marker, end).err().map(|error| Input::Warning {
+            task: Some(end.task),
+            message: format!("its folder does not tell how it ended: {error}"),
+        })
+    }
+
+    fn end(&mut self, marker: OpenMarker, end: &EndedAttempt) -> io::Result<()> {
+        // A probe says nothing of the task, and neither does what runs once more.
+        let is_told = end.is_final || !end.outcome.is_success();
+        if marker.attempt != end.attempt || end.attempt == 0 || !is_told {
+            return Ok(());
+        }
+        let (folder, mut content) = (marker.folder, marker.content);
+        content.outcome = end.outcome.word().to_owned();
+        content.detail = end.outcome.detail();
+        content.message = end
+            .message
+            .as_deref()
+            .or(end.note.as_deref())
+            .map(str::to_owned);
+        let started = content.started.unwrap_or(end.at);
+        content.seconds = Some(end.at.since(started).as_secs_f64());
+        content.ended = Some(end.at);
+        content.peak = end.peak;
+        content.git = self.git.answer();
+        match write(&folder, &content, end.task) {
+            // The task has taken its folder away.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_folder(&folder, &content, end.task)
+            }
+            written => written,
+        }
+    }
+}
+
+/// Makes a folder that has this marker from the first moment, or writes it into the folder
+/// that is there.
+fn make_folder(folder: &Path, content: &Marker, task: TaskId) -> io::Result<()> {
+    if folder.is_dir() {
+        return write(folder, content, task);
+    }
+    let parent = folder.parent().unwrap_or(Path::new(""));
+    if !parent.as_os_str().is_empty() {
+        fs_err::create_dir_all(parent)?;
+    }
+    let new = parent.join(format!(".packhorse-{task}-{}", std::process::id()));
+    let made = fs_err::create_dir(&new)
+        .and_then(|()| put(&new.join(Marker::FILE), content))
+        .and_then(|()| fs_err::rename(&new, folder));
+    let Err(error) = made else {
+        return Ok(());
+    };
+    let _ = fs_err::remove_dir_all(&new);
+    // Somebody else may have made it meanwhile.
+    if folder.is_dir() {
+        write(folder, content, task)
+    } else {
+        Err(error)
+    }
+}
+
+/// Replaces the marker of a folder.
+fn write(folder: &Path, content: &Marker, task: TaskId) -> io::Result<()> {
+    let new = folder.join(format!("{}.{task}-{}", Marker::FILE, std::process::id()));
+    let written = put(&new, content).and_then(|()| fs_err::rename(&new, folder.join(Marker::FILE)));
+    if written.is_err() {
+        let _ = fs_err::remove_file(&new);
+    }
+    written
+}
+
+fn put(path: &Path, content: &Marker) -> io::Result<()> {
+    let mut text = serde_json::to_vec(content)?;
+    text.push(b'\n');
+    fs_err::File::create(path)?.write_all(&text)
+}
