@@ -80,11 +80,6 @@ impl Marker {
     pub fn ended_as(&self) -> Option<Outcome> {
         Outcome::from_parts(&self.outcome, self.detail)
     }
-
-    /// Whether the task is done: it succeeded.
-    pub fn is_done(&self) -> bool {
-        self.outcome == Outcome::Succeeded.word()
-    }
 }
 
 /// What stands for nothing may also be written as `null`.

@@ -1,12 +1,15 @@
 //! A grid file as a source of tasks: which tests are done, and which run.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 
 use packhorse_intake::Colour;
 use packhorse_intake::grid::{Grid, GridFileError, GridSelection};
-use packhorse_model::{Command, GridLanguage, GridSpec, Marker};
+use packhorse_model::{Command, GridLanguage, GridSpec, Marker, Outcome};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
+use rustix::io::Errno;
 
 use crate::SessionError;
 use crate::source::{Generator, TaskSource};
@@ -28,14 +31,7 @@ impl TestState {
         match self {
             Self::New => false,
             Self::Unmarked => true,
-            Self::Marked(outcome) => {
-                let outcome = outcome.clone();
-                let marker = Marker {
-                    outcome,
-                    ..Marker::default()
-                };
-                marker.is_done()
-            }
+            Self::Marked(outcome) => outcome == Outcome::Succeeded.word(),
         }
     }
 
@@ -77,25 +73,53 @@ pub fn read_grid(
     })
 }
 
-/// What the folder of a test says of it.
-pub fn test_state(grid: &Grid, place: u32) -> io::Result<TestState> {
-    let folder = grid.folder(place);
-    let folder = Path::new(&folder);
-    match fs_err::read(folder.join(Marker::FILE)) {
-        Ok(content) => {
-            let marker: Marker = serde_json::from_slice(&content).unwrap_or_default();
-            Ok(TestState::Marked(match marker.outcome.as_str() {
-                "" => "unreadable".to_owned(),
-                outcome => outcome.to_owned(),
-            }))
+/// The folder of all results, in which those of tests are looked at.
+struct ResultRoot(Option<OwnedFd>);
+
+impl ResultRoot {
+    /// Opens it, if it is there.
+    fn open(grid: &Grid) -> io::Result<Self> {
+        let path = &grid.scheduler().result_root_folder;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match openat(CWD, path.as_str(), flags, Mode::empty()) {
+            Ok(root) => Ok(Self(Some(root))),
+            // A file in its place is no result; starting a test tells what is wrong.
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(Self(None)),
+            Err(error) => {
+                let error = io::Error::from(error);
+                let text = format!("cannot look into `{path}`: {error}");
+                Err(io::Error::new(error.kind(), text))
+            }
         }
-        // A file in the folder's place is no result; starting the test tells what is wrong.
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(TestState::New),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        // The folder of all results is there for the other tests.
-        Err(_) if grid.len() > 1 && grid.folder_name(place).is_empty() => Ok(TestState::New),
-        Err(_) if folder.is_dir() => Ok(TestState::Unmarked),
-        Err(_) => Ok(TestState::New),
+    }
+
+    /// What the folder of a test says of it. Most often it is not there, which a single look
+    /// from its root tells.
+    fn state(&self, grid: &Grid, place: u32) -> io::Result<TestState> {
+        let Some(root) = &self.0 else {
+            return Ok(TestState::New);
+        };
+        let name = grid.folder_name(place);
+        let folder = if name.is_empty() { "." } else { &name };
+        match statat(root, folder, AtFlags::empty()) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {}
+            Ok(_) | Err(Errno::NOENT) => return Ok(TestState::New),
+            Err(error) => return Err(error.into()),
+        }
+        let folder = grid.folder(place);
+        match fs_err::read(Path::new(&folder).join(Marker::FILE)) {
+            Ok(content) => {
+                let marker: Marker = serde_json::from_slice(&content).unwrap_or_default();
+                Ok(TestState::Marked(match marker.outcome.as_str() {
+                    "" => "unreadable".to_owned(),
+                    outcome => outcome.to_owned(),
+                }))
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            // The folder of all results is there for the other tests.
+            Err(_) if grid.len() > 1 && name.is_empty() => Ok(TestState::New),
+            Err(_) => Ok(TestState::Unmarked),
+        }
     }
 }
 
@@ -103,17 +127,10 @@ pub fn test_state(grid: &Grid, place: u32) -> io::Result<TestState> {
 pub fn test_states<'g>(
     grid: &'g Grid,
     selection: &'g GridSelection,
-) -> impl Iterator<Item = io::Result<(u32, TestState)>> + 'g {
-    // Where there are no results, none need be looked for.
-    let none = !Path::new(&grid.scheduler().result_root_folder).exists();
-    (0..grid.len())
-        .filter(|place| grid.is_selected(selection, *place))
-        .map(move |place| {
-            if none {
-                return Ok((place, TestState::New));
-            }
-            Ok((place, test_state(grid, place)?))
-        })
+) -> io::Result<impl Iterator<Item = io::Result<(u32, TestState)>> + 'g> {
+    let root = ResultRoot::open(grid)?;
+    let places = (0..grid.len()).filter(|place| grid.is_selected(selection, *place));
+    Ok(places.map(move |place| Ok((place, root.state(grid, place)?))))
 }
 
 /// Adds a place to those that run.

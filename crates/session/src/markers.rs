@@ -101,8 +101,14 @@ impl Markers {
         if self.open.is_empty() {
             return None;
         }
-        let Record::AttemptEnded(end) = record else {
-            return None;
+        let end = match record {
+            Record::AttemptEnded(end) => end,
+            Record::Started(start) => {
+                let marker = self.open.get_mut(&start.task)?;
+                marker.content.started = Some(start.at);
+                return None;
+            }
+            _ => return None,
         };
         let marker = self.open.remove(&end.task)?;
         self.end(marker, end).err().map(|error| Input::Warning {
@@ -180,4 +186,64 @@ fn put(path: &Path, content: &Marker) -> io::Result<()> {
     let mut text = serde_json::to_vec(content)?;
     text.push(b'\n');
     fs_err::File::create(path)?.write_all(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use packhorse_model::RunId;
+    use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+
+    use super::*;
+
+    /// What happens in a folder while `change` works: who, and whether they came ready-made.
+    fn watched(folder: &Path, change: impl FnOnce()) -> Vec<(String, bool)> {
+        let watch = inotify::init(CreateFlags::NONBLOCK).unwrap();
+        let events = WatchFlags::CREATE | WatchFlags::MOVED_TO;
+        inotify::add_watch(&watch, folder, events).unwrap();
+        change();
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(watch, &mut buffer);
+        let mut seen = Vec::new();
+        while let Ok(event) = reader.next() {
+            let name = event.file_name().unwrap_or_default();
+            let moved = event.events().contains(ReadFlags::MOVED_TO);
+            seen.push((name.to_string_lossy().into_owned(), moved));
+        }
+        seen
+    }
+
+    #[test]
+    fn a_folder_and_its_marker_appear_in_one_step() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("a-1,");
+        let task = TaskId::new(RunId(3), 7);
+        let content = Marker {
+            outcome: Marker::RUNNING.to_owned(),
+            ..Marker::default()
+        };
+        let seen = watched(root.path(), || {
+            make_folder(&folder, &content, task).unwrap();
+        });
+        let of_folder: Vec<_> = seen.iter().filter(|(name, _)| name == "a-1,").collect();
+        assert_eq!(of_folder, [&("a-1,".to_owned(), true)], "{seen:?}");
+        let marker = folder.join(Marker::FILE);
+        let read = || serde_json::from_slice::<Marker>(&fs_err::read(&marker).unwrap()).unwrap();
+        assert_eq!(read(), content);
+
+        // In a folder that is there, the marker alone does.
+        let content = Marker {
+            outcome: "succeeded".to_owned(),
+            ..content
+        };
+        let seen = watched(&folder, || make_folder(&folder, &content, task).unwrap());
+        let of_marker: Vec<_> = seen
+            .iter()
+            .filter(|(name, _)| name == Marker::FILE)
+            .collect();
+        assert_eq!(of_marker, [&(Marker::FILE.to_owned(), true)], "{seen:?}");
+        assert_eq!(read(), content);
+        assert_eq!(fs_err::read_dir(&folder).unwrap().count(), 1);
+    }
 }

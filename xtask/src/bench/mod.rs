@@ -14,6 +14,7 @@ mod fake_machine;
 mod figures;
 mod gap;
 mod gate;
+mod grid;
 mod idle;
 mod interleave;
 mod machine;

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use super::environment::{BenchEnvironment, Effort};
 use super::report::{Section, document};
 use super::{
-    cold, deciding, distinct, fairness, gap, idle, million, packing, spawn, sweep, unknown,
+    cold, deciding, distinct, fairness, gap, grid, idle, million, packing, spawn, sweep, unknown,
 };
 use crate::folders::workspace;
 
@@ -48,6 +48,8 @@ enum Benchmark {
     Engine,
     /// A grid of a million commands: time, memory
     Sweep,
+    /// A grid file of a million tests: time, memory
+    Grid,
     /// A trace and a synthetic load: how full GPUs get, time per placement
     Packing,
     /// Different kinds of tasks that nobody knows: time, beside measuring them by hand
@@ -68,6 +70,7 @@ impl Benchmark {
             Self::Distinct => distinct::measure(bench),
             Self::Engine => deciding::engine(bench),
             Self::Sweep => sweep::measure(bench),
+            Self::Grid => grid::measure(bench),
             Self::Packing => packing::measure(bench),
             Self::Unknown => unknown::measure(bench),
             Self::Fairness => fairness::measure(bench),

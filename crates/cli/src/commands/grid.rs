@@ -189,7 +189,7 @@ fn with_workers(mut pool: PoolSpec) -> PoolSpec {
 fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
     let force = args.force || open.grid.scheduler().force_rerun;
     let mut work = GridWork::default();
-    for test in test_states(&open.grid, &open.selection) {
+    for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
         let places = if force || !state.is_done() {
             &mut work.run
@@ -249,7 +249,7 @@ fn can(number: u64) -> String {
 /// `--list`: a line for each test.
 fn list(open: &OpenGrid, json: bool) -> anyhow::Result<Exit> {
     let mut out = BufWriter::new(std::io::stdout().lock());
-    for test in test_states(&open.grid, &open.selection) {
+    for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
         let folder = open.grid.folder(place);
         if json {
@@ -269,7 +269,7 @@ fn dry_run(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<Exit> {
     order(args, open)?;
     let force = args.force || open.grid.scheduler().force_rerun;
     let mut out = BufWriter::new(std::io::stdout().lock());
-    for test in test_states(&open.grid, &open.selection) {
+    for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
         if force || !state.is_done() {
             let command = open.grid.test(place).command;

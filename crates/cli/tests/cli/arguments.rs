@@ -19,6 +19,7 @@ fn help_and_version_are_there_for_every_subcommand() {
         "stop",
         "plan",
         "csv",
+        "grid",
         "probe",
         "peaks",
         "why",

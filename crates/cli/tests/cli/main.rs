@@ -13,6 +13,7 @@ mod environment;
 mod events;
 mod export;
 mod gpus;
+mod grid;
 mod health;
 mod intake;
 mod leftovers;

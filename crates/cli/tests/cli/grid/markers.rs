@@ -1,0 +1,195 @@
+//! `.packhorse.json`: what the folder of a test says of it.
+
+use serde_json::Value;
+
+use crate::support::{World, finish, is_alive, receive};
+
+const ONE: &str = "scheduler_config: {gpu: ['0']}\ntest_config: [{a: [1]}]\n";
+
+#[test]
+fn a_marker_holds_all_that_is_known_of_a_test() {
+    let world = World::new();
+    let git = |words: &[&str]| {
+        let mut command = world.program("git", words);
+        command.env("GIT_CONFIG_COUNT", "2");
+        for (index, (key, value)) in [("user.name", "x"), ("user.email", "x")].iter().enumerate() {
+            command.env(format!("GIT_CONFIG_KEY_{index}"), key);
+            command.env(format!("GIT_CONFIG_VALUE_{index}"), value);
+        }
+        let done = finish(command);
+        assert_eq!(done.code, 0, "{done:?}");
+        done.stdout.trim().to_owned()
+    };
+    world.write("code", "1");
+    git(&["init", "-q"]);
+    git(&["add", "code"]);
+    git(&["commit", "-qm", "first"]);
+    let commit = git(&["rev-parse", "HEAD"]);
+    assert_eq!(world.grid(ONE, &["--", "echo"]).code, 0);
+    let marker = world.marker("results/a-1,");
+    for (key, wanted) in [
+        ("packhorse", Value::from(env!("CARGO_PKG_VERSION"))),
+        ("task", "1.1".into()),
+        ("outcome", "succeeded".into()),
+        ("detail", Value::Null),
+        ("params", serde_json::json!({"a": 1})),
+        ("command", serde_json::json!(["echo", "--a", "1"])),
+        ("attempts", 1.into()),
+        ("gpus", serde_json::json!(["0"])),
+        ("peak", Value::Null),
+        ("git", serde_json::json!({"commit": commit, "dirty": false})),
+        ("metrics", serde_json::json!({})),
+    ] {
+        assert_eq!(marker[key], wanted, "{key}: {marker}");
+    }
+    assert!(!marker["host"].as_str().unwrap().is_empty());
+    let number = |key: &str| marker[key].as_f64().unwrap();
+    let took = number("ended") - number("started");
+    assert!((took - number("seconds")).abs() < 1e-3, "{marker}");
+
+    world.write("code", "2");
+    assert_eq!(
+        world
+            .grid(ONE, &["--force", "--", "sh", "-c", "exit 3"])
+            .code,
+        1
+    );
+    let marker = world.marker("results/a-1,");
+    assert_eq!(marker["git"]["dirty"], true);
+    assert_eq!(
+        (&marker["outcome"], &marker["detail"]),
+        (&"failed".into(), &3.into())
+    );
+}
+
+#[test]
+fn what_succeeded_is_skipped_and_what_did_not_runs_again() {
+    let world = World::new();
+    // How many times it ran, and whether it ran now.
+    let mut runs = 0;
+    let mut ran = |world: &World, words: &[&str]| {
+        let command = ["--", "sh", "-c", "echo >> count; exit $(cat code)"];
+        world.grid(ONE, &[words, &command].concat());
+        let before = std::mem::replace(&mut runs, world.read("count").len());
+        runs > before
+    };
+    world.write("code", "1");
+    assert!(ran(&world, &[]), "nothing was there");
+    assert!(ran(&world, &[]), "it had failed");
+    world.write("code", "0");
+    assert!(ran(&world, &[]));
+    assert!(!ran(&world, &[]), "it had succeeded");
+    assert!(ran(&world, &["--force"]));
+    let marker = "results/a-1,/.packhorse.json";
+    for (content, again) in [
+        (r#"{"outcome": "running"}"#, true),
+        (r#"{"outcome": "interrupted"}"#, true),
+        (r#"{"outcome": "killed"}"#, true),
+        ("", true),
+        ("nonsense", true),
+        (r#"{"outcome": "succeeded", "of the future": []}"#, false),
+    ] {
+        world.write(marker, content);
+        assert_eq!(ran(&world, &[]), again, "{content}");
+    }
+    // As the original leaves it.
+    fs_err::remove_file(world.work().join(marker)).unwrap();
+    assert!(!ran(&world, &[]), "a folder without a marker is done");
+}
+
+#[test]
+fn failed_tests_are_retried_in_their_folders() {
+    let world = World::new();
+    let file = ONE.replace("[1]", "[1, 2]");
+    let task = "test -e go || test {a} = 1";
+    assert_eq!(world.grid(&file, &["--", "sh", "-c", task]).code, 1);
+    assert_eq!(world.marker("results/a-2,")["outcome"], "failed");
+    world.write("go", "");
+    assert_eq!(world.packhorse(["retry"]).code, 0);
+    let marker = world.marker("results/a-2,");
+    assert_eq!(
+        (&marker["outcome"], &marker["task"]),
+        (&"succeeded".into(), &"1.2".into())
+    );
+    assert_eq!(marker["attempts"], 2);
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_no_test_that_looks_done() {
+    let world = World::new();
+    let pid = world.fifo("pid");
+    let _gate = world.gate("gate");
+    let task = "echo $$ > pid; read x < gate";
+    world.write("tests.yaml", ONE);
+    let running = world.start(["grid", "tests.yaml", "--", "sh", "-c", task]);
+    let leader = receive(&pid);
+    assert_eq!(world.marker("results/a-1,")["outcome"], "running");
+    running.signal(rustix::process::Signal::KILL);
+    running.finish();
+    let list = world.grid(ONE, &["--list"]);
+    assert_eq!(list.stdout, "running      results/a-1,\n");
+    assert!(is_alive(&leader), "it goes on without us");
+    let pid = leader.trim().parse().unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process_group(pid, rustix::process::Signal::KILL).unwrap();
+    let done = world.grid(ONE, &["--", "true"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(world.marker("results/a-1,")["outcome"], "succeeded");
+}
+
+#[test]
+fn an_interrupted_test_says_so() {
+    let world = World::new();
+    let _gate = world.gate("gate");
+    world.write("tests.yaml", ONE);
+    let mut running = world.start(["grid", "tests.yaml", "--", "sh", "-c", "read x < gate"]);
+    running.wait_for("1.1 started");
+    running.signal(rustix::process::Signal::INT);
+    running.wait_for("stopping");
+    running.signal(rustix::process::Signal::INT);
+    running.finish();
+    assert_eq!(world.marker("results/a-1,")["outcome"], "interrupted");
+    assert_eq!(world.grid(ONE, &["--", "true"]).code, 0);
+}
+
+#[test]
+fn every_door_leaves_markers_and_they_are_there_before_the_end_is_told() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let tasks = r#"{"command": "true", "results": "out/a", "params": {"x": [1]}}
+{"command": "nothing-is-called-so", "results": "out/b"}
+{"command": "read x < gate", "results": "out/c", "retries": 1}
+{"command": "true"}
+"#;
+    world.write("tasks.jsonl", tasks);
+    let mut running = world.start(["run", "--tasks", "tasks.jsonl", "--slots", "1", "--json"]);
+    // While another task keeps the run busy, so that its end writes nothing.
+    let ended = |task: &str| format!(r#""event":"finished","task":"{task}""#);
+    running.wait_for(&ended("1.1"));
+    assert_eq!(world.marker("out/a")["outcome"], "succeeded");
+    assert_eq!(world.marker("out/a")["params"]["x"][0], 1);
+    running.wait_for(&ended("1.2"));
+    assert_ne!(world.marker("out/b")["outcome"], "succeeded");
+    gate.pass(1);
+    assert_eq!(running.finish().code, 1);
+    assert_eq!(world.marker("out/c")["outcome"], "succeeded");
+    let names = fs_err::read_dir(world.work().join("out")).unwrap();
+    assert_eq!(names.count(), 3, "nothing temporary is left");
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_fails_its_test_alone() {
+    let world = World::new();
+    fs_err::create_dir(world.work().join("results")).unwrap();
+    world.write("results/a-1,", "a file");
+    let file = ONE.replace("[1]", "[1, 2]");
+    let done = world.grid(&file, &["--", "true"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(
+        done.stdout.contains("run 1 ended: 1 succeeded, 1 failed"),
+        "{done:?}"
+    );
+    assert_eq!(world.read("results/a-1,"), "a file");
+    let names = fs_err::read_dir(world.work().join("results")).unwrap();
+    assert_eq!(names.count(), 2);
+}
