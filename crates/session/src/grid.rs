@@ -1,15 +1,15 @@
 //! A grid file as a source of tasks: which tests are done, and which run.
 
+use std::hash::BuildHasher as _;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::rc::Rc;
 
 use packhorse_intake::Colour;
 use packhorse_intake::grid::{Grid, GridFileError, GridSelection};
 use packhorse_model::{Command, GridLanguage, GridSpec, Marker, Outcome};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
-use rustix::io::Errno;
+use rustc_hash::FxBuildHasher;
 
 use crate::SessionError;
 use crate::source::{Generator, TaskSource};
@@ -73,41 +73,37 @@ pub fn read_grid(
     })
 }
 
-/// The folder of all results, in which those of tests are looked at.
-struct ResultRoot(Option<OwnedFd>);
+/// What is in the folder of all results.
+///
+/// Its names are read once, as hashes, in their order: to ask the system for every test costs
+/// seconds for a million of them.
+struct ResultRoot(Vec<u64>);
 
 impl ResultRoot {
-    /// Opens it, if it is there.
-    fn open(grid: &Grid) -> io::Result<Self> {
-        let path = &grid.scheduler().result_root_folder;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match openat(CWD, path.as_str(), flags, Mode::empty()) {
-            Ok(root) => Ok(Self(Some(root))),
+    fn read(grid: &Grid) -> io::Result<Self> {
+        let mut names = Vec::new();
+        let entries = match fs_err::read_dir(&grid.scheduler().result_root_folder) {
+            Ok(entries) => entries,
             // A file in its place is no result; starting a test tells what is wrong.
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(Self(None)),
-            Err(error) => {
-                let error = io::Error::from(error);
-                let text = format!("cannot look into `{path}`: {error}");
-                Err(io::Error::new(error.kind(), text))
-            }
+            Err(error) if is_absence(&error) => return Ok(Self(names)),
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            names.push(hash(entry?.file_name().as_bytes()));
         }
+        names.sort_unstable();
+        Ok(Self(names))
     }
 
-    /// What the folder of a test says of it. Most often it is not there, which a single look
-    /// from its root tells.
+    /// What the folder of a test says of it.
     fn state(&self, grid: &Grid, place: u32) -> io::Result<TestState> {
-        let Some(root) = &self.0 else {
-            return Ok(TestState::New);
-        };
         let name = grid.folder_name(place);
-        let folder = if name.is_empty() { "." } else { &name };
-        match statat(root, folder, AtFlags::empty()) {
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {}
-            Ok(_) | Err(Errno::NOENT) => return Ok(TestState::New),
-            Err(error) => return Err(error.into()),
+        if !name.is_empty() && self.0.binary_search(&hash(name.as_bytes())).is_err() {
+            return Ok(TestState::New);
         }
         let folder = grid.folder(place);
-        match fs_err::read(Path::new(&folder).join(Marker::FILE)) {
+        let folder = Path::new(&folder);
+        match fs_err::read(folder.join(Marker::FILE)) {
             Ok(content) => {
                 let marker: Marker = serde_json::from_slice(&content).unwrap_or_default();
                 Ok(TestState::Marked(match marker.outcome.as_str() {
@@ -115,12 +111,22 @@ impl ResultRoot {
                     outcome => outcome.to_owned(),
                 }))
             }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Err(error) if !is_absence(&error) => Err(error),
             // The folder of all results is there for the other tests.
             Err(_) if grid.len() > 1 && name.is_empty() => Ok(TestState::New),
-            Err(_) => Ok(TestState::Unmarked),
+            Err(_) if folder.is_dir() => Ok(TestState::Unmarked),
+            Err(_) => Ok(TestState::New),
         }
     }
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
+}
+
+fn hash(name: &[u8]) -> u64 {
+    FxBuildHasher.hash_one(name)
 }
 
 /// Each test that is selected, with its place and state, in their order.
@@ -128,7 +134,7 @@ pub fn test_states<'g>(
     grid: &'g Grid,
     selection: &'g GridSelection,
 ) -> io::Result<impl Iterator<Item = io::Result<(u32, TestState)>> + 'g> {
-    let root = ResultRoot::open(grid)?;
+    let root = ResultRoot::read(grid)?;
     let places = (0..grid.len()).filter(|place| grid.is_selected(selection, *place));
     Ok(places.map(move |place| Ok((place, root.state(grid, place)?))))
 }

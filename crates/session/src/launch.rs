@@ -164,8 +164,7 @@ impl Launch {
         request_short_slice();
         let home_id = home.id()?;
         // Whoever runs attempts elsewhere has the folders of their results there.
-        let labels = devices.units.iter().map(|unit| unit.label.clone());
-        let markers = (self.executor.is_none()).then(|| Markers::new(labels.collect()));
+        let markers = (self.executor.is_none()).then(|| Markers::new(&devices.units));
         let executor = match self.executor {
             Some(executor) => executor,
             None => local_executor(&home_id, &devices, mps, mask, signals.end_notice())?,

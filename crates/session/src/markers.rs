@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use packhorse_engine::{Input, StartAttempt};
+use packhorse_gpu::Unit;
 use packhorse_model::{
     AttemptEnd, EndedAttempt, Marker, Outcome, ProcessEvent, Record, TaskId, Timestamp,
 };
@@ -39,9 +40,9 @@ struct OpenMarker {
 }
 
 impl Markers {
-    pub(crate) fn new(labels: Vec<String>) -> Self {
+    pub(crate) fn new(units: &[Unit]) -> Self {
         Self {
-            labels,
+            labels: units.iter().map(|unit| unit.label.clone()).collect(),
             host: String::new(),
             git: GitLookup::Unasked,
             open: FxHashMap::default(),
@@ -124,7 +125,7 @@ impl Markers {
             return Ok(());
         }
         let (folder, mut content) = (marker.folder, marker.content);
-        content.outcome = end.outcome.word().to_owned();
+        end.outcome.word().clone_into(&mut content.outcome);
         content.detail = end.outcome.detail();
         content.message = end
             .message

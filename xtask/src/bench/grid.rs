@@ -39,7 +39,7 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
             bench.run(listed(&mut command, &folder, name)?)
         }
     };
-    let contestants: Vec<Contestant<'_>> = grids
+    let contestants: Vec<Contestant<'_, FinishedProcess>> = grids
         .map(|(title, name, ..)| Contestant::new(title, bench.rounds(ROUNDS), list(name)))
         .into();
     let runs = interleave(&contestants)?;

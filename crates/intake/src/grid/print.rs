@@ -116,8 +116,8 @@ fn push_text(text: &str, out: &mut String) {
             c => {
                 let code = u32::from(c);
                 out.push_str(&match code {
-                    ..=0xff => format!("\\x{code:02x}"),
-                    ..=0xffff => format!("\\u{code:04x}"),
+                    0..=0xff => format!("\\x{code:02x}"),
+                    0x100..=0xffff => format!("\\u{code:04x}"),
                     _ => format!("\\U{code:08x}"),
                 });
             }
@@ -132,8 +132,8 @@ pub(crate) fn is_printable(c: char) -> bool {
         return matches!(c, ' '..='~');
     }
     let code = u32::from(c);
-    let after = UNPRINTABLE.partition_point(|&(first, _)| first <= code);
-    !after
-        .checked_sub(1)
-        .is_some_and(|range| code <= UNPRINTABLE[range].1)
+    let before = UNPRINTABLE.partition_point(|&(_, last)| last < code);
+    UNPRINTABLE
+        .get(before)
+        .is_none_or(|&(first, _)| code < first)
 }

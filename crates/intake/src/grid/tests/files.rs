@@ -252,7 +252,7 @@ fn anchors_and_merges_are_followed_and_cannot_explode() {
 
 #[test]
 fn mistakes_are_shown_with_their_line_and_what_to_do() {
-    use GridLanguage::{Json, Python, Toml, Yaml};
+    use GridLanguage::{Json, Toml, Yaml};
     for (language, text, wanted) in [
         (Yaml, "test_confg: []", "did you mean `test_config`?"),
         (Yaml, "\nscheduler_config:\n  gpus: ['0']", "tests:3:3"),
@@ -312,53 +312,46 @@ fn mistakes_are_shown_with_their_line_and_what_to_do() {
             "{\"test_config\": [],\n \"test_config\": []}",
             "tests:2:2",
         ),
-        (Python, "import os\nconfig = {}", "tests:1:1"),
-        (Python, "import os\nconfig = {}", "use the Python package"),
-        (
-            Python,
-            "config = {'a': range(3)}",
-            "`range` is a name or a call",
-        ),
-        (
-            Python,
-            "config = {\n 'global_config': {'a': 1024 * 8}}",
-            "tests:2:30",
-        ),
-        (Python, "config = {'a': [x for x in y]}", "`x` is a name"),
-        (
-            Python,
-            "config = {'a': f'{x}'}",
-            "an f-string is an expression",
-        ),
-        (
-            Python,
-            "config = {'a': 'b'.upper()}",
-            "this is an expression",
-        ),
-        (Python, "config = {'a'}", "a set"),
-        (Python, "config = {**a}", "takes in another dictionary"),
-        (Python, "config = {'a': 1", "never closed"),
-        (Python, "config = {'a': 'b", "never closed"),
-        (Python, "config = {'a': true}", "capital letter"),
-        (Python, "config = dict(a=1)", "`dict` is a name or a call"),
-        (Python, "config = {}\nconfig['a'] = 1", "tests:2:1"),
-        (
-            Python,
-            "config = {}\nconfig = {}",
-            "`config` is there twice",
-        ),
-        (Python, "x = 1", "is not `config = {…}`"),
-        (Python, "", "there is no `config = {…}`"),
-        (Python, "config = {'a': 1j}", "complex"),
-        (Python, "config = {'a': 010}", "`010` is no number"),
-        (Python, "config = {'a': '\\N{BULLET}'}", "by its name"),
     ] {
         let message = refused(text, language);
         assert!(message.contains(wanted), "{text}\n{message}");
         assert!(message.contains("hint: "), "{message}");
     }
-    let deep = format!("config = {}{}", "[".repeat(5000), "]".repeat(5000));
-    assert!(refused(&deep, Python).contains("64 deep"));
     let deep = format!("a: {}{}", "[".repeat(5000), "]".repeat(5000));
     refused(&deep, Yaml);
+}
+
+#[test]
+fn a_python_file_that_would_have_to_be_run_is_refused() {
+    for (text, wanted) in [
+        ("import os\nconfig = {}", "tests:1:1"),
+        ("import os\nconfig = {}", "use the Python package"),
+        ("config = {'a': range(3)}", "`range` is a name or a call"),
+        (
+            "config = {\n 'global_config': {'a': 1024 * 8}}",
+            "tests:2:30",
+        ),
+        ("config = {'a': [x for x in y]}", "`x` is a name"),
+        ("config = {'a': f'{x}'}", "an f-string is an expression"),
+        ("config = {'a': 'b'.upper()}", "this is an expression"),
+        ("config = {'a'}", "a set"),
+        ("config = {**a}", "takes in another dictionary"),
+        ("config = {'a': 1", "never closed"),
+        ("config = {'a': 'b", "never closed"),
+        ("config = {'a': true}", "capital letter"),
+        ("config = dict(a=1)", "`dict` is a name or a call"),
+        ("config = {}\nconfig['a'] = 1", "tests:2:1"),
+        ("config = {}\nconfig = {}", "`config` is there twice"),
+        ("x = 1", "is not `config = {…}`"),
+        ("", "there is no `config = {…}`"),
+        ("config = {'a': 1j}", "complex"),
+        ("config = {'a': 010}", "`010` is no number"),
+        ("config = {'a': '\\N{BULLET}'}", "by its name"),
+    ] {
+        let message = refused(text, GridLanguage::Python);
+        assert!(message.contains(wanted), "{text}\n{message}");
+        assert!(message.contains("hint: "), "{message}");
+    }
+    let deep = format!("config = {}{}", "[".repeat(5000), "]".repeat(5000));
+    assert!(refused(&deep, GridLanguage::Python).contains("64 deep"));
 }
