@@ -4,6 +4,7 @@
 //!  bytes of a file, a pipe, a fifo ──▶ TaskReader ──▶ Entry (line, TaskSpec)
 //!  template + parameters ──▶ Sweep ──▶ one command per index, in grid or shuffled order
 //!  bytes of a CSV file ──▶ csv::read ──▶ Row (line, TaskSpec, words, epochs)
+//!  text of a grid file ──▶ Grid ──▶ one TaskSpec per place, with a folder for results
 //!
 //!  a command ──▶ signature ──────▶ what its memory is remembered by
 //!            ──▶ probe_command ──▶ a short run of it

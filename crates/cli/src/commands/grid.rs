@@ -222,28 +222,26 @@ fn warn_of_names(grid: &Grid) {
     let report = grid.report();
     if let Some(name) = &report.shared_example {
         complain(&format!(
-            "warning: {} not be told apart by their folders, such as `{name}`\n\
-             hint: a hash is added to their names; config_string_value_maxlen makes names longer",
-            can(report.shared)
+            "warning: {} would share a folder with another one, such as `{name}`\n\
+             hint: a hash is added to their names; with a larger config_string_value_maxlen more \
+             of each value is in them",
+            wording::count(report.shared, "test")
         ));
     }
     if let Some(name) = &report.unusable_example {
         complain(&format!(
-            "warning: {} not have a folder of its name: it is too long, or has a `/`: `{name}`\n\
-             hint: its name is cut, and a hash is added",
-            can(report.unusable)
+            "warning: {} would have a folder name that is too long or has a `/`, such as `{name}`\n\
+             hint: it is cut, `/` becomes `_`, and a hash is added",
+            wording::count(report.unusable, "test")
         ));
     }
     if report.repeated > 0 {
-        let times = wording::count(report.repeated, "test");
+        let tests = wording::count(report.repeated, "test");
         complain(&format!(
-            "warning: {times} stand in the file before, and run once"
+            "warning: {tests} can be left out of test_config, because it has the same ones before: each \
+             runs once"
         ));
     }
-}
-
-fn can(number: u64) -> String {
-    format!("{} can", wording::count(number, "test"))
 }
 
 /// `--list`: a line for each test.

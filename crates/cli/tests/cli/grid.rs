@@ -328,15 +328,16 @@ fn names_that_are_not_enough_are_told_of_before_anything_starts() {
     let done = world.grid(file, &["--", "sh", "-c", "echo {v}"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(
-        done.stderr.contains("2 tests can not be told apart"),
+        done.stderr.contains("2 tests would share a folder"),
         "{done:?}"
     );
     assert!(done.stderr.contains("`v-ab,`"), "{done:?}");
     assert!(
-        done.stderr.contains("1 test can not have a folder"),
+        done.stderr
+            .contains("1 test would have a folder name that is too long or has a `/`"),
         "{done:?}"
     );
-    assert!(done.stderr.contains("run once"), "{done:?}");
+    assert!(done.stderr.contains("each runs once"), "{done:?}");
     let folders = fs_err::read_dir(world.work().join("results")).unwrap();
     assert_eq!(folders.count(), 3);
     let list = world.grid(file, &["--list"]).stdout;
