@@ -8,12 +8,13 @@ use std::io;
 use std::path::Path;
 
 use packhorse_intake::csv::{self, Header};
+use packhorse_intake::grid::{Grid, GridFileError};
 use packhorse_intake::lines::{LineError, Separator};
 use packhorse_intake::probe::ProbeTemplate;
 use packhorse_intake::signature::{SignatureDraft, is_member};
 use packhorse_intake::sweep::{Sweep, SweepError, SweepLanguage};
 use packhorse_intake::{Colour, Entry, TaskLanguage, TaskReader};
-use packhorse_model::{Command, SweepSpec};
+use packhorse_model::{Command, GridLanguage, SweepSpec};
 
 /// Lines give the same result however the bytes were cut.
 pub fn lines(data: &[u8]) {
@@ -195,5 +196,32 @@ pub fn probe(data: &[u8]) {
             assert!(line.contains(&1));
         }
         Err(error) => assert!(error.render("probe", Colour::On).contains("probe")),
+    }
+}
+
+/// A grid file in any language: a mistake has its line, and a test has a folder that a file
+/// system takes.
+pub fn grid(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    for language in [
+        GridLanguage::Yaml,
+        GridLanguage::Toml,
+        GridLanguage::Json,
+        GridLanguage::Python,
+    ] {
+        match Grid::read(&text, language, None) {
+            Ok(grid) => {
+                for place in 0..grid.len().min(20) {
+                    let name = grid.folder_name(place);
+                    assert!(name.len() <= 255 && !name.contains(['/', '\0']), "{name}");
+                    assert!(grid.test(place).results.is_some());
+                }
+            }
+            Err(GridFileError::File(error)) => {
+                let message = error.render("tests.yaml", Colour::Off);
+                assert!(message.contains("tests.yaml:") && message.contains("hint: "));
+            }
+            Err(other) => assert!(other.to_string().contains("hint: ")),
+        }
     }
 }

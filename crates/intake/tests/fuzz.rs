@@ -194,6 +194,46 @@ const JSON: &[&str] = &[
     "# ",
 ];
 
+const GRID: &[&str] = &[
+    "config = {",
+    "'test_config': [{",
+    "'a': [",
+    "test_config:\n  - ",
+    "a: [1e-3, b]\n    ",
+    "[[test_config]]\na = [1]\n",
+    "{\"test_config\": [{\"a\": [1, \"x/y\"]}]}",
+    "scheduler_config: {gpu: ['0'], config_string_value_maxlen: 1}\n",
+    "command: 'run {a}'\n",
+    "global_config: &g {b: *g, <<: *g}\n",
+    "env: {A: 1}\n",
+    "request: {vram: 9G}\n",
+    "'''",
+    "\"\"\"",
+    "r'",
+    "u\"",
+    "'\\u00e9\\x41\\101\\\n'",
+    "'é'",
+    "-",
+    "1_0.5e-3",
+    "0x1F",
+    "True",
+    "None",
+    "(1,)",
+    "]",
+    "}",
+    "[",
+    "{",
+    ",",
+    ":",
+    "#",
+    "\n",
+    " ",
+    "*g",
+    "&g ",
+    "!!str ",
+    "|\n  x",
+];
+
 fn made_of(words: &'static [&'static str]) -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(words), 0..12).prop_map(|pieces| pieces.concat())
 }
@@ -275,6 +315,11 @@ proptest! {
     }
 
     #[test]
+    fn no_bytes_make_a_grid_panic(bytes in damaged(made_of(GRID), 3)) {
+        fuzz::grid(&bytes);
+    }
+
+    #[test]
     fn no_bytes_make_a_shape_or_a_probe_panic(bytes in damaged(made_of(WORDS), 3)) {
         fuzz::shape(&bytes);
         fuzz::probe(&bytes);
@@ -290,6 +335,7 @@ proptest! {
         fuzz::task_lines(&bytes);
         fuzz::sweep(&bytes);
         fuzz::csv(&bytes);
+        fuzz::grid(&bytes);
         fuzz::shape(&bytes);
         fuzz::probe(&bytes);
     }

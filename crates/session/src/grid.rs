@@ -1,5 +1,6 @@
 //! A grid file as a source of tasks: which tests are done, and which run.
 
+use std::collections::BTreeMap;
 use std::hash::BuildHasher as _;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,7 +9,8 @@ use std::rc::Rc;
 
 use packhorse_intake::Colour;
 use packhorse_intake::grid::{Grid, GridFileError, GridSelection};
-use packhorse_model::{Command, GridLanguage, GridSpec, Marker, Outcome};
+use packhorse_model::{Command, GridLanguage, GridSpec, Marker, Outcome, RunId, TaskId};
+use packhorse_proc::{ProcessTable, RunProcesses};
 use rustc_hash::FxBuildHasher;
 
 use crate::SessionError;
@@ -21,6 +23,14 @@ pub enum TestState {
     New,
     /// There is a folder without a marker: made by the original, and done.
     Unmarked,
+    /// The marker says that it runs, as this task of the run in the state folder with this
+    /// id. It may have been killed since.
+    Running {
+        /// The task.
+        task: TaskId,
+        /// The id of its state folder.
+        home: String,
+    },
     /// The marker has this outcome.
     Marked(String),
 }
@@ -29,7 +39,7 @@ impl TestState {
     /// Whether the test need not run.
     pub fn is_done(&self) -> bool {
         match self {
-            Self::New => false,
+            Self::New | Self::Running { .. } => false,
             Self::Unmarked => true,
             Self::Marked(outcome) => outcome == Outcome::Succeeded.word(),
         }
@@ -40,6 +50,7 @@ impl TestState {
         match self {
             Self::New => "new",
             Self::Unmarked => "done",
+            Self::Running { .. } => Marker::RUNNING,
             Self::Marked(outcome) => outcome,
         }
     }
@@ -106,10 +117,14 @@ impl ResultRoot {
         match fs_err::read(folder.join(Marker::FILE)) {
             Ok(content) => {
                 let marker: Marker = serde_json::from_slice(&content).unwrap_or_default();
-                Ok(TestState::Marked(match marker.outcome.as_str() {
-                    "" => "unreadable".to_owned(),
-                    outcome => outcome.to_owned(),
-                }))
+                Ok(match (marker.outcome.as_str(), marker.task) {
+                    (Marker::RUNNING, Some(task)) => TestState::Running {
+                        task,
+                        home: marker.home,
+                    },
+                    ("", _) => TestState::Marked("unreadable".to_owned()),
+                    _ => TestState::Marked(marker.outcome),
+                })
             }
             Err(error) if !is_absence(&error) => Err(error),
             // The folder of all results is there for the other tests.
@@ -137,6 +152,40 @@ pub fn test_states<'g>(
     let root = ResultRoot::read(grid)?;
     let places = (0..grid.len()).filter(|place| grid.is_selected(selection, *place));
     Ok(places.map(move |place| Ok((place, root.state(grid, place)?))))
+}
+
+/// Tests whose markers say that they run. Those of a run that was killed do not, unless it
+/// has left processes behind.
+#[derive(Default)]
+pub struct RunningTests(BTreeMap<(String, RunId), (TaskId, String)>);
+
+impl RunningTests {
+    /// Takes note of a test in this state.
+    pub fn note(&mut self, state: &TestState, folder: impl FnOnce() -> String) {
+        if let TestState::Running { task, home } = state {
+            let first = self.0.entry((home.clone(), task.run));
+            first.or_insert_with(|| (*task, folder()));
+        }
+    }
+
+    /// One of them that is still at work on this machine, if any is: its task and folder.
+    pub fn at_work(&self) -> Option<(TaskId, &str)> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let table = ProcessTable::read();
+        let is_alive = |(home, run): &(String, RunId)| {
+            let processes = table.of(RunProcesses {
+                home,
+                run: &run.to_string(),
+                leaders: &[],
+            });
+            !processes.is_empty()
+        };
+        let mut runs = self.0.iter();
+        let alive = runs.find(|(run, _)| is_alive(run));
+        alive.map(|(_, (task, folder))| (*task, folder.as_str()))
+    }
 }
 
 /// Adds a place to those that run.

@@ -164,7 +164,7 @@ impl Launch {
         request_short_slice();
         let home_id = home.id()?;
         // Whoever runs attempts elsewhere has the folders of their results there.
-        let markers = (self.executor.is_none()).then(|| Markers::new(&devices.units));
+        let markers = (self.executor.is_none()).then(|| Markers::new(&devices.units, &home_id));
         let executor = match self.executor {
             Some(executor) => executor,
             None => local_executor(&home_id, &devices, mps, mask, signals.end_notice())?,

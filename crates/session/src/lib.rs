@@ -59,7 +59,9 @@ pub use control::ask_why;
 pub use devices::{Devices, ask_driver, has_driver, has_mps, is_on_path, scheduler_settings};
 pub use error::SessionError;
 pub use executor::Executor;
-pub use grid::{TestState, add_place, grid_language, grid_source, read_grid, test_states};
+pub use grid::{
+    RunningTests, TestState, add_place, grid_language, grid_source, read_grid, test_states,
+};
 pub use ignored_process::IgnoredProcess;
 pub use input_files::{input_file, open_again, open_inputs};
 pub use journal::Journal;

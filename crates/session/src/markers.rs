@@ -28,6 +28,7 @@ use crate::git::GitLookup;
 pub(crate) struct Markers {
     /// The devices as people call them.
     labels: Vec<String>,
+    home: String,
     host: String,
     git: GitLookup,
     open: FxHashMap<TaskId, OpenMarker>,
@@ -40,8 +41,10 @@ struct OpenMarker {
 }
 
 impl Markers {
-    pub(crate) fn new(units: &[Unit]) -> Self {
+    /// `home` is the id of the state folder.
+    pub(crate) fn new(units: &[Unit], home: &str) -> Self {
         Self {
+            home: home.to_owned(),
             labels: units.iter().map(|unit| unit.label.clone()).collect(),
             host: String::new(),
             git: GitLookup::Unasked,
@@ -73,6 +76,7 @@ impl Markers {
             gpus: labels.cloned().collect(),
             git: self.git.known(),
             host: self.host.clone(),
+            home: self.home.clone(),
             ..Marker::default()
         };
         let made = make_folder(&folder, &content, start.task);

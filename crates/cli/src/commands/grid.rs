@@ -7,8 +7,8 @@ use anyhow::{Context as _, bail};
 use packhorse_intake::grid::{Grid, GridSelection};
 use packhorse_model::{Command, Exit, GridSpec, PoolSpec, SourceSpec};
 use packhorse_session::{
-    SchedulerLog, TaskChecks, TestState, add_place, grid_language, grid_source, read_grid,
-    test_states,
+    RunningTests, SchedulerLog, TaskChecks, TestState, add_place, grid_language, grid_source,
+    read_grid, test_states,
 };
 use serde_json::json;
 
@@ -188,15 +188,24 @@ fn with_workers(mut pool: PoolSpec) -> PoolSpec {
 /// Which tests run.
 fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
     let force = args.force || open.grid.scheduler().force_rerun;
-    let mut work = GridWork::default();
+    let (mut work, mut running) = (GridWork::default(), RunningTests::default());
     for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
+        running.note(&state, || open.grid.folder(place));
         let places = if force || !state.is_done() {
             &mut work.run
         } else {
             &mut work.skipped
         };
         add_place(places, place);
+    }
+    if let Some((task, folder)) = running.at_work() {
+        // Two of them in one folder would spoil each other's results.
+        bail!(
+            "`{folder}` is in use: its test still runs, as task {task}\n\
+             hint: wait for it, or end its run with `packhorse stop {}`",
+            task.run
+        );
     }
     Ok(work)
 }

@@ -62,7 +62,8 @@ fn without_underscores(text: &str) -> Option<String> {
 /// Digits of another radix, of any length.
 fn to_decimal(digits: &str, radix: u32) -> Option<String> {
     const BILLION: u64 = 1_000_000_000;
-    if digits.is_empty() {
+    // It takes time that grows with the square of the digits, and nobody means so many.
+    if digits.is_empty() || digits.len() > 10_000 {
         return None;
     }
     // Nine decimal digits each, the lowest first.

@@ -16,7 +16,9 @@ pub(super) struct StringForm {
 
 /// The form of the string that `text` begins with, if it begins with one.
 pub(super) fn string_form(text: &str) -> Option<StringForm> {
-    let quote = text.find(['"', '\'']).filter(|at| *at <= 2)?;
+    // At most two letters stand before the quotes.
+    let mut start = text.bytes().take(3);
+    let quote = start.position(|byte| matches!(byte, b'"' | b'\''))?;
     let prefix = text[..quote].to_ascii_lowercase();
     let refused = match prefix.as_str() {
         "" | "u" | "r" => None,

@@ -4,7 +4,7 @@
 //! numbers so, otherwise text. So `1e-3` is a number, and `010` and `yes` are text, though
 //! some versions of YAML say that they are 8 and true.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
@@ -159,8 +159,12 @@ impl<'a> YamlReader<'a> {
             return Err(self.error(key.span.clone(), problem));
         }
         // What is written wins over what is merged, and what is merged first over the rest.
+        let mut known = HashSet::new();
+        if !merged.is_empty() {
+            known.extend(members.iter().map(|(key, _)| key.identity()));
+        }
         for (key, value) in merged {
-            if members.iter().all(|(known, _)| *known != key) {
+            if known.insert(key.identity()) {
                 members.push((key, value));
             }
         }

@@ -129,6 +129,12 @@ fn a_run_that_is_killed_leaves_no_test_that_looks_done() {
     let list = world.grid(ONE, &["--list"]);
     assert_eq!(list.stdout, "running      results/a-1,\n");
     assert!(is_alive(&leader), "it goes on without us");
+    let done = world.grid(ONE, &["--force", "--", "true"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(
+        done.stderr.contains("as task 1.1\nhint: wait for it"),
+        "{done:?}"
+    );
     let pid = leader.trim().parse().unwrap();
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process_group(pid, rustix::process::Signal::KILL).unwrap();
