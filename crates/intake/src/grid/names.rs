@@ -9,11 +9,12 @@ use super::value::GridValue;
 /// No file system has longer names, in bytes.
 const LONGEST_NAME: usize = 255;
 
-/// What is appended to a name that is not enough: `#` and eight digits.
-const SUFFIX: usize = 9;
+/// What is appended to a name that is not enough: `#` and sixteen digits. With eight, two of
+/// a million tests of one name would have the same.
+const SUFFIX: usize = 17;
 
-/// So many hashes are compared at a time: 8 MiB of them.
-const AT_ONCE: u64 = 1 << 20;
+/// So many hashes are compared at a time: 8 MiB of them. Tests have no time for as many.
+const AT_ONCE: u64 = if cfg!(test) { 1 << 10 } else { 1 << 20 };
 
 /// Makes the names of folders out of pieces, one per value.
 pub(super) struct FolderNames {
@@ -213,9 +214,7 @@ impl FolderNames {
         let identity = hash(places.identity(place).as_bytes());
         let mut name = name.replace(['/', '\0'], "_");
         name.truncate(name.floor_char_boundary(LONGEST_NAME - SUFFIX));
-        // Both halves, folded.
-        let short = (identity >> 32) ^ (identity & 0xffff_ffff);
-        format!("{name}#{short:08x}")
+        format!("{name}#{identity:016x}")
     }
 
     /// The name as the original makes it.
