@@ -126,31 +126,3 @@ mod tests {
         assert_eq!(later.ended_as(), None);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::RunId;
-
-    #[test]
-    fn a_marker_is_read_as_it_was_written_and_by_other_versions() {
-        let marker = Marker {
-            task: Some(TaskId::new(RunId(3), 7)),
-            outcome: "killed".to_owned(),
-            detail: Some(9),
-            command: Command::Words(vec![b"run".to_vec()]),
-            peak: Some(Bytes(5)),
-            git: Some(GitState {
-                commit: "05c9".to_owned(),
-                dirty: true,
-            }),
-            ..Marker::default()
-        };
-        let json = serde_json::to_value(&marker).unwrap();
-        assert_eq!((&json["task"], &json["peak"]), (&"3.7".into(), &5.into()));
-        assert_eq!(serde_json::from_value::<Marker>(json).unwrap(), marker);
-        let other = r#"{"outcome": "succeeded", "of the future": 1}"#;
-        let read: Marker = serde_json::from_str(other).unwrap();
-        assert_eq!(read.outcome, "succeeded");
-    }
-}

@@ -113,6 +113,13 @@ impl Markers {
                 marker.content.started = Some(start.at);
                 return None;
             }
+            Record::Metrics(printed) => {
+                let marker = self.open.get_mut(&printed.task)?;
+                if marker.attempt == printed.attempt {
+                    marker.content.metrics.clone_from(&printed.metrics);
+                }
+                return None;
+            }
             _ => return None,
         };
         let marker = self.open.remove(&end.task)?;

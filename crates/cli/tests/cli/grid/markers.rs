@@ -63,6 +63,27 @@ fn a_marker_holds_all_that_is_known_of_a_test() {
 }
 
 #[test]
+fn what_a_test_printed_as_metrics_is_in_its_marker_and_among_the_results() {
+    let world = World::new();
+    let file = "scheduler_config: {gpu: ['0']}\ntest_config: [{a: [1, 2]}]\n";
+    // Only what the last attempt printed counts.
+    let script = r#"
+        for loss in 9 5 7; do echo "packhorse: {\"loss\": $loss$1, \"step\": 3}"; done
+        test -e tried-$1 || { touch tried-$1; echo 'packhorse: {"first": 1}'; exit 1; }"#;
+    world.write("script", script);
+    let words = ["--retries", "1", "--", "sh", "script", "{a}"];
+    assert_eq!(world.grid(file, &words).code, 0);
+    let marker = world.marker("results/a-2,");
+    let loss = serde_json::json!({"last": 72, "lowest": 52, "highest": 92, "count": 3});
+    assert_eq!(marker["metrics"], serde_json::json!({"loss": loss}));
+    let done = world.packhorse(["results", "results", "--csv", "--sort", "-loss"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let rows: Vec<&str> = done.stdout.lines().collect();
+    assert!(rows[0].contains("loss"), "{done:?}");
+    assert!(rows[1].contains("52") && rows[2].contains("51"), "{done:?}");
+}
+
+#[test]
 fn what_succeeded_is_skipped_and_what_did_not_runs_again() {
     let world = World::new();
     // How many times it ran, and whether it ran now.
