@@ -97,6 +97,8 @@ fn a_folder_has_a_row_for_each_test() {
 fn folders_without_a_marker_and_damaged_ones_are_listed() {
     let world = with_folder();
     fs_err::create_dir_all(world.work().join("results/lr-1,")).unwrap();
+    let done = results(&world, "results");
+    assert!(done.stdout.contains("\nlr-1, "), "{}", done.stdout);
     mark(&world, "torn", "{\"outcome\": \"succ");
     let done = results(&world, "results");
     assert!(

@@ -99,7 +99,8 @@ fn columns(tests: &[TestResult], place: Place, differing: &[&str]) -> Vec<Column
     // Folders come with parameters, which say more, and often are their names.
     let by_params = tests.iter().map(|test| &test.params);
     let distinct: BTreeSet<String> = by_params.map(|params| format!("{params:?}")).collect();
-    let is_told_by_params = distinct.len() == tests.len() && !differing.is_empty();
+    let all_have_some = tests.iter().all(|test| !test.params.is_empty());
+    let is_told_by_params = all_have_some && distinct.len() == tests.len() && !differing.is_empty();
     if place == Place::Run {
         add("TASK", needed, &|test| {
             test.task.map(|task| task.to_string())
