@@ -42,6 +42,12 @@ pub enum SpecProblem {
     /// A signature that is empty, or cannot be shown.
     #[error("this cannot be a signature")]
     Signature,
+    /// A value that cannot be the name of a Python module.
+    #[error("`{0}` cannot be the name of a Python module")]
+    Module(String),
+    /// What tasks cannot have yet.
+    #[error("tasks cannot start from preloaded modules yet")]
+    Preload,
     /// A list of GPU models in which one is missing.
     #[error("this list of GPU models is missing a name")]
     GpuModel,
@@ -62,6 +68,8 @@ impl InputProblem for SpecProblem {
             Self::NameTaken(_) => "choose another name",
             Self::VariableName(_) => "it needs at least one character, and no `=`",
             Self::Signature => "write a word of at most 200 characters",
+            Self::Module(_) => "write names as `import` takes them, such as torch or os.path",
+            Self::Preload => "leave out preload",
             Self::GpuModel => "write one name, or several with commas: A100,H100",
             Self::Probe(problem) => return problem.hint(),
         };
@@ -75,9 +83,12 @@ impl InputProblem for SpecProblem {
             Self::Empty(_) => "nothing here",
             Self::UnknownName(..) => "unknown name",
             Self::NameTaken(_) => "taken",
-            Self::Name(_) | Self::VariableName(_) | Self::Signature | Self::GpuModel => {
-                "this value"
-            }
+            Self::Name(_)
+            | Self::VariableName(_)
+            | Self::Signature
+            | Self::Module(_)
+            | Self::Preload
+            | Self::GpuModel => "this value",
             Self::Probe(problem) => problem.label(),
         }
     }
@@ -113,6 +124,9 @@ pub fn check_values(spec: &TaskSpec) -> Result<(), (&'static str, SpecProblem)> 
         if let Some(path) = path {
             check_path(key, path).map_err(at(key))?;
         }
+    }
+    for module in &spec.preload {
+        check_module(module).map_err(at("preload"))?;
     }
     if let Some(models) = &spec.gpu_model {
         check_gpu_model(models).map_err(at("gpu_model"))?;
@@ -165,6 +179,20 @@ pub(crate) fn check_signature(signature: &str) -> Result<(), SpecProblem> {
         return Err(SpecProblem::Signature);
     }
     Ok(())
+}
+
+pub(crate) fn check_module(name: &str) -> Result<(), SpecProblem> {
+    let is_word = |word: &str| {
+        let mut letters = word.chars();
+        letters
+            .next()
+            .is_some_and(|c| c == '_' || c.is_alphabetic())
+            && letters.all(|c| c == '_' || c.is_alphanumeric())
+    };
+    if !name.split('.').all(is_word) {
+        return Err(SpecProblem::Module(quoted(name.as_bytes())));
+    }
+    Err(SpecProblem::Preload)
 }
 
 pub(crate) fn check_gpu_model(models: &str) -> Result<(), SpecProblem> {

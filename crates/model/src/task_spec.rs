@@ -53,6 +53,9 @@ optional_fields! {
         #[serde(with = "byte_string::path::option")]
         #[cfg_attr(feature = "schema", schemars(with = "Option<ByteString>"))]
         pub log: Option<PathBuf>,
+        /// Python modules that the task imports. The task starts as a copy of a Python
+        /// that has imported them already.
+        pub preload: Vec<String>,
         /// How many GPUs, or what part of one.
         pub gpus: Option<GpuRequest>,
         /// How much memory of each of its GPUs.

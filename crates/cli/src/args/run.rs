@@ -22,7 +22,7 @@ use super::PoolArgs;
 ///
 /// applies to the next command. Lower priorities go first; `after` names
 /// earlier commands that must succeed first. Other keys are cores, cpu, ram,
-/// model, signature, grace, folder, env, results and log.
+/// model, preload, signature, grace, folder, env, results and log.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -130,6 +130,14 @@ pub struct TaskArgs {
     #[arg(long, value_name = "TIME")]
     pub grace: Option<Grace>,
 
+    /// Start each Python task as a copy of a Python that has imported these modules;
+    /// separate several names by commas
+    ///
+    /// A hundred short tasks that need torch then import it once. The tasks themselves
+    /// need no change. docs/preload.md says what to watch out for.
+    #[arg(long, value_name = "MODULES", value_delimiter = ',')]
+    pub preload: Vec<String>,
+
     /// Set an environment variable for each task; may be given several times
     #[arg(
         long, value_name = "NAME=VALUE",
@@ -143,6 +151,7 @@ impl TaskArgs {
     pub fn spec(&self) -> TaskSpec {
         TaskSpec {
             env: self.env.iter().cloned().collect(),
+            preload: self.preload.clone(),
             gpus: self.gpus_per_task,
             vram: self.vram,
             gpu_model: self.gpu_model.clone(),

@@ -12,11 +12,13 @@ use crate::SpecProblem;
 use crate::excerpt::quoted;
 use crate::names::Names;
 use crate::nearest::nearest;
-use crate::spec_problem::{check_gpu_model, check_path, check_signature, check_variable};
+use crate::spec_problem::{
+    check_gpu_model, check_module, check_path, check_signature, check_variable,
+};
 
 /// Every option there is, as a hint lists them.
 pub(super) const KEYS: &str = "gpus, vram, model, cores, cpu, ram, priority, retries, timeout, \
-    grace, folder, env, results, log, signature, name, after";
+    grace, folder, env, results, log, preload, signature, name, after";
 
 /// The whole numbers that options take.
 const COUNT: RangeInclusive<i64> = 0..=u32::MAX as i64;
@@ -202,6 +204,13 @@ fn set(
             once(&mut spec.name, key, name)
         }
         "env" => set_variable(spec, value),
+        "preload" => {
+            for module in value.split(',') {
+                check_module(module)?;
+                spec.preload.push(module.to_owned());
+            }
+            Ok(())
+        }
         _ => {
             for earlier in value.split(',') {
                 names.check_known(earlier)?;

@@ -13,9 +13,10 @@
 //! their memory as `vram` and their `model`, `cores`, `cpu`, `ram`, `priority`,
 //! `retries`, `timeout`, `grace`, its `folder`, an environment variable as
 //! `env=NAME=VALUE` (once for each), where its `results` and its `log` go, the
-//! `signature` that its memory is remembered by, a `name`, and the names of
-//! earlier tasks that it comes `after`. A command whose directive is wrong is not
-//! handed out: half of what was asked for may be the wrong half.
+//! Python modules to `preload`, the `signature` that its memory is remembered by,
+//! a `name`, and the names of earlier tasks that it comes `after`. A command whose
+//! directive is wrong is not handed out: half of what was asked for may be the
+//! wrong half.
 //!
 //! With [`Separator::Null`] every item is a command exactly as it is.
 

@@ -43,6 +43,11 @@ pub(super) const MEMBERS: &[Member] = &[
     member("results", PATH, "\"results/1\""),
     member("log", PATH, "\"train.log\""),
     member(
+        "preload",
+        "a list of Python modules",
+        "[\"torch\", \"numpy\"]",
+    ),
+    member(
         "gpus",
         "a whole number, or a part of one GPU such as 0.5 or \"1/3\"",
         "0.5",

@@ -197,6 +197,11 @@ fn wrong_values_are_named_by_line_and_column() {
         ),
         (r#"{"command": "a", "log": ""}"#, 25, "`log` is empty"),
         (
+            r#"{"command": "a", "preload": ["a b"]}"#,
+            29,
+            "`a b` cannot be the name of a Python module",
+        ),
+        (
             r#"{"command": "a", "model": "A100,"}"#,
             27,
             "missing a name",

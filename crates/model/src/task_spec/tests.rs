@@ -5,6 +5,7 @@ fn full() -> TaskSpec {
         "command": ["python", "train.py"], "name": "b", "after": ["a"],
         "env": {"A": "1", "B": {"bytes": "\\xff"}}, "folder": "/tmp/x",
         "params": {"lr": 0.1, "layers": [1, 2]}, "results": "out", "log": "b.log",
+        "preload": ["torch"],
         "gpus": 0.5, "vram": "9G", "gpu_model": "A100,H100", "signature": "s",
         "probe": "{} --epochs 1", "cores": 2, "cpu": 1.5, "ram": "16G",
         "priority": -1, "retries": 2, "timeout": "2h", "grace": 3
