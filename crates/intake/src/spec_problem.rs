@@ -45,9 +45,6 @@ pub enum SpecProblem {
     /// A value that cannot be the name of a Python module.
     #[error("`{0}` cannot be the name of a Python module")]
     Module(String),
-    /// What tasks cannot have yet.
-    #[error("tasks cannot start from preloaded modules yet")]
-    Preload,
     /// A list of GPU models in which one is missing.
     #[error("this list of GPU models is missing a name")]
     GpuModel,
@@ -69,7 +66,6 @@ impl InputProblem for SpecProblem {
             Self::VariableName(_) => "it needs at least one character, and no `=`",
             Self::Signature => "write a word of at most 200 characters",
             Self::Module(_) => "write names as `import` takes them, such as torch or os.path",
-            Self::Preload => "leave out preload",
             Self::GpuModel => "write one name, or several with commas: A100,H100",
             Self::Probe(problem) => return problem.hint(),
         };
@@ -87,7 +83,6 @@ impl InputProblem for SpecProblem {
             | Self::VariableName(_)
             | Self::Signature
             | Self::Module(_)
-            | Self::Preload
             | Self::GpuModel => "this value",
             Self::Probe(problem) => problem.label(),
         }
@@ -192,7 +187,7 @@ pub(crate) fn check_module(name: &str) -> Result<(), SpecProblem> {
     if !name.split('.').all(is_word) {
         return Err(SpecProblem::Module(quoted(name.as_bytes())));
     }
-    Err(SpecProblem::Preload)
+    Ok(())
 }
 
 pub(crate) fn check_gpu_model(models: &str) -> Result<(), SpecProblem> {

@@ -83,6 +83,7 @@ impl Executor for LocalExecutor {
             environment: self.environment.variables(&start, daemon),
             grace: start.grace(),
             command: start.command,
+            preload: start.spec.preload.clone(),
             folder: start.spec.folder.clone(),
             cores: start.placement.cores,
             time_limit: start.time_limit,

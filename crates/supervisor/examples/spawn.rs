@@ -44,6 +44,7 @@ fn main() -> std::io::Result<()> {
                 task: TaskId::new(RunId(1), started),
                 attempt: 1,
                 command: Arc::clone(&command),
+                preload: Vec::new(),
                 folder: None,
                 environment: environment.to_vec(),
                 cores: Vec::new(),

@@ -40,7 +40,7 @@ impl Argv {
         self.words().next().unwrap_or_default()
     }
 
-    fn words(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn words(&self) -> impl Iterator<Item = &[u8]> {
         let texts = self.bytes.split_inclusive(|&byte| byte == 0);
         texts.map(|text| &text[..text.len() - 1])
     }

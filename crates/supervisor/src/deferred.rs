@@ -25,6 +25,9 @@ pub enum StartResult {
     /// The machine is short of something; [`ProcessEvent::Started`] tells when it
     /// runs.
     Later,
+    /// It is to be forked from a Python that has imported its modules;
+    /// [`ProcessEvent::Started`] tells when it runs.
+    Waiting,
     /// It cannot be started; its end is told next.
     Failed,
 }
@@ -58,7 +61,7 @@ impl Supervisor {
 
     fn start_now(&mut self, job: &Job) -> StartResult {
         match self.try_start(job) {
-            Ok(()) => StartResult::Running,
+            Ok(result) => result,
             // Whatever ends gives something back.
             Err(Failure::Later(message)) if self.running() > 0 => {
                 if !std::mem::replace(&mut self.deferred.told, true) {
@@ -93,7 +96,7 @@ impl Supervisor {
                     attempt: job.attempt,
                 }),
                 StartResult::Later => return self.deferred.jobs.push_front(job),
-                StartResult::Failed => {}
+                StartResult::Waiting | StartResult::Failed => {}
             }
         }
     }

@@ -13,7 +13,8 @@ use crate::attempt::{EndReason, StragglersEnd};
 use crate::exit::{ProcessEnd, end_of, reap_any};
 use crate::process_tree::to_pid;
 use crate::supervisor::{
-    BUFFER, Slot, TOKEN_LEADER, TOKEN_ORPHAN, TOKEN_STDERR, TOKEN_STDOUT, TOKEN_TIMER,
+    BUFFER, Slot, TOKEN_LEADER, TOKEN_ORPHAN, TOKEN_PYTHON, TOKEN_PYTHON_END, TOKEN_STDERR,
+    TOKEN_STDOUT, TOKEN_TIMER,
 };
 use packhorse_model::{OutputMode, ProcessEvent, StopMode, Stream};
 
@@ -55,6 +56,14 @@ impl Supervisor {
                 _ => {}
             }
         }
+        // Who was forked is known before its end.
+        for (kind, low) in tokens.clone() {
+            match kind {
+                TOKEN_PYTHON => self.hear_python(low),
+                TOKEN_PYTHON_END => self.python_ended(low),
+                _ => {}
+            }
+        }
         let mut has_ended = std::mem::take(&mut self.unsettled);
         for (kind, low) in tokens {
             match kind {
@@ -86,6 +95,10 @@ impl Supervisor {
         let now = Instant::now();
         let mut settle = false;
         while let Some(slot) = self.deadlines.take_due(now) {
+            if self.slots[slot].waiting.is_some() {
+                self.waited_too_long(slot);
+                continue;
+            }
             let Slot {
                 attempt: Some(attempt),
                 buffer,
@@ -187,6 +200,7 @@ impl Supervisor {
             return self.leader_ended(slot, end);
         }
         self.orphans.remove(&pid);
+        self.pythons.note_end(pid, end);
         self.spared.retain(|&spared| spared != pid);
         true
     }

@@ -1,6 +1,6 @@
 //! The environment of a child, laid out as the kernel reads it.
 
-use std::ffi::{CString, OsString, c_char};
+use std::ffi::{CStr, CString, OsString, c_char};
 use std::fmt::Display;
 use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -109,6 +109,25 @@ impl Environment {
         Some(&value[..end])
     }
 
+    /// The variables of its own, with their values; of several with the same name the
+    /// last one counts.
+    pub(crate) fn own(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.entries.iter().map(|entry| {
+            let value = &self.own[entry.name_end + 1..];
+            let end = memchr::memchr(0, value).unwrap_or(value.len());
+            (&self.own[entry.start..entry.name_end], &value[..end])
+        })
+    }
+
+    /// All variables for the next start, each as `NAME=VALUE`.
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = &[u8]> {
+        self.as_ptr();
+        let pointers = self.pointers.iter().filter(|pointer| !pointer.is_null());
+        // SAFETY: all but the null at the end are texts with a final zero, which stay as
+        // they are as long as this is borrowed.
+        pointers.map(|&pointer| unsafe { CStr::from_ptr(pointer) }.to_bytes())
+    }
+
     /// The list for `execve`, valid until something is changed.
     pub(crate) fn as_ptr(&mut self) -> *const *const c_char {
         for at in self.replaced.drain(..) {
@@ -139,8 +158,6 @@ impl Environment {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CStr;
-
     use super::*;
 
     fn shared(variables: &[(&str, &str)]) -> Environment {

@@ -16,6 +16,9 @@ pub struct Job {
     pub attempt: u32,
     /// What to execute.
     pub command: Arc<Command>,
+    /// Python modules that it imports: if it is a Python, it is forked from one that has
+    /// imported them.
+    pub preload: Vec<String>,
     /// The folder it runs in. `None`: ours.
     pub folder: Option<PathBuf>,
     /// Variables of its own, on top of those that all get. Of several with the

@@ -26,6 +26,8 @@
 //!   wakes up.
 //! - Whatever goes wrong with one attempt is that attempt's outcome, or a
 //!   [`ProcessEvent::Trouble`](packhorse_model::ProcessEvent::Trouble); the others go on.
+//! - An attempt of a Python task that wants modules preloaded is forked from a Python
+//!   that has imported them, and becomes our child: see `preload`.
 //!
 //! What it never does: decide what runs, handle signals, or print.
 //!
@@ -44,6 +46,7 @@ mod job;
 mod log;
 mod metric_scanner;
 mod pipes;
+mod preload;
 mod process_tree;
 mod programs;
 mod settle;

@@ -77,6 +77,7 @@ impl Supervisor {
     /// [`Children::All`]). What cannot be ended is left after a while: this may
     /// block for 10 seconds.
     pub fn finish(&mut self) {
+        self.end_pythons();
         let end = Instant::now() + KILL_GRACE;
         loop {
             let found = self.find_orphans();
@@ -186,7 +187,7 @@ impl Supervisor {
     }
 
     /// Without this its end goes unnoticed until its deadline.
-    fn watch_straggler(&mut self, pid: Pid, handle: OwnedFd, slot: Option<usize>) {
+    pub(crate) fn watch_straggler(&mut self, pid: Pid, handle: OwnedFd, slot: Option<usize>) {
         let token = TOKEN_ORPHAN | u64::from(number(pid));
         if self.watch(handle.as_fd(), token).is_err() {
             return;

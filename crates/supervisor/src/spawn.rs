@@ -156,6 +156,11 @@ impl SpawnBuffer {
         }
     }
 
+    /// The next leader is not started from here.
+    pub(crate) fn forget_error(&self) {
+        self.plan.error.store(0, Ordering::Relaxed);
+    }
+
     /// Must be said before the child is sent SIGTERM: it may be about to throw
     /// away what came for it.
     pub(crate) fn announce_termination(&self) {

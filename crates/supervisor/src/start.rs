@@ -15,12 +15,12 @@ use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use crate::argv::plain_words;
 use crate::attempt::{LeaderOrigin, RunningAttempt};
-use crate::deferred::never_started;
+use crate::deferred::{StartResult, never_started};
 use crate::log::{Log, LogScan};
 use crate::metric_scanner::MetricScanner;
 use crate::pipes::Pipes;
 use crate::process_tree::{MARK_ATTEMPT, MARK_TASK};
-use crate::spawn::{AwaitExec, Child, SpawnBuffer};
+use crate::spawn::{AwaitExec, Child, SpawnBuffer, Stdio};
 use crate::supervisor::{Slot, TOKEN_LEADER, TOKEN_STDERR, TOKEN_STDOUT};
 use crate::{Job, Supervisor};
 
@@ -54,8 +54,8 @@ impl From<String> for Failure {
 const LONGEST_WORD: usize = 128 * 1024;
 
 impl Supervisor {
-    /// Starts an attempt.
-    pub(crate) fn try_start(&mut self, job: &Job) -> Result<(), Failure> {
+    /// Starts an attempt, or asks for it to be forked.
+    pub(crate) fn try_start(&mut self, job: &Job) -> Result<StartResult, Failure> {
         if self.by_task.contains_key(&job.task) {
             return Err("it is running already".to_owned().into());
         }
@@ -63,16 +63,14 @@ impl Supervisor {
         let slot = self
             .with_enough_descriptors(|it| it.take_slot(job.output))
             .map_err(|error| Failure::new("make pipes for its output", &error))?;
-        let child = self.launch(slot, job).inspect_err(|_| {
+        let launched = self.launch(slot, job).inspect_err(|_| {
             self.free.insert(slot);
         })?;
-        let mut attempt = RunningAttempt::new(job.task, job.attempt, child, LeaderOrigin::Started);
-        attempt.started = started;
-        attempt.grace = job.grace;
-        attempt.hold_end = job.hold_end;
-        attempt.deadline = job.time_limit.and_then(|limit| started.checked_add(limit));
-        self.insert_attempt(slot, attempt);
-        Ok(())
+        let Some(child) = launched else {
+            return Ok(StartResult::Waiting);
+        };
+        self.insert_attempt(slot, attempt_of(job, child, started));
+        Ok(StartResult::Running)
     }
 
     pub(crate) fn insert_attempt(&mut self, slot: usize, mut attempt: RunningAttempt) {
@@ -83,7 +81,8 @@ impl Supervisor {
         self.slots[slot].attempt = Some(attempt);
     }
 
-    fn launch(&mut self, slot: usize, job: &Job) -> Result<Child, Failure> {
+    /// Starts what is asked for. `None`: it is to be forked, and not there yet.
+    fn launch(&mut self, slot: usize, job: &Job) -> Result<Option<Child>, Failure> {
         let Slot { buffer, log, .. } = &mut self.slots[slot];
         lay_out_command(job, buffer)?;
         lay_out_environment(job, buffer)?;
@@ -94,7 +93,10 @@ impl Supervisor {
             log.open()
                 .map_err(|error| Failure::new("open its log", &error))?;
         }
-        self.execute(slot, AwaitExec::No)
+        if !job.preload.is_empty() && self.ask_for_fork(slot, job) {
+            return Ok(None);
+        }
+        self.execute(slot, AwaitExec::No).map(Some)
     }
 
     /// Starts an attempt once more whose first process did not come to its program:
@@ -192,19 +194,8 @@ impl Supervisor {
 
     fn spawn_watched(&mut self, slot: usize, wait: AwaitExec) -> io::Result<Child> {
         let with_handle = self.uses_handles();
-        let Slot {
-            buffer,
-            pipes,
-            output,
-            log,
-            ..
-        } = &mut self.slots[slot];
-        let [input, ..] = self.inherit;
-        let stdio = match (output, pipes) {
-            (OutputMode::Log | OutputMode::Lines, Some(pipes)) => pipes.stdio,
-            (OutputMode::File, _) => [input, log.descriptor(), log.descriptor()],
-            _ => self.inherit,
-        };
+        let stdio = self.stdio(slot);
+        let buffer = &mut self.slots[slot].buffer;
         buffer.limit_descriptors(self.descriptor_limit.for_children());
         // SAFETY: a slot's buffer is boxed, and not touched until its attempt's
         // leader was waited for: see `Slot`.
@@ -217,6 +208,19 @@ impl Supervisor {
             return Err(error);
         }
         Ok(child)
+    }
+
+    /// What the process of a slot's attempt reads and writes.
+    pub(crate) fn stdio(&self, slot: usize) -> Stdio {
+        let Slot {
+            pipes, output, log, ..
+        } = &self.slots[slot];
+        let [input, ..] = self.inherit;
+        match (output, pipes) {
+            (OutputMode::Log | OutputMode::Lines, Some(pipes)) => pipes.stdio,
+            (OutputMode::File, _) => [input, log.descriptor(), log.descriptor()],
+            _ => self.inherit,
+        }
     }
 
     /// Reports a process's end under a token, once. The handle would become readable
@@ -254,6 +258,7 @@ impl Supervisor {
             }
             self.slots.push(Slot {
                 attempt: None,
+                waiting: None,
                 pipes: None,
                 output,
                 log: Log::new(),
@@ -278,6 +283,16 @@ impl Supervisor {
         self.free.remove(&slot);
         Ok(slot)
     }
+}
+
+/// The attempt that a job is for, whose leader is there.
+pub(crate) fn attempt_of(job: &Job, leader: Child, started: Instant) -> RunningAttempt {
+    let mut attempt = RunningAttempt::new(job.task, job.attempt, leader, LeaderOrigin::Started);
+    attempt.started = started;
+    attempt.grace = job.grace;
+    attempt.hold_end = job.hold_end;
+    attempt.deadline = job.time_limit.and_then(|limit| started.checked_add(limit));
+    attempt
 }
 
 /// What to say of a program that is nowhere.

@@ -20,6 +20,7 @@ use crate::environment::Environment;
 use crate::log::{Log, LogScan};
 use crate::metric_scanner::MetricScanner;
 use crate::pipes::Pipes;
+use crate::preload::{Pythons, WaitingStart};
 use crate::process_tree::{
     ChildList, MARK_ATTEMPT, MARK_SERVICE, MARK_TASK, marked_attempt, number, to_pid,
 };
@@ -107,6 +108,8 @@ pub struct Supervisor {
     pub(crate) orphans: FxHashMap<Pid, WatchedOrphan>,
     /// What could not be started yet.
     pub(crate) deferred: DeferredJobs,
+    /// Those that attempts are forked from.
+    pub(crate) pythons: Pythons,
     /// Events that need no waiting, such as ends of commands that do not exist.
     pub(crate) ready: Vec<ProcessEvent>,
     /// There was more than one call of `drain` takes.
@@ -129,6 +132,8 @@ pub struct Supervisor {
 /// as it is while there is an attempt whose leader has not been waited for.
 pub(crate) struct Slot {
     pub(crate) attempt: Option<RunningAttempt>,
+    /// An attempt that is not there yet: it has been asked for.
+    pub(crate) waiting: Option<WaitingStart>,
     pub(crate) pipes: Option<Pipes>,
     /// What becomes of the attempt's output: whether it comes through the pipes.
     pub(crate) output: OutputMode,
@@ -148,6 +153,8 @@ pub(crate) const TOKEN_LEADER: u64 = 1 << 32;
 pub(crate) const TOKEN_STDOUT: u64 = 2 << 32;
 pub(crate) const TOKEN_STDERR: u64 = 3 << 32;
 pub(crate) const TOKEN_ORPHAN: u64 = 4 << 32;
+pub(crate) const TOKEN_PYTHON: u64 = 5 << 32;
+pub(crate) const TOKEN_PYTHON_END: u64 = 6 << 32;
 
 impl Supervisor {
     /// Makes this process the one that orphans among its descendants are given to.
@@ -205,6 +212,7 @@ impl Supervisor {
             unsettled: false,
             orphans: FxHashMap::default(),
             deferred: DeferredJobs::default(),
+            pythons: Pythons::default(),
             ready: Vec::new(),
             more: false,
             abandoned: false,
@@ -230,6 +238,7 @@ impl Supervisor {
     /// Ends the running attempt of `task`, if there is one.
     pub fn stop(&mut self, task: TaskId, how: StopMode) {
         self.stop_deferred(task);
+        self.stop_waiting(task);
         if let Some(&slot) = self.by_task.get(&task) {
             self.request_end(slot, how, EndReason::Asked, Instant::now());
         }
@@ -248,6 +257,7 @@ impl Supervisor {
     /// Gives up on an attempt that outlives SIGKILL, as a process does that waits
     /// for a dead disk or driver.
     pub fn abandon(&mut self, task: TaskId) {
+        self.stop_waiting(task);
         let Some(&slot) = self.by_task.get(&task) else {
             return;
         };

@@ -1,0 +1,573 @@
+//! Asking for attempts to be forked, and what comes of it.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use packhorse_model::{AttemptEnd, Command, Outcome, OutputMode, ProcessEvent, Stream, TaskId};
+use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::command::{PythonCommand, PythonTarget};
+use super::key::PythonKey;
+use super::python::{MOST_IN_FLIGHT, Message, PreloadedPython};
+use crate::argv::plain_words;
+use crate::exit::{ProcessEnd, end_of};
+use crate::spawn::Child;
+use crate::start::attempt_of;
+use crate::supervisor::{TOKEN_LEADER, TOKEN_PYTHON, TOKEN_PYTHON_END};
+use crate::{Job, Supervisor};
+
+/// How many Pythons are kept. Each holds its modules in memory.
+const MOST_PYTHONS: usize = 8;
+/// How long one may take to end when it is killed.
+const KILL_GRACE: Duration = Duration::from_secs(10);
+
+/// The Pythons that attempts are forked from.
+#[derive(Default)]
+pub(crate) struct Pythons {
+    list: FxHashMap<u32, PreloadedPython>,
+    /// How many there have been.
+    started: u32,
+    /// The slots of requests that have not been answered, by the number of the request.
+    requests: FxHashMap<u64, usize>,
+    requested: u64,
+    /// What has been told, which is told once.
+    told: FxHashSet<String>,
+}
+
+/// An attempt that has been asked for.
+pub(crate) struct WaitingStart {
+    job: Job,
+    started: Instant,
+    deadline: Option<Instant>,
+    python: u32,
+    /// What the fork is to become.
+    request: Vec<u8>,
+    /// The number of the request that has been sent, and the gate that its process waits
+    /// at: it goes on when a byte comes through, and ends when this is closed.
+    sent: Option<(u64, OwnedFd)>,
+    /// A Python has died over it.
+    is_second: bool,
+}
+
+impl Pythons {
+    /// One of them was reaped, if it is one of them.
+    pub(crate) fn note_end(&mut self, pid: Pid, end: ProcessEnd) {
+        if let Some(python) = self.list.values_mut().find(|python| python.pid == pid) {
+            python.end = Some(end);
+        }
+    }
+
+    /// The one to fork from.
+    fn find(&self, key: &PythonKey) -> Option<u32> {
+        let mut list = self.list.iter();
+        let found = list.find(|(_, python)| !python.is_ending && python.key == *key);
+        found.map(|(&id, _)| id)
+    }
+
+    /// Ends the one that was not needed for the longest time, if there are too many.
+    fn make_room(&mut self) {
+        let kept = self.list.values().filter(|python| !python.is_ending);
+        if kept.count() < MOST_PYTHONS {
+            return;
+        }
+        let idle = self.list.values_mut().filter(|python| python.is_idle());
+        let idle = idle.filter(|python| !python.is_ending);
+        if let Some(oldest) = idle.min_by_key(|python| python.last_used) {
+            oldest.kill();
+        }
+    }
+}
+
+impl Supervisor {
+    /// Has the attempt that is laid out in a slot forked from a Python with its modules,
+    /// if that can be. Else it is told once why it is started as ever.
+    pub(crate) fn ask_for_fork(&mut self, slot: usize, job: &Job) -> bool {
+        match self.prepare_fork(slot, job) {
+            Ok((python, request)) => {
+                let started = Instant::now();
+                let deadline = job.time_limit.and_then(|limit| started.checked_add(limit));
+                self.slots[slot].buffer.forget_error();
+                self.slots[slot].waiting = Some(WaitingStart {
+                    job: job.clone(),
+                    started,
+                    deadline,
+                    python,
+                    request,
+                    sent: None,
+                    is_second: false,
+                });
+                self.by_task.insert(job.task, slot);
+                self.deadlines.change(slot, None, deadline);
+                self.queue_request(slot, python);
+                true
+            }
+            Err(reason) => {
+                self.tell_once(job.task, format!("nothing is preloaded for it: {reason}"));
+                false
+            }
+        }
+    }
+
+    fn tell_once(&mut self, task: TaskId, message: String) {
+        if self.pythons.told.insert(message.clone()) {
+            self.ready.push(ProcessEvent::Trouble { task, message });
+        }
+    }
+
+    /// The Python to fork from, which is started if there is none, and what to ask it for.
+    fn prepare_fork(&mut self, slot: usize, job: &Job) -> Result<(u32, Vec<u8>), String> {
+        if let Command::Line(line) = &*job.command
+            && plain_words(line).is_none()
+        {
+            return Err("its command line is the shell's".to_owned());
+        }
+        let here = std::env::current_dir().map_err(|error| error.to_string())?;
+        let folder = match &job.folder {
+            Some(folder) => here.join(folder),
+            None => here,
+        };
+        let buffer = &mut *self.slots[slot].buffer;
+        let words: Vec<&[u8]> = buffer.argv.words().collect();
+        let command = PythonCommand::parse(&words)?;
+        let search = command.search_folder(&folder)?;
+        let path = buffer.environment.own_value(b"PATH");
+        let Some((file, _)) = self.programs.find(&buffer.program, path) else {
+            return Err("there is no such Python".to_owned());
+        };
+        let environment = &buffer.environment;
+        let key = PythonKey::new(
+            file,
+            words[0],
+            &command,
+            &job.preload,
+            search,
+            &folder,
+            environment,
+        );
+        let request = request(&command, &words, &key.search, &folder, job);
+        let mut request = request.join(&0);
+        for entry in buffer.environment.all() {
+            request.push(0);
+            request.extend_from_slice(entry);
+        }
+        let python = match self.pythons.find(&key) {
+            Some(python) => python,
+            None => self.start_python(key, &folder)?,
+        };
+        Ok((python, request))
+    }
+
+    fn start_python(&mut self, key: PythonKey, folder: &Path) -> Result<u32, String> {
+        self.pythons.make_room();
+        let limit = self.descriptor_limit.for_children();
+        let failed = |error: std::io::Error| format!("no Python can be started: {error}");
+        let mut python =
+            PreloadedPython::start(key, folder, &self.inheritance, limit).map_err(failed)?;
+        self.pythons.started += 1;
+        let id = self.pythons.started;
+        let watched = self
+            .watch(python.handle.as_fd(), TOKEN_PYTHON_END | u64::from(id))
+            .and_then(|()| {
+                let data = epoll::EventData::new_u64(TOKEN_PYTHON | u64::from(id));
+                let flags = epoll::EventFlags::IN;
+                Ok(epoll::add(&self.epoll, &python.control, data, flags)?)
+            });
+        if let Err(error) = watched {
+            python.kill();
+            let _ = end_within(&python, KILL_GRACE);
+            return Err(failed(error));
+        }
+        self.spared.push(python.pid);
+        self.pythons.list.insert(id, python);
+        Ok(id)
+    }
+
+    fn queue_request(&mut self, slot: usize, id: u32) {
+        self.pythons.requested += 1;
+        if let Some(python) = self.pythons.list.get_mut(&id) {
+            python.last_used = self.pythons.requested;
+            python.queue.push_back(slot);
+        }
+        self.send_requests(id);
+    }
+
+    /// Sends what it can be asked now.
+    fn send_requests(&mut self, id: u32) {
+        while let Some(python) = self.pythons.list.get_mut(&id)
+            && python.is_ready
+            && !python.is_ending
+            && python.in_flight < MOST_IN_FLIGHT
+            && let Some(slot) = python.queue.pop_front()
+        {
+            match self.send_request(slot, id) {
+                Ok(()) => {}
+                Err(Errno::AGAIN) if self.has_in_flight(id) => {
+                    if let Some(python) = self.pythons.list.get_mut(&id) {
+                        python.queue.push_front(slot);
+                    }
+                    return;
+                }
+                // It is gone: its end is about to be noticed.
+                Err(Errno::PIPE | Errno::CONNRESET) => {
+                    if let Some(python) = self.pythons.list.get_mut(&id) {
+                        python.queue.push_front(slot);
+                    }
+                    return;
+                }
+                Err(error) => {
+                    let message = format!("it cannot be forked: {error}");
+                    self.end_waiting(slot, Outcome::NotStarted, Some(message));
+                }
+            }
+        }
+    }
+
+    fn has_in_flight(&self, id: u32) -> bool {
+        let python = self.pythons.list.get(&id);
+        python.is_some_and(|python| python.in_flight > 0)
+    }
+
+    fn send_request(&mut self, slot: usize, id: u32) -> Result<(), Errno> {
+        let [input, output, errors] = self.stdio(slot);
+        let (Some(waiting), Some(python)) = (
+            &mut self.slots[slot].waiting,
+            self.pythons.list.get_mut(&id),
+        ) else {
+            return Ok(());
+        };
+        let flags = SocketFlags::CLOEXEC;
+        let (gate, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        self.pythons.requested += 1;
+        let number = self.pythons.requested;
+        let input = input.unwrap_or_default();
+        let numbers = [input, output.unwrap_or(1), errors.unwrap_or(2)];
+        // SAFETY: they are the slot's or the supervisor's own, or the program's output,
+        // and stay open during the call.
+        let stdio = numbers.map(|number| unsafe { BorrowedFd::borrow_raw(number) });
+        let sent = python.request(number, &waiting.request, theirs.as_fd(), stdio);
+        sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        python.in_flight += 1;
+        waiting.sent = Some((number, gate));
+        self.pythons.requests.insert(number, slot);
+        Ok(())
+    }
+
+    /// A Python has told something.
+    pub(crate) fn hear_python(&mut self, id: u32) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        while let Some(python) = self.pythons.list.get_mut(&id) {
+            match python.hear(&mut buffer) {
+                Message::Nothing => break,
+                Message::Closed => {
+                    // Its end is told by its handle.
+                    let _ = epoll::delete(&self.epoll, &python.control);
+                    break;
+                }
+                Message::Ready => python.is_ready = true,
+                Message::Text(text) => python.note_text(&text),
+                Message::Notice(text) => {
+                    let mut waiting = self.waiting_for(id);
+                    let slot = waiting.next();
+                    let task = slot.and_then(|slot| self.slots[slot].waiting.as_ref());
+                    let task = task.map(|waiting| waiting.job.task);
+                    drop(waiting);
+                    if let Some(task) = task {
+                        self.tell_once(task, text);
+                    }
+                }
+                Message::Failed { why, trace } => {
+                    python.is_ending = true;
+                    self.fail_waiting(id, &why, &trace);
+                }
+                Message::Forked { request, pid } => {
+                    python.in_flight = python.in_flight.saturating_sub(1);
+                    if let Some(pid) = Pid::from_raw(pid) {
+                        self.forked(request, pid);
+                    }
+                }
+                Message::Unforked { request, error } => {
+                    python.in_flight = python.in_flight.saturating_sub(1);
+                    if let Some(slot) = self.pythons.requests.remove(&request) {
+                        self.not_forked(slot, Errno::from_raw_os_error(error));
+                    }
+                }
+            }
+        }
+        self.buffer = buffer;
+        self.send_requests(id);
+    }
+
+    /// The slots whose attempts wait for a Python.
+    fn waiting_for(&self, id: u32) -> impl Iterator<Item = usize> + use<'_> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(move |(slot, it)| {
+            let waiting = it.waiting.as_ref()?;
+            (waiting.python == id).then_some(slot)
+        })
+    }
+
+    /// A process has been forked, is our child, and waits at its gate.
+    fn forked(&mut self, request: u64, pid: Pid) {
+        self.spared.retain(|&spared| spared != pid);
+        self.unknown.remove(&pid);
+        let handle = pidfd_open(pid, PidfdFlags::empty());
+        let Some(slot) = self.pythons.requests.remove(&request) else {
+            // It is shut out. Somebody has to reap it.
+            if let Ok(handle) = handle
+                && !self.orphans.contains_key(&pid)
+            {
+                self.watch_straggler(pid, handle, None);
+            }
+            return;
+        };
+        self.orphans.remove(&pid);
+        let Ok(handle) = handle else {
+            return self.not_forked(slot, Errno::SRCH);
+        };
+        if self
+            .watch(handle.as_fd(), TOKEN_LEADER | slot as u64)
+            .is_err()
+        {
+            return self.not_forked(slot, Errno::NOMEM);
+        }
+        let Some(waiting) = self.slots[slot].waiting.take() else {
+            return;
+        };
+        let leader = Child {
+            pid,
+            handle: Some(handle),
+        };
+        self.insert_attempt(slot, attempt_of(&waiting.job, leader, waiting.started));
+        if let Some((_, gate)) = &waiting.sent {
+            // One that was killed meanwhile has an end like any other.
+            let _ = send(gate, b"!", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        }
+        self.ready.push(ProcessEvent::Started {
+            task: waiting.job.task,
+            attempt: waiting.job.attempt,
+        });
+    }
+
+    /// What was asked for was not forked, or was killed before it did anything.
+    fn not_forked(&mut self, slot: usize, error: Errno) {
+        let retries = matches!(error, Errno::SRCH | Errno::AGAIN | Errno::NOMEM);
+        if retries && self.ask_again(slot) {
+            return;
+        }
+        let message = format!("it cannot be forked: {}", std::io::Error::from(error));
+        self.end_waiting(slot, Outcome::NotStarted, Some(message));
+    }
+
+    /// Asks for an attempt a second time, of the same Python or another one.
+    fn ask_again(&mut self, slot: usize) -> bool {
+        let Some(waiting) = &mut self.slots[slot].waiting else {
+            return true;
+        };
+        if std::mem::replace(&mut waiting.is_second, true) {
+            return false;
+        }
+        if let Some((request, _)) = waiting.sent.take() {
+            self.pythons.requests.remove(&request);
+        }
+        let job = waiting.job.clone();
+        let Ok((python, request)) = self.prepare_fork(slot, &job) else {
+            return false;
+        };
+        if let Some(waiting) = &mut self.slots[slot].waiting {
+            waiting.python = python;
+            waiting.request = request;
+        }
+        self.queue_request(slot, python);
+        true
+    }
+
+    /// A Python could not import its modules, for whoever waits for that.
+    fn fail_waiting(&mut self, id: u32, why: &str, trace: &[u8]) {
+        let waiting: Vec<usize> = self.waiting_for(id).collect();
+        for slot in waiting {
+            self.write_trace(slot, trace);
+            self.end_waiting(slot, Outcome::NotStarted, Some(why.to_owned()));
+        }
+    }
+
+    /// What Python says of a failure is the attempt's output.
+    fn write_trace(&mut self, slot: usize, trace: &[u8]) {
+        let output = self.slots[slot].output;
+        if output == OutputMode::Inherit || trace.is_empty() {
+            return;
+        }
+        // The message says the most important thing.
+        let _ = self.slots[slot].log.write(Stream::Stderr, trace);
+        if output == OutputMode::Lines
+            && let Some(waiting) = &self.slots[slot].waiting
+        {
+            self.ready.push(ProcessEvent::Output {
+                task: waiting.job.task,
+                stream: Stream::Stderr,
+                bytes: trace.to_vec(),
+            });
+        }
+    }
+
+    /// Takes back what was asked for.
+    fn end_waiting(&mut self, slot: usize, outcome: Outcome, message: Option<String>) {
+        let Some(waiting) = self.slots[slot].waiting.take() else {
+            return;
+        };
+        self.deadlines.change(slot, waiting.deadline, None);
+        self.by_task.remove(&waiting.job.task);
+        if let Some((request, _)) = waiting.sent {
+            self.pythons.requests.remove(&request);
+        }
+        if let Some(python) = self.pythons.list.get_mut(&waiting.python) {
+            python.queue.retain(|&other| other != slot);
+        }
+        self.slots[slot].log.close();
+        self.free.insert(slot);
+        self.ready.push(ProcessEvent::Ended(AttemptEnd {
+            task: waiting.job.task,
+            attempt: waiting.job.attempt,
+            outcome,
+            message,
+            took: waiting.started.elapsed(),
+        }));
+        self.start_deferred();
+    }
+
+    /// Takes back what was asked for of a task.
+    pub(crate) fn stop_waiting(&mut self, task: TaskId) {
+        if let Some(&slot) = self.by_task.get(&task)
+            && let Some(waiting) = &self.slots[slot].waiting
+        {
+            let id = waiting.python;
+            self.end_waiting(slot, Outcome::Interrupted, None);
+            self.end_if_stuck(id, !self.is_ready(id));
+        }
+    }
+
+    /// The time of an attempt is over that is not there yet.
+    pub(crate) fn waited_too_long(&mut self, slot: usize) {
+        let Some(waiting) = &self.slots[slot].waiting else {
+            return;
+        };
+        let id = waiting.python;
+        let python = self.pythons.list.get(&id);
+        let message = python.map(|python| {
+            let modules = python.key.list();
+            match python.is_ready {
+                true => "it was not forked in time".to_owned(),
+                false => format!("{modules} could not be preloaded in time"),
+            }
+        });
+        let is_answering = waiting.sent.is_none() && self.is_ready(id);
+        self.end_waiting(slot, Outcome::TimedOut, message);
+        self.end_if_stuck(id, !is_answering);
+    }
+
+    fn is_ready(&self, id: u32) -> bool {
+        let python = self.pythons.list.get(&id);
+        python.is_some_and(|python| python.is_ready)
+    }
+
+    /// Ends a Python that may never answer, unless somebody still waits for it.
+    fn end_if_stuck(&mut self, id: u32, may_be_stuck: bool) {
+        let is_wanted = self.waiting_for(id).next().is_some();
+        if may_be_stuck
+            && !is_wanted
+            && let Some(python) = self.pythons.list.get_mut(&id)
+        {
+            python.kill();
+        }
+    }
+
+    /// A Python has ended.
+    pub(crate) fn python_ended(&mut self, id: u32) {
+        self.hear_python(id);
+        let Some(python) = self.pythons.list.remove(&id) else {
+            return;
+        };
+        let end = end_of(python.handle.as_fd(), python.pid, None);
+        let end = python.end.or(end).unwrap_or(ProcessEnd::Unseen);
+        self.spared.retain(|&spared| spared != python.pid);
+        let modules = python.key.list();
+        let how = match end {
+            ProcessEnd::Exited(code) => format!("ended with status {code}"),
+            ProcessEnd::Signaled(signal) => format!("was killed by signal {signal}"),
+            ProcessEnd::Unseen => "ended".to_owned(),
+        };
+        let said = python.last_words();
+        let waiting: Vec<usize> = self.waiting_for(id).collect();
+        for slot in waiting {
+            // A Python that ends by itself while it imports does so again.
+            let is_hopeless = !python.is_ready && matches!(end, ProcessEnd::Exited(_));
+            if !is_hopeless && self.ask_again(slot) {
+                continue;
+            }
+            let last = said.trim_ascii_end().rsplit(|&byte| byte == b'\n').next();
+            let last = String::from_utf8_lossy(last.unwrap_or_default());
+            let last = if last.is_empty() {
+                String::new()
+            } else {
+                format!(": {last}")
+            };
+            let message = format!("cannot preload {modules}: Python {how}{last}");
+            self.write_trace(slot, &said);
+            self.end_waiting(slot, Outcome::NotStarted, Some(message));
+        }
+    }
+
+    /// Ends all Pythons.
+    pub(crate) fn end_pythons(&mut self) {
+        for python in self.pythons.list.values_mut() {
+            python.kill();
+        }
+        for (_, python) in self.pythons.list.drain() {
+            if end_within(&python, KILL_GRACE).is_some() {
+                self.spared.retain(|&spared| spared != python.pid);
+            }
+        }
+    }
+}
+
+/// How a Python ends that has been killed, if it does so in time.
+fn end_within(python: &PreloadedPython, time: Duration) -> Option<ProcessEnd> {
+    let time = Timespec::try_from(time).unwrap_or_default();
+    let _ = poll(
+        &mut [PollFd::new(&python.handle, PollFlags::IN)],
+        Some(&time),
+    );
+    end_of(python.handle.as_fd(), python.pid, None)
+}
+
+/// What a fork is to become, but for its environment.
+fn request(
+    command: &PythonCommand<'_>,
+    words: &[&[u8]],
+    search: &Path,
+    folder: &Path,
+    job: &Job,
+) -> Vec<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let (kind, target) = match command.target {
+        PythonTarget::Script(script) => (&b"script"[..], script),
+        PythonTarget::Module(module) => (&b"m"[..], module),
+        PythonTarget::Code(code) => (&b"c"[..], code),
+    };
+    let cores: Vec<String> = job.cores.iter().map(ToString::to_string).collect();
+    let mut request = vec![
+        kind.to_vec(),
+        search.as_os_str().as_bytes().to_vec(),
+        folder.as_os_str().as_bytes().to_vec(),
+        cores.join(",").into_bytes(),
+        target.to_vec(),
+        command.skip.to_string().into_bytes(),
+        words.len().to_string().into_bytes(),
+    ];
+    request.extend(words.iter().map(|word| word.to_vec()));
+    request
+}
