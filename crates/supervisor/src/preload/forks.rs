@@ -459,9 +459,10 @@ impl Supervisor {
         let python = self.pythons.list.get(&id);
         let message = python.map(|python| {
             let modules = python.key.list();
-            match python.is_ready {
-                true => "it was not forked in time".to_owned(),
-                false => format!("{modules} could not be preloaded in time"),
+            if python.is_ready {
+                "it was not forked in time".to_owned()
+            } else {
+                format!("{modules} could not be preloaded in time")
             }
         });
         let is_answering = waiting.sent.is_none() && self.is_ready(id);

@@ -156,11 +156,14 @@ impl PreloadedPython {
             .environment
             .add_bytes(MARK_SERVICE.as_bytes(), &place);
         buffer.limit_descriptors(limit);
-        let hello = [key.search.as_os_str().as_bytes()];
-        let modules = key.modules.iter().map(|module| module.as_bytes());
-        let hello: Vec<&[u8]> = hello.into_iter().chain(modules).collect();
-        // It fits: nothing has been sent before.
-        send(&control, &hello.join(&0), &[heard.as_fd(), output.as_fd()])?;
+        let count = (key.modules.len() + 2).to_string();
+        let order = [count.as_bytes(), key.search.as_os_str().as_bytes()];
+        let modules = key.modules.iter().map(String::as_bytes);
+        let variables = buffer.environment.all();
+        let order: Vec<&[u8]> = order.into_iter().chain(modules).chain(variables).collect();
+        let order = file_of(&order.join(&0))?;
+        let descriptors = [heard.as_fd(), output.as_fd(), order.as_fd()];
+        send(&control, b"hello", &descriptors)?;
         let stdio = [Some(theirs.as_raw_fd()); 3];
         // SAFETY: it is waited for until it has executed its program, and the buffer is
         // not used again.
@@ -196,8 +199,14 @@ impl PreloadedPython {
 
     /// The next thing that it has told.
     pub(super) fn hear(&self, buffer: &mut [u8]) -> Message {
-        match recv(&self.control, &mut *buffer, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) | Err(Errno::CONNRESET) => Message::Closed,
+        let mut hear = || recv(&self.control, &mut *buffer, RecvFlags::DONTWAIT);
+        let heard = match hear() {
+            // It has not read all that we wrote. What it wrote is still there.
+            Err(Errno::CONNRESET) => hear(),
+            other => other,
+        };
+        match heard {
+            Ok((_, 0)) => Message::Closed,
             Ok((_, length)) => Message::parse(&buffer[..length.min(buffer.len())]),
             Err(_) => Message::Nothing,
         }
@@ -218,12 +227,7 @@ impl PreloadedPython {
             message.extend_from_slice(task);
             return send(&self.control, &message, &[gate, input, output, errors]);
         }
-        let file = memfd_create("packhorse", MemfdFlags::CLOEXEC)?;
-        let mut rest = task;
-        while !rest.is_empty() {
-            let length = rustix::io::write(&file, rest)?;
-            rest = &rest[length..];
-        }
+        let file = file_of(task)?;
         let descriptors = [gate, input, output, errors, file.as_fd()];
         send(&self.control, &message, &descriptors)
     }
@@ -244,6 +248,16 @@ impl PreloadedPython {
         let room = SAID.saturating_sub(self.said.len());
         self.said.extend_from_slice(&text[..text.len().min(room)]);
     }
+}
+
+/// A file in memory.
+fn file_of(mut bytes: &[u8]) -> io::Result<OwnedFd> {
+    let file = memfd_create("packhorse", MemfdFlags::CLOEXEC)?;
+    while !bytes.is_empty() {
+        let length = rustix::io::write(&file, bytes)?;
+        bytes = &bytes[length..];
+    }
+    Ok(file)
 }
 
 fn send(control: &OwnedFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {

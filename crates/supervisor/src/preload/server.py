@@ -5,7 +5,7 @@
 # arrives there, too. Words in messages are separated by zeros.
 #
 #   from the supervisor                            to the supervisor
-#   path, modules      + lifeline, output    ──▶   "ready" | "failed", module, error, traceback
+#   "hello"  + lifeline, output, what to import ─▶ "ready" | "failed", module, error, traceback
 #   id, task           + gate, 0, 1, 2       ──▶   "forked", id, number | "unforked", id, errno
 #                                                  "notice", text
 #
@@ -34,6 +34,16 @@ def receive(control, flags):
         if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
             descriptors.extend(memoryview(numbers[: len(numbers) // 4 * 4]).cast("i"))
     return data, descriptors
+
+
+def read_whole(descriptor):
+    data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    os.close(descriptor)
+    return data
+
+
+def variables_of(entries):
+    return dict(entry.split(b"=", 1) for entry in entries)
 
 
 class Names:
@@ -134,9 +144,16 @@ def notices(modules):
 def prepare():
     """Imports the modules."""
     control = _socket.socket(fileno=os.dup(0))
-    message, (lifeline, output) = receive(control, 0)
+    _, (lifeline, output, order) = receive(control, 0)
     die_with(lifeline)
-    path, *modules = map(os.fsdecode, message.split(b"\0"))
+    order = read_whole(order).split(b"\0")
+    count = int(order[0])
+    path, *modules = map(os.fsdecode, order[1:count])
+    given = variables_of(order[count:])
+    now = dict(os.environb)
+    # The interpreter's name may be that of a script, which sets variables first.
+    changed = {name: now.get(name) for name in given.keys() | now.keys()}
+    changed = {name: value for name, value in changed.items() if given.get(name) != value}
     names = Names()
     names.write([sys.executable.encode(), b"# packhorse: a Python with", ",".join(modules).encode()])
     null = os.open("/dev/null", os.O_RDONLY)
@@ -161,7 +178,7 @@ def prepare():
         control.send(b"notice\0" + text.encode())
     sys.stdout.flush()
     sys.stderr.flush()
-    return control, lifeline, names, has_path
+    return control, lifeline, names, has_path, changed
 
 
 def fork_all(requests, close):
@@ -239,9 +256,7 @@ def serve(control, lifeline):
             number, _, message = message.partition(b"\0")
             if not message:
                 # It was too long for a message.
-                length = os.fstat(descriptors[4]).st_size
-                message = os.pread(descriptors[4], length, 0)
-                os.close(descriptors.pop())
+                message = read_whole(descriptors.pop())
             requests.append((number, descriptors, message))
         mine, numbers = fork_all(requests, [lifeline])
         if mine is not None:
@@ -254,7 +269,7 @@ def serve(control, lifeline):
             control.send(b"%b\0%b\0%d" % (kind, number, abs(result)))
 
 
-def become(request, names):
+def become(request, names, changed):
     """Gives this process what the task's own Python would have. Returns what to run."""
     _, descriptors, message = request
     gate = descriptors.pop(0)
@@ -266,7 +281,14 @@ def become(request, names):
         os.close(descriptor)
     kind, path, folder, cores, target, skip, count, *rest = message.split(b"\0")
     words, entries = rest[: int(count)], rest[int(count) :]
-    variables = dict(entry.split(b"=", 1) for entry in entries)
+    # Its name may have been that of a script which then has executed the interpreter.
+    words[0] = os.fsencode(sys.orig_argv[0])
+    variables = variables_of(entries)
+    for name, value in changed.items():
+        if value is None:
+            variables.pop(name, None)
+        else:
+            variables[name] = value
     marks = (b"PACKHORSE_TASK", b"PACKHORSE_ATTEMPT")
     names.write(words, [mark + b"=" + variables.get(mark, b"") for mark in marks])
     if cores:
@@ -373,10 +395,34 @@ def status_of(error):
         return status_of(other)
     except BaseException as other:
         print("Error in sys.excepthook:", file=sys.stderr)
-        sys.__excepthook__(type(other), other, without_ours(other.__traceback__))
+        other.__context__ = None
+        other.__traceback__ = without_ours(other.__traceback__)
+        sys.__excepthook__(type(other), other, other.__traceback__)
         print("\nOriginal exception was:", file=sys.stderr)
         sys.__excepthook__(kind, error, trace)
     return 1
+
+
+def clear(variables):
+    """Clears those of a module as the interpreter does, in the order they were made."""
+    for is_private in (True, False):
+        for name in list(variables):
+            if name != "__builtins__" and is_private == (name[:1] == "_" != name[1:2]):
+                variables[name] = None
+
+
+def write_out():
+    """Writes out the files that the task has open. Nothing that was frozen is among them."""
+    import io
+
+    written = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+    for thing in gc.get_objects():
+        if issubclass(type(thing), written):
+            try:
+                thing.flush()
+            except Exception:
+                # It is closed, or broken.
+                pass
 
 
 def finish(status, known):
@@ -386,7 +432,6 @@ def finish(status, known):
     that anybody could see: they are as they were before the task.
     """
     import atexit
-    import io
 
     threading = sys.modules.get("threading")
     if threading is not None:
@@ -395,20 +440,20 @@ def finish(status, known):
         except BaseException as error:
             sys.excepthook(type(error), error, without_ours(error.__traceback__))
     atexit._run_exitfuncs()
-    # What the task made and nobody holds any more is taken apart now: its files are
-    # written out.
+    # What the task made and nobody holds any more is taken apart now. Its files are
+    # written out before: in a cycle the wrong one of two layers may go first.
+    write_out()
     sys.last_type = sys.last_value = sys.last_traceback = sys.last_exc = None
+    main = sys.modules.get("__main__")
     for name in list(sys.modules):
         if name not in known or name == "__main__":
             del sys.modules[name]
+    if len(sys._current_frames()) == 1:
+        # A thread that goes on would stumble.
+        clear(getattr(main, "__dict__", {}))
+    del main
     gc.collect()
-    written = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
-    for thing in gc.get_objects():
-        if issubclass(type(thing), written):
-            try:
-                thing.flush()
-            except Exception:
-                pass
+    write_out()
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None and not stream.closed:
@@ -428,7 +473,7 @@ def finish(status, known):
 
 
 def work():
-    control, lifeline, names, has_path = prepare()
+    control, lifeline, names, has_path, changed = prepare()
     known = frozenset(sys.modules) | {"__main__"}
     gc.collect()
     gc.freeze()
@@ -436,7 +481,7 @@ def work():
     request = serve(control, lifeline)
     status = 0
     try:
-        run(*become(request, names), has_path)
+        run(*become(request, names, changed), has_path)
     except KeyboardInterrupt as error:
         status_of(error)
         status = KEYBOARD_INTERRUPT

@@ -1,0 +1,688 @@
+//! Attempts that are forked from a Python with their modules.
+
+use std::time::Duration;
+
+use packhorse_model::{Command, CoreId, Outcome, OutputMode, ProcessEvent, StopMode, Stream};
+use packhorse_supervisor::{Children, StartResult};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use crate::support::{ALL_CHILDREN, Wanted, World, alone, is_alive, line, receive, release, task};
+
+/// A task of these words that has `heavy` imported before.
+fn preloaded(words: &[&str]) -> Wanted {
+    Wanted {
+        command: Command::Words(words.iter().map(|word| word.as_bytes().to_vec()).collect()),
+        preload: vec!["heavy".to_owned()],
+        ..line("")
+    }
+}
+
+fn code(code: &str) -> Wanted {
+    preloaded(&["python3", "-c", code])
+}
+
+/// A module that says when it is imported, and by whom.
+const HEAVY: &str = "\
+import os
+with open(os.path.dirname(__file__) + '/imports', 'a') as file:
+    print(os.getpid(), file=file)
+";
+
+fn world() -> World {
+    let world = World::new();
+    world.write("heavy.py", HEAVY);
+    world
+}
+
+impl World {
+    /// Who has imported the module, in order.
+    fn importers(&self) -> Vec<String> {
+        self.read("imports").lines().map(str::to_owned).collect()
+    }
+
+    fn run_well(&mut self, number: u32, wanted: &Wanted) {
+        assert!(matches!(
+            self.start(number, wanted),
+            StartResult::Waiting | StartResult::Later
+        ));
+        let end = self.end_of(number);
+        let log = self.log(number, wanted.attempt);
+        assert_eq!(
+            (end.outcome, end.message),
+            (Outcome::Succeeded, None),
+            "{log}"
+        );
+    }
+}
+
+fn pid(text: &str) -> Pid {
+    Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+}
+
+#[test]
+fn modules_are_imported_once_for_all_tasks() {
+    let mut world = world();
+    for number in 1..=20 {
+        let print = "import heavy; print('this is', open('/dev/null').fileno() > 2)";
+        world.run_well(number, &code(print));
+        assert_eq!(world.log(number, 1), "this is True\n");
+    }
+    assert_eq!(world.importers().len(), 1);
+    assert!(world.supervisor.is_idle());
+}
+
+/// What each prints, and how it ends, must be the same as in a Python of its own.
+const PROGRAMS: &[(&str, &[&str])] = &[
+    ("status", &["-c", "import sys; sys.exit(3)"]),
+    ("negative status", &["-c", "import sys; sys.exit(-2)"]),
+    ("huge status", &["-c", "import sys; sys.exit(1 << 70)"]),
+    (
+        "text as status",
+        &["-c", "import sys; print('a'); sys.exit('why')"],
+    ),
+    ("no status", &["-c", "raise SystemExit"]),
+    ("signal", &["-c", "import os; os.kill(os.getpid(), 15)"]),
+    ("abort", &["-c", "import os; os.abort()"]),
+    ("interrupt", &["-c", "raise KeyboardInterrupt"]),
+    ("trace", &["-c", "def f():\n  1/0\nf()"]),
+    ("trace of a script", &["trace.py"]),
+    ("trace of a module", &["-m", "trace"]),
+    ("syntax", &["-c", "a b"]),
+    ("syntax of a script", &["syntax.py", "x"]),
+    ("missing script", &["missing.py"]),
+    ("missing module", &["-m", "missing"]),
+    ("script", &["show.py", "a", "-c", "b"]),
+    ("module", &["-m", "show", "a", "-c"]),
+    ("module in a package", &["-m", "package", "x"]),
+    ("code", &["-c", "import show", "a", "-m"]),
+    (
+        "options",
+        &["-u", "-O", "-W", "error", "-X", "dev", "show.py"],
+    ),
+    ("isolated", &["-I", "show.py"]),
+    ("unflushed file", &["unflushed.py"]),
+    ("last words", &["last.py"]),
+    (
+        "hook",
+        &[
+            "-c",
+            "import sys; sys.excepthook = lambda *a: print('hook', a[0]); 1/0",
+        ],
+    ),
+    ("wrong hook", &["-c", "import sys; sys.excepthook = 1; 1/0"]),
+    (
+        "closed output",
+        &["-c", "import os; print('a'); os.close(1)"],
+    ),
+    ("state", &["state.py"]),
+    ("workers", &["workers.py"]),
+    ("pickles", &["pickles.py"]),
+];
+
+const FILES: &[(&str, &str)] = &[
+    ("trace.py", "def f():\n    raise ValueError('é')\nf()\n"),
+    ("syntax.py", "a = (\n"),
+    (
+        "show.py",
+        "\
+import os, sys
+main = sys.modules['__main__']
+print(__name__, __file__, sys.argv, sys.orig_argv, sys.path, os.getcwd(), sys.executable)
+print(sorted(vars(main)), main.__spec__ and main.__spec__.name, type(main.__loader__))
+print(main.__package__, main.__doc__, sys.flags, sys.warnoptions, __debug__)
+",
+    ),
+    ("package/__init__.py", ""),
+    (
+        "package/__main__.py",
+        "import sys; from . import other; print(__package__, sys.argv, other.A)\n",
+    ),
+    ("package/other.py", "A = 1\n"),
+    (
+        "unflushed.py",
+        "\
+import other
+kept = open('kept.txt', 'w')
+kept.write('kept')
+other.file = open('other.txt', 'w')
+other.file.write('other')
+def f():
+    return kept
+",
+    ),
+    ("other.py", ""),
+    (
+        "last.py",
+        "\
+import atexit, sys, threading, weakref
+class Last:
+    def __del__(self):
+        print('deleted', file=sys.stderr, flush=True)
+last = Last()
+other = Last()
+other.other = other
+weakref.finalize(last, print, 'finalized', flush=True)
+atexit.register(print, 'at the end', flush=True)
+def late():
+    ready.wait()
+    print('thread', flush=True)
+ready = threading.Event()
+threading.Thread(target=late).start()
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print('main', flush=True)
+ready.set()
+sys.exit(4)
+",
+    ),
+    (
+        "state.py",
+        "\
+import gc, os, resource, signal, sys
+print(os.getppid(), os.getpid() == os.getpgrp(), os.getsid(0), os.umask(0), os.nice(0))
+print(sorted(os.sched_getaffinity(0)), resource.getrlimit(resource.RLIMIT_NOFILE))
+print([(n, str(signal.getsignal(n))) for n in sorted(signal.valid_signals())])
+print(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+print(sorted(os.listdir('/proc/self/fd'))[:3], len(os.listdir('/proc/self/fd')))
+print(os.readlink('/proc/self/fd/0'), sys.stdin.read() == '', sys.stdout.line_buffering)
+print(sys.stdout.encoding, sys.stderr.errors, sys.stdout.isatty(), gc.isenabled())
+print(open('/proc/self/cmdline').read().rstrip('\\0').split('\\0'))
+print(open('/proc/self/comm').read())
+skip = {'PACKHORSE_TASK', 'PACKHORSE_ATTEMPT', '_'}
+print(sorted((k, v) for k, v in os.environ.items() if k not in skip))
+import ctypes
+print(ctypes.CDLL(None).getenv(b'PACKHORSE_SERVICE'))
+marks = [e for e in open('/proc/self/environ').read().split('\\0') if e.startswith('PACKHORSE_')]
+print([m for m in marks if 'TASK' in m] == ['PACKHORSE_TASK=' + os.environ['PACKHORSE_TASK']])
+print([m for m in marks if 'SERVICE' in m], [m for m in marks if 'ATTEMPT' in m])
+",
+    ),
+    (
+        "workers.py",
+        "\
+import concurrent.futures, multiprocessing, os, subprocess, sys
+def square(x):
+    return x * x
+if __name__ == '__main__':
+    for method in ('fork', 'spawn', 'forkserver'):
+        context = multiprocessing.get_context(method)
+        with context.Pool(2) as pool:
+            print(method, pool.map(square, range(4)))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        print(list(pool.map(square, range(4))))
+    print(subprocess.check_output(['sh', '-c', 'echo $SEED; pwd']))
+",
+    ),
+    (
+        "pickles.py",
+        "\
+import pickle, pickletools
+class Of:
+    def __init__(self):
+        self.main = 1
+data = pickle.dumps(Of())
+print(data, pickle.loads(data).main, Of.__module__)
+",
+    ),
+];
+
+#[test]
+fn a_task_does_what_it_does_in_a_python_of_its_own() {
+    let mut world = world();
+    fs_err::create_dir(world.path("package")).unwrap();
+    for (name, text) in FILES {
+        world.write(name, text);
+    }
+    let mut number = 0;
+    for (name, words) in PROGRAMS {
+        let mut wanted = preloaded(&[&["python3"], *words].concat());
+        wanted.environment = vec![("SEED".into(), "7".into())];
+        if words[0] == "-I" {
+            // It does not look beside the script.
+            wanted.preload = vec!["json".to_owned()];
+        }
+        let mut results = Vec::new();
+        for preload in [vec![], wanted.preload.clone()] {
+            number += 1;
+            wanted.preload = preload;
+            let end = world.run(number, &wanted);
+            let log = world.log(number, 1);
+            let files = ["kept.txt", "other.txt"].map(|file| {
+                let text = world.read(file);
+                let _ = fs_err::remove_file(world.path(file));
+                text
+            });
+            results.push((end.outcome, end.message, log, files));
+        }
+        assert_eq!(results[0], results[1], "{name}: {}", results[1].2);
+        // The helpers of its workers end when they notice that it has.
+        if *name != "workers" {
+            assert_eq!(world.troubles(number), Vec::<&str>::new(), "{name}");
+        }
+    }
+    // With other options it is another Python.
+    assert_eq!(world.importers().len(), 2);
+}
+
+#[test]
+fn environment_folder_cores_and_output_are_the_tasks_own() {
+    let mut world = world();
+    fs_err::create_dir(world.path("deep")).unwrap();
+    let show = "\
+import os, sys
+print(os.environ['SEED'], os.environ.get('GONE'), os.sched_getaffinity(0), os.getcwd())
+print('error', file=sys.stderr)
+sys.stdout.write('no newline')";
+    world.write("show.py", show);
+    let script = world.path("show.py");
+    for number in 1..=2 {
+        let mut wanted = preloaded(&["python3", script.to_str().unwrap()]);
+        wanted.environment = vec![("SEED".into(), number.to_string().into())];
+        if number == 1 {
+            wanted.environment.push(("GONE".into(), "1".into()));
+        } else {
+            wanted.folder = Some(world.path("deep"));
+            wanted.output = OutputMode::Lines;
+        }
+        wanted.cores = vec![CoreId(0)];
+        world.run_well(number, &wanted);
+        let log = world.log(number, 1);
+        let gone = if number == 1 { "1" } else { "None" };
+        let folder = fs_err::canonicalize(wanted.folder.unwrap_or_else(|| world.path("")));
+        let folder = folder.unwrap();
+        let first = format!("{number} {gone} {{0}} {}\n", folder.display());
+        assert!(log.contains(&first), "{log}");
+        assert!(
+            log.contains("error\n") && log.contains("no newline"),
+            "{log}"
+        );
+    }
+    let errors = world.events.iter().filter_map(|event| match event {
+        ProcessEvent::Output { bytes, stream, .. } if *stream == Stream::Stderr => Some(&**bytes),
+        _ => None,
+    });
+    assert_eq!(errors.collect::<Vec<_>>().concat(), b"error\n");
+    assert_eq!(world.importers().len(), 1);
+}
+
+#[test]
+fn no_gpu_is_seen_while_modules_are_imported() {
+    let mut world = World::new();
+    world.write(
+        "heavy.py",
+        "import os\nSEEN = os.environ['CUDA_VISIBLE_DEVICES']\n",
+    );
+    let mut wanted =
+        code("import heavy, os; print([heavy.SEEN, os.environ['CUDA_VISIBLE_DEVICES']])");
+    for number in 1..=2 {
+        wanted.environment = vec![("CUDA_VISIBLE_DEVICES".into(), number.to_string().into())];
+        world.run_well(number, &wanted);
+        assert_eq!(world.log(number, 1), format!("['', '{number}']\n"));
+    }
+}
+
+#[test]
+fn random_numbers_differ_from_task_to_task() {
+    let mut world = World::new();
+    world.write("heavy.py", "import random\n");
+    for number in 1..=2 {
+        world.run_well(number, &code("import random; print(random.random())"));
+    }
+    assert_ne!(world.log(1, 1), world.log(2, 1));
+}
+
+#[test]
+fn what_libraries_read_when_they_are_loaded_needs_another_python() {
+    let mut world = world();
+    let mut wanted = code("import os; print(os.environ['OMP_NUM_THREADS'])");
+    for (number, threads) in [(1, "1"), (2, "2"), (3, "1")] {
+        wanted.environment = vec![("OMP_NUM_THREADS".into(), threads.into())];
+        world.run_well(number, &wanted);
+        assert_eq!(world.log(number, 1).trim(), threads);
+    }
+    assert_eq!(world.importers().len(), 2);
+}
+
+#[test]
+fn only_so_many_pythons_are_kept() {
+    let mut world = world();
+    let mut wanted = code("pass");
+    for number in 1..=12 {
+        wanted.environment = vec![("OMP_NUM_THREADS".into(), number.to_string().into())];
+        world.run_well(number, &wanted);
+    }
+    let importers = world.importers();
+    while importers.iter().filter(|pid| is_alive(pid)).count() > 8 {
+        world.wait();
+    }
+    assert!(is_alive(&importers[11]));
+    assert!(!is_alive(&importers[0]));
+}
+
+#[test]
+fn many_at_once_are_all_told_how_they_ended() {
+    if !alone("preloading::many_at_once_are_all_told_how_they_ended") {
+        return;
+    }
+    for children in ALL_CHILDREN.into_iter().chain([Children::Marked]) {
+        let mut world = World::with(children);
+        world.write("heavy.py", HEAVY);
+        let wanted: Vec<Wanted> = (0..3)
+            .map(|status| code(&format!("import os; os._exit({status})")))
+            .collect();
+        let all = 300;
+        let mut started = 0;
+        let mut ended = 0;
+        let mut told = 0;
+        while ended < all {
+            while started < all && started - ended < 16 {
+                started += 1;
+                world.start(started, &wanted[(started % 3) as usize]);
+            }
+            world.wait();
+            for event in std::mem::take(&mut world.events) {
+                match event {
+                    ProcessEvent::Started { .. } => told += 1,
+                    ProcessEvent::Ended(end) => {
+                        ended += 1;
+                        let outcome = match end.task.number % 3 {
+                            0 => Outcome::Succeeded,
+                            code => Outcome::Failed {
+                                code: code.cast_signed(),
+                            },
+                        };
+                        assert_eq!((end.outcome, end.message), (outcome, None), "{children:?}");
+                    }
+                    other => panic!("{children:?}: {other:?}"),
+                }
+            }
+        }
+        assert_eq!((told, world.importers().len()), (all, 1), "{children:?}");
+        assert!(world.supervisor.is_idle());
+        let python = world.importers().remove(0);
+        world.supervisor.finish();
+        assert!(!is_alive(&python));
+    }
+}
+
+#[test]
+fn a_module_that_is_missing_or_broken_is_named() {
+    let mut world = world();
+    world.write("broken.py", "import heavy\n1 / 0\n");
+    world.write(
+        "leaves.py",
+        "import sys; print('told', flush=True); sys.exit(3)\n",
+    );
+    world.write(
+        "crashes.py",
+        "import os; print('told', flush=True); os._exit(3)\n",
+    );
+    for (number, module, message, log) in [
+        (
+            1,
+            "missing_module",
+            "cannot preload missing_module: ModuleNotFoundError: No module named 'missing_module'",
+            "ModuleNotFoundError: No module named 'missing_module'\n",
+        ),
+        (
+            2,
+            "broken",
+            "cannot preload broken: ZeroDivisionError: division by zero",
+            "in <module>\n    1 / 0\n",
+        ),
+        (
+            3,
+            "leaves",
+            "cannot preload leaves: SystemExit: 3",
+            "SystemExit",
+        ),
+        (
+            4,
+            "crashes",
+            "cannot preload heavy, crashes: Python ended with status 3: told",
+            "told\n",
+        ),
+    ] {
+        let mut wanted = code("print('ran')");
+        wanted.preload.push(module.to_owned());
+        let end = world.run(number, &wanted);
+        assert_eq!(end.outcome, Outcome::NotStarted);
+        assert_eq!(end.message.as_deref(), Some(message));
+        let text = world.log(number, 1);
+        assert!(text.contains(log) && !text.contains("ran"), "{text}");
+        assert!(!text.contains("in prepare"), "{text}");
+        assert!(world.supervisor.is_idle());
+    }
+}
+
+#[test]
+fn a_python_that_cannot_start_is_quoted() {
+    let mut world = world();
+    let mut wanted = code("pass");
+    wanted.environment = vec![("PYTHONHOME".into(), "/nonexistent".into())];
+    let end = world.run(1, &wanted);
+    assert_eq!(end.outcome, Outcome::NotStarted);
+    let message = end.message.unwrap();
+    assert!(
+        message.starts_with("cannot preload heavy: Python ended with status 1"),
+        "{message}"
+    );
+    let log = world.log(1, 1);
+    assert!(log.contains("encodings"), "{log}");
+}
+
+#[test]
+fn what_is_no_python_starts_as_ever_and_that_is_told_once() {
+    let mut world = world();
+    let lines = ["echo a; echo b", "true", "python3 -V", "echo a; echo b"];
+    for (number, command) in (1..).zip(lines) {
+        let mut wanted = line(command);
+        wanted.preload = vec!["heavy".to_owned()];
+        assert_eq!(world.start(number, &wanted), StartResult::Running);
+        assert_eq!(world.outcome_of(number), Outcome::Succeeded);
+    }
+    let why = "nothing is preloaded for it: its command line is the shell's";
+    assert_eq!(world.troubles(1), [why]);
+    assert_eq!(
+        world.troubles(2),
+        ["nothing is preloaded for it: it does not run a Python"]
+    );
+    assert_eq!(world.troubles(3).len(), 1);
+    assert_eq!(world.troubles(4), Vec::<&str>::new());
+    assert!(world.importers().is_empty());
+}
+
+/// A module that says who imports it, and does not come back before it is told to.
+fn slow_world() -> World {
+    let world = World::new();
+    world.fifo("who");
+    world.fifo("go");
+    world.write(
+        "heavy.py",
+        "\
+import os
+here = os.path.dirname(__file__)
+with open(here + '/who', 'w') as who:
+    print(os.getpid(), file=who)
+open(here + '/go').read()
+",
+    );
+    world
+}
+
+#[test]
+fn what_waits_for_an_import_can_be_stopped() {
+    let mut world = slow_world();
+    assert_eq!(world.start(1, &code("pass")), StartResult::Waiting);
+    assert_eq!(world.start(2, &code("pass")), StartResult::Waiting);
+    assert_eq!(world.supervisor.running(), 2);
+    let python = receive(&world.path("who"));
+    // The loop goes on meanwhile.
+    assert_eq!(world.run(3, &line("true")).outcome, Outcome::Succeeded);
+    world.supervisor.stop(task(1), StopMode::Terminate);
+    assert_eq!(world.outcome_of(1), Outcome::Interrupted);
+    assert!(is_alive(&python), "somebody else waits for it");
+    release(&world.path("go"));
+    assert_eq!(world.outcome_of(2), Outcome::Succeeded);
+    assert!(world.supervisor.is_idle());
+}
+
+#[test]
+fn an_import_that_takes_too_long_is_ended_with_the_task() {
+    let mut world = slow_world();
+    let mut wanted = code("pass");
+    wanted.time_limit = Some(Duration::from_millis(300));
+    world.start(1, &wanted);
+    let python = receive(&world.path("who"));
+    let handle = pidfd_open(pid(&python), PidfdFlags::empty()).unwrap();
+    let end = world.end_of(1);
+    assert_eq!(end.outcome, Outcome::TimedOut);
+    assert_eq!(
+        end.message.as_deref(),
+        Some("heavy could not be preloaded in time")
+    );
+    assert!(end.took >= Duration::from_millis(300));
+    while !packhorse_proc::has_ended(&handle) {
+        world.wait();
+    }
+    // The next one is not kept waiting by it.
+    world.start(2, &code("pass"));
+    assert_ne!(receive(&world.path("who")), python);
+    release(&world.path("go"));
+    assert_eq!(world.outcome_of(2), Outcome::Succeeded);
+}
+
+#[test]
+fn a_time_limit_ends_what_was_forked() {
+    let mut world = world();
+    let mut wanted = code("import signal; signal.pause()");
+    wanted.time_limit = Some(Duration::from_millis(700));
+    world.start(1, &wanted);
+    assert_eq!(world.outcome_of(1), Outcome::TimedOut);
+    assert!(world.supervisor.is_idle());
+}
+
+#[test]
+fn a_python_that_is_killed_takes_no_task_with_it() {
+    let mut world = world();
+    let go = world.fifo("go");
+    let wait = format!(
+        "open({:?}).read(); raise SystemExit(5)",
+        go.to_str().unwrap()
+    );
+    world.start(1, &code(&wait));
+    world.wait_for(|event| matches!(event, ProcessEvent::Started { .. }));
+    kill_process(pid(&world.importers()[0]), Signal::KILL).unwrap();
+    world.run_well(2, &code("pass"));
+    assert_eq!(world.importers().len(), 2);
+    release(&go);
+    assert_eq!(world.outcome_of(1), Outcome::Failed { code: 5 });
+}
+
+#[test]
+fn who_waits_for_a_python_that_is_killed_gets_another_once() {
+    let mut world = slow_world();
+    world.start(1, &code("pass"));
+    kill_process(pid(&receive(&world.path("who"))), Signal::KILL).unwrap();
+    let second = std::thread::scope(|scope| {
+        let who = world.path("who");
+        let second = scope.spawn(move || receive(&who));
+        while !second.is_finished() {
+            // Nothing is told; the supervisor sees to it that there is another.
+            let mut events = Vec::new();
+            world.supervisor.drain(&mut events).unwrap();
+            world.events.append(&mut events);
+            std::thread::yield_now();
+        }
+        second.join().unwrap()
+    });
+    kill_process(pid(&second), Signal::KILL).unwrap();
+    let end = world.end_of(1);
+    assert_eq!(end.outcome, Outcome::NotStarted);
+    let message = "cannot preload heavy: Python was killed by signal 9";
+    assert_eq!(end.message.as_deref(), Some(message));
+}
+
+#[test]
+fn a_python_ends_with_its_supervisor_even_while_it_imports() {
+    let mut world = slow_world();
+    world.start(1, &code("pass"));
+    let python = pid(&receive(&world.path("who")));
+    let handle = pidfd_open(python, PidfdFlags::empty()).unwrap();
+    drop(world);
+    let mut ended = [rustix::event::PollFd::new(
+        &handle,
+        rustix::event::PollFlags::IN,
+    )];
+    rustix::event::poll(&mut ended, None).unwrap();
+}
+
+#[test]
+fn forks_of_a_forked_task_are_found_and_ended() {
+    let mut world = world();
+    let who = world.fifo("who");
+    // Neither its group, nor its session, nor an execution tells whose it is.
+    let fork = format!(
+        "\
+import os, signal
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 3)
+        with open({:?}, 'w') as who:
+            print(os.getpid(), file=who)
+        signal.pause()
+    os._exit(0)
+os.wait()
+",
+        who.to_str().unwrap()
+    );
+    // Another one runs, so that it cannot be placed by being the only one.
+    let go = world.fifo("go");
+    world.start(2, &line(format!("cat {}", go.display())));
+    world.start(1, &code(&fork));
+    let waiting = std::thread::spawn(move || receive(&who));
+    assert_eq!(world.outcome_of(1), Outcome::Succeeded);
+    let forked = waiting.join().unwrap();
+    assert!(!is_alive(&forked));
+    assert_eq!(world.troubles(1), ["a process it left behind was ended"]);
+    release(&go);
+    assert_eq!(world.outcome_of(2), Outcome::Succeeded);
+}
+
+#[test]
+fn long_commands_and_environments_are_no_problem() {
+    let mut world = world();
+    let long = "x".repeat(100_000);
+    let mut wanted = preloaded(&[
+        "python3",
+        "-c",
+        "import os, sys; print(len(sys.argv[1]), len(os.environ['LONG']))",
+        &long,
+    ]);
+    wanted.environment = vec![("LONG".into(), long.clone().into())];
+    for number in 1..=20 {
+        world.start(number, &wanted);
+    }
+    for number in 1..=20 {
+        assert_eq!(world.outcome_of(number), Outcome::Succeeded);
+        assert_eq!(world.log(number, 1), "100000 100000\n");
+    }
+}
+
+#[test]
+fn threads_of_a_module_are_told_of() {
+    let mut world = World::new();
+    world.write(
+        "heavy.py",
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True, name='beat').start()\n",
+    );
+    world.run_well(
+        1,
+        &code("import threading; print(threading.active_count())"),
+    );
+    assert_eq!(world.log(1, 1), "1\n");
+    assert_eq!(
+        world.troubles(1),
+        ["importing heavy started threads (beat), which tasks do not have"]
+    );
+}
