@@ -75,13 +75,28 @@ pub fn nextest() -> Result<()> {
 }
 
 /// A Python virtual environment with the requirements in it.
-pub struct Venv(PathBuf);
+pub struct Venv {
+    folder: PathBuf,
+    requirements: &'static [&'static str],
+}
 
 impl Venv {
     /// The one in the target folder, created now if there is none.
     pub fn ready() -> Result<Self> {
+        Self::with("test-venv", &REQUIREMENTS)
+    }
+
+    /// One in the target folder with something heavy to import.
+    pub fn with_numpy() -> Result<Self> {
+        Self::with("numpy-venv", &["numpy"])
+    }
+
+    fn with(name: &str, requirements: &'static [&'static str]) -> Result<Self> {
         let folder = target().map_err(|error| missing("a target folder", error))?;
-        let venv = Self(folder.join("test-venv"));
+        let venv = Self {
+            folder: folder.join(name),
+            requirements,
+        };
         if !venv.is_complete() {
             venv.create()?;
         }
@@ -95,27 +110,28 @@ impl Venv {
 
     /// The folder of its programs.
     pub fn bin(&self) -> PathBuf {
-        self.0.join("bin")
+        self.folder.join("bin")
     }
 
     fn is_complete(&self) -> bool {
-        let stamp = fs_err::read_to_string(self.0.join(STAMP));
+        let stamp = fs_err::read_to_string(self.folder.join(STAMP));
         // The interpreter is a link, which may dangle after an update of Python.
-        stamp.is_ok_and(|stamp| stamp == REQUIREMENTS.join("\n")) && self.python().is_file()
+        stamp.is_ok_and(|stamp| stamp == self.requirements.join("\n")) && self.python().is_file()
     }
 
     fn create(&self) -> Result<()> {
         let python = python_with_venv()?;
         let mut venv = Command::new(python);
-        venv.args(["-m", "venv", "--clear"]).arg(&self.0);
+        venv.args(["-m", "venv", "--clear"]).arg(&self.folder);
         install(&mut venv, "a Python virtual environment")?;
 
         let mut pip = Command::new(self.python());
         pip.args(["-m", "pip", "install", "--quiet"]);
-        pip.arg("--disable-pip-version-check").args(REQUIREMENTS);
-        install(&mut pip, &REQUIREMENTS.join(" and "))?;
+        pip.arg("--disable-pip-version-check")
+            .args(self.requirements);
+        install(&mut pip, &self.requirements.join(" and "))?;
 
-        fs_err::write(self.0.join(STAMP), REQUIREMENTS.join("\n"))
+        fs_err::write(self.folder.join(STAMP), self.requirements.join("\n"))
             .map_err(|error| missing("a Python virtual environment", error))
     }
 }

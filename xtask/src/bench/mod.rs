@@ -20,6 +20,7 @@ mod interleave;
 mod machine;
 mod million;
 mod packing;
+mod preload;
 mod process;
 mod report;
 mod run;

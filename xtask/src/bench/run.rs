@@ -12,7 +12,8 @@ use clap::ValueEnum;
 use super::environment::{BenchEnvironment, Effort};
 use super::report::{Section, document};
 use super::{
-    cold, deciding, distinct, fairness, gap, grid, idle, million, packing, spawn, sweep, unknown,
+    cold, deciding, distinct, fairness, gap, grid, idle, million, packing, preload, spawn, sweep,
+    unknown,
 };
 use crate::folders::workspace;
 
@@ -54,6 +55,8 @@ enum Benchmark {
     Packing,
     /// Different kinds of tasks that nobody knows: time, beside measuring them by hand
     Unknown,
+    /// Python tasks that import numpy, with and without preload: tasks per second
+    Preload,
     /// A run that wants a GPU that another fills with tasks: how long it waits
     Fairness,
 }
@@ -73,6 +76,7 @@ impl Benchmark {
             Self::Grid => grid::measure(bench),
             Self::Packing => packing::measure(bench),
             Self::Unknown => unknown::measure(bench),
+            Self::Preload => preload::measure(bench),
             Self::Fairness => fairness::measure(bench),
         }
     }
