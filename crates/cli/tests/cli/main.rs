@@ -31,6 +31,7 @@ mod output;
 mod output_file;
 mod placing;
 mod plan;
+mod preload;
 mod results_table;
 mod run;
 mod settings;
