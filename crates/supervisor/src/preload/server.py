@@ -444,10 +444,15 @@ def finish(status, known):
     # written out before: in a cycle the wrong one of two layers may go first.
     write_out()
     sys.last_type = sys.last_value = sys.last_traceback = sys.last_exc = None
-    main = sys.modules.get("__main__")
-    for name in list(sys.modules):
-        if name not in known or name == "__main__":
-            del sys.modules[name]
+    main = sys.modules.pop("__main__", None)
+    new = []
+    for name in reversed(sys.modules):
+        # Looking at all of them would make a copy of every page that a name is in.
+        if name in known:
+            break
+        new.append(name)
+    for name in new:
+        del sys.modules[name]
     if len(sys._current_frames()) == 1:
         # A thread that goes on would stumble.
         clear(getattr(main, "__dict__", {}))
@@ -474,7 +479,11 @@ def finish(status, known):
 
 def work():
     control, lifeline, names, has_path, changed = prepare()
-    known = frozenset(sys.modules) | {"__main__"}
+    # What every task needs is done once.
+    import atexit, importlib.machinery, io, warnings
+
+    compile("", "<string>", "exec")
+    known = frozenset(sys.modules)
     gc.collect()
     gc.freeze()
     control.send(b"ready")
