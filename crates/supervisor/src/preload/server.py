@@ -58,6 +58,8 @@ class Names:
             fields = file.read().rpartition(b")")[2].split()
         self.command, command_end, environment = map(int, fields[45:48])
         self.command_room = command_end - self.command
+        with open("/proc/self/cmdline", "rb") as file:
+            self.program = file.read().partition(b"\0")[0]
         with open("/proc/self/environ", "rb") as file:
             at = (b"\0" + file.read()).index(b"\0" + PLACE)
         self.marks = environment + at
@@ -155,7 +157,7 @@ def prepare():
     changed = {name: now.get(name) for name in given.keys() | now.keys()}
     changed = {name: value for name, value in changed.items() if given.get(name) != value}
     names = Names()
-    names.write([sys.executable.encode(), b"# packhorse: a Python with", ",".join(modules).encode()])
+    names.write([names.program, b"# packhorse: a Python with", ",".join(modules).encode()])
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(output, 1)
@@ -282,7 +284,7 @@ def become(request, names, changed):
     kind, path, folder, cores, target, skip, count, *rest = message.split(b"\0")
     words, entries = rest[: int(count)], rest[int(count) :]
     # Its name may have been that of a script which then has executed the interpreter.
-    words[0] = os.fsencode(sys.orig_argv[0])
+    words[0] = names.program
     variables = variables_of(entries)
     for name, value in changed.items():
         if value is None:
@@ -321,12 +323,27 @@ def become(request, names, changed):
         generators.seed()
     target = os.fsdecode(target)
     words = [os.fsdecode(word) for word in words]
-    sys.orig_argv[:] = words
+    if sys.version_info >= (3, 10):
+        sys.orig_argv[:] = words
     sys.argv[:] = [target if kind == b"script" else "-" + kind.decode()] + words[int(skip) :]
     return kind, os.fsdecode(path), target
 
 
-def run(kind, path, target, has_path):
+def show_lines(code, source):
+    """Has tracebacks show the lines of a task's code, and not of this file."""
+    import linecache
+
+    linecache.cache.pop("<string>", None)
+    known = getattr(linecache, "_interactive_cache", None)
+    if known is None:
+        lines = [line + "\n" for line in source.splitlines()]
+        linecache.cache["<string>"] = (len(source), None, lines, "<string>")
+    else:
+        known.clear()
+        linecache._register_code(code, source, "<string>")
+
+
+def run(program, has_path, kind, path, target):
     """Runs the task's program."""
     main = blank_main()
     if kind == b"m":
@@ -342,11 +359,6 @@ def run(kind, path, target, has_path):
         if has_path:
             sys.path[0] = ""
         main.__loader__ = BuiltinImporter
-        lines = sys.modules.get("linecache")
-        if lines is not None:
-            # Else the lines of this file are shown for those of the task.
-            lines.cache.pop("<string>", None)
-            getattr(lines, "_interactive_cache", {}).clear()
         source, name = target, "<string>"
         if sys.version_info >= (3, 14):
             import textwrap
@@ -364,12 +376,14 @@ def run(kind, path, target, has_path):
                 source = file.read()
         except OSError as error:
             why = f"[Errno {error.errno}] {error.strerror}"
-            print(f"{sys.executable}: can't open file {name!r}: {why}", file=sys.stderr)
+            print(f"{os.fsdecode(program)}: can't open file {name!r}: {why}", file=sys.stderr)
             raise SystemExit(2) from None
         main.__file__ = name
         main.__cached__ = None
         main.__loader__ = SourceFileLoader("__main__", name)
     code = compile(source, name, "exec", dont_inherit=True)
+    if kind == b"c" and sys.version_info >= (3, 13):
+        show_lines(code, source)
     del source
     exec(code, main.__dict__)
 
@@ -490,7 +504,7 @@ def work():
     request = serve(control, lifeline)
     status = 0
     try:
-        run(*become(request, names, changed), has_path)
+        run(names.program, has_path, *become(request, names, changed))
     except KeyboardInterrupt as error:
         status_of(error)
         status = KEYBOARD_INTERRUPT
