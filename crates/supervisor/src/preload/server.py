@@ -396,7 +396,6 @@ def status_of(error):
             return 0
         if isinstance(code, int):
             return code & 0xFF if -(1 << 31) <= code < 1 << 31 else 0xFF
-        sys.stdout and sys.stdout.flush()
         print(code, file=sys.stderr)
         return 1
     kind, trace = type(error), without_ours(error.__traceback__)
@@ -479,7 +478,10 @@ def finish(status, known):
                 stream.flush()
         except Exception as error:
             if stream is sys.stdout:
-                print(f"Exception ignored in: {stream!r}", file=sys.stderr)
+                is_new = sys.version_info >= (3, 13)
+                what = "on flushing sys.stdout" if is_new else f"in: {stream!r}"
+                print(f"Exception ignored {what}", end=":\n" if is_new else "\n", file=sys.stderr)
+                error.__traceback__ = None
                 sys.__excepthook__(type(error), error, None)
                 status = 120
     if status == KEYBOARD_INTERRUPT:

@@ -1,9 +1,12 @@
 //! Attempts that are forked from a Python with their modules.
 
+use std::path::Path;
 use std::time::Duration;
 
 use packhorse_model::{Command, CoreId, Outcome, OutputMode, ProcessEvent, StopMode, Stream};
 use packhorse_supervisor::{Children, StartResult};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::support::{ALL_CHILDREN, Wanted, World, alone, is_alive, line, receive, release, task};
@@ -38,6 +41,25 @@ impl World {
     /// Who has imported the module, in order.
     fn importers(&self) -> Vec<String> {
         self.read("imports").lines().map(str::to_owned).collect()
+    }
+
+    /// Lets the supervisor work until somebody writes to a fifo, and returns that.
+    fn work_until_told(&mut self, fifo: &Path) -> String {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fifo = rustix::fs::open(fifo, flags, Mode::empty()).unwrap();
+        let mut buffer = [0; 64];
+        loop {
+            let mut ready = [
+                PollFd::new(&fifo, PollFlags::IN),
+                PollFd::new(&self.supervisor, PollFlags::IN),
+            ];
+            poll(&mut ready, None).unwrap();
+            if ready[0].revents().contains(PollFlags::IN) {
+                let length = rustix::io::read(&fifo, &mut buffer).unwrap();
+                return String::from_utf8_lossy(&buffer[..length]).into_owned();
+            }
+            self.supervisor.drain(&mut self.events).unwrap();
+        }
     }
 
     fn run_well(&mut self, number: u32, wanted: &Wanted) {
@@ -140,7 +162,9 @@ print(main.__package__, main.__doc__, sys.flags, sys.warnoptions, __debug__)
     (
         "unflushed.py",
         "\
-import other
+import heavy, other
+heavy.file = open('heavy.txt', 'w')
+heavy.file.write('heavy')
 kept = open('kept.txt', 'w')
 kept.write('kept')
 other.file = open('other.txt', 'w')
@@ -234,7 +258,9 @@ fn a_task_does_what_it_does_in_a_python_of_its_own() {
     let mut number = 0;
     for (name, words) in PROGRAMS {
         let mut wanted = preloaded(&[&["python3"], *words].concat());
-        wanted.environment = vec![("SEED".into(), "7".into())];
+        // Whoever runs the tests may have set it.
+        let buffered = ("PYTHONUNBUFFERED".into(), "".into());
+        wanted.environment = vec![("SEED".into(), "7".into()), buffered];
         if words[0] == "-I" {
             // It does not look beside the script.
             wanted.preload = vec!["json".to_owned()];
@@ -245,7 +271,7 @@ fn a_task_does_what_it_does_in_a_python_of_its_own() {
             wanted.preload = preload;
             let end = world.run(number, &wanted);
             let log = world.log(number, 1);
-            let files = ["kept.txt", "other.txt"].map(|file| {
+            let files = ["kept.txt", "other.txt", "heavy.txt"].map(|file| {
                 let text = world.read(file);
                 let _ = fs_err::remove_file(world.path(file));
                 text
@@ -258,8 +284,8 @@ fn a_task_does_what_it_does_in_a_python_of_its_own() {
             assert_eq!(world.troubles(number), Vec::<&str>::new(), "{name}");
         }
     }
-    // With other options it is another Python.
-    assert_eq!(world.importers().len(), 2);
+    // With other options it is another Python; and one program imports it itself.
+    assert_eq!(world.importers().len(), 3);
 }
 
 #[test]
@@ -580,20 +606,10 @@ fn a_python_that_is_killed_takes_no_task_with_it() {
 #[test]
 fn who_waits_for_a_python_that_is_killed_gets_another_once() {
     let mut world = slow_world();
+    let who = world.path("who");
     world.start(1, &code("pass"));
-    kill_process(pid(&receive(&world.path("who"))), Signal::KILL).unwrap();
-    let second = std::thread::scope(|scope| {
-        let who = world.path("who");
-        let second = scope.spawn(move || receive(&who));
-        while !second.is_finished() {
-            // Nothing is told; the supervisor sees to it that there is another.
-            let mut events = Vec::new();
-            world.supervisor.drain(&mut events).unwrap();
-            world.events.append(&mut events);
-            std::thread::yield_now();
-        }
-        second.join().unwrap()
-    });
+    kill_process(pid(&receive(&who)), Signal::KILL).unwrap();
+    let second = world.work_until_told(&who);
     kill_process(pid(&second), Signal::KILL).unwrap();
     let end = world.end_of(1);
     assert_eq!(end.outcome, Outcome::NotStarted);
@@ -603,16 +619,17 @@ fn who_waits_for_a_python_that_is_killed_gets_another_once() {
 
 #[test]
 fn a_python_ends_with_its_supervisor_even_while_it_imports() {
-    let mut world = slow_world();
+    let mut world = World::new();
+    let who = world.fifo("who");
+    world.write(
+        "heavy.py",
+        "import os, signal\nprint(os.getpid(), file=open('who', 'w'))\nsignal.pause()\n",
+    );
     world.start(1, &code("pass"));
-    let python = pid(&receive(&world.path("who")));
+    let python = pid(&receive(&who));
     let handle = pidfd_open(python, PidfdFlags::empty()).unwrap();
     drop(world);
-    let mut ended = [rustix::event::PollFd::new(
-        &handle,
-        rustix::event::PollFlags::IN,
-    )];
-    rustix::event::poll(&mut ended, None).unwrap();
+    poll(&mut [PollFd::new(&handle, PollFlags::IN)], None).unwrap();
 }
 
 #[test]
