@@ -1,47 +1,27 @@
 //! Asking for attempts to be forked, and what comes of it.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use packhorse_model::{AttemptEnd, Command, Outcome, OutputMode, ProcessEvent, Stream, TaskId};
-use rustc_hash::{FxHashMap, FxHashSet};
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::command::{PythonCommand, PythonTarget};
 use super::key::PythonKey;
-use super::python::{MOST_IN_FLIGHT, Message, PreloadedPython};
+use super::python::MOST_IN_FLIGHT;
 use crate::argv::plain_words;
-use crate::exit::{ProcessEnd, end_of};
 use crate::spawn::Child;
 use crate::start::attempt_of;
-use crate::supervisor::{TOKEN_LEADER, TOKEN_PYTHON, TOKEN_PYTHON_END};
+use crate::supervisor::TOKEN_LEADER;
 use crate::{Job, Supervisor};
-
-/// How many Pythons are kept. Each holds its modules in memory.
-const MOST_PYTHONS: usize = 8;
-/// How long one may take to end when it is killed.
-const KILL_GRACE: Duration = Duration::from_secs(10);
-
-/// The Pythons that attempts are forked from.
-#[derive(Default)]
-pub(crate) struct Pythons {
-    list: FxHashMap<u32, PreloadedPython>,
-    /// How many there have been.
-    started: u32,
-    /// The slots of requests that have not been answered, by the number of the request.
-    requests: FxHashMap<u64, usize>,
-    requested: u64,
-    /// What has been told, which is told once.
-    told: FxHashSet<String>,
-}
 
 /// An attempt that has been asked for.
 pub(crate) struct WaitingStart {
-    job: Job,
+    pub(super) job: Job,
     started: Instant,
     deadline: Option<Instant>,
     python: u32,
@@ -52,35 +32,6 @@ pub(crate) struct WaitingStart {
     sent: Option<(u64, OwnedFd)>,
     /// A Python has died over it.
     is_second: bool,
-}
-
-impl Pythons {
-    /// One of them was reaped, if it is one of them.
-    pub(crate) fn note_end(&mut self, pid: Pid, end: ProcessEnd) {
-        if let Some(python) = self.list.values_mut().find(|python| python.pid == pid) {
-            python.end = Some(end);
-        }
-    }
-
-    /// The one to fork from.
-    fn find(&self, key: &PythonKey) -> Option<u32> {
-        let mut list = self.list.iter();
-        let found = list.find(|(_, python)| !python.is_ending && python.key == *key);
-        found.map(|(&id, _)| id)
-    }
-
-    /// Ends the one that was not needed for the longest time, if there are too many.
-    fn make_room(&mut self) {
-        let kept = self.list.values().filter(|python| !python.is_ending);
-        if kept.count() < MOST_PYTHONS {
-            return;
-        }
-        let idle = self.list.values_mut().filter(|python| python.is_idle());
-        let idle = idle.filter(|python| !python.is_ending);
-        if let Some(oldest) = idle.min_by_key(|python| python.last_used) {
-            oldest.kill();
-        }
-    }
 }
 
 impl Supervisor {
@@ -110,12 +61,6 @@ impl Supervisor {
                 self.tell_once(job.task, format!("nothing is preloaded for it: {reason}"));
                 false
             }
-        }
-    }
-
-    fn tell_once(&mut self, task: TaskId, message: String) {
-        if self.pythons.told.insert(message.clone()) {
-            self.ready.push(ProcessEvent::Trouble { task, message });
         }
     }
 
@@ -162,31 +107,6 @@ impl Supervisor {
         Ok((python, request))
     }
 
-    fn start_python(&mut self, key: PythonKey, folder: &Path) -> Result<u32, String> {
-        self.pythons.make_room();
-        let limit = self.descriptor_limit.for_children();
-        let failed = |error: std::io::Error| format!("no Python can be started: {error}");
-        let mut python =
-            PreloadedPython::start(key, folder, &self.inheritance, limit).map_err(failed)?;
-        self.pythons.started += 1;
-        let id = self.pythons.started;
-        let watched = self
-            .watch(python.handle.as_fd(), TOKEN_PYTHON_END | u64::from(id))
-            .and_then(|()| {
-                let data = epoll::EventData::new_u64(TOKEN_PYTHON | u64::from(id));
-                let flags = epoll::EventFlags::IN;
-                Ok(epoll::add(&self.epoll, &python.control, data, flags)?)
-            });
-        if let Err(error) = watched {
-            python.kill();
-            let _ = end_within(&python, KILL_GRACE);
-            return Err(failed(error));
-        }
-        self.spared.push(python.pid);
-        self.pythons.list.insert(id, python);
-        Ok(id)
-    }
-
     fn queue_request(&mut self, slot: usize, id: u32) {
         self.pythons.requested += 1;
         if let Some(python) = self.pythons.list.get_mut(&id) {
@@ -197,7 +117,7 @@ impl Supervisor {
     }
 
     /// Sends what it can be asked now.
-    fn send_requests(&mut self, id: u32) {
+    pub(super) fn send_requests(&mut self, id: u32) {
         while let Some(python) = self.pythons.list.get_mut(&id)
             && python.is_ready
             && !python.is_ending
@@ -227,11 +147,6 @@ impl Supervisor {
         }
     }
 
-    fn has_in_flight(&self, id: u32) -> bool {
-        let python = self.pythons.list.get(&id);
-        python.is_some_and(|python| python.in_flight > 0)
-    }
-
     fn send_request(&mut self, slot: usize, id: u32) -> Result<(), Errno> {
         let [input, output, errors] = self.stdio(slot);
         let (Some(waiting), Some(python)) = (
@@ -257,53 +172,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A Python has told something.
-    pub(crate) fn hear_python(&mut self, id: u32) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        while let Some(python) = self.pythons.list.get_mut(&id) {
-            match python.hear(&mut buffer) {
-                Message::Nothing => break,
-                Message::Closed => {
-                    // Its end is told by its handle.
-                    let _ = epoll::delete(&self.epoll, &python.control);
-                    break;
-                }
-                Message::Ready => python.is_ready = true,
-                Message::Text(text) => python.note_text(&text),
-                Message::Notice(text) => {
-                    let mut waiting = self.waiting_for(id);
-                    let slot = waiting.next();
-                    let task = slot.and_then(|slot| self.slots[slot].waiting.as_ref());
-                    let task = task.map(|waiting| waiting.job.task);
-                    drop(waiting);
-                    if let Some(task) = task {
-                        self.tell_once(task, text);
-                    }
-                }
-                Message::Failed { why, trace } => {
-                    python.is_ending = true;
-                    self.fail_waiting(id, &why, &trace);
-                }
-                Message::Forked { request, pid } => {
-                    python.in_flight = python.in_flight.saturating_sub(1);
-                    if let Some(pid) = Pid::from_raw(pid) {
-                        self.forked(request, pid);
-                    }
-                }
-                Message::Unforked { request, error } => {
-                    python.in_flight = python.in_flight.saturating_sub(1);
-                    if let Some(slot) = self.pythons.requests.remove(&request) {
-                        self.not_forked(slot, Errno::from_raw_os_error(error));
-                    }
-                }
-            }
-        }
-        self.buffer = buffer;
-        self.send_requests(id);
-    }
-
     /// The slots whose attempts wait for a Python.
-    fn waiting_for(&self, id: u32) -> impl Iterator<Item = usize> + use<'_> {
+    pub(super) fn waiting_for(&self, id: u32) -> impl Iterator<Item = usize> + use<'_> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(move |(slot, it)| {
             let waiting = it.waiting.as_ref()?;
@@ -312,7 +182,7 @@ impl Supervisor {
     }
 
     /// A process has been forked, is our child, and waits at its gate.
-    fn forked(&mut self, request: u64, pid: Pid) {
+    pub(super) fn forked(&mut self, request: u64, pid: Pid) {
         self.spared.retain(|&spared| spared != pid);
         self.unknown.remove(&pid);
         let handle = pidfd_open(pid, PidfdFlags::empty());
@@ -354,7 +224,7 @@ impl Supervisor {
     }
 
     /// What was asked for was not forked, or was killed before it did anything.
-    fn not_forked(&mut self, slot: usize, error: Errno) {
+    pub(super) fn not_forked(&mut self, slot: usize, error: Errno) {
         let retries = matches!(error, Errno::SRCH | Errno::AGAIN | Errno::NOMEM);
         if retries && self.ask_again(slot) {
             return;
@@ -364,7 +234,7 @@ impl Supervisor {
     }
 
     /// Asks for an attempt a second time, of the same Python or another one.
-    fn ask_again(&mut self, slot: usize) -> bool {
+    pub(super) fn ask_again(&mut self, slot: usize) -> bool {
         let Some(waiting) = &mut self.slots[slot].waiting else {
             return true;
         };
@@ -387,7 +257,7 @@ impl Supervisor {
     }
 
     /// A Python could not import its modules, for whoever waits for that.
-    fn fail_waiting(&mut self, id: u32, why: &str, trace: &[u8]) {
+    pub(super) fn fail_waiting(&mut self, id: u32, why: &str, trace: &[u8]) {
         let waiting: Vec<usize> = self.waiting_for(id).collect();
         for slot in waiting {
             self.write_trace(slot, trace);
@@ -396,7 +266,7 @@ impl Supervisor {
     }
 
     /// What Python says of a failure is the attempt's output.
-    fn write_trace(&mut self, slot: usize, trace: &[u8]) {
+    pub(super) fn write_trace(&mut self, slot: usize, trace: &[u8]) {
         let output = self.slots[slot].output;
         if output == OutputMode::Inherit || trace.is_empty() {
             return;
@@ -415,7 +285,7 @@ impl Supervisor {
     }
 
     /// Takes back what was asked for.
-    fn end_waiting(&mut self, slot: usize, outcome: Outcome, message: Option<String>) {
+    pub(super) fn end_waiting(&mut self, slot: usize, outcome: Outcome, message: Option<String>) {
         let Some(waiting) = self.slots[slot].waiting.take() else {
             return;
         };
@@ -469,80 +339,6 @@ impl Supervisor {
         self.end_waiting(slot, Outcome::TimedOut, message);
         self.end_if_stuck(id, !is_answering);
     }
-
-    fn is_ready(&self, id: u32) -> bool {
-        let python = self.pythons.list.get(&id);
-        python.is_some_and(|python| python.is_ready)
-    }
-
-    /// Ends a Python that may never answer, unless somebody still waits for it.
-    fn end_if_stuck(&mut self, id: u32, may_be_stuck: bool) {
-        let is_wanted = self.waiting_for(id).next().is_some();
-        if may_be_stuck
-            && !is_wanted
-            && let Some(python) = self.pythons.list.get_mut(&id)
-        {
-            python.kill();
-        }
-    }
-
-    /// A Python has ended.
-    pub(crate) fn python_ended(&mut self, id: u32) {
-        self.hear_python(id);
-        let Some(python) = self.pythons.list.remove(&id) else {
-            return;
-        };
-        let end = end_of(python.handle.as_fd(), python.pid, None);
-        let end = python.end.or(end).unwrap_or(ProcessEnd::Unseen);
-        self.spared.retain(|&spared| spared != python.pid);
-        let modules = python.key.list();
-        let how = match end {
-            ProcessEnd::Exited(code) => format!("ended with status {code}"),
-            ProcessEnd::Signaled(signal) => format!("was killed by signal {signal}"),
-            ProcessEnd::Unseen => "ended".to_owned(),
-        };
-        let said = python.last_words();
-        let waiting: Vec<usize> = self.waiting_for(id).collect();
-        for slot in waiting {
-            // A Python that ends by itself while it imports does so again.
-            let is_hopeless = !python.is_ready && matches!(end, ProcessEnd::Exited(_));
-            if !is_hopeless && self.ask_again(slot) {
-                continue;
-            }
-            let last = said.trim_ascii_end().rsplit(|&byte| byte == b'\n').next();
-            let last = String::from_utf8_lossy(last.unwrap_or_default());
-            let last = if last.is_empty() {
-                String::new()
-            } else {
-                format!(": {last}")
-            };
-            let message = format!("cannot preload {modules}: Python {how}{last}");
-            self.write_trace(slot, &said);
-            self.end_waiting(slot, Outcome::NotStarted, Some(message));
-        }
-    }
-
-    /// Ends all Pythons.
-    pub(crate) fn end_pythons(&mut self) {
-        for python in self.pythons.list.values_mut() {
-            python.kill();
-        }
-        for (_, python) in self.pythons.list.drain() {
-            if end_within(&python, KILL_GRACE).is_some() {
-                self.spared.retain(|&spared| spared != python.pid);
-            }
-        }
-    }
-}
-
-/// How a Python ends that has been killed, if it does so in time.
-fn end_within(python: &PreloadedPython, time: Duration) -> Option<ProcessEnd> {
-    let time = Timespec::try_from(time).unwrap_or_default();
-    let _ = poll(
-        &mut [PollFd::new(&python.handle, PollFlags::IN)],
-        Some(&time),
-    );
-    end_of(python.handle.as_fd(), python.pid, None)
 }
 
 /// What a fork is to become, but for its environment.
@@ -553,7 +349,6 @@ fn request(
     folder: &Path,
     job: &Job,
 ) -> Vec<Vec<u8>> {
-    use std::os::unix::ffi::OsStrExt as _;
     let (kind, target) = match command.target {
         PythonTarget::Script(script) => (&b"script"[..], script),
         PythonTarget::Module(module) => (&b"m"[..], module),

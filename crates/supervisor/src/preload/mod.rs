@@ -29,5 +29,7 @@ mod command;
 mod forks;
 mod key;
 mod python;
+mod pythons;
 
-pub(crate) use forks::{Pythons, WaitingStart};
+pub(crate) use forks::WaitingStart;
+pub(crate) use pythons::Pythons;
