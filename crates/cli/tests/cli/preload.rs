@@ -34,15 +34,18 @@ fn every_door_has_it() {
     world.write("plain.txt", "python3 t.py a\npython3 t.py b\n");
     let table = "Directory,Executable,Filename,Epochs,Priority\n.,-1,t.py,1,1\n.,-1,t.py,2,1\n";
     world.write("t.csv", table);
+    let grid = "preload: [heavy]\ncommand: python3 t.py\ntest_config: [{a: [1, 2]}]\n";
+    world.write("tests.yaml", grid);
     for (run, words) in (1..).zip([
         "run --slots 2 --tasks tasks.jsonl",
         "run --slots 2 lines.txt",
         "run --slots 2 --preload heavy plain.txt",
         "csv --slots 2 --preload heavy t.csv",
         "sweep TEMPLATE --run --slots 2 --preload heavy -p a 1 2",
+        "grid --slots 2 tests.yaml",
         "run --slots 2 plain.txt",
     ]) {
-        if run == 6 {
+        if run == 7 {
             world.write("packhorse.toml", "[task]\npreload = [\"heavy\"]\n");
         }
         let mut words: Vec<&str> = words.split(' ').collect();

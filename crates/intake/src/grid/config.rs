@@ -134,13 +134,7 @@ pub(super) fn read_sections(text: &str, file: &GridValue) -> Result<Sections, Gr
             "command" => sections.command = Some((reader.command(value)?, value.span.clone())),
             "env" => reader.env(value, &mut sections.task)?,
             "request" => reader.request(value, &mut sections.task)?,
-            "priority" => reader.task_key("priority", value, &mut sections.task)?,
-            // Where tasks can say it, this is `reader.task_key("preload", …)`.
-            _ => {
-                reader.texts("preload", value)?;
-                let message = "this version cannot start tasks from a warm Python".to_owned();
-                return Err(reader.wrong("preload", value, message));
-            }
+            key => reader.task_key(key, value, &mut sections.task)?,
         }
     }
     Ok(sections)

@@ -299,11 +299,7 @@ fn mistakes_are_shown_with_their_line_and_what_to_do() {
             "in global_config",
         ),
         (Yaml, "command: 'run {}'", "for literal braces"),
-        (
-            Yaml,
-            "preload: [torch]",
-            "cannot start tasks from a warm Python",
-        ),
+        (Yaml, "preload: [1]", "preload"),
         (Toml, "a = ", "this is not TOML"),
         (Toml, "[scheduler_config]\ngpu = []", "tests:2:7"),
         (Json, "{\"a\": 1,\n}", "this is not JSON"),
