@@ -23,6 +23,9 @@ pub enum SessionError {
          hint: leave out one of the two; `packhorse config` shows what is set elsewhere"
     )]
     GpusInSlots,
+    /// The process that the run was to end with has ended.
+    #[error("process {0}, which the run is to end with, has ended already: nothing was started")]
+    ProcessGone(i32),
     /// GPU memory without a GPU.
     #[error(
         "--vram is for tasks on GPUs, and -g 0 says that they use none\n\

@@ -1,5 +1,6 @@
 //! A `RunSpec` becomes a run.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,7 @@ pub struct Launch {
     engine: Engine,
     /// Who runs the attempts, if not this machine's own executor.
     executor: Option<Box<dyn Executor>>,
+    end_with: Option<OwnedFd>,
     ignored: Vec<IgnoredProcess>,
     settings: Settings,
 }
@@ -95,6 +97,7 @@ impl Launch {
             devices,
             engine,
             executor: None,
+            end_with: None,
             ignored,
             settings: settings.clone(),
         })
@@ -104,6 +107,14 @@ impl Launch {
     #[must_use]
     pub fn with_executor(mut self, executor: Box<dyn Executor>) -> Self {
         self.executor = Some(executor);
+        self
+    }
+
+    /// Ends the run, and what is running, when this is readable: the handle of a process
+    /// ([`NamedProcess::open`](crate::NamedProcess::open)).
+    #[must_use]
+    pub fn ending_with(mut self, process: Option<OwnedFd>) -> Self {
+        self.end_with = process;
         self
     }
 
@@ -211,6 +222,7 @@ impl Launch {
             journal: Box::new(journal),
             source: source.unwrap_or_else(|| Box::new(MadeTasks::default())),
             signals,
+            end_with: self.end_with,
             sampler,
             leases,
             leaders: LeaderRecord::new(home, run),

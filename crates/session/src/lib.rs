@@ -24,6 +24,7 @@
 mod consume;
 mod control;
 mod devices;
+mod end_with;
 mod environment;
 mod error;
 mod executor;
@@ -57,6 +58,7 @@ pub mod variables;
 pub use consume::{ConsumedFile, consume_leftovers, consuming};
 pub use control::ask_why;
 pub use devices::{Devices, ask_driver, has_driver, has_mps, is_on_path, scheduler_settings};
+pub use end_with::NamedProcess;
 pub use error::SessionError;
 pub use executor::Executor;
 pub use grid::{

@@ -57,6 +57,7 @@ const CONTROL: u64 = 4;
 const SAMPLER: u64 = 5;
 const LEASES: u64 = 6;
 const MPS: u64 = 7;
+const END_WITH: u64 = 8;
 
 /// The parts of a session.
 pub(crate) struct SessionParts {
@@ -64,6 +65,8 @@ pub(crate) struct SessionParts {
     pub(crate) journal: Box<dyn Journal>,
     pub(crate) source: Box<dyn TaskSource>,
     pub(crate) signals: Signals,
+    /// A handle of the process that the run ends with.
+    pub(crate) end_with: Option<OwnedFd>,
     pub(crate) sampler: Option<Sampler>,
     pub(crate) leases: Option<Leases>,
     /// The folder in which questions are heard, until they are.
@@ -149,6 +152,9 @@ impl<'o> Session<'o> {
         let (epoll, parts) = (&session.epoll, &session.parts);
         watch(epoll, &parts.signals, SIGNALS)?;
         watch(epoll, &parts.executor, EXECUTOR)?;
+        if let Some(process) = &parts.end_with {
+            watch(epoll, process, END_WITH)?;
+        }
         if let Some(sampler) = &parts.sampler {
             watch(epoll, sampler, SAMPLER)?;
         }
@@ -302,6 +308,7 @@ impl<'o> Session<'o> {
             SAMPLER => self.read_samples(),
             LEASES => self.hear_other_runs(),
             MPS => self.read_mps_answers(),
+            END_WITH => self.end_with_process(),
             _ => {}
         }
         Ok(())
@@ -326,6 +333,17 @@ impl<'o> Session<'o> {
             }
         }
         Ok(())
+    }
+
+    /// The process has ended that the run ends with: nobody is left who could want it.
+    fn end_with_process(&mut self) {
+        if let Some(process) = self.parts.end_with.take() {
+            let _ = unwatch(&self.epoll, &process);
+            self.feed(Input::Stop {
+                run: self.run,
+                signal: StopSignal::Terminate,
+            });
+        }
     }
 
     fn drain_executor(&mut self) -> Result<(), SessionError> {

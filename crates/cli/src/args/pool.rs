@@ -15,6 +15,13 @@ pub struct PoolArgs {
     #[arg(long, value_name = "IDS", num_args = 1.., conflicts_with = "slots")]
     pub gpus: Vec<String>,
 
+    /// Hand out the ids after --gpus exactly as written, without a look at the driver
+    ///
+    /// Commas do not separate ids, `0,1` is what one task gets, and an id that is given
+    /// twice takes two tasks at a time. Other runs are not coordinated with.
+    #[arg(long, requires = "gpus", hide_short_help = true)]
+    pub as_written: bool,
+
     /// Use no GPUs, and run at most N tasks at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,
@@ -72,6 +79,7 @@ impl PoolArgs {
     pub fn spec(&self) -> PoolSpec {
         PoolSpec {
             gpus: self.gpus.clone(),
+            as_written: self.as_written,
             slots: self.slots,
             max_per_gpu: self.max_per_gpu,
             place: self.place.map(|place| match place {

@@ -9,6 +9,8 @@ use packhorse_model::{
     VramRequest,
 };
 
+use packhorse_session::NamedProcess;
+
 use super::PoolArgs;
 
 /// Run commands, as many at a time as fit on the GPUs
@@ -52,6 +54,14 @@ pub struct RunArgs {
     /// Commands are separated by NUL bytes, and may span several lines
     #[arg(short = '0', long)]
     pub null: bool,
+
+    /// End the run and its tasks when process PID ends, for programs that drive packhorse
+    ///
+    /// It need not be told: packhorse notices, even after `kill -9`. PID:START also says
+    /// when it was started, as in the 22nd field of /proc/PID/stat; if it is another
+    /// process by now, or none, nothing is started.
+    #[arg(long, value_name = "PID", hide_short_help = true)]
+    pub end_with: Option<NamedProcess>,
 
     /// What its run is like.
     #[command(flatten)]

@@ -9,8 +9,8 @@ use packhorse_intake::TaskLanguage;
 use packhorse_intake::lines::Separator;
 use packhorse_model::{Command, Exit, InputFile, SourceSpec, TaskSpec};
 use packhorse_session::{
-    InputStream, Launch, MadeTasks, ReadTasks, TaskChecks, TaskSource, input_file, is_on_path,
-    open_inputs,
+    InputStream, Launch, MadeTasks, NamedProcess, ReadTasks, TaskChecks, TaskSource, input_file,
+    is_on_path, open_inputs,
 };
 
 use super::launch::{DoorRun, Order, observer};
@@ -20,9 +20,10 @@ use crate::{complain, terminal, wording};
 
 /// `packhorse run`
 pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
+    let end_with = args.end_with.map(NamedProcess::open).transpose()?;
     let (door, typed) = open_run(&mut args, "nothing was started")?;
     let output = door.order.spec.output;
-    let prepared = door.order.prepare()?;
+    let prepared = door.order.prepare()?.ending_with(end_with);
     refuse_impossible(&door.checks, &prepared)?;
     let mut observer = observer(&args.launch.output, output, typed);
     let summary = prepared.start(door.source, &mut *observer, &mut complain)?;
@@ -37,7 +38,9 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
 /// What would be run, and whether it is typed into a terminal. `consequence` is what is
 /// not done if something is wrong with it.
 pub fn open_run(args: &mut RunArgs, consequence: &str) -> anyhow::Result<(DoorRun, bool)> {
-    give_back_files(&mut args.launch.pool.gpus, &mut args.files)?;
+    if !args.launch.pool.as_written {
+        give_back_files(&mut args.launch.pool.gpus, &mut args.files)?;
+    }
     if !args.command.is_empty() && !args.files.is_empty() {
         bail!(
             "`{}` stands before the command\n\

@@ -9,6 +9,7 @@ mod arguments;
 mod csv;
 mod dropin;
 mod edges;
+mod end_with;
 mod environment;
 mod events;
 mod export;
