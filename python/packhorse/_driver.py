@@ -1,0 +1,140 @@
+"""A ``packhorse run`` that this process drives: task lines in, events out.
+
+The program runs in a session of its own, so that Ctrl-C in a terminal reaches this
+process alone, which then decides. It ends with this process, however that ends
+(``--end-with``), and its tasks with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
+
+from ._binary import binary, own_process
+from ._errors import PackhorseError
+
+Event = dict[str, Any]
+
+
+class Driver:
+    """One ``packhorse`` process."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        folder: str | None = None,
+        tasks: str | None = None,
+    ) -> None:
+        """Starts it. ``tasks`` is a file of task lines; without it, they are sent."""
+        # What it says on standard error is wanted only if it fails, so it goes to a file:
+        # a pipe would need a reader.
+        self._said: IO[bytes] = tempfile.TemporaryFile()
+        command = [binary(), "run", "--json", "--end-with", own_process()]
+        command += ["--tasks", tasks or "-", *words]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL if tasks else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env=None if env is None else dict(env),
+            cwd=folder,
+            start_new_session=True,
+        )
+        #: The number of the run, once it has started.
+        self.run: int | None = None
+        #: Its exit status, from its last event.
+        self.exit: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """The program's process id."""
+        return self._process.pid
+
+    def send(self, line: str) -> None:
+        """Sends task lines. ``BrokenPipeError`` if it is gone."""
+        assert self._process.stdin is not None
+        data = line.encode()
+        # Straight to the descriptor: what is sent must not linger in a buffer.
+        descriptor = self._process.stdin.fileno()
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+    def end_input(self) -> None:
+        """No more tasks come: it ends when those it has are done."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def descriptors(self) -> list[int]:
+        """What a forked copy of this process must close."""
+        streams = (self._process.stdin, self._process.stdout)
+        return [stream.fileno() for stream in streams if stream and not stream.closed]
+
+    def started(self) -> Event:
+        """Waits for the first event. ``PackhorseError`` if it refuses to start."""
+        event = next(self.events(), None)
+        if event is None:
+            self.wait()
+            raise PackhorseError(self.said() or f"packhorse ended with {self.status()}")
+        return event
+
+    def events(self) -> Iterator[Event]:
+        """Its events as they come, up to its end."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                event: Event = json.loads(line)
+            except ValueError:
+                # Cut off: it was killed while it wrote.
+                continue
+            if event["event"] == "run-started":
+                self.run = event["run"]
+            elif event["event"] == "run-ended":
+                self.exit = event["exit"]
+            yield event
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Asks it to end its tasks, and itself."""
+        if self._process.poll() is None:
+            self._process.send_signal(how)
+
+    def wait(self) -> int:
+        """Waits for its end. Closes what was open."""
+        status = self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass
+        return status
+
+    def status(self) -> str:
+        """How it ended, in words."""
+        code = self._process.returncode
+        if code is not None and code < 0:
+            return f"signal {-code}"
+        return f"exit status {code}"
+
+    def said(self) -> str:
+        """What it said on standard error."""
+        self._said.seek(0)
+        text = self._said.read().decode(errors="replace").strip()
+        return text.removeprefix("error: ")
+
+    def end_leftovers(self) -> None:
+        """Ends what it has left running, if it was killed."""
+        if self.run is not None and self._process.returncode in (-9, -6, -11, -7):
+            subprocess.run(
+                [binary(), "stop", str(self.run)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=False,
+            )
