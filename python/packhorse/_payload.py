@@ -42,7 +42,7 @@ def about(*, by_value: bool, keep: bool = True, module: tuple[str, str] | None =
             "path": [entry or here for entry in sys.path],
             "argv": list(sys.argv),
             "main": main_module(),
-            "alias": "gpu_task_scheduler" in sys.modules and aliased(),
+            "alias": aliased(),
             "by_value": by_value,
             "keep": keep,
             "module": module,
