@@ -78,7 +78,15 @@ class Driver:
 
     def started(self) -> Event:
         """Waits for the first event. ``PackhorseError`` if it refuses to start."""
-        event = next(self.events(), None)
+        try:
+            event = next(self.events(), None)
+        except BaseException:
+            # Ctrl-C in this moment.
+            self.stop()
+            for _ in self.events():
+                pass
+            self.wait()
+            raise
         if event is None:
             self.wait()
             raise PackhorseError(self.said() or f"packhorse ended with {self.status()}")

@@ -44,9 +44,10 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _log = logging.getLogger("packhorse")
 
-#: So many tasks may be sent and not started. More would be files for nothing; with fewer, a
-#: free place could wait for us.
-_WINDOW = 256
+#: So many tasks may be sent and not started, and as many as are running. More would be files
+#: for nothing, and starts for nothing if they are cancelled; with fewer, a free place could
+#: wait for us.
+_WINDOW = 32
 #: Arguments larger than this go to a file at once, instead of waiting in memory.
 _LARGE = 1 << 20
 
@@ -99,17 +100,18 @@ class _Call:
         self.path = path
         self.label = label
         #: What to send; None once it is in its file.
-        self.data: tuple[bytes, bytes] | None = None
+        self.data: bytes | None = None
         self.sent = self.started = self.over = self.cancelled = False
 
-    def write(self, about: bytes, data: bytes) -> None:
-        """Writes what is sent to the task."""
+    def write(self, about: bytes) -> None:
+        """Writes what is sent to the task, after what it must know first."""
         descriptor = os.open(self.path + ".task", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "wb", buffering=0) as file:
-            for part in (about, data):
+            for part in (about, self.data or b""):
                 view = memoryview(part)
                 while view:
                     view = view[file.write(view) :]
+        self.data = None
 
     def remove_files(self, attempts: int) -> None:
         """Removes what is there."""
@@ -134,7 +136,7 @@ class _Pool:
         self._thread: threading.Thread | None = None
         self._folder = ""
         self._numbers = itertools.count(1)
-        self._abouts: dict[bool, bytes] = {}
+        self._about = b""
         self._queue: deque[_Call] = deque()
         self._sent: dict[str, _Call] = {}
         self._tasks: dict[str, _Call] = {}
@@ -153,7 +155,7 @@ class _Pool:
         self._check_open()
         future: Future[Any] = Future()
         try:
-            data, by_value = _payload.dumps((function, args, kwargs))
+            data = _payload.dumps((function, args, kwargs))
         except Exception as error:
             # As a process pool tells it.
             future.set_running_or_notify_cancel()
@@ -165,13 +167,9 @@ class _Pool:
                 self._start()
             call = _Call(future, os.path.join(self._folder, str(next(self._numbers))), _name(function))
             future._pool, future._call = self, call
-            about = self._abouts.get(by_value)
-            if about is None:
-                about = self._abouts[by_value] = _payload.about(by_value=by_value)
-            call.data = (about, data)
+            call.data = data
             if len(data) > _LARGE:
-                call.write(about, data)
-                call.data = None
+                call.write(self._about)
             self._queue.append(call)
             failed = self._fill()
         _fail(failed)
@@ -249,15 +247,11 @@ class _Pool:
 
     def _start(self) -> None:
         _worker.check_not_loading()
+        self._about = _payload.about()
         self._folder = tempfile.mkdtemp(prefix="packhorse-")
         try:
             driver = Driver(self._words)
-            try:
-                driver.started()
-            except BaseException:
-                driver.stop()
-                driver.wait()
-                raise
+            driver.started()
             self._thread = threading.Thread(
                 target=self._follow, args=(driver,), name="packhorse", daemon=True
             )
@@ -273,18 +267,17 @@ class _Pool:
         lines = []
         failed: list[tuple[_Call, Exception]] = []
         queue = self._queue
-        while queue and (queue[0].cancelled or self._waiting < _WINDOW):
+        while queue and (queue[0].cancelled or self._waiting < self._window()):
             call = queue.popleft()
             if call.cancelled:
                 continue
             if call.data is not None:
                 try:
-                    call.write(*call.data)
+                    call.write(self._about)
                 except OSError as error:
                     call.over = True
                     failed.append((call, error))
                     continue
-                call.data = None
             call.sent = True
             self._waiting += 1
             self._sent[call.path] = call
@@ -301,6 +294,10 @@ class _Pool:
             # It has ended, which its reader is told too.
             pass
         return failed
+
+    def _window(self) -> int:
+        running = len(self._sent) - self._waiting
+        return _WINDOW + running
 
     def _line(self, call: _Call) -> str:
         task = {"command": [*self._program, call.path, call.label], **self._keys}
@@ -328,9 +325,9 @@ class _Pool:
             self._tasks.clear()
             if left or not self._closing:
                 self._broken = self._broken or BrokenRun(_why_ended(driver))
-            error = self._broken
-        if error is not None:
-            _fail([(call, error) for call in left])
+            broken = self._broken
+        if broken is not None:
+            _fail([(call, broken) for call in left])
         shutil.rmtree(self._folder, ignore_errors=True)
         self._over.set()
 
@@ -487,7 +484,8 @@ class Executor(concurrent.futures.Executor):
         chunks = iter(lambda: list(itertools.islice(calls, chunksize)), [])
         each = cast("Callable[..., list[_T]]", call_each)
         futures = (self.submit(each, fn, chunk) for chunk in chunks)
-        return itertools.chain.from_iterable(self._results(futures, end, buffersize))
+        results: Iterator[list[_T]] = self._results(futures, end, buffersize)
+        return itertools.chain.from_iterable(results)
 
     def _results(
         self, submitted: Iterator[Future[_T]], end: float | None, most: int | None

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import sys
 from typing import Any
 
+cloudpickle: Any
 try:
-    import cloudpickle
+    cloudpickle = importlib.import_module("cloudpickle")
 except ImportError:
     cloudpickle = None
 
 _HINT = "hint: `pip install cloudpickle`, or define it at the top of a module"
 
 
-def dumps(value: Any) -> tuple[bytes, bool]:
-    """Pickles it; whether parts of it may be there by value, by ``cloudpickle``."""
+def dumps(value: Any) -> bytes:
+    """Pickles it: by ``cloudpickle`` where it is installed."""
     if cloudpickle is not None:
         data: bytes = cloudpickle.dumps(value, 5)
-        return data, b"cloudpickle" in data
+        return data
     try:
         data = pickle.dumps(value, 5)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -28,14 +30,16 @@ def dumps(value: Any) -> tuple[bytes, bool]:
         raise pickle.PicklingError(
             f"what is defined in an interactive session cannot be sent to a task\n{_HINT}"
         )
-    return data, False
+    return data
 
 
-def about(*, by_value: bool, keep: bool = True, module: tuple[str, str] | None = None) -> bytes:
+def about(*, keep: bool = True, module: tuple[str, str] | None = None) -> bytes:
     """What a task must know before it can load the rest.
 
     ``keep``: its result is wanted. ``module``: the name and the file of a class's module.
     """
+    # What a script defines comes back as that of `__mp_main__`, as with multiprocessing.
+    sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
     here = os.getcwd()
     return pickle.dumps(
         {
@@ -43,7 +47,6 @@ def about(*, by_value: bool, keep: bool = True, module: tuple[str, str] | None =
             "argv": list(sys.argv),
             "main": main_module(),
             "alias": aliased(),
-            "by_value": by_value,
             "keep": keep,
             "module": module,
         },

@@ -72,24 +72,18 @@ def _call(path: str, result: str) -> bool:
     import _pickle as pickle
 
     sys.argv = sys.argv[:1]
-    by_value = False
     try:
         with open(path + ".run", "rb") as file:
             about = pickle.load(file)
             _prepare(about)
-            by_value = about["by_value"]
             unpickler = _unpickler(file, about)
             function, args, kwargs = unpickler.load()
         value = function(*args, **kwargs)
+        if about["keep"]:
+            _write(result, _dumps((True, value)))
     except BaseException as error:
-        _write_exception(result, error, by_value)
+        _write_exception(result, error)
         return False
-    if about["keep"]:
-        try:
-            _write(result, (True, value), by_value)
-        except Exception as error:
-            _write_exception(result, error, by_value)
-            return False
     return True
 
 
@@ -189,27 +183,34 @@ def load_module(name: str, path: str) -> None:
     spec.loader.exec_module(module)
 
 
-def _write(path: str, outcome: "Any", by_value: bool) -> None:
-    """Writes what came of it: whole, or not at all."""
+def _dumps(value: "Any") -> bytes:
+    """Pickles it: by value what is of the program's `__main__` and came so."""
     import _pickle as pickle
 
-    partial = path + ".partial"
-    with open(partial, "wb") as file:
+    try:
+        return pickle.dumps(value, 5)
+    except Exception as error:
         try:
-            pickle.dump(outcome, file, 5)
-        except Exception:
-            if not by_value:
-                raise
-            # Something of the program's `__main__`, which came by value and goes so.
-            import cloudpickle
+            import importlib
 
-            file.seek(0)
-            file.truncate()
-            cloudpickle.dump(outcome, file, 5)
+            cloudpickle = importlib.import_module("cloudpickle")
+        except ImportError:
+            raise pickle.PicklingError(f"the result cannot be pickled: {error}") from error
+        data: bytes = cloudpickle.dumps(value, 5)
+        return data
+
+
+def _write(path: str, data: bytes) -> None:
+    """Writes what came of it: whole, or not at all."""
+    partial = path + ".partial"
+    with open(partial, "wb", buffering=0) as file:
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view) :]
     os.rename(partial, path)
 
 
-def _write_exception(path: str, error: BaseException, by_value: bool) -> None:
+def _write_exception(path: str, error: BaseException) -> None:
     """Writes the exception, and prints it: what reads the output sees why the task failed."""
     import pickle
     import traceback
@@ -227,15 +228,12 @@ def _write_exception(path: str, error: BaseException, by_value: bool) -> None:
         pass
     error.__traceback__ = None
     try:
-        try:
-            # Many exceptions can be pickled, but not unpickled again.
-            pickle.loads(pickle.dumps(error))
-        except Exception:
-            if not by_value:
-                raise
-        _write(path, (False, error, text), by_value)
+        data = _dumps((False, error, text))
+        # Many exceptions can be pickled, but not unpickled again.
+        pickle.loads(data)
     except Exception:
-        _write(path, (False, None, text), False)
+        data = pickle.dumps((False, None, text), 5)
+    _write(path, data)
 
 
 if __name__ == "__main__":

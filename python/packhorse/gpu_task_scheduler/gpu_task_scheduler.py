@@ -127,7 +127,8 @@ class _Grid:
         name, work_dir, config = test["test_config_string"], test["work_dir"], test["config"]
         try:
             task = self._class(config, work_dir)
-            variables = task.required_env() or {}
+            required = (task.required_env() or {}).items()
+            variables = {str(key): str(value) for key, value in required}
             data = _dumps(task)
         except Exception as error:
             # One test that cannot be prepared must not keep the others from running.
@@ -147,7 +148,7 @@ class _Grid:
             "command": [*self._program, path, f"{self._class.__name__} {name}"],
             "results": folder,
             "params": _params(config),
-            "env": {**_backend(), **{str(key): str(value) for key, value in variables.items()}},
+            "env": {**_backend(), **variables},
             "log": _log_path(folder, self._settings["log_file"]),
             # What is done about a failure is up to whoever starts the grid again.
             "retries": 0,
@@ -169,15 +170,13 @@ class _Grid:
         named = None
         if self._class.__module__ != "__main__" and file is not None:
             named = (self._class.__module__, os.path.abspath(file))
-        self._about = _payload.about(by_value=False, keep=False, module=named)
+        self._about = _payload.about(keep=False, module=named)
         words = ["--as-written", "--gpus", *self._gpus]
         # The program hands out what it is told, whatever is hidden from this process.
         self._driver = Driver(words, env=_visibility.environment())
         try:
             self._driver.started()
         except BaseException:
-            self._driver.stop()
-            self._driver.wait()
             self._remove_temporary()
             raise
 
@@ -291,12 +290,11 @@ class _Grid:
 
 def _dumps(task: GPUTask) -> bytes:
     """The task object: its class by name, which is then loaded from its file."""
-    call = (call_main, (task,), {})
+    call: Any = (call_main, (task,), {})
     try:
         return pickle.dumps(call, 5)
     except Exception:
-        data, _ = _payload.dumps(call)
-        return data
+        return _payload.dumps(call)
 
 
 def _params(config: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,92 @@
+"""Functions that the tests send to tasks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+
+class Broken(Exception):
+    """An exception that cannot be unpickled."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one)
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def add(x: int, y: int = 0) -> int:
+    return x + y
+
+
+def nothing() -> None:
+    pass
+
+
+def speak(text: str) -> None:
+    print(text)
+    print("to stderr", file=sys.stderr)
+
+
+def environment(name: str) -> str | None:
+    return os.environ.get(name)
+
+
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
+def fail_unpicklable() -> None:
+    raise Broken("one", "two")
+
+
+def touch(path: str) -> None:
+    Path(path).touch()
+
+
+def wait_at(gate: str) -> str:
+    """Waits until somebody opens the named pipe for writing."""
+    return Path(gate).read_text()
+
+
+def announce(pipe: str) -> None:
+    """Says who runs this and on whose behalf, and waits for its end."""
+    Path(pipe).write_text(f"{os.getpid()} {os.getppid()}")
+    Path(pipe + ".never").read_text()
+
+
+def fail_once(path: str) -> str:
+    attempt = os.environ["PACKHORSE_ATTEMPT"]
+    with open(path, "a") as file:
+        file.write(f"{attempt}\n")
+    if attempt == "1":
+        raise ValueError("the first time")
+    return attempt
+
+
+def fail_then_die(path: str) -> None:
+    if os.environ["PACKHORSE_ATTEMPT"] == "1":
+        raise ValueError("the first time")
+    print("dying")
+    sys.stdout.flush()
+    os.kill(os.getpid(), 9)
+
+
+def leave(status: int) -> None:
+    os._exit(status)
+
+
+def large(size: int, data: bytes) -> bytes:
+    return bytes([data[0]]) * size
+
+
+def unpicklable() -> object:
+    return threading.Lock()
+
+
+def parent() -> int:
+    return os.getppid()
