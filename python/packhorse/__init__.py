@@ -17,9 +17,12 @@ starts threads, takes over signals or imports more than it needs before it is us
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+# Not from `typing`, which takes longer to import than all of this: type checkers know the
+# name.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._waiting import as_completed as as_completed
     from ._waiting import wait as wait
 

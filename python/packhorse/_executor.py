@@ -1,6 +1,6 @@
 """Python functions as tasks: a ``concurrent.futures.Executor`` on the machine's GPUs.
 
-    submit ──▶ queue ──▶ payload file, task line ──▶ packhorse ──▶ _worker.py, a process
+    submit ──▶ queue ──▶ payload file, task line ──▶ packhorse ──▶ _start.py, a process
     Future ◀── result file ◀──────── event ◀───────────┘               per attempt
 
 One thread reads the events. Arguments and results are files in a private folder: they may
@@ -18,7 +18,6 @@ import os
 import pickle
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -146,8 +145,7 @@ class _Pool:
         self._input_ended = False
         self._broken: Exception | None = None
         self._over = threading.Event()
-        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        self._program = [sys.executable, *flags, os.path.abspath(_worker.__file__)]
+        self._program = _worker.program()
 
     # -- what executors ask for --------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """What a task of an Executor or a GPUTaskScheduler runs: calls one function.
 
-``python _worker.py PAYLOAD LABEL``. PAYLOAD is a path without its ending:
+``python _start.py PAYLOAD LABEL``. PAYLOAD is a path without its ending:
 
     PAYLOAD.task         what to call, as it was sent
     PAYLOAD.run          the same once a process has taken it
@@ -10,9 +10,8 @@ Taking it is a rename, which only one can win: the process that runs it, or the 
 that cancels it by removing the file. So what was cancelled never runs, whatever the
 scheduler has done with it in between, and no message has to be waited for.
 
-It is run by its path, not by ``-m``: that needs no search, and a folder ``packhorse`` in
-the current folder cannot get in the way. Nothing happens at import, and little is imported:
-this stands before every task. A warm Python (``preload``) may have imported it long ago.
+Nothing happens at import, and little is imported: this stands before every task. A warm
+Python (``preload``) may have imported it long ago.
 """
 
 import os
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-#: The script that the program was started as, or its name under ``python -m``.
+#: What the program's script is called here, as in multiprocessing.
 _MAIN_NAME = "__mp_main__"
 
 
@@ -45,12 +44,17 @@ def check_not_loading() -> None:
         raise StopLoading
 
 
+def program() -> "list[str]":
+    """The words that start a task; its payload and its label come next."""
+    import subprocess
+
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    start = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_start.py")
+    return [sys.executable, *flags, start]
+
+
 def main() -> None:
     """Takes the payload of the command line, calls its function, writes what came of it."""
-    # The folder of this file, which stands first because it was run as a script, is no
-    # place to look for modules.
-    if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
-        del sys.path[0]
     path = sys.argv[1]
     attempt = os.environ.get("PACKHORSE_ATTEMPT", "1")
     try:
@@ -234,10 +238,3 @@ def _write_exception(path: str, error: BaseException) -> None:
     except Exception:
         data = pickle.dumps((False, None, text), 5)
     _write(path, data)
-
-
-if __name__ == "__main__":
-    # Under its own name: what is loaded later asks `packhorse._worker` whether the program's
-    # script is being loaded, and this is the module that knows.
-    sys.modules["packhorse._worker"] = sys.modules["__main__"]
-    main()

@@ -11,9 +11,11 @@ use anyhow::Result;
 use clap::Parser;
 
 mod bench;
+mod dist;
 mod docs;
 mod folders;
 mod limit;
+mod python;
 mod setup;
 mod test;
 
@@ -27,6 +29,8 @@ enum Xtask {
     Bench(bench::BenchArgs),
     /// Write the parts of docs/ that are made from the code: schemas, variables
     Docs,
+    /// Make what can be given away: a wheel and a tarball, in target/dist
+    Dist,
     /// Run a command many times as fast as possible: what the bench compares with
     #[command(hide = true)]
     Limit(limit::LimitArgs),
@@ -40,6 +44,7 @@ fn main() -> Result<ExitCode> {
         Xtask::Test(args) => test::run(&args),
         Xtask::Bench(args) => bench::run(&args),
         Xtask::Docs => docs::run(),
+        Xtask::Dist => dist::run(),
         Xtask::Limit(args) => limit::run(&args),
         Xtask::Simulate(args) => bench::simulate(&args),
     }

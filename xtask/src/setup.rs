@@ -4,6 +4,7 @@
 //! almost no time. What cannot be installed is reported with the command that would do it.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +21,7 @@ const REQUIREMENTS: [&str; 2] = ["simple-gpu-scheduler==0.1.4", "nvidia-ml-py"];
 const STAMP: &str = "packhorse-requirements.txt";
 
 /// Something that is not installed, and how to install it.
-fn missing(what: &str, hint: impl Display) -> Error {
+pub fn missing(what: &str, hint: impl Display) -> Error {
     anyhow!("missing: {what}\n  hint: {hint}")
 }
 
@@ -77,28 +78,34 @@ pub fn nextest() -> Result<()> {
 /// A Python virtual environment with the requirements in it.
 pub struct Venv {
     folder: PathBuf,
-    requirements: &'static [&'static str],
+    requirements: Vec<String>,
 }
 
 impl Venv {
-    /// The one in the target folder, created now if there is none.
+    /// The one of the Rust tests, created now if there is none.
     pub fn ready() -> Result<Self> {
-        Self::with("test-venv", &REQUIREMENTS)
+        Self::of("test-venv", &REQUIREMENTS, python_with_venv)
     }
 
-    /// One in the target folder with something heavy to import.
+    /// One with something heavy to import.
     pub fn with_numpy() -> Result<Self> {
-        Self::with("numpy-venv", &["numpy"])
+        Self::of("numpy-venv", &["numpy"], python_with_venv)
     }
 
-    fn with(name: &str, requirements: &'static [&'static str]) -> Result<Self> {
+    /// One with a name in the target folder, for these requirements. It is created now if
+    /// there is none, by the Python that `python` finds.
+    pub fn of<P: AsRef<OsStr>>(
+        name: &str,
+        requirements: &[&str],
+        python: impl FnOnce() -> Result<P>,
+    ) -> Result<Self> {
         let folder = target().map_err(|error| missing("a target folder", error))?;
         let venv = Self {
             folder: folder.join(name),
-            requirements,
+            requirements: requirements.iter().map(ToString::to_string).collect(),
         };
         if !venv.is_complete() {
-            venv.create()?;
+            venv.create(python()?.as_ref())?;
         }
         Ok(venv)
     }
@@ -119,16 +126,15 @@ impl Venv {
         stamp.is_ok_and(|stamp| stamp == self.requirements.join("\n")) && self.python().is_file()
     }
 
-    fn create(&self) -> Result<()> {
-        let python = python_with_venv()?;
+    fn create(&self, python: &OsStr) -> Result<()> {
         let mut venv = Command::new(python);
         venv.args(["-m", "venv", "--clear"]).arg(&self.folder);
         install(&mut venv, "a Python virtual environment")?;
 
         let mut pip = Command::new(self.python());
         pip.args(["-m", "pip", "install", "--quiet"]);
-        pip.arg("--disable-pip-version-check")
-            .args(self.requirements);
+        pip.arg("--disable-pip-version-check");
+        pip.args(&self.requirements);
         install(&mut pip, &self.requirements.join(" and "))?;
 
         fs_err::write(self.folder.join(STAMP), self.requirements.join("\n"))

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result};
 
 use crate::folders::cargo;
+use crate::python::PythonTests;
 use crate::setup::{self, Venv, show};
 
 #[derive(clap::Args)]
@@ -18,6 +19,7 @@ pub struct TestArgs {
 /// What set-up has found.
 struct Tools {
     venv: Option<Venv>,
+    python: Option<PythonTests>,
     nextest: bool,
     missing: Vec<Error>,
 }
@@ -73,8 +75,11 @@ fn set_up() -> Tools {
     note(setup::program("tmux", "tmux"));
     let mut venv = None;
     note(Venv::ready().map(|ready| venv = Some(ready)));
+    let mut python = None;
+    note(PythonTests::ready().map(|ready| python = Some(ready)));
     Tools {
         venv,
+        python,
         nextest,
         missing,
     }
@@ -108,6 +113,10 @@ fn steps(tools: &Tools, args: &TestArgs) -> Vec<Command> {
         // Not the advisories: a test must not fail because of what was published
         // yesterday, nor need the network.
         steps.push(step("deny check licenses bans sources"));
+    }
+    // Arguments are for the test runner, and name single tests.
+    if let Some(python) = tools.python.as_ref().filter(|_| args.runner.is_empty()) {
+        steps.extend(python.steps());
     }
     steps
 }

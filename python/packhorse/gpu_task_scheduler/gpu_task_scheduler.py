@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -85,8 +84,7 @@ class _Grid:
         self._succeeded = self._skipped = 0
         self._failed: list[FailedTest] = []
         self._log_file: IO[str] | None = None
-        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        self._program = [sys.executable, *flags, os.path.abspath(_worker.__file__)]
+        self._program = _worker.program()
 
     def run(self) -> GridReport:
         path = self._settings["scheduler_log_file_path"]

@@ -1,0 +1,140 @@
+//! The Python package: its wheel, and its tests in fresh virtual environments.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::folders::{target, workspace};
+use crate::setup::{Venv, missing};
+
+/// What builds wheels.
+const BUILDER: [&str; 1] = ["maturin==1.16.0"];
+/// What the package's tests need.
+const REQUIREMENTS: [&str; 3] = ["pytest", "cloudpickle", "mypy"];
+/// The oldest Python that the package supports: 3.10.
+const OLDEST: u32 = 10;
+
+/// A virtual environment for each Python of the machine, and what builds the wheel.
+pub struct PythonTests {
+    builder: Venv,
+    venvs: Vec<Venv>,
+    wheels: PathBuf,
+}
+
+impl PythonTests {
+    /// Makes the environments that are not there yet.
+    pub fn ready() -> Result<Self> {
+        let pythons = pythons();
+        let Some((_, newest)) = pythons.last() else {
+            let hint = "install Python 3.10 or newer, with its venv module";
+            return Err(missing("a Python for the tests of the package", hint));
+        };
+        let builder = builder(newest)?;
+        let venv = |(minor, python): &(u32, PathBuf)| {
+            Venv::of(&format!("python/3.{minor}"), &REQUIREMENTS, || Ok(python))
+        };
+        let venvs = pythons.iter().map(venv).collect::<Result<_>>()?;
+        let wheels = target()?.join("python/wheels");
+        // Only the one that is built now is to be found there.
+        if wheels.exists() {
+            fs_err::remove_dir_all(&wheels)?;
+        }
+        Ok(Self {
+            builder,
+            venvs,
+            wheels,
+        })
+    }
+
+    /// Builds the wheel, and installs and tests it in each environment.
+    pub fn steps(&self) -> Vec<Command> {
+        // The profile of the other tests: the binary is there already.
+        let mut wheel = maturin(&self.builder, "dev", &self.wheels);
+        wheel.arg("--strip");
+        let mut steps = vec![wheel];
+        for venv in &self.venvs {
+            steps.push(self.install(venv));
+            let mut tests = Command::new(venv.python());
+            tests.args(["-m", "pytest", "-p", "no:cacheprovider", "python/tests"]);
+            tests.current_dir(workspace());
+            // The package that is tested is the one that was installed.
+            tests.env_remove("PYTHONPATH");
+            tests.env_remove("PACKHORSE_BINARY");
+            steps.push(tests);
+        }
+        steps
+    }
+
+    /// Installs the wheel that was built.
+    fn install(&self, venv: &Venv) -> Command {
+        let mut pip = Command::new(venv.python());
+        pip.args(["-m", "pip", "install", "--quiet", "--force-reinstall"]);
+        pip.args(["--no-deps", "--no-index", "--disable-pip-version-check"]);
+        pip.arg("--find-links").arg(&self.wheels).arg("packhorse");
+        pip
+    }
+}
+
+/// What builds wheels, run by the newest Python there is.
+pub fn builder_ready() -> Result<Venv> {
+    let pythons = pythons();
+    let (_, newest) = pythons.last().context("there is no Python 3.10 or newer")?;
+    builder(newest)
+}
+
+fn builder(python: &Path) -> Result<Venv> {
+    Venv::of("python/builder", &BUILDER, || Ok(python))
+}
+
+/// Builds a wheel of the workspace into a folder.
+pub fn maturin(builder: &Venv, profile: &str, folder: &Path) -> Command {
+    let mut command = Command::new(builder.bin().join("maturin"));
+    command.args(["build", "--quiet", "--locked", "--profile", profile]);
+    command.arg("--out").arg(folder);
+    command.current_dir(workspace());
+    if let Ok(target) = target() {
+        // Beside what cargo has built.
+        command.env("CARGO_TARGET_DIR", target);
+    }
+    command
+}
+
+/// The machine's Pythons, one of each version, the newest last: those on the PATH, then
+/// pyenv's.
+pub fn pythons() -> Vec<(u32, PathBuf)> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).flat_map(|folder| {
+        let versions = (OLDEST..OLDEST + 10).map(|minor| format!("python3.{minor}"));
+        let names = ["python3".to_owned()].into_iter().chain(versions);
+        names.map(move |name| folder.join(name)).collect::<Vec<_>>()
+    });
+    let pyenv = env::home_dir().map(|home| home.join(".pyenv/versions"));
+    let installed = pyenv.and_then(|folder| fs_err::read_dir(folder).ok());
+    let installed = installed.into_iter().flatten().flatten();
+    let installed = installed.map(|version| version.path().join("bin/python3"));
+    let mut found: Vec<(u32, PathBuf)> = Vec::new();
+    for python in folders.chain(installed).filter(|python| python.is_file()) {
+        if let Some((minor, python)) = look_at(&python)
+            && minor >= OLDEST
+            && found.iter().all(|(known, _)| *known != minor)
+        {
+            found.push((minor, python));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Which version it is, if it works and can make virtual environments, and where it really
+/// is: a shim of pyenv may stand for any.
+fn look_at(python: &Path) -> Option<(u32, PathBuf)> {
+    let code = "import ensurepip, sys; print(sys.version_info[1], sys.executable)";
+    let mut command = Command::new(python);
+    let command = command.args(["-c", code]).stdin(Stdio::null());
+    let output = command.stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let (minor, path) = text.trim_end().split_once(' ')?;
+    Some((minor.parse().ok()?, PathBuf::from(path)))
+}
