@@ -55,7 +55,7 @@ impl PythonTests {
         wheel.arg("--strip");
         let mut steps = vec![wheel];
         for venv in &self.venvs {
-            steps.push(self.install(venv));
+            steps.push(install(venv, &self.wheels));
             let mut tests = Command::new(venv.python());
             tests.args(["-m", "pytest", "-p", "no:cacheprovider", "python/tests"]);
             tests.current_dir(workspace());
@@ -66,15 +66,15 @@ impl PythonTests {
         }
         steps
     }
+}
 
-    /// Installs the wheel that was built.
-    fn install(&self, venv: &Venv) -> Command {
-        let mut pip = Command::new(venv.python());
-        pip.args(["-m", "pip", "install", "--quiet", "--force-reinstall"]);
-        pip.args(["--no-deps", "--no-index", "--disable-pip-version-check"]);
-        pip.arg("--find-links").arg(&self.wheels).arg("packhorse");
-        pip
-    }
+/// Installs the wheel that was built into a folder.
+pub fn install(venv: &Venv, wheels: &Path) -> Command {
+    let mut pip = Command::new(venv.python());
+    pip.args(["-m", "pip", "install", "--quiet", "--force-reinstall"]);
+    pip.args(["--no-deps", "--no-index", "--disable-pip-version-check"]);
+    pip.arg("--find-links").arg(wheels).arg("packhorse");
+    pip
 }
 
 /// What builds wheels, run by the newest Python there is.

@@ -22,6 +22,7 @@ mod million;
 mod packing;
 mod preload;
 mod process;
+mod python;
 mod report;
 mod run;
 mod spawn;

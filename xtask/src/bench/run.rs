@@ -12,8 +12,8 @@ use clap::ValueEnum;
 use super::environment::{BenchEnvironment, Effort};
 use super::report::{Section, document};
 use super::{
-    cold, deciding, distinct, fairness, gap, grid, idle, million, packing, preload, spawn, sweep,
-    unknown,
+    cold, deciding, distinct, fairness, gap, grid, idle, million, packing, preload, python, spawn,
+    sweep, unknown,
 };
 use crate::folders::workspace;
 
@@ -59,6 +59,8 @@ enum Benchmark {
     Preload,
     /// A run that wants a GPU that another fills with tasks: how long it waits
     Fairness,
+    /// Tests that import numpy, and functions that do nothing, in Python
+    Python,
 }
 
 impl Benchmark {
@@ -78,6 +80,7 @@ impl Benchmark {
             Self::Unknown => unknown::measure(bench),
             Self::Preload => preload::measure(bench),
             Self::Fairness => fairness::measure(bench),
+            Self::Python => python::measure(bench),
         }
     }
 }

@@ -1,0 +1,23 @@
+"""Tests that import numpy, through GPUTaskScheduler: grid.py TESTS AT_A_TIME."""
+
+import sys
+
+from packhorse.gpu_task_scheduler.gpu_task import GPUTask
+from packhorse.gpu_task_scheduler.gpu_task_scheduler import GPUTaskScheduler
+
+
+class Imports(GPUTask):
+    def main(self):
+        import numpy
+
+        numpy.zeros(1)
+
+
+if __name__ == "__main__":
+    tests, at_a_time = map(int, sys.argv[1:])
+    config = {
+        "scheduler_config": {"gpu": [str(gpu) for gpu in range(at_a_time)]},
+        "test_config": [{"number": list(range(tests))}],
+    }
+    report = GPUTaskScheduler(config=config, gpu_task_class=Imports).start()
+    assert report.succeeded == tests and not report.failed
