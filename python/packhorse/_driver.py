@@ -11,8 +11,9 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from ._binary import binary, own_process
@@ -28,8 +29,6 @@ class Driver:
         self,
         words: Sequence[str],
         *,
-        env: Mapping[str, str] | None = None,
-        folder: str | None = None,
         tasks: str | None = None,
     ) -> None:
         """Starts it. ``tasks`` is a file of task lines; without it, they are sent."""
@@ -43,8 +42,7 @@ class Driver:
             stdin=subprocess.DEVNULL if tasks else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env=None if env is None else dict(env),
-            cwd=folder,
+            env=_environment(),
             start_new_session=True,
         )
         #: The number of the run, once it has started.
@@ -146,3 +144,9 @@ class Driver:
                 stderr=subprocess.DEVNULL,
                 check=False,
             )
+
+
+def _environment() -> dict[str, str] | None:
+    """That of this process, with the GPUs that are hidden from it alone."""
+    visibility = sys.modules.get("packhorse.gpu_task_scheduler._visibility")
+    return None if visibility is None else visibility.environment()

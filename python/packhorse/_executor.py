@@ -135,7 +135,9 @@ class _Pool:
         self._thread: threading.Thread | None = None
         self._folder = ""
         self._numbers = itertools.count(1)
+        #: What a task must know first, as long as modules are looked for in these folders.
         self._about = b""
+        self._path: list[str] = []
         self._queue: deque[_Call] = deque()
         self._sent: dict[str, _Call] = {}
         self._tasks: dict[str, _Call] = {}
@@ -165,6 +167,8 @@ class _Pool:
                 self._start()
             call = _Call(future, os.path.join(self._folder, str(next(self._numbers))), _name(function))
             future._pool, future._call = self, call
+            if sys.path != self._path:
+                self._path, self._about = list(sys.path), _payload.about()
             call.data = data
             if len(data) > _LARGE:
                 call.write(self._about)
@@ -245,7 +249,6 @@ class _Pool:
 
     def _start(self) -> None:
         _worker.check_not_loading()
-        self._about = _payload.about()
         self._folder = tempfile.mkdtemp(prefix="packhorse-")
         try:
             driver = Driver(self._words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -90,3 +91,14 @@ def unpicklable() -> object:
 
 def parent() -> int:
     return os.getppid()
+
+
+def out_of_memory_once() -> str:
+    attempt = os.environ["PACKHORSE_ATTEMPT"]
+    if attempt == "1":
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0)")
+    return attempt
+
+
+def call_program(words: list[str]) -> int:
+    return subprocess.run(words).returncode

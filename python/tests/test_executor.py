@@ -328,6 +328,19 @@ def test_lambdas_work_with_cloudpickle_and_are_explained_without(
             pool.submit(lambda: 1).result()
 
 
+def test_modules_are_found_where_the_program_finds_them_by_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    os.mkdir("late")
+    Path("late/latecomer.py").write_text("def seven(): return 7\n")
+    with packhorse.Executor(slots=1) as pool:
+        pool.submit(f.nothing).result()
+        monkeypatch.syspath_prepend(os.path.abspath("late"))
+        import latecomer  # type: ignore[import-not-found]
+
+        assert pool.submit(latecomer.seven).result() == 7
+
+
 def test_a_fork_of_the_program_cannot_disturb_the_run() -> None:
     with packhorse.Executor(slots=1) as pool:
         assert pool.submit(f.double, 1).result() == 2

@@ -125,6 +125,12 @@ def test_a_task_finds_its_parameters_and_folder() -> None:
     assert log is not None and Path(log).read_text() == "{'lr': 0.1} out\n"
 
 
+def test_the_package_and_the_program_are_of_one_version() -> None:
+    words = [packhorse.binary(), "--version"]
+    version = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert version == f"packhorse {packhorse.__version__}\n"
+
+
 def test_importing_the_package_imports_little() -> None:
     code = "import sys; before = set(sys.modules); import packhorse; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)

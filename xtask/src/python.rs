@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
+use packhorse_fake_nvml::{FakeDevice, FakeState};
 
 use crate::folders::{target, workspace};
 use crate::setup::{Venv, missing};
@@ -21,6 +22,8 @@ pub struct PythonTests {
     builder: Venv,
     venvs: Vec<Venv>,
     wheels: PathBuf,
+    /// A folder that describes a pretended machine with two GPUs, to be copied.
+    machine: PathBuf,
 }
 
 impl PythonTests {
@@ -41,10 +44,19 @@ impl PythonTests {
         if wheels.exists() {
             fs_err::remove_dir_all(&wheels)?;
         }
+        let machine = target()?.join("python/machine");
+        if machine.exists() {
+            fs_err::remove_dir_all(&machine)?;
+        }
+        let state = FakeState::new(machine.clone());
+        for index in 0..2 {
+            state.device(&FakeDevice::new(index));
+        }
         Ok(Self {
             builder,
             venvs,
             wheels,
+            machine,
         })
     }
 
@@ -62,6 +74,10 @@ impl PythonTests {
             // The package that is tested is the one that was installed.
             tests.env_remove("PYTHONPATH");
             tests.env_remove("PACKHORSE_BINARY");
+            tests.env("PACKHORSE_TEST_MACHINE", &self.machine);
+            if let Ok(target) = target() {
+                tests.env("PACKHORSE_TEST_BUILT", target.join("debug"));
+            }
             steps.push(tests);
         }
         steps

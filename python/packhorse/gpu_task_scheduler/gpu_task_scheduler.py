@@ -92,7 +92,7 @@ class _Grid:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             self._log_file = open(path, "a", encoding="utf-8")
         try:
-            self._fill()
+            self._fill_first()
             if self._driver is not None:
                 self._follow(self._driver)
             for gpu in sorted(self._free):
@@ -105,6 +105,16 @@ class _Grid:
         return GridReport(run, self._succeeded, self._skipped, self._failed)
 
     # -- sending tests ---------------------------------------------------------------------
+
+    def _fill_first(self) -> None:
+        """Sends the first tests."""
+        try:
+            self._fill()
+        except BaseException:
+            self._all_sent = True
+            if self._driver is not None and self._driver.run is not None:
+                self._stop(self._driver)
+            raise
 
     def _fill(self) -> None:
         """Sends as many tests as can start soon."""
@@ -170,8 +180,7 @@ class _Grid:
             named = (self._class.__module__, os.path.abspath(file))
         self._about = _payload.about(keep=False, module=named)
         words = ["--as-written", "--gpus", *self._gpus]
-        # The program hands out what it is told, whatever is hidden from this process.
-        self._driver = Driver(words, env=_visibility.environment())
+        self._driver = Driver(words)
         try:
             self._driver.started()
         except BaseException:

@@ -1,0 +1,45 @@
+"""GPU memory, on a pretended machine with two GPUs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import functions as f
+import packhorse
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    "PACKHORSE_TEST_MACHINE" not in os.environ, reason="`cargo xtask test` makes the machine"
+)
+
+
+@pytest.fixture
+def cuda(world: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A program that takes memory on that machine."""
+    built = Path(os.environ["PACKHORSE_TEST_BUILT"])
+    shutil.copytree(os.environ["PACKHORSE_TEST_MACHINE"], world.parent / "machine")
+    monkeypatch.setenv("FAKE_NVML_STATE", str(world.parent / "machine"))
+    monkeypatch.setenv("PACKHORSE_NVML_LIBRARY", str(built / "libpackhorse_fake_nvml.so"))
+    return str(built / "fake-cuda")
+
+
+def test_out_of_memory_is_tried_again_with_more_and_the_peak_is_told(cuda: str) -> None:
+    with packhorse.Executor(vram="1G") as pool:
+        assert isinstance(pool, packhorse.Executor)
+        # No retries: this is the ladder of those who ran out of memory.
+        future = pool.submit(f.out_of_memory_once)
+        assert future.result() == "2" and future.attempts == 2
+        taken = pool.submit(f.call_program, [cuda, "--peak", "700M", "--hold-looks", "3"])
+        assert taken.result() == 0
+    assert taken.peak_vram == 700 << 20
+    assert taken.gpu in ("0", "1")
+
+
+def test_memory_is_remembered_by_the_function(cuda: str) -> None:
+    from conftest import packhorse as program
+
+    with packhorse.Executor(vram="auto", devices=[0]) as pool:
+        pool.submit(f.call_program, [cuda, "--peak", "300M", "--hold-looks", "3"]).result()
+    assert "functions.call_program" in program("peaks")
