@@ -5,10 +5,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 import packhorse
-
-
-def nothing(_: int) -> None:
-    pass
+from functions import nothing
 
 
 def joblib(calls: int, at_a_time: int) -> None:

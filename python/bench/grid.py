@@ -2,16 +2,8 @@
 
 import sys
 
-from packhorse.gpu_task_scheduler.gpu_task import GPUTask
+from imports_task import ImportsTask
 from packhorse.gpu_task_scheduler.gpu_task_scheduler import GPUTaskScheduler
-
-
-class Imports(GPUTask):
-    def main(self):
-        import numpy
-
-        numpy.zeros(1)
-
 
 if __name__ == "__main__":
     tests, at_a_time = map(int, sys.argv[1:])
@@ -19,5 +11,5 @@ if __name__ == "__main__":
         "scheduler_config": {"gpu": [str(gpu) for gpu in range(at_a_time)]},
         "test_config": [{"number": list(range(tests))}],
     }
-    report = GPUTaskScheduler(config=config, gpu_task_class=Imports).start()
+    report = GPUTaskScheduler(config=config, gpu_task_class=ImportsTask).start()
     assert report.succeeded == tests and not report.failed

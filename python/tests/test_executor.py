@@ -197,10 +197,13 @@ def test_map_runs_everything_even_if_nobody_looks() -> None:
 
 def test_map_gives_up_in_time(gate: str) -> None:
     with packhorse.Executor(slots=1) as pool:
-        results = pool.map(f.wait_at, [gate, gate], timeout=0.1)
-        with pytest.raises(concurrent.futures.TimeoutError):
-            next(results)
-        open_gate(gate)
+        pool.submit(f.wait_at, gate)
+        # It is running, and nothing else can.
+        with open(gate, "w"):
+            results = pool.map(f.touch, [os.path.abspath("ran")], timeout=0.05)
+            with pytest.raises(concurrent.futures.TimeoutError):
+                next(results)
+    assert not Path("ran").exists()
 
 
 def test_a_hundred_megabytes_travel_both_ways(world: Path) -> None:

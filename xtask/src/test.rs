@@ -11,6 +11,9 @@ use crate::setup::{self, Venv, show};
 
 #[derive(clap::Args)]
 pub struct TestArgs {
+    /// Only test the Python package, with a build that is there already or made now
+    #[arg(long)]
+    python: bool,
     /// Arguments for the test runner, such as a test's name
     #[arg(last = true)]
     runner: Vec<String>,
@@ -101,6 +104,11 @@ fn steps(tools: &Tools, args: &TestArgs) -> Vec<Command> {
         tests.env("PACKHORSE_TEST_PYTHON", venv.python());
         tests.env("PACKHORSE_TEST_ORIGINAL", venv.bin());
     }
+    let python = tools.python.iter().flat_map(PythonTests::steps);
+    if args.python {
+        let build = step("build --workspace --lib --bins");
+        return [build].into_iter().chain(python).collect();
+    }
     let mut steps = vec![
         step("fmt --all --check"),
         step("clippy --workspace --all-targets -- -D warnings"),
@@ -115,8 +123,8 @@ fn steps(tools: &Tools, args: &TestArgs) -> Vec<Command> {
         steps.push(step("deny check licenses bans sources"));
     }
     // Arguments are for the test runner, and name single tests.
-    if let Some(python) = tools.python.as_ref().filter(|_| args.runner.is_empty()) {
-        steps.extend(python.steps());
+    if args.runner.is_empty() {
+        steps.extend(python);
     }
     steps
 }

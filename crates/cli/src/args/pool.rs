@@ -92,7 +92,6 @@ impl PoolArgs {
             thread_percentage: self.thread_percentage,
             ageing: self.ageing,
             rest: self.rest,
-            ..PoolSpec::default()
         }
     }
 }

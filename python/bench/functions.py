@@ -1,0 +1,5 @@
+"""What the executors call."""
+
+
+def nothing(_: int) -> None:
+    pass
