@@ -237,7 +237,7 @@ impl Supervisor {
 
     /// Many tasks at once need more descriptors than a process may open by
     /// default; how many it may open in the end is the administrator's choice.
-    fn with_enough_descriptors<T>(
+    pub(crate) fn with_enough_descriptors<T>(
         &mut self,
         open: impl Fn(&mut Self) -> io::Result<T>,
     ) -> io::Result<T> {

@@ -102,7 +102,7 @@ impl Supervisor {
         }
         let python = match self.pythons.find(&key) {
             Some(python) => python,
-            None => self.start_python(key, &folder)?,
+            None => self.start_python(&key, &folder)?,
         };
         Ok((python, request))
     }
@@ -133,30 +133,30 @@ impl Supervisor {
                     return;
                 }
                 // It is gone: its end is about to be noticed.
-                Err(Errno::PIPE | Errno::CONNRESET) => {
-                    if let Some(python) = self.pythons.list.get_mut(&id) {
-                        python.queue.push_front(slot);
-                    }
-                    return;
-                }
-                Err(error) => {
-                    let message = format!("it cannot be forked: {error}");
-                    self.end_waiting(slot, Outcome::NotStarted, Some(message));
-                }
+                Err(Errno::PIPE | Errno::CONNRESET) => return,
+                Err(error) => self.not_forked(slot, error),
             }
         }
     }
 
     fn send_request(&mut self, slot: usize, id: u32) -> Result<(), Errno> {
         let [input, output, errors] = self.stdio(slot);
+        let gate = self.with_enough_descriptors(|_| {
+            let flags = SocketFlags::CLOEXEC;
+            Ok(socketpair(
+                AddressFamily::UNIX,
+                SocketType::STREAM,
+                flags,
+                None,
+            )?)
+        });
+        let (gate, theirs) = gate.map_err(|error| error_number(&error))?;
         let (Some(waiting), Some(python)) = (
             &mut self.slots[slot].waiting,
             self.pythons.list.get_mut(&id),
         ) else {
             return Ok(());
         };
-        let flags = SocketFlags::CLOEXEC;
-        let (gate, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         self.pythons.requested += 1;
         let number = self.pythons.requested;
         let input = input.unwrap_or_default();
@@ -165,7 +165,7 @@ impl Supervisor {
         // and stay open during the call.
         let stdio = numbers.map(|number| unsafe { BorrowedFd::borrow_raw(number) });
         let sent = python.request(number, &waiting.request, theirs.as_fd(), stdio);
-        sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        sent.map_err(|error| error_number(&error))?;
         python.in_flight += 1;
         waiting.sent = Some((number, gate));
         self.pythons.requests.insert(number, slot);
@@ -185,7 +185,7 @@ impl Supervisor {
     pub(super) fn forked(&mut self, request: u64, pid: Pid) {
         self.spared.retain(|&spared| spared != pid);
         self.unknown.remove(&pid);
-        let handle = pidfd_open(pid, PidfdFlags::empty());
+        let handle = self.with_enough_descriptors(|_| Ok(pidfd_open(pid, PidfdFlags::empty())?));
         let Some(slot) = self.pythons.requests.remove(&request) else {
             // It is shut out. Somebody has to reap it.
             if let Ok(handle) = handle
@@ -196,8 +196,9 @@ impl Supervisor {
             return;
         };
         self.orphans.remove(&pid);
-        let Ok(handle) = handle else {
-            return self.not_forked(slot, Errno::SRCH);
+        let handle = match handle {
+            Ok(handle) => handle,
+            Err(error) => return self.not_forked(slot, error_number(&error)),
         };
         if self
             .watch(handle.as_fd(), TOKEN_LEADER | slot as u64)
@@ -225,8 +226,18 @@ impl Supervisor {
 
     /// What was asked for was not forked, or was killed before it did anything.
     pub(super) fn not_forked(&mut self, slot: usize, error: Errno) {
-        let retries = matches!(error, Errno::SRCH | Errno::AGAIN | Errno::NOMEM);
-        if retries && self.ask_again(slot) {
+        let is_short = matches!(
+            error,
+            Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE
+        );
+        if is_short && self.running() > 1 {
+            // Whatever ends gives something back.
+            if let Some(waiting) = self.take_waiting(slot) {
+                self.deferred.jobs.push_back(waiting.job);
+            }
+            return;
+        }
+        if error == Errno::SRCH && self.ask_again(slot) {
             return;
         }
         let message = format!("it cannot be forked: {}", std::io::Error::from(error));
@@ -284,21 +295,11 @@ impl Supervisor {
         }
     }
 
-    /// Takes back what was asked for.
+    /// Takes back what was asked for, and tells how that ends.
     pub(super) fn end_waiting(&mut self, slot: usize, outcome: Outcome, message: Option<String>) {
-        let Some(waiting) = self.slots[slot].waiting.take() else {
+        let Some(waiting) = self.take_waiting(slot) else {
             return;
         };
-        self.deadlines.change(slot, waiting.deadline, None);
-        self.by_task.remove(&waiting.job.task);
-        if let Some((request, _)) = waiting.sent {
-            self.pythons.requests.remove(&request);
-        }
-        if let Some(python) = self.pythons.list.get_mut(&waiting.python) {
-            python.queue.retain(|&other| other != slot);
-        }
-        self.slots[slot].log.close();
-        self.free.insert(slot);
         self.ready.push(ProcessEvent::Ended(AttemptEnd {
             task: waiting.job.task,
             attempt: waiting.job.attempt,
@@ -307,6 +308,22 @@ impl Supervisor {
             took: waiting.started.elapsed(),
         }));
         self.start_deferred();
+    }
+
+    /// Takes back what was asked for, and frees its slot.
+    fn take_waiting(&mut self, slot: usize) -> Option<WaitingStart> {
+        let waiting = self.slots[slot].waiting.take()?;
+        self.deadlines.change(slot, waiting.deadline, None);
+        self.by_task.remove(&waiting.job.task);
+        if let Some((request, _)) = &waiting.sent {
+            self.pythons.requests.remove(request);
+        }
+        if let Some(python) = self.pythons.list.get_mut(&waiting.python) {
+            python.queue.retain(|&other| other != slot);
+        }
+        self.slots[slot].log.close();
+        self.free.insert(slot);
+        Some(waiting)
     }
 
     /// Takes back what was asked for of a task.
@@ -339,6 +356,10 @@ impl Supervisor {
         self.end_waiting(slot, Outcome::TimedOut, message);
         self.end_if_stuck(id, !is_answering);
     }
+}
+
+fn error_number(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// What a fork is to become, but for its environment.

@@ -70,12 +70,14 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn start_python(&mut self, key: PythonKey, folder: &Path) -> Result<u32, String> {
+    pub(super) fn start_python(&mut self, key: &PythonKey, folder: &Path) -> Result<u32, String> {
         self.pythons.make_room();
         let limit = self.descriptor_limit.for_children();
         let failed = |error: std::io::Error| format!("no Python can be started: {error}");
-        let mut python =
-            PreloadedPython::start(key, folder, &self.inheritance, limit).map_err(failed)?;
+        let started = self.with_enough_descriptors(|it| {
+            PreloadedPython::start(key.clone(), folder, &it.inheritance, limit)
+        });
+        let mut python = started.map_err(failed)?;
         self.pythons.started += 1;
         let id = self.pythons.started;
         let watched = self
@@ -173,7 +175,7 @@ impl Supervisor {
         let modules = python.key.list();
         let how = match end {
             ProcessEnd::Exited(code) => format!("ended with status {code}"),
-            ProcessEnd::Signaled(signal) => format!("was killed by signal {signal}"),
+            ProcessEnd::Signaled(signal) => format!("was {}", Outcome::Killed { signal }),
             ProcessEnd::Unseen => "ended".to_owned(),
         };
         let said = python.last_words();

@@ -613,7 +613,7 @@ fn who_waits_for_a_python_that_is_killed_gets_another_once() {
     kill_process(pid(&second), Signal::KILL).unwrap();
     let end = world.end_of(1);
     assert_eq!(end.outcome, Outcome::NotStarted);
-    let message = "cannot preload heavy: Python was killed by signal 9";
+    let message = "cannot preload heavy: Python was killed by SIGKILL";
     assert_eq!(end.message.as_deref(), Some(message));
 }
 
@@ -704,4 +704,26 @@ fn threads_of_a_module_are_told_of() {
         world.troubles(1),
         ["importing heavy started threads (beat), which tasks do not have"]
     );
+}
+
+#[test]
+fn few_descriptors_make_tasks_wait_for_each_other() {
+    if !alone("preloading::few_descriptors_make_tasks_wait_for_each_other") {
+        return;
+    }
+    let mut world = world();
+    let few = rustix::process::Rlimit {
+        current: Some(90),
+        maximum: Some(90),
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
+    let wanted = code("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))");
+    for number in 1..=40 {
+        world.start(number, &wanted);
+    }
+    for number in 1..=40 {
+        let end = world.end_of(number);
+        assert_eq!((end.outcome, end.message), (Outcome::Succeeded, None));
+        assert_eq!(world.log(number, 1), "(90, 90)\n");
+    }
 }
