@@ -187,7 +187,7 @@ impl Supervisor {
                 continue;
             }
             let last = said.trim_ascii_end().rsplit(|&byte| byte == b'\n').next();
-            let last = String::from_utf8_lossy(last.unwrap_or_default());
+            let last = String::from_utf8_lossy(last.unwrap_or_default().trim_ascii());
             let last = if last.is_empty() {
                 String::new()
             } else {

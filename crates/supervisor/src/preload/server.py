@@ -515,6 +515,8 @@ def work():
     finish(status, known)
 
 
+if sys.version_info < (3, 8):
+    sys.exit("this needs Python 3.8 or newer")
 OURS = globals()
 # The interpreter ends by the signal that was not handled.
 KEYBOARD_INTERRUPT = 128 + signal.SIGINT
