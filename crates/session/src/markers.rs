@@ -80,6 +80,10 @@ impl Markers {
             ..Marker::default()
         };
         let made = make_folder(&folder, &content, start.task);
+        let made = made.map_err(|error| {
+            let folder = folder.display();
+            format!("cannot make the folder `{folder}` for its results: {error}")
+        });
         let marker = OpenMarker {
             folder,
             attempt: start.attempt,
@@ -90,11 +94,11 @@ impl Markers {
                 self.open.insert(start.task, marker);
                 None
             }
-            Err(error) => Some(Input::Process(ProcessEvent::Ended(AttemptEnd {
+            Err(message) => Some(Input::Process(ProcessEvent::Ended(AttemptEnd {
                 task: start.task,
                 attempt: start.attempt,
                 outcome: Outcome::NotStarted,
-                message: Some(error.to_string()),
+                message: Some(message),
                 took: Duration::ZERO,
             }))),
         }
