@@ -14,6 +14,7 @@ use packhorse_proc::{ProcessTable, RunProcesses};
 use rustc_hash::FxBuildHasher;
 
 use crate::SessionError;
+use crate::markers::remove_unfinished;
 use crate::source::{Generator, TaskSource};
 
 /// What the folder of a test says of it.
@@ -219,6 +220,11 @@ impl GridPlaces {
         let row = after.checked_sub(1).and_then(|row| self.rows.get(row));
         row.map_or(0, |(start, place)| place + (number - start))
     }
+}
+
+/// Removes what runs that were killed have left in the folder of all results.
+pub fn tidy_results(grid: &Grid) {
+    remove_unfinished(Path::new(&grid.scheduler().result_root_folder));
 }
 
 /// The tests as a source, whose tasks before `first` were made by earlier sessions.

@@ -24,6 +24,9 @@ use rustc_hash::FxHashMap;
 
 use crate::git::GitLookup;
 
+/// How the name of a folder begins that has no name of its own yet.
+const UNFINISHED: &str = ".packhorse-";
+
 /// The markers of tasks that run.
 pub(crate) struct Markers {
     /// The devices as people call them.
@@ -172,7 +175,7 @@ fn make_folder(folder: &Path, content: &Marker, task: TaskId) -> io::Result<()> 
     if !parent.as_os_str().is_empty() {
         fs_err::create_dir_all(parent)?;
     }
-    let new = parent.join(format!(".packhorse-{task}-{}", std::process::id()));
+    let new = parent.join(format!("{UNFINISHED}{task}-{}", std::process::id()));
     let made = fs_err::create_dir(&new)
         .and_then(|()| put(&new.join(Marker::FILE), content))
         .and_then(|()| fs_err::rename(&new, folder));
@@ -185,6 +188,26 @@ fn make_folder(folder: &Path, content: &Marker, task: TaskId) -> io::Result<()> 
         write(folder, content, task)
     } else {
         Err(error)
+    }
+}
+
+/// Removes what runs that were killed have left of folders that they were just making.
+pub(crate) fn remove_unfinished(parent: &Path) {
+    let Ok(entries) = fs_err::read_dir(parent) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if !name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+            continue;
+        }
+        // Making one takes no time, also on another machine.
+        let age = entry.metadata().and_then(|data| data.modified());
+        let age = age.map(|made| made.elapsed().unwrap_or_default());
+        if age.is_ok_and(|age| age > Duration::from_mins(1)) {
+            // What cannot be removed is in nobody's way.
+            let _ = fs_err::remove_dir_all(entry.path());
+        }
     }
 }
 

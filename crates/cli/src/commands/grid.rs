@@ -8,7 +8,7 @@ use packhorse_intake::grid::{Grid, GridSelection};
 use packhorse_model::{Command, Exit, GridSpec, PoolSpec, SourceSpec};
 use packhorse_session::{
     RunningTests, SchedulerLog, TaskChecks, TestState, add_place, grid_language, grid_source,
-    read_grid, test_states,
+    read_grid, test_states, tidy_results,
 };
 use serde_json::json;
 
@@ -62,6 +62,7 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
         ));
     }
     open.spec.places = work.run;
+    tidy_results(&open.grid);
     let door = door(order, &open);
     let shown = observer(&args.launch.output, door.order.spec.output, false);
     let prepared = door.order.prepare()?;

@@ -165,6 +165,22 @@ fn a_run_that_is_killed_leaves_no_test_that_looks_done() {
 }
 
 #[test]
+fn what_a_killed_run_was_just_making_is_removed_later() {
+    let world = World::new();
+    for (name, minutes) in [(".packhorse-1.1-7", 2), (".packhorse-2.1-8", 0)] {
+        let folder = world.work().join("results").join(name);
+        fs_err::create_dir_all(&folder).unwrap();
+        world.write(&format!("results/{name}/.packhorse.json"), "{}");
+        let made = std::time::SystemTime::now() - std::time::Duration::from_mins(minutes);
+        let folder = fs_err::File::open(folder).unwrap().into_file();
+        folder.set_modified(made).unwrap();
+    }
+    assert_eq!(world.grid(ONE, &["--", "true"]).code, 0);
+    let there = |name: &str| world.work().join("results").join(name).exists();
+    assert!(!there(".packhorse-1.1-7") && there(".packhorse-2.1-8") && there("a-1,"));
+}
+
+#[test]
 fn an_interrupted_test_says_so() {
     let world = World::new();
     let _gate = world.gate("gate");
