@@ -204,10 +204,6 @@ def test_what_is_done_is_skipped_and_the_rest_runs() -> None:
     assert len(list(Path("results").rglob("ran"))) == 4
 
 
-needs_marker = pytest.mark.skip(reason="needs the marker that the binary writes (part G)")
-
-
-@needs_marker
 def test_failed_tests_run_again_by_the_markers_of_the_binary() -> None:
     config = grid([{"fails": [True, False]}])
     assert scheduler(config).run().returncode == 1
@@ -216,7 +212,6 @@ def test_failed_tests_run_again_by_the_markers_of_the_binary() -> None:
     assert Path("results/fails-False,/ran").read_text() == "x"
 
 
-@needs_marker
 def test_the_same_grid_has_the_same_folders_through_both_doors() -> None:
     from conftest import packhorse
 

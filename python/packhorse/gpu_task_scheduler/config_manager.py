@@ -183,7 +183,7 @@ class ConfigManager:
         if name not in self._ambiguous and not _is_unusable(name):
             return name
         name = name.replace("/", "_").replace("\0", "_")
-        suffix = f"#{_short_hash(_identity(test)):08x}"
+        suffix = f"#{_hash(_identity(test)):016x}"
         cut = os.fsencode(name)[: _LONGEST_NAME - len(suffix)]
         # Not in the middle of a character.
         return cut.decode(errors="ignore") + suffix
@@ -259,7 +259,7 @@ def _identity(test: dict[str, Any]) -> str:
     return "".join(f"{key}\0{value}\0" for key, value in pairs)
 
 
-def _short_hash(text: str) -> int:
+def _hash(text: str) -> int:
     """The hash in names of folders: `packhorse grid` computes the same, so that the same
     grid has the same folders, whoever runs it."""
     mask = (1 << 64) - 1
@@ -268,5 +268,4 @@ def _short_hash(text: str) -> int:
         value = ((value ^ byte) * 0x100000001B3) & mask
     value ^= value >> 32
     value = (value * 0x9E3779B97F4A7C15) & mask
-    value ^= value >> 29
-    return (value >> 32) ^ (value & 0xFFFFFFFF)
+    return value ^ (value >> 29)
