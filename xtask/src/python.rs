@@ -126,7 +126,7 @@ pub fn pythons() -> Vec<(u32, PathBuf)> {
         let names = ["python3".to_owned()].into_iter().chain(versions);
         names.map(move |name| folder.join(name)).collect::<Vec<_>>()
     });
-    let pyenv = env::home_dir().map(|home| home.join(".pyenv/versions"));
+    let pyenv = env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv/versions"));
     let installed = pyenv.and_then(|folder| fs_err::read_dir(folder).ok());
     let installed = installed.into_iter().flatten().flatten();
     let installed = installed.map(|version| version.path().join("bin/python3"));

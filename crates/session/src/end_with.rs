@@ -28,7 +28,8 @@ impl FromStr for NamedProcess {
             None => (text, None),
         };
         let pid: i32 = pid.parse().map_err(wrong)?;
-        let pid = Pid::from_raw(pid).filter(|pid| pid.as_raw_nonzero().get() > 0);
+        // Negative numbers are groups, which it must not be asked about.
+        let pid = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw);
         Ok(Self {
             pid: pid.ok_or("it is no process id, such as 1234")?,
             start_time,
