@@ -157,13 +157,7 @@ impl Launch {
         observer: &mut dyn Observer,
         notices: &mut Notices<'_>,
     ) -> Result<RunSummary, SessionError> {
-        if let Some(kind) = home.network_filesystem() {
-            notices(&format!(
-                "warning: the state folder {} is on {kind}: use it from one machine at a time\n\
-                 hint: set PACKHORSE_HOME to a folder on a local disk",
-                home.path().display()
-            ));
-        }
+        warn_of_network(home, notices);
         let (spec, devices, settings) = (self.spec, self.devices, self.settings);
         let run = lock.run();
         let origin = clock_origin();
@@ -260,6 +254,17 @@ impl Launch {
             session.end_source();
         }
         session.run()
+    }
+}
+
+/// Says what to do about a state folder that several machines see.
+fn warn_of_network(home: &Home, notices: &mut Notices<'_>) {
+    if let Some(kind) = home.network_filesystem() {
+        notices(&format!(
+            "warning: the state folder {} is on {kind}: use it from one machine at a time\n\
+             hint: set PACKHORSE_HOME to a folder on a local disk",
+            home.path().display()
+        ));
     }
 }
 
