@@ -33,7 +33,7 @@ pub fn run(args: &TestArgs) -> Result<ExitCode> {
 
     heading("set-up");
     let start = Instant::now();
-    let tools = set_up();
+    let tools = set_up(args);
     times.push(("set-up".to_owned(), start.elapsed()));
     for missing in &tools.missing {
         println!("{missing}");
@@ -65,7 +65,7 @@ pub fn run(args: &TestArgs) -> Result<ExitCode> {
     Ok(result)
 }
 
-fn set_up() -> Tools {
+fn set_up(args: &TestArgs) -> Tools {
     let mut missing = Vec::new();
     let mut note = |result: Result<()>| {
         let there = result.is_ok();
@@ -79,7 +79,10 @@ fn set_up() -> Tools {
     let mut venv = None;
     note(Venv::ready().map(|ready| venv = Some(ready)));
     let mut python = None;
-    note(PythonTests::ready().map(|ready| python = Some(ready)));
+    // Arguments are for the test runner, and name single tests.
+    if args.runner.is_empty() {
+        note(PythonTests::ready().map(|ready| python = Some(ready)));
+    }
     Tools {
         venv,
         python,
@@ -122,10 +125,7 @@ fn steps(tools: &Tools, args: &TestArgs) -> Vec<Command> {
         // yesterday, nor need the network.
         steps.push(step("deny check licenses bans sources"));
     }
-    // Arguments are for the test runner, and name single tests.
-    if args.runner.is_empty() {
-        steps.extend(python);
-    }
+    steps.extend(python);
     steps
 }
 

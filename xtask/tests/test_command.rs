@@ -126,6 +126,7 @@ fn missing_part_is_named_with_what_brings_it_and_the_checks_go_on() {
     let text = text(&output);
     let hint = "missing: tmux\n  hint: no apt-get here: install what Debian calls tmux\n";
     assert!(text.contains(hint), "{text}");
+    assert!(text.contains("missing: a Python for the tests of the package\n  hint: install"));
 }
 
 #[test]
