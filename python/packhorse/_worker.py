@@ -63,8 +63,8 @@ def main() -> None:
         # A second attempt finds what the first has taken.
         if not os.path.exists(path + ".run"):
             if not os.path.isdir(os.path.dirname(path)):
-                sys.exit("packhorse: the program that this task belonged to has ended")
-            print("packhorse: cancelled before it started")
+                sys.exit("the program that this task belonged to has ended")
+            print("cancelled before it started")
             return
     if not _call(path, path + "." + attempt + ".result"):
         sys.exit(1)

@@ -102,3 +102,9 @@ def out_of_memory_once() -> str:
 
 def call_program(words: list[str]) -> int:
     return subprocess.run(words).returncode
+
+
+def pid_with_heavy(_: int) -> int:
+    import heavy  # noqa: F401  # type: ignore[import-not-found]
+
+    return os.getpid()

@@ -109,7 +109,7 @@ def test_a_time_limit_ends_a_task(gate: str) -> None:
         assert caught.value.outcome == "timed-out"
 
 
-def test_what_was_cancelled_never_runs(gate: str) -> None:
+def test_what_was_cancelled_never_runs(gate: str, caplog: pytest.LogCaptureFixture) -> None:
     with packhorse.Executor(slots=1) as pool:
         running = pool.submit(f.wait_at, gate)
         # More than are sent ahead: some wait here, some there.
@@ -129,6 +129,7 @@ def test_what_was_cancelled_never_runs(gate: str) -> None:
         waiting[0].result()
         assert not running.cancel() and not waiting[0].cancel()
     assert [path.name for path in Path(".").glob("ran*")] == ["ran0"]
+    assert not caplog.messages, "nothing is wrong with it"
 
 
 def test_a_running_task_says_so_and_cannot_be_cancelled(gate: str) -> None:

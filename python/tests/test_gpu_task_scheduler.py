@@ -127,7 +127,7 @@ def test_equal_names_are_told_apart_before_anything_starts() -> None:
         manager = ConfigManager(grid([{"p": [long + "1", long + "2", "y"], "q": [1]}]))
     found = names(manager)
     assert len(set(found)) == 3 and found[2] == "p-y,q-1,"
-    assert all(re.fullmatch(f"p-{long},q-1,#[0-9a-f]{{8}}", name) for name in found[:2])
+    assert all(re.fullmatch(f"p-{long},q-1,#[0-9a-f]{{16}}", name) for name in found[:2])
     # The same test twice is one test.
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -134,3 +134,18 @@ def test_importing_the_package_imports_little() -> None:
     code = "import sys; before = set(sys.modules); import packhorse; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
     assert not {"subprocess", "concurrent.futures", "json", "threading"} & set(done.stdout.split())
+
+
+def test_what_a_task_logs_is_in_events_and_results() -> None:
+    code = "import packhorse; [packhorse.log(loss=x, step=n) for n, x in enumerate([3, 1, 2])]"
+    run = packhorse.run([packhorse.Task([sys.executable, "-c", code], params={"lr": 1})], slots=1)
+    metrics = [event for event in run if event["event"] == "metrics"]
+    assert [(event["values"], event["step"]) for event in metrics] == [
+        ({"loss": 3}, 0),
+        ({"loss": 1}, 1),
+        ({"loss": 2}, 2),
+    ]
+    printed = subprocess.run(
+        [packhorse.binary(), "results", "--json"], capture_output=True, text=True, check=True
+    ).stdout
+    assert '"lowest":1' in printed.replace(" ", "").replace("1.0", "1"), printed

@@ -56,6 +56,16 @@ class GridRun:
         self._failed: list[FailedTest] = []
         self._log_file: IO[str] | None = None
         self._program = _worker.program()
+        #: What all tests have in common.
+        self._keys: dict[str, Any] = {
+            # What is done about a failure is up to whoever starts the grid again.
+            "retries": 0,
+            **manager.get_task_keys(),
+        }
+        self._env = {**_backend(), **self._keys.pop("env", {})}
+        if "preload" in self._keys:
+            ours = ["packhorse._worker", call_main.__module__]
+            self._keys["preload"] = [*ours, *self._keys["preload"]]
 
     def run(self) -> GridReport:
         path = self._settings["scheduler_log_file_path"]
@@ -127,10 +137,9 @@ class GridRun:
             "command": [*self._program, path, f"{self._class.__name__} {name}"],
             "results": folder,
             "params": _params(config),
-            "env": {**_backend(), **variables},
+            "env": {**self._env, **variables},
             "log": _log_path(folder, self._settings["log_file"]),
-            # What is done about a failure is up to whoever starts the grid again.
-            "retries": 0,
+            **self._keys,
         }
         self._sent[path] = _Test(path, name, work_dir, config)
         self._waiting += 1

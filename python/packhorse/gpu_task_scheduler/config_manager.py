@@ -26,6 +26,10 @@ _DEFAULTS: dict[str, Any] = {
     "ignored_characters_for_folder_name": [" ", "[", "]"],
 }
 
+_SECTIONS = ["scheduler_config", "global_config", "test_config"]
+#: What the original does not have: the same as in the files of ``packhorse grid``.
+_OURS = ["env", "request", "priority", "preload"]
+
 #: No file system has longer names, in bytes.
 _LONGEST_NAME = 255
 
@@ -41,7 +45,7 @@ class ConfigManager:
     def __init__(self, config: Mapping[str, Any]) -> None:
         if not isinstance(config, Mapping):
             raise TypeError(f"the configuration is no dictionary: {config!r}")
-        _warn_of_unknown("", config, ["scheduler_config", "global_config", "test_config"])
+        _warn_of_unknown("", config, [*_SECTIONS, *_OURS])
         if "scheduler_config" not in config:
             raise ValueError("the configuration has no scheduler_config")
         given = config["scheduler_config"]
@@ -58,6 +62,9 @@ class ConfigManager:
                         f"test_config: the values of {key!r} are no list: {values!r}\n"
                         f"hint: write [{values!r}] for a single value"
                     )
+        self._task_keys: dict[str, Any] = {**(config.get("request") or {})}
+        self._task_keys.update({key: config[key] for key in _OURS if key in config})
+        self._task_keys.pop("request", None)
         self._ambiguous: set[str] = set()
         self._repeats = False
         self._compare_names()
@@ -116,6 +123,10 @@ class ConfigManager:
     def get_num_gpu(self) -> int:
         """How many tests can run at a time."""
         return len(self._visible)
+
+    def get_task_keys(self) -> dict[str, Any]:
+        """What each test needs, beyond the original: keys of a task line."""
+        return self._task_keys
 
     # -- tests and names ---------------------------------------------------------------------
 

@@ -1,0 +1,114 @@
+"""Warm starts: tasks that are forked from a Python that has imported their modules."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import functions
+import packhorse
+import pytest
+from conftest import Script
+
+#: Says who imports it.
+HEAVY = """
+import os
+with open({record!r}, "a") as file:
+    file.write(f"{{os.getpid()}}\\n")
+"""
+
+
+@pytest.fixture
+def imports(world: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with a line for each time that the module ``heavy`` was imported."""
+    record = world / "imports"
+    (world / "heavy.py").write_text(HEAVY.format(record=str(record)))
+    monkeypatch.setenv("PYTHONPATH", str(world))
+    monkeypatch.syspath_prepend(world)
+    return record
+
+
+def test_modules_are_imported_once_for_all_tasks(imports: Path) -> None:
+    with packhorse.Executor(slots=2, preload=["heavy"]) as pool:
+        pids = list(pool.map(functions.pid_with_heavy, range(20)))
+    assert len(set(pids)) == 20 and os.getpid() not in pids
+    assert len(imports.read_text().splitlines()) == 1
+
+
+def test_without_preload_each_task_imports_them(imports: Path) -> None:
+    with packhorse.Executor(slots=2) as pool:
+        list(pool.map(functions.pid_with_heavy, range(3)))
+    assert len(imports.read_text().splitlines()) == 3
+
+
+def test_errors_and_deaths_are_those_of_the_task_alone(imports: Path) -> None:
+    with packhorse.Executor(slots=1, preload="heavy") as pool:
+        futures = [
+            pool.submit(functions.fail, "oh"),
+            pool.submit(os._exit, 3),
+            pool.submit(functions.add, 1, 2),
+        ]
+        with pytest.raises(ValueError, match="oh"):
+            futures[0].result()
+        with pytest.raises(packhorse.TaskError, match="3"):
+            futures[1].result()
+        assert futures[2].result() == 3
+    assert len(imports.read_text().splitlines()) == 1
+
+
+def test_functions_of_a_script_work(imports: Path) -> None:
+    done = Script(
+        """
+        import packhorse, sys
+
+        class Thing:
+            def __init__(self, value): self.value = value
+
+        def double(thing): return Thing(2 * thing.value), "heavy" in sys.modules
+
+        if __name__ == "__main__":
+            with packhorse.Executor(slots=1, preload=["heavy"]) as pool:
+                thing, there = pool.submit(double, Thing(4)).result()
+            print(type(thing) is Thing, thing.value, there)
+        """
+    ).run()
+    assert done.returncode == 0 and done.stdout == "True 8 True\n", done
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    with packhorse.Executor(slots=1, preload=["torhc"]) as pool:
+        with pytest.raises(packhorse.TaskError, match="torhc"):
+            pool.submit(functions.add, 1, 2).result()
+
+
+def test_a_grid_preloads_and_takes_what_grid_files_take(imports: Path) -> None:
+    config = {
+        "scheduler_config": {"gpu": ["0"]},
+        "test_config": [{"n": [1, 2, 3]}],
+        "preload": ["heavy"],
+        "env": {"EXTRA": "for all"},
+        "request": {"retries": 1},
+    }
+    done = Script(
+        f"""
+        import os, sys
+        from packhorse.gpu_task_scheduler.gpu_task import GPUTask
+        from packhorse.gpu_task_scheduler.gpu_task_scheduler import GPUTaskScheduler
+
+        class Test(GPUTask):
+            def main(self):
+                import heavy
+                first = not os.path.exists(os.path.join(self._work_dir, "tried"))
+                open(os.path.join(self._work_dir, "tried"), "w").close()
+                assert not first, "the first attempt fails"
+                print(os.environ["EXTRA"], os.environ["CUDA_VISIBLE_DEVICES"])
+
+        if __name__ == "__main__":
+            report = GPUTaskScheduler(config={config!r}, gpu_task_class=Test).start()
+            print(report.succeeded, report.failed)
+        """
+    ).run()
+    assert done.returncode == 0 and done.stdout.endswith("3 []\n"), done
+    logs = sorted(Path("results").rglob("*.2.log"))
+    assert [log.read_text() for log in logs] == ["for all 0\n"] * 3
+    assert len(imports.read_text().splitlines()) == 1
