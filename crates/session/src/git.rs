@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use packhorse_gpu::mps::SERVICE_VARIABLE;
 use packhorse_gpu::short_command;
 use packhorse_model::GitState;
 
 /// How long git may take: in a large repository on a slow disk, seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long the first result waits for git's answer, if it is not there by then.
+/// How long the end of a run waits for git's answer, if it is not there by then.
 const WAIT: Duration = Duration::from_secs(2);
 
 /// What git says of the current folder, as soon as it is known.
@@ -42,25 +43,25 @@ impl GitLookup {
         };
     }
 
-    /// What is known by now.
-    pub(crate) fn known(&mut self) -> Option<GitState> {
+    /// What git says, if it has answered by now.
+    pub(crate) fn answer(&mut self) -> Option<&Option<GitState>> {
         if let Self::Asked(receiver) = self
             && let Ok(answer) = receiver.try_recv()
         {
             *self = Self::Known(answer);
         }
         match self {
-            Self::Known(answer) => answer.clone(),
+            Self::Known(answer) => Some(answer),
             _ => None,
         }
     }
 
-    /// What git says, which may be waited for once.
-    pub(crate) fn answer(&mut self) -> Option<GitState> {
+    /// The same, after a last wait.
+    pub(crate) fn last_answer(&mut self) -> Option<GitState> {
         if let Self::Asked(receiver) = self {
             *self = Self::Known(receiver.recv_timeout(WAIT).unwrap_or_default());
         }
-        self.known()
+        self.answer().cloned().flatten()
     }
 }
 
@@ -74,8 +75,10 @@ fn look() -> Option<GitState> {
         "--untracked-files=no",
     ];
     // It may be run beside somebody who is at work there.
-    let no_locks: [(&str, &OsStr); 1] = [("GIT_OPTIONAL_LOCKS", OsStr::new("0"))];
-    let output = short_command::run(Path::new("git"), &arguments, &no_locks, "", PATIENCE);
+    // Nor is it, or what it starts, one of a task's processes.
+    let variables = [("GIT_OPTIONAL_LOCKS", "0"), (SERVICE_VARIABLE, "git")];
+    let variables = variables.map(|(name, value)| (name, OsStr::new(value)));
+    let output = short_command::run(Path::new("git"), &arguments, &variables, "", PATIENCE);
     parse(&output.ok()?.output)
 }
 

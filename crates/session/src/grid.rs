@@ -10,11 +10,11 @@ use std::rc::Rc;
 use packhorse_intake::Colour;
 use packhorse_intake::grid::{Grid, GridFileError, GridSelection};
 use packhorse_model::{Command, GridLanguage, GridSpec, Marker, Outcome, RunId, TaskId};
-use packhorse_proc::{ProcessTable, RunProcesses};
 use rustc_hash::FxBuildHasher;
 
 use crate::SessionError;
-use crate::markers::remove_unfinished;
+use crate::markers::{is_at_work, remove_unfinished};
+use crate::results::{WrongMarker, read_marker};
 use crate::source::{Generator, TaskSource};
 
 /// What the folder of a test says of it.
@@ -115,23 +115,27 @@ impl ResultRoot {
         }
         let folder = grid.folder(place);
         let folder = Path::new(&folder);
-        match fs_err::read(folder.join(Marker::FILE)) {
-            Ok(content) => {
-                let marker: Marker = serde_json::from_slice(&content).unwrap_or_default();
-                Ok(match (marker.outcome.as_str(), marker.task) {
-                    (Marker::RUNNING, Some(task)) => TestState::Running {
-                        task,
-                        home: marker.home,
-                    },
-                    ("", _) => TestState::Marked("unreadable".to_owned()),
-                    _ => TestState::Marked(marker.outcome),
-                })
-            }
-            Err(error) if !is_absence(&error) => Err(error),
+        let unmarked = || {
             // The folder of all results is there for the other tests.
-            Err(_) if grid.len() > 1 && name.is_empty() => Ok(TestState::New),
-            Err(_) if folder.is_dir() => Ok(TestState::Unmarked),
-            Err(_) => Ok(TestState::New),
+            if (grid.len() > 1 && name.is_empty()) || !folder.is_dir() {
+                TestState::New
+            } else {
+                TestState::Unmarked
+            }
+        };
+        match read_marker(&folder.join(Marker::FILE)) {
+            Ok(Some(marker)) => Ok(match (marker.outcome.as_str(), marker.task) {
+                (Marker::RUNNING, Some(task)) => TestState::Running {
+                    task,
+                    home: marker.home,
+                },
+                ("", _) => TestState::Marked("damaged".to_owned()),
+                _ => TestState::Marked(marker.outcome),
+            }),
+            Ok(None) => Ok(unmarked()),
+            Err(WrongMarker::Unreadable(error)) if is_absence(&error) => Ok(unmarked()),
+            Err(WrongMarker::Unreadable(error)) => Err(error),
+            Err(_) => Ok(TestState::Marked("damaged".to_owned())),
         }
     }
 }
@@ -169,24 +173,27 @@ impl RunningTests {
         }
     }
 
-    /// One of them that is still at work on this machine, if any is: its task and folder.
-    pub fn at_work(&self) -> Option<(TaskId, &str)> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let table = ProcessTable::read();
-        let is_alive = |(home, run): &(String, RunId)| {
-            let processes = table.of(RunProcesses {
-                home,
-                run: &run.to_string(),
-                leaders: &[],
-            });
-            !processes.is_empty()
-        };
+    /// One of them that is still at work on this machine, if any is.
+    pub fn at_work(&self) -> Option<TestAtWork<'_>> {
         let mut runs = self.0.iter();
-        let alive = runs.find(|(run, _)| is_alive(run));
-        alive.map(|(_, (task, folder))| (*task, folder.as_str()))
+        let alive = runs.find(|((home, run), _)| is_at_work(home, *run));
+        alive.map(|((home, _), (task, folder))| TestAtWork {
+            task: *task,
+            home,
+            folder,
+        })
     }
+}
+
+/// A test that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TestAtWork<'a> {
+    /// Its task.
+    pub task: TaskId,
+    /// The id of the state folder that its run is in.
+    pub home: &'a str,
+    /// The folder of its results.
+    pub folder: &'a str,
 }
 
 /// Adds a place to those that run.

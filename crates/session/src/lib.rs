@@ -62,8 +62,8 @@ pub use end_with::NamedProcess;
 pub use error::SessionError;
 pub use executor::Executor;
 pub use grid::{
-    RunningTests, TestState, add_place, grid_language, grid_source, read_grid, test_states,
-    tidy_results,
+    RunningTests, TestAtWork, TestState, add_place, grid_language, grid_source, read_grid,
+    test_states, tidy_results,
 };
 pub use ignored_process::IgnoredProcess;
 pub use input_files::{input_file, open_again, open_inputs};

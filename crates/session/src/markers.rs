@@ -18,11 +18,13 @@ use std::time::Duration;
 use packhorse_engine::{Input, StartAttempt};
 use packhorse_gpu::Unit;
 use packhorse_model::{
-    AttemptEnd, EndedAttempt, Marker, Outcome, ProcessEvent, Record, TaskId, Timestamp,
+    AttemptEnd, EndedAttempt, Marker, Outcome, ProcessEvent, Record, RunId, TaskId, Timestamp,
 };
+use packhorse_proc::{ProcessTable, RunProcesses};
 use rustc_hash::FxHashMap;
 
 use crate::git::GitLookup;
+use crate::results::read_marker;
 
 /// How the name of a folder begins that has no name of its own yet.
 const UNFINISHED: &str = ".packhorse-";
@@ -35,6 +37,8 @@ pub(crate) struct Markers {
     host: String,
     git: GitLookup,
     open: FxHashMap<TaskId, OpenMarker>,
+    /// Those that were written before git had answered.
+    unfinished: Vec<(PathBuf, Marker, TaskId)>,
 }
 
 struct OpenMarker {
@@ -52,6 +56,7 @@ impl Markers {
             host: String::new(),
             git: GitLookup::Unasked,
             open: FxHashMap::default(),
+            unfinished: Vec::new(),
         }
     }
 
@@ -77,12 +82,14 @@ impl Markers {
             started: Some(Timestamp::now()),
             attempts: start.attempt,
             gpus: labels.cloned().collect(),
-            git: self.git.known(),
+            git: self.git.answer().cloned().flatten(),
             host: self.host.clone(),
             home: self.home.clone(),
             ..Marker::default()
         };
-        let made = make_folder(&folder, &content, start.task);
+        let made = self
+            .check_unused(&folder, start.task)
+            .and_then(|()| make_folder(&folder, &content, start.task));
         let made = made.map_err(|error| {
             let folder = folder.display();
             format!("cannot make the folder `{folder}` for its results: {error}")
@@ -136,15 +143,39 @@ impl Markers {
         })
     }
 
+    /// Refuses a folder that another run is at work in: two tests in one folder would spoil
+    /// each other's results.
+    fn check_unused(&self, folder: &Path, task: TaskId) -> io::Result<()> {
+        // What cannot be read is replaced.
+        let Ok(Some(marker)) = read_marker(&folder.join(Marker::FILE)) else {
+            return Ok(());
+        };
+        let is_ours = |by: TaskId| by.run == task.run && marker.home == self.home;
+        match marker.task.filter(|by| !is_ours(*by)) {
+            Some(by) if marker.outcome == Marker::RUNNING && is_at_work(&marker.home, by.run) => {
+                let folder = folder.display();
+                let message = format!("{folder} is in use: its test still runs, as task {by}");
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn end(&mut self, marker: OpenMarker, end: &EndedAttempt) -> io::Result<()> {
-        // A probe says nothing of the task, and neither does what runs once more.
-        let is_told = end.is_final || !end.outcome.is_success();
-        if marker.attempt != end.attempt || end.attempt == 0 || !is_told {
+        if marker.attempt != end.attempt {
             return Ok(());
         }
+        // A probe says nothing of the task, and neither does what runs once more: whatever
+        // happens before it does, it is not done.
+        let is_told = end.attempt > 0 && (end.is_final || !end.outcome.is_success());
+        let outcome = if is_told {
+            end.outcome
+        } else {
+            Outcome::Interrupted
+        };
         let (folder, mut content) = (marker.folder, marker.content);
-        end.outcome.word().clone_into(&mut content.outcome);
-        content.detail = end.outcome.detail();
+        outcome.word().clone_into(&mut content.outcome);
+        content.detail = outcome.detail();
         content.message = end
             .message
             .as_deref()
@@ -154,14 +185,46 @@ impl Markers {
         content.seconds = Some(end.at.since(started).as_secs_f64());
         content.ended = Some(end.at);
         content.peak = end.peak;
-        content.git = self.git.answer();
-        match write(&folder, &content, end.task) {
+        let answer = self.git.answer().cloned();
+        let is_answered = answer.is_some();
+        content.git = answer.flatten();
+        let written = match write(&folder, &content, end.task) {
             // The task has taken its folder away.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 make_folder(&folder, &content, end.task)
             }
             written => written,
+        };
+        if is_answered {
+            self.add_git();
+        } else if written.is_ok() {
+            self.unfinished.push((folder, content, end.task));
         }
+        written
+    }
+
+    /// Adds what git has answered to the markers that were written before.
+    fn add_git(&mut self) {
+        if self.unfinished.is_empty() {
+            return;
+        }
+        let Some(git) = self.git.last_answer() else {
+            return self.unfinished.clear();
+        };
+        for (folder, content, task) in self.unfinished.drain(..) {
+            let now = read_marker(&folder.join(Marker::FILE));
+            // Another attempt may have begun there.
+            if matches!(now, Ok(Some(now)) if now == content) {
+                let git = Some(git.clone());
+                let _ = write(&folder, &Marker { git, ..content }, task);
+            }
+        }
+    }
+}
+
+impl Drop for Markers {
+    fn drop(&mut self) {
+        self.add_git();
     }
 }
 
@@ -197,18 +260,35 @@ pub(crate) fn remove_unfinished(parent: &Path) {
         return;
     };
     for entry in entries.flatten() {
-        let name = entry.file_name();
-        if !name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+        if !entry.file_name().to_str().is_some_and(is_unfinished) {
             continue;
         }
         // Making one takes no time, also on another machine.
         let age = entry.metadata().and_then(|data| data.modified());
         let age = age.map(|made| made.elapsed().unwrap_or_default());
-        if age.is_ok_and(|age| age > Duration::from_mins(1)) {
-            // What cannot be removed is in nobody's way.
-            let _ = fs_err::remove_dir_all(entry.path());
+        if age.is_ok_and(|age| age > Duration::from_mins(10)) {
+            // What is not ours is in the way, and stays.
+            let _ = fs_err::remove_file(entry.path().join(Marker::FILE));
+            let _ = fs_err::remove_dir(entry.path());
         }
     }
+}
+
+/// Whether a folder has such a name: `.packhorse-3.7-1234`.
+fn is_unfinished(name: &str) -> bool {
+    let name = name.strip_prefix(UNFINISHED);
+    let parts = name.and_then(|name| name.split_once('-'));
+    parts.is_some_and(|(task, pid)| task.parse::<TaskId>().is_ok() && pid.parse::<u32>().is_ok())
+}
+
+/// Whether processes of a run are there, on this machine.
+pub(crate) fn is_at_work(home: &str, run: RunId) -> bool {
+    let processes = RunProcesses {
+        home,
+        run: &run.to_string(),
+        leaders: &[],
+    };
+    !ProcessTable::read().of(processes).is_empty()
 }
 
 /// Replaces the marker of a folder.
@@ -284,5 +364,28 @@ mod tests {
         assert_eq!(of_marker, [&(Marker::FILE.to_owned(), true)], "{seen:?}");
         assert_eq!(read(), content);
         assert_eq!(fs_err::read_dir(&folder).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn only_what_a_killed_run_was_making_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let old = std::time::SystemTime::now() - Duration::from_hours(1);
+        let make = |name: &str, file: &str| {
+            let folder = root.path().join(name);
+            fs_err::create_dir(&folder).unwrap();
+            fs_err::write(folder.join(file), "").unwrap();
+            let opened = fs_err::File::open(folder).unwrap();
+            opened.file().set_modified(old).unwrap();
+        };
+        make(".packhorse-3.7-1234", Marker::FILE);
+        make(".packhorse-3.7-99", "somebody's");
+        make(".packhorse-notes", Marker::FILE);
+        make("a-1,", Marker::FILE);
+        remove_unfinished(root.path());
+        let left = fs_err::read_dir(root.path()).unwrap();
+        let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut left: Vec<String> = left.collect();
+        left.sort_unstable();
+        assert_eq!(left, [".packhorse-3.7-99", ".packhorse-notes", "a-1,"]);
     }
 }

@@ -337,7 +337,7 @@ fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Why a marker says nothing.
 #[derive(Debug, thiserror::Error)]
-enum WrongMarker {
+pub(crate) enum WrongMarker {
     #[error("cannot be read: {}", .0.kind())]
     Unreadable(#[from] io::Error),
     #[error("is not a file")]
@@ -349,7 +349,7 @@ enum WrongMarker {
 }
 
 /// Reads a marker, if there is one.
-fn read_marker(path: &Path) -> Result<Option<Marker>, WrongMarker> {
+pub(crate) fn read_marker(path: &Path) -> Result<Option<Marker>, WrongMarker> {
     match try_read_marker(path) {
         Err(WrongMarker::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some),

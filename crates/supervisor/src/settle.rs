@@ -26,8 +26,8 @@ const KILL_GRACE: Duration = Duration::from_secs(10);
 /// when it has.
 const EXECUTION: Duration = Duration::from_millis(10);
 
-/// How many buffers of a log are read before others get their turn: a few milliseconds.
-const SCAN_TURNS: usize = 256;
+/// How many buffers of a log are read before others get their turn: a mebibyte.
+const SCAN_TURNS: usize = 16;
 
 /// An orphan that is watched until it ends.
 pub(crate) struct WatchedOrphan {

@@ -7,9 +7,10 @@ use anyhow::{Context as _, bail};
 use packhorse_intake::grid::{Grid, GridSelection};
 use packhorse_model::{Command, Exit, GridSpec, PoolSpec, SourceSpec};
 use packhorse_session::{
-    RunningTests, SchedulerLog, TaskChecks, TestState, add_place, grid_language, grid_source,
-    read_grid, test_states, tidy_results,
+    RunningTests, SchedulerLog, TaskChecks, TestAtWork, TestState, add_place, grid_language,
+    grid_source, read_grid, test_states, tidy_results,
 };
+use packhorse_store::Home;
 use serde_json::json;
 
 use super::launch::{DoorRun, Order, observer};
@@ -200,12 +201,16 @@ fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
         };
         add_place(places, place);
     }
-    if let Some((task, folder)) = running.at_work() {
+    if let Some(TestAtWork { task, home, folder }) = running.at_work() {
+        let end = if Home::locate()?.id()? == home {
+            format!("end its run with `packhorse stop {}`", task.run)
+        } else {
+            "end its run, which has another PACKHORSE_HOME".to_owned()
+        };
         // Two of them in one folder would spoil each other's results.
         bail!(
             "`{folder}` is in use: its test still runs, as task {task}\n\
-             hint: wait for it, or end its run with `packhorse stop {}`",
-            task.run
+             hint: wait for it, or {end}"
         );
     }
     Ok(work)

@@ -282,3 +282,20 @@ fn a_task_sees_its_gpu_and_its_cores() {
     }
     assert_eq!(imports(&world), 1);
 }
+
+#[test]
+fn what_a_module_started_ends_with_the_run() {
+    let world = world();
+    world.fifo("never");
+    let helper = "\
+import subprocess
+helper = subprocess.Popen(['cat', 'never'])
+with open('helper', 'w') as file:
+    print(helper.pid, file=file)
+";
+    world.write("starts.py", helper);
+    let words = "run --slots 1 --preload starts -- python3 -c pass";
+    let done = world.packhorse(words.split(' '));
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!is_alive(&world.read("helper")));
+}

@@ -119,13 +119,13 @@ fn parts(source: &[u8], blocks: &[Vec<&str>], is_line: bool) -> Result<Vec<Part>
             other => other.hint(),
         },
     })?;
-    let mut quotes = Quotes::None;
+    let mut shell = ShellPlace::default();
     let mut parts = Vec::with_capacity(taken.len());
     for piece in taken {
         match piece {
             TemplatePiece::Literal(text) => {
                 if is_line {
-                    quotes = quotes.after(&text);
+                    shell.read(&text);
                 }
                 parts.push(Part::Literal(text.into_bytes()));
             }
@@ -133,7 +133,15 @@ fn parts(source: &[u8], blocks: &[Vec<&str>], is_line: bool) -> Result<Vec<Part>
                 if let Some(block) = blocks.iter().find(|block| !block.contains(&name.as_str())) {
                     return Err(unknown(&name, block, blocks));
                 }
-                parts.push(Part::Place(name, quotes));
+                if shell.is_substituted() {
+                    return Err(CommandProblem {
+                        problem: format!("{{{name}}} stands inside of $(…) or backticks"),
+                        hint: "what must be quoted there cannot be told: run a script of yours, \
+                               which finds the parameters in $PACKHORSE_PARAMS"
+                            .to_owned(),
+                    });
+                }
+                parts.push(Part::Place(name, shell.quotes));
             }
         }
     }
@@ -158,22 +166,40 @@ fn unknown(name: &str, block: &[&str], blocks: &[Vec<&str>]) -> CommandProblem {
     }
 }
 
-impl Quotes {
-    /// What quotes are open after more of a line.
-    fn after(mut self, text: &str) -> Self {
-        let mut chars = text.chars();
+/// Where in a line of a shell we are.
+#[derive(Default)]
+struct ShellPlace {
+    quotes: Quotes,
+    /// How many `$(` are open.
+    open: u32,
+    in_backticks: bool,
+}
+
+impl ShellPlace {
+    /// Goes on by more of the line.
+    fn read(&mut self, text: &str) {
+        let mut chars = text.chars().peekable();
         while let Some(c) = chars.next() {
-            match (self, c) {
-                (Self::None | Self::Double, '\\') => {
+            match (self.quotes, c) {
+                (Quotes::None | Quotes::Double, '\\') => {
                     chars.next();
                 }
-                (Self::None, '\'') => self = Self::Single,
-                (Self::None, '"') => self = Self::Double,
-                (Self::Single, '\'') | (Self::Double, '"') => self = Self::None,
+                (Quotes::None | Quotes::Double, '$') if chars.peek() == Some(&'(') => {
+                    self.open += 1;
+                }
+                (Quotes::None | Quotes::Double, ')') => self.open = self.open.saturating_sub(1),
+                (Quotes::None | Quotes::Double, '`') => self.in_backticks = !self.in_backticks,
+                (Quotes::None, '\'') => self.quotes = Quotes::Single,
+                (Quotes::None, '"') => self.quotes = Quotes::Double,
+                (Quotes::Single, '\'') | (Quotes::Double, '"') => self.quotes = Quotes::None,
                 _ => {}
             }
         }
-        self
+    }
+
+    /// Whether what stands here is part of a command whose output is filled in.
+    const fn is_substituted(&self) -> bool {
+        self.open > 0 || self.in_backticks
     }
 }
 

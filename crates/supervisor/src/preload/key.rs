@@ -28,15 +28,18 @@ pub(super) struct PythonKey {
 
 /// How the names of variables begin that the interpreter, the loader or libraries read
 /// before a task could change them.
-const READ_AT_START: [&str; 31] = [
+const READ_AT_START: [&str; 38] = [
     "BLIS_",
     "CONDA_",
+    "CUPY_",
+    "DGL",
     "GLIBC_TUNABLES",
     "GOMP_",
     "GOTO_",
     "HF_",
     "HOME",
     "JAX_",
+    "KERAS_",
     "KMP_",
     "LANG",
     "LC_",
@@ -50,8 +53,12 @@ const READ_AT_START: [&str; 31] = [
     "OMP_",
     "OPENBLAS_",
     "PATH",
+    "POLARS_",
     "PYTHON",
     "PYTORCH_",
+    "RAY_",
+    "RAYON_",
+    "TBB_",
     "TF_",
     "TMPDIR",
     "TORCH",

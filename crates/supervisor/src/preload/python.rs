@@ -14,7 +14,7 @@ use rustix::net::{
     SocketType, recv, sendmsg, socketpair,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, pidfd_send_signal};
+use rustix::process::{Pid, Signal, kill_process_group, pidfd_send_signal};
 
 use super::key::PythonKey;
 use crate::exit::ProcessEnd;
@@ -191,9 +191,14 @@ impl PreloadedPython {
         self.queue.is_empty() && self.in_flight == 0
     }
 
-    /// Ends it. Those that it has forked go on.
+    /// Ends it, and what its modules have started. Those that it has forked go on: each has
+    /// a group of its own.
     pub(super) fn kill(&mut self) {
         self.is_ending = true;
+        // Nobody else has its number before it is reaped.
+        if self.end.is_none() {
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
         let _ = pidfd_send_signal(&self.handle, Signal::KILL);
     }
 

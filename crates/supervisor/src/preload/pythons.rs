@@ -49,16 +49,19 @@ impl Pythons {
         found.map(|(&id, _)| id)
     }
 
-    /// Ends the one that was not needed for the longest time, if there are too many.
+    /// Ends those that were not needed for the longest time, if there are too many.
     fn make_room(&mut self) {
-        let kept = self.list.values().filter(|python| !python.is_ending);
-        if kept.count() < MOST_PYTHONS {
-            return;
-        }
-        let idle = self.list.values_mut().filter(|python| python.is_idle());
-        let idle = idle.filter(|python| !python.is_ending);
-        if let Some(oldest) = idle.min_by_key(|python| python.last_used) {
-            oldest.kill();
+        loop {
+            let kept = self.list.values().filter(|python| !python.is_ending);
+            if kept.count() < MOST_PYTHONS {
+                return;
+            }
+            let idle = self.list.values_mut().filter(|python| python.is_idle());
+            let idle = idle.filter(|python| !python.is_ending);
+            match idle.min_by_key(|python| python.last_used) {
+                Some(oldest) => oldest.kill(),
+                None => return,
+            }
         }
     }
 }

@@ -238,8 +238,8 @@ def fork_all(requests, close):
     # Only when it is gone its children are the supervisor's.
     os.waitpid(between, 0)
     numbers = [int(number) for number in numbers.split()]
-    # It was killed. What it forked was shut out.
-    return None, numbers or [-11] * len(requests)
+    # It was killed: no such process (ESRCH). What it forked was shut out.
+    return None, numbers or [-3] * len(requests)
 
 
 def serve(control, lifeline):

@@ -167,7 +167,7 @@ fn a_run_that_is_killed_leaves_no_test_that_looks_done() {
 #[test]
 fn what_a_killed_run_was_just_making_is_removed_later() {
     let world = World::new();
-    for (name, minutes) in [(".packhorse-1.1-7", 2), (".packhorse-2.1-8", 0)] {
+    for (name, minutes) in [(".packhorse-1.1-7", 20), (".packhorse-2.1-8", 0)] {
         let folder = world.work().join("results").join(name);
         fs_err::create_dir_all(&folder).unwrap();
         world.write(&format!("results/{name}/.packhorse.json"), "{}");
@@ -178,6 +178,52 @@ fn what_a_killed_run_was_just_making_is_removed_later() {
     assert_eq!(world.grid(ONE, &["--", "true"]).code, 0);
     let there = |name: &str| world.work().join("results").join(name).exists();
     assert!(!there(".packhorse-1.1-7") && there(".packhorse-2.1-8") && there("a-1,"));
+}
+
+#[test]
+fn two_runs_are_never_at_work_in_one_folder() {
+    let world = World::new();
+    let pid = world.fifo("pid");
+    let gate = world.gate("gate");
+    let task = "echo $$ > pid; read x < gate";
+    world.write("tests.yaml", ONE);
+    let running = world.start(["grid", "tests.yaml", "--", "sh", "-c", task]);
+    receive(&pid);
+    // It comes by another door, and was not compared with what runs.
+    let line = r#"{"command": "touch ran", "results": "results/a-1,"}"#;
+    world.write("tasks", line);
+    let words = ["run", "--slots", "1", "--tasks", "tasks"];
+    let done = world.packhorse(words);
+    assert_eq!(done.code, 1, "{done:?}");
+    let told = "is in use: its test still runs, as task 1.1";
+    assert!(done.stdout.contains(told), "{done:?}");
+    assert!(!world.work().join("ran").exists());
+    gate.pass(1);
+    assert_eq!(running.finish().code, 0);
+    assert_eq!(world.marker("results/a-1,")["outcome"], "succeeded");
+    assert_eq!(world.packhorse(words).code, 0);
+}
+
+#[test]
+fn a_slow_git_holds_nobody_up_and_its_answer_is_in_every_marker() {
+    let world = World::new();
+    let commit = "05c98607c6e2b71b2a4e9eaf42b1cf2ff9a13b01";
+    let git = format!("#!/bin/sh\nread x < gate\necho '# branch.oid {commit}'\n");
+    fs_err::create_dir(world.work().join("bin")).unwrap();
+    world.write("bin/git", git);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs_err::set_permissions(world.work().join("bin/git"), mode).unwrap();
+    world.fifo("gate");
+    // Git answers when the first test has ended.
+    let task = "test {a} = 1 || echo > gate";
+    world.write("tests.yaml", ONE.replace("[1]", "[1, 2]"));
+    let mut command = world.command(["grid", "tests.yaml", "--", "sh", "-c", task]);
+    let path = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{}/bin:{path}", world.work().display()));
+    assert_eq!(finish(command).code, 0);
+    for folder in ["results/a-1,", "results/a-2,"] {
+        assert_eq!(world.marker(folder)["git"]["commit"], commit);
+    }
 }
 
 #[test]

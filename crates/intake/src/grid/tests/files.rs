@@ -300,6 +300,16 @@ fn mistakes_are_shown_with_their_line_and_what_to_do() {
         ),
         (Yaml, "command: 'run {}'", "for literal braces"),
         (Yaml, "preload: [1]", "preload"),
+        (
+            Yaml,
+            "command: 'run \"$(basename \"{a}\")\"'\ntest_config: [{a: [1]}]",
+            "{a} stands inside of $(…)",
+        ),
+        (
+            Yaml,
+            "command: 'run `echo {a}`'\ntest_config: [{a: [1]}]",
+            "{a} stands inside of $(…)",
+        ),
         (Toml, "a = ", "this is not TOML"),
         (Toml, "[scheduler_config]\ngpu = []", "tests:2:7"),
         (Json, "{\"a\": 1,\n}", "this is not JSON"),
