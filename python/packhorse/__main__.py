@@ -62,10 +62,12 @@ def _run_as_main(script: str) -> None:
     import types
 
     module = types.ModuleType("__main__")
-    module.__file__ = script
+    # As Python has it: a script that changes the folder still finds what lies beside it.
+    path = os.path.abspath(script)
+    module.__file__ = path
     module.__dict__["__builtins__"] = __builtins__
-    with io.open_code(os.path.abspath(script)) as file:
-        code = compile(file.read(), script, "exec")
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec")
     sys.modules["__main__"] = module
     exec(code, module.__dict__)
 

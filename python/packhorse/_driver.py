@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
@@ -20,6 +21,9 @@ from ._binary import binary, own_process
 from ._errors import PackhorseError
 
 Event = dict[str, Any]
+
+#: How much is read at once.
+_CHUNK = 1 << 16
 
 
 class Driver:
@@ -35,7 +39,9 @@ class Driver:
         # What it says on standard error is wanted only if it fails, so it goes to a file:
         # a pipe would need a reader.
         self._said: IO[bytes] = tempfile.TemporaryFile()
-        command = [binary(), "run", "--json", "--end-with", own_process()]
+        #: Kept: at the end of the run it may no longer be where it is looked for.
+        self._binary = binary()
+        command = [self._binary, "run", "--json", "--end-with", own_process()]
         command += ["--tasks", tasks or "-", *words]
         self._process = subprocess.Popen(
             command,
@@ -44,16 +50,17 @@ class Driver:
             stderr=self._said,
             env=_environment(),
             start_new_session=True,
+            # Python's buffers have locks. One that a thread holds while this process forks
+            # would be held in the copy for ever.
+            bufsize=0,
         )
+        #: Lines that were read, and the beginning of the next one.
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
         #: The number of the run, once it has started.
         self.run: int | None = None
         #: Its exit status, from its last event.
         self.exit: int | None = None
-
-    @property
-    def pid(self) -> int:
-        """The program's process id."""
-        return self._process.pid
 
     def send(self, line: str) -> None:
         """Sends task lines. ``BrokenPipeError`` if it is gone."""
@@ -69,10 +76,17 @@ class Driver:
         if self._process.stdin is not None:
             self._process.stdin.close()
 
-    def descriptors(self) -> list[int]:
-        """What a forked copy of this process must close."""
-        streams = (self._process.stdin, self._process.stdout)
-        return [stream.fileno() for stream in streams if stream and not stream.closed]
+    def let_go(self) -> None:
+        """In a forked copy of this process: has nothing to do with the program any more.
+
+        The descriptors stay open, on nothing: they belong to objects that close them, and
+        by then their numbers could be those of other files.
+        """
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None and not stream.closed:
+                os.dup2(nothing, stream.fileno(), inheritable=False)
+        os.close(nothing)
 
     def started(self) -> Event:
         """Waits for the first event. ``PackhorseError`` if it refuses to start."""
@@ -92,8 +106,7 @@ class Driver:
 
     def events(self) -> Iterator[Event]:
         """Its events as they come, up to its end."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        while (line := self._next_line()) is not None:
             try:
                 event: Event = json.loads(line)
             except ValueError:
@@ -104,6 +117,22 @@ class Driver:
             elif event["event"] == "run-ended":
                 self.exit = event["exit"]
             yield event
+
+    def _next_line(self) -> bytes | None:
+        """The next line; None if there is no more."""
+        assert self._process.stdout is not None
+        while not self._lines:
+            try:
+                data = self._process.stdout.read(_CHUNK)
+            except ValueError:
+                # It was waited for, by whoever is told of the events.
+                return None
+            if not data:
+                rest, self._rest = self._rest, b""
+                return rest or None
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._lines.extend(lines)
+        return self._lines.popleft()
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Asks it to end its tasks, and itself."""
@@ -136,14 +165,20 @@ class Driver:
 
     def end_leftovers(self) -> None:
         """Ends what it has left running, if it was killed."""
-        if self.run is not None and self._process.returncode in (-9, -6, -11, -7):
+        if self.run is None or self._process.returncode not in (-9, -6, -11, -7):
+            return
+        try:
             subprocess.run(
-                [binary(), "stop", str(self.run)],
+                [self._binary, "stop", str(self.run)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 check=False,
             )
+        except OSError:
+            # The program is not there any more, and whoever waits for the end of the run
+            # must hear of that all the same.
+            pass
 
 
 def _environment() -> dict[str, str] | None:

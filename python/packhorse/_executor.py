@@ -11,6 +11,7 @@ are sent, so a million waiting ones take no files, and cancelling those costs no
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import itertools
 import json
 import logging
@@ -79,13 +80,20 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
 
     def cancel(self) -> bool:
         """Cancels it, unless it has begun. True: its function is never called."""
-        if self._pool is None or self._call is None:
+        # They are taken away when it is done, which may be now.
+        pool, call = self._pool, self._call
+        if pool is None or call is None:
             return super().cancel()
-        if not self._pool.give_up(self._call):
-            return self.cancelled()
+        did = pool.give_up(call)
+        if not did and not call.cancelled:
+            return False
+        # From here on nobody but those who cancel it changes it. Of two threads that do, the
+        # second must not return before it is cancelled, so both see to it. No lock is held:
+        # this calls what was added by `add_done_callback`.
         super().cancel()
-        # Whoever waits for it hears of it now: nobody will start it any more.
-        self.set_running_or_notify_cancel()
+        if did:
+            # Whoever waits for it hears of it now: nobody will start it any more.
+            self.set_running_or_notify_cancel()
         return True
 
 
@@ -104,19 +112,28 @@ class _Call:
 
     def write(self, about: bytes) -> None:
         """Writes what is sent to the task, after what it must know first."""
-        descriptor = os.open(self.path + ".task", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "wb", buffering=0) as file:
-            for part in (about, self.data or b""):
-                view = memoryview(part)
-                while view:
-                    view = view[file.write(view) :]
+        path = self.path + ".task"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(descriptor, "wb", buffering=0) as file:
+                for part in (about, self.data or b""):
+                    view = memoryview(part)
+                    while view:
+                        view = view[file.write(view) :]
+        except OSError:
+            # The disk is full, and half of it is of no use.
+            _remove(path)
+            raise
         self.data = None
 
     def remove_files(self, attempts: int) -> None:
         """Removes what is there."""
         _remove(self.path + ".run")
-        if not self.started:
-            _remove(self.path + ".task")
+        # A process that was killed before it could take it has left it.
+        _remove(self.path + ".task")
+        for attempt in range(attempts + 1):
+            # One that was killed while it wrote.
+            _remove(f"{self.path}.{attempt}.result.partial")
         for attempt in range(attempts):
             # The last one's is removed by who reads it.
             _remove(f"{self.path}.{attempt}.result")
@@ -125,12 +142,19 @@ class _Call:
 class _Pool:
     """The run behind an executor. The executor itself may be forgotten before it ends."""
 
-    def __init__(self, words: list[str], keys: dict[str, Any], by_signature: bool) -> None:
+    def __init__(
+        self,
+        words: list[str],
+        keys: dict[str, Any],
+        *,
+        by_signature: bool,
+        pythonpath: tuple[str | None, str],
+    ) -> None:
         self._words = words
         self._keys = keys
         self._by_signature = by_signature
+        self._pythonpath = pythonpath
         self._lock = threading.RLock()
-        self._pid = os.getpid()
         self._driver: Driver | None = None
         self._thread: threading.Thread | None = None
         self._folder = ""
@@ -165,15 +189,17 @@ class _Pool:
             self._check_open()
             if self._driver is None:
                 self._start()
-            call = _Call(future, os.path.join(self._folder, str(next(self._numbers))), _name(function))
+            path = os.path.join(self._folder, str(next(self._numbers)))
+            call = _Call(future, path, _name(function, args))
             future._pool, future._call = self, call
             if sys.path != self._path:
-                self._path, self._about = list(sys.path), _payload.about()
+                self._path = list(sys.path)
+                self._about = _payload.about(pythonpath=self._pythonpath)
             call.data = data
-            if len(data) > _LARGE:
-                call.write(self._about)
-            self._queue.append(call)
-            failed = self._fill()
+            failed = self._write(call) if len(data) > _LARGE else []
+            if not failed:
+                self._queue.append(call)
+                failed = self._fill()
         _fail(failed)
         return future
 
@@ -231,11 +257,20 @@ class _Pool:
 
     def forget(self) -> None:
         """In a forked copy of this process: it is the original's run."""
-        if self._driver is not None:
-            for descriptor in self._driver.descriptors():
-                os.close(descriptor)
+        # A thread that is not here may have held what was locked.
         self._lock = threading.RLock()
+        self._over = threading.Event()
         self._broken = BrokenRun("the run belongs to the process that this one was forked from")
+        # Nothing is sent, cancelled or waited for here.
+        for call in (*self._queue, *self._sent.values()):
+            call.over = True
+        self._queue.clear()
+        self._sent.clear()
+        self._input_ended = True
+        self._thread = None
+        self._over.set()
+        if self._driver is not None:
+            self._driver.let_go()
 
     # -- the run --------------------------------------------------------------------------
 
@@ -273,11 +308,9 @@ class _Pool:
             if call.cancelled:
                 continue
             if call.data is not None:
-                try:
-                    call.write(self._about)
-                except OSError as error:
-                    call.over = True
-                    failed.append((call, error))
+                problem = self._write(call)
+                if problem:
+                    failed += problem
                     continue
             call.sent = True
             self._waiting += 1
@@ -296,6 +329,15 @@ class _Pool:
             pass
         return failed
 
+    def _write(self, call: _Call) -> list[tuple[_Call, Exception]]:
+        """Writes what is sent to a task; the call if that failed. The lock is held."""
+        try:
+            call.write(self._about)
+        except OSError as error:
+            call.over = True
+            return [(call, error)]
+        return []
+
     def _window(self) -> int:
         running = len(self._sent) - self._waiting
         return _WINDOW + running
@@ -309,14 +351,31 @@ class _Pool:
     def _follow(self, driver: Driver) -> None:
         """Follows the run to its end. This is the thread."""
         try:
-            for event in driver.events():
-                self._happened(event)
-        except Exception as error:
-            _log.exception("the events of packhorse cannot be followed")
-            self._broken = BrokenRun(f"the events of packhorse cannot be followed: {error}")
-            driver.stop()
-        driver.wait()
-        driver.end_leftovers()
+            try:
+                for event in driver.events():
+                    self._happened(event)
+            except BaseException as error:
+                # Also what is no Exception: a callback may raise SystemExit.
+                _log.exception("the events of packhorse cannot be followed")
+                self._broken = BrokenRun(
+                    f"the events of packhorse cannot be followed: {error!r}"
+                )
+                driver.stop()
+                for _ in driver.events():
+                    pass
+            driver.wait()
+            driver.end_leftovers()
+        except BaseException:
+            _log.exception("packhorse cannot be waited for")
+        finally:
+            # Whatever has happened: nobody may wait for ever.
+            try:
+                self._end(driver)
+            finally:
+                self._over.set()
+
+    def _end(self, driver: Driver) -> None:
+        """The run has ended: so have all futures."""
         with self._lock:
             left = [call for call in (*self._queue, *self._sent.values()) if not call.cancelled]
             for call in left:
@@ -324,13 +383,16 @@ class _Pool:
             self._queue.clear()
             self._sent.clear()
             self._tasks.clear()
-            if left or not self._closing:
-                self._broken = self._broken or BrokenRun(_why_ended(driver))
+            if self._broken is None and (left or not self._closing):
+                self._broken = BrokenRun(_why_ended(driver))
             broken = self._broken
-        if broken is not None:
-            _fail([(call, broken) for call in left])
+        for call in left:
+            try:
+                _fail([(call, broken or BrokenRun("the run has ended"))])
+            except BaseException:
+                # A callback: the other futures are none of its business.
+                _log.exception("a callback of a future failed")
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._over.set()
 
     def _happened(self, event: Event) -> None:
         kind = event["event"]
@@ -387,20 +449,20 @@ class _Pool:
         future = call.future
         future.task, future.attempts = event["task"], attempts
         future.log = event["log"] if isinstance(event["log"], str) else None
-        # The future needs it no more, and whoever keeps the future need not keep the rest.
-        future._call = future._pool = None
         call.remove_files(attempts)
-        if cancelled:
-            return
-        result = _read_result(f"{path}.{attempts}.result")
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        elif event["outcome"] == "succeeded" and result and result[0]:
-            future.set_result(result[1])
-        elif event["outcome"] == "failed" and result and not result[0]:
-            future.set_exception(_exception(result, event))
-        else:
-            future.set_exception(_no_result(event))
+        if not cancelled:
+            result = _read_result(f"{path}.{attempts}.result")
+            if isinstance(result, BaseException):
+                _settle(future, error=result)
+            elif event["outcome"] == "succeeded" and result and result[0]:
+                _settle(future, result[1])
+            elif event["outcome"] == "failed" and result and not result[0]:
+                _settle(future, error=_exception(result, event))
+            else:
+                _settle(future, error=_no_result(event))
+        # Not before it is done: `cancel` asks them. Whoever keeps the future need not keep
+        # the rest.
+        future._call = future._pool = None
 
 
 class Executor(concurrent.futures.Executor):
@@ -428,11 +490,13 @@ class Executor(concurrent.futures.Executor):
         """Nothing is started before the first ``submit``.
 
         ``preload``: modules that are imported once, in a Python that is forked for each
-        task. ``folder``: where tasks run, if not in the current folder. The other options
-        are those of :class:`RunOptions`.
+        task. They are looked for where this program looks for modules now, its own folder
+        included. ``folder``: where tasks run, if not in the current folder. The other
+        options are those of :class:`RunOptions`.
         """
         _worker.check_not_loading()
         keys: dict[str, Any] = {}
+        pythonpath: tuple[str | None, str] = (None, "")
         if priority is not None:
             if not isinstance(priority, int):
                 raise TypeError(f"priority={priority!r} is no whole number")
@@ -441,13 +505,16 @@ class Executor(concurrent.futures.Executor):
             modules = [preload] if isinstance(preload, str) else list(preload)
             by_value = ["cloudpickle"] if _payload.cloudpickle is not None else []
             keys["preload"] = ["packhorse._worker", *by_value, *modules]
+            pythonpath = _payload.python_path(options.get("env"))
+            if pythonpath[0] is not None:
+                keys["env"] = {"PYTHONPATH": pythonpath[0]}
         if folder is not None:
             keys["folder"] = os.path.abspath(folder)
         vram = options.get("vram")
         # All tasks run the same program: what their memory is remembered by is the function.
         by_signature = vram is not None and options.get("signature") is None
         words = arguments(cast("dict[str, Any]", options))
-        self._pool = _Pool(words, keys, by_signature)
+        self._pool = _Pool(words, keys, by_signature=by_signature, pythonpath=pythonpath)
         self._finalizer = weakref.finalize(self, self._pool.close, False)
         self._finalizer.atexit = False
 
@@ -524,12 +591,14 @@ class Executor(concurrent.futures.Executor):
             self.shutdown()
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _name(function: Callable[..., Any], args: tuple[Any, ...] = ()) -> str:
     """What people and the memory of peaks know a function by."""
-    while hasattr(function, "func"):
-        function = function.func
     if function is call_each:
-        return "chunk"
+        # Chunks of different functions need different memory.
+        return f"chunk of {_name(args[0])}"
+    # Nothing else that has a `func`: only here is it what is called.
+    while isinstance(function, functools.partial):
+        function = function.func
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{getattr(function, '__module__', '')}.{name}"
 
@@ -544,7 +613,19 @@ def _remove(path: str) -> None:
 def _fail(calls: list[tuple[_Call, Exception]]) -> None:
     for call, error in calls:
         if not call.cancelled:
-            call.future.set_exception(error)
+            _settle(call.future, error=error)
+            call.future._call = call.future._pool = None
+
+
+def _settle(future: Future[Any], value: Any = None, error: BaseException | None = None) -> None:
+    """Ends a future, unless somebody else has."""
+    try:
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+    except concurrent.futures.InvalidStateError:
+        pass
 
 
 def _read_result(path: str) -> Any:
@@ -554,7 +635,8 @@ def _read_result(path: str) -> Any:
             return pickle.load(file)
     except FileNotFoundError:
         return None
-    except Exception as error:
+    except BaseException as error:
+        # What is unpickled is somebody else's code.
         return error
     finally:
         _remove(path)
@@ -605,7 +687,10 @@ def _last_lines(log: Any) -> str:
 
 
 def _why_ended(driver: Driver) -> str:
-    said = driver.said()
+    try:
+        said = driver.said()
+    except (OSError, ValueError):
+        said = ""
     if driver.exit is not None:
         return "the run was stopped before the task was run" + (f"\n{said}" if said else "")
     return f"packhorse ended unexpectedly ({driver.status()})" + (f"\n{said}" if said else "")

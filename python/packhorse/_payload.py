@@ -6,6 +6,7 @@ import importlib
 import os
 import pickle
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 cloudpickle: Any
@@ -33,17 +34,29 @@ def dumps(value: Any) -> bytes:
     return data
 
 
-def about(*, keep: bool = True, module: tuple[str, str] | None = None) -> bytes:
+def about(
+    *,
+    keep: bool = True,
+    module: tuple[str, str] | None = None,
+    with_folder: bool = False,
+    pythonpath: tuple[str | None, str] = (None, ""),
+) -> bytes:
     """What a task must know before it can load the rest.
 
     ``keep``: its result is wanted. ``module``: the name and the file of a class's module.
+    ``with_folder``: modules are found in the current folder as well. ``pythonpath``: what was
+    given to a warm Python, and what stood there before.
     """
     # What a script defines comes back as that of `__mp_main__`, as with multiprocessing.
     sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
     here = os.getcwd()
+    path = [entry or here for entry in sys.path]
+    if with_folder and here not in path:
+        path.append(here)
     return pickle.dumps(
         {
-            "path": [entry or here for entry in sys.path],
+            "path": path,
+            "pythonpath": pythonpath,
             "argv": list(sys.argv),
             "main": main_module(),
             "alias": aliased(),
@@ -52,6 +65,37 @@ def about(*, keep: bool = True, module: tuple[str, str] | None = None) -> bytes:
         },
         5,
     )
+
+
+def python_path(
+    env: Mapping[str, Any] | None, *, with_folder: bool = False
+) -> tuple[str | None, str]:
+    """A ``PYTHONPATH`` by which a warm Python finds the program's own modules, and the one
+    that tasks have without it. The first is None if there is nothing to add.
+
+    Added are the script's folder and what else the program has put in front of Python's own
+    folders. What stands behind them is left out: on a ``PYTHONPATH`` it would come before
+    Python's own modules, and could hide some.
+    """
+    before = str((env or {}).get("PYTHONPATH", os.environ.get("PYTHONPATH", "")))
+    library = os.path.dirname(os.__file__)
+    archive = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
+    known = {os.path.abspath(entry) for entry in before.split(":") if entry}
+    first: list[str] = []
+    for entry in sys.path:
+        if entry == library or os.path.basename(entry) == archive:
+            break
+        first.append(entry)
+    if with_folder:
+        first.append(os.getcwd())
+    folders: list[str] = []
+    for folder in map(os.path.abspath, first):
+        # A name with a colon cannot be there.
+        if folder not in known and folder not in folders and ":" not in folder:
+            folders.append(folder)
+    if not folders:
+        return None, before
+    return ":".join([*folders, before] if before else folders), before
 
 
 def aliased() -> bool:
@@ -65,12 +109,8 @@ def main_module() -> tuple[str, str] | None:
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name not in ("__main__", "packhorse.__main__"):
-        return ("module", spec.name.removesuffix(".__main__") + _dunder_main(spec.name))
+        return ("module", spec.name)
     path = getattr(main, "__file__", None)
     if path is None or not os.path.isfile(path):
         return None
     return ("file", os.path.abspath(path))
-
-
-def _dunder_main(name: str) -> str:
-    return ".__main__" if name.endswith(".__main__") else ""

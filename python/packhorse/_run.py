@@ -149,6 +149,9 @@ class Run:
         return f"<packhorse.Run {self.id}: {len(self._results)} tasks, {state}>"
 
     def _end(self) -> None:
+        if self.exit is not None:
+            # Whoever reads the events has stopped the run, or waited for it.
+            return
         status = self._driver.wait()
         self._driver.end_leftovers()
         exit = self._driver.exit

@@ -76,23 +76,39 @@ def _call(path: str, result: str) -> bool:
     import _pickle as pickle
 
     sys.argv = sys.argv[:1]
+    keep = True
     try:
         with open(path + ".run", "rb") as file:
             about = pickle.load(file)
+            keep = about["keep"]
             _prepare(about)
             unpickler = _unpickler(file, about)
             function, args, kwargs = unpickler.load()
         value = function(*args, **kwargs)
-        if about["keep"]:
+        if keep:
             _write(result, _dumps((True, value)))
     except BaseException as error:
-        _write_exception(result, error)
+        if keep:
+            _write_exception(result, error)
+        elif isinstance(error, SystemExit):
+            # Nobody waits for a result: it is a program of its own, and ends as it likes.
+            raise
+        else:
+            _print_exception(error)
         return False
     return True
 
 
 def _prepare(about: "dict[str, Any]") -> None:
     """Finds modules where the program found them."""
+    ours, before = about["pythonpath"]
+    # What a warm Python needed to find the program's modules is not for others that the
+    # task starts.
+    if ours is not None and os.environ.get("PYTHONPATH") == ours:
+        if before:
+            os.environ["PYTHONPATH"] = before
+        else:
+            del os.environ["PYTHONPATH"]
     sys.path[:] = about["path"]
     sys.argv = about["argv"]
     if about["alias"]:
@@ -131,13 +147,11 @@ def load_main(main: "tuple[str, str] | None") -> None:
     sys.modules[_MAIN_NAME] = module
     loading = True
     try:
-        import runpy
-
         if kind == "module":
             code = _code_of_module(where, module)
         else:
             module.__file__ = where
-            code = _code_of_file(where, runpy)
+            code = _code_of_file(where)
         sys.modules["__main__"] = module
         exec(code, module.__dict__)
     except StopLoading:
@@ -146,7 +160,7 @@ def load_main(main: "tuple[str, str] | None") -> None:
         loading = False
 
 
-def _code_of_file(path: str, runpy: "ModuleType") -> "Any":
+def _code_of_file(path: str) -> "Any":
     import io
 
     with io.open_code(path) as file:
@@ -214,9 +228,8 @@ def _write(path: str, data: bytes) -> None:
     os.rename(partial, path)
 
 
-def _write_exception(path: str, error: BaseException) -> None:
-    """Writes the exception, and prints it: what reads the output sees why the task failed."""
-    import pickle
+def _print_exception(error: BaseException) -> str:
+    """Prints the exception: what reads the output sees why the task failed. The text."""
     import traceback
 
     # Our own frame at the top says nothing to anybody.
@@ -230,6 +243,14 @@ def _write_exception(path: str, error: BaseException) -> None:
         sys.stderr.flush()
     except (OSError, ValueError):
         pass
+    return text
+
+
+def _write_exception(path: str, error: BaseException) -> None:
+    """Prints the exception, and writes it for the program."""
+    import pickle
+
+    text = _print_exception(error)
     error.__traceback__ = None
     try:
         data = _dumps((False, error, text))

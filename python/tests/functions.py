@@ -81,6 +81,24 @@ def leave(status: int) -> None:
     os._exit(status)
 
 
+def leave_half_a_result() -> None:
+    """As a process that is killed while it writes what came of it."""
+    path, attempt = _payload(), os.environ["PACKHORSE_ATTEMPT"]
+    Path(f"{path}.{attempt}.result.partial").write_text("half")
+    os._exit(1)
+
+
+def leave_untaken() -> None:
+    """As a process that is killed before it takes what it was sent."""
+    os.rename(_payload() + ".run", _payload() + ".task")
+    os._exit(1)
+
+
+def _payload() -> str:
+    with open("/proc/self/cmdline") as file:
+        return file.read().split("\0")[-3]
+
+
 def large(size: int, data: bytes) -> bytes:
     return bytes([data[0]]) * size
 

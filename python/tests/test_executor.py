@@ -7,13 +7,14 @@ import concurrent.futures
 import itertools
 import os
 import pickle
+import shutil
 import threading
 from pathlib import Path
 
 import functions as f
 import packhorse
 import pytest
-from conftest import is_alive
+from conftest import Script, is_alive
 from conftest import packhorse as program
 
 
@@ -148,6 +149,114 @@ def test_a_running_task_says_so_and_cannot_be_cancelled(gate: str) -> None:
         third.result()
 
 
+def test_threads_that_cancel_the_same_future_agree(gate: str) -> None:
+    answers: list[bool] = []
+    with packhorse.Executor(slots=1) as pool:
+        pool.submit(f.wait_at, gate)
+        # It is running, and nothing else can.
+        with open(gate, "w"):
+            waiting = pool.submit(f.nothing)
+            assert waiting._pool is not None and waiting._call is not None
+            # As if another thread stood between its two steps.
+            assert waiting._pool.give_up(waiting._call)
+            assert waiting.cancel() and waiting.cancelled()
+            several = [pool.submit(f.nothing) for _ in range(100)]
+
+            def cancel() -> None:
+                answers.extend([future.cancel() for future in several])
+
+            threads = [threading.Thread(target=cancel) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert answers == [True] * 400
+
+
+def test_a_future_that_was_cancelled_behind_our_back_does_not_end_the_run() -> None:
+    with packhorse.Executor(slots=1) as pool:
+        future = pool.submit(f.nothing)
+        # The class's own method knows nothing of tasks.
+        concurrent.futures.Future.cancel(future)
+        assert pool.submit(f.double, 1).result() == 2
+        # One that never started, too.
+        missing = packhorse.Executor(slots=1, folder="not there")
+        lost = missing.submit(f.nothing)
+        concurrent.futures.Future.cancel(lost)
+        missing.shutdown()
+        assert pool.submit(f.double, 2).result() == 4
+
+
+def test_a_future_that_is_done_can_no_longer_be_cancelled(gate: str) -> None:
+    """Also not in the moment in which its end is being told."""
+    pool = packhorse.Executor(slots=1, folder="not there")
+    future = pool.submit(f.nothing)
+    cancelled: list[bool] = []
+    original = future.set_exception
+
+    def set_exception(error: BaseException | None) -> None:
+        cancelled.append(future.cancel())
+        original(error)
+
+    future.set_exception = set_exception  # type: ignore[method-assign]
+    with pytest.raises(packhorse.TaskError, match="could not be started"):
+        future.result()
+    pool.shutdown()
+    assert cancelled == [False] and future._pool is None
+
+
+def test_whatever_happens_in_the_thread_every_future_ends(
+    caplog: pytest.LogCaptureFixture, world: Path
+) -> None:
+    os.mkfifo("said")
+    os.mkfifo("said.never")
+    pool = packhorse.Executor(slots=2)
+    first = pool.submit(f.nothing)
+    first.result()
+    running = pool.submit(f.announce, os.path.abspath("said"))
+    task, program = map(int, Path("said").read_text().split())
+
+    def leave(_: object) -> None:
+        raise SystemExit("from a callback")
+
+    running.add_done_callback(leave)
+    waiting = [pool.submit(f.announce, os.path.abspath("said")) for _ in range(3)]
+    waiting[0].add_done_callback(leave)
+    # The run is broken by the end of a task whose callback leaves.
+    last = pool.submit(f.nothing)
+    os.kill(task, 9)
+    for future in [running, *waiting, last]:
+        with pytest.raises((packhorse.TaskError, packhorse.BrokenRun)):
+            future.result(timeout=30)
+    pool.shutdown()
+    with pytest.raises(packhorse.BrokenRun, match="from a callback"):
+        raise pool._pool._broken or AssertionError
+    assert "cannot be followed" in caplog.text
+    assert not is_alive(program)
+    assert not list(world.parent.glob("packhorse-*"))
+
+
+def test_a_binary_that_is_gone_at_the_end_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch, world: Path
+) -> None:
+    copy = world / "packhorse"
+    shutil.copy(packhorse.binary(), copy)
+    monkeypatch.setenv("PACKHORSE_BINARY", str(copy))
+    os.mkfifo("said")
+    os.mkfifo("said.never")
+    pool = packhorse.Executor(slots=1)
+    running = pool.submit(f.announce, os.path.abspath("said"))
+    task, program = map(int, Path("said").read_text().split())
+    copy.unlink()
+    monkeypatch.setenv("PACKHORSE_BINARY", "/nowhere")
+    os.kill(program, 9)
+    with pytest.raises(packhorse.BrokenRun, match="signal 9"):
+        running.result(timeout=30)
+    pool.shutdown()
+    if is_alive(task):
+        os.kill(task, 9)
+
+
 def test_shutdown_can_cancel_and_need_not_wait(gate: str, world: Path) -> None:
     pool = packhorse.Executor(slots=1)
     running = pool.submit(f.wait_at, gate)
@@ -173,6 +282,28 @@ def test_map_keeps_the_order_and_takes_chunks() -> None:
             list(pool.map(f.fail, ["bad"]))
         with pytest.raises(ValueError):
             pool.map(f.double, [1], chunksize=0)
+
+
+def test_tasks_are_named_after_their_functions() -> None:
+    class Odd:
+        """It has a `func` which is not what is called."""
+
+        func = 5
+
+        def __call__(self) -> None: ...
+
+    import functools
+
+    from packhorse._chunks import call_each
+    from packhorse._executor import _name
+
+    assert _name(f.double) == "functions.double"
+    assert _name(functools.partial(functools.partial(f.add, 1), 2)) == "functions.add"
+    assert _name(Odd()).endswith("Odd")
+    assert _name(call_each, (functools.partial(f.add, 1), [])) == "chunk of functions.add"
+    with packhorse.Executor(slots=1) as pool:
+        list(pool.map(f.double, range(4), chunksize=2))
+    assert "chunk of functions.double" in program("show", "1")
 
 
 def test_map_with_a_buffer_takes_endless_arguments() -> None:
@@ -224,6 +355,30 @@ def test_files_are_removed_as_results_are_read(world: Path) -> None:
         [folder] = world.parent.glob("packhorse-*")
         assert folder.stat().st_mode & 0o777 == 0o700
         assert not [path for path in folder.iterdir() if path.name.split(".")[0] != "21"]
+
+
+def test_nothing_is_left_of_a_process_that_was_killed_early_or_late(world: Path) -> None:
+    with packhorse.Executor(slots=1) as pool:
+        pool.submit(f.leave_half_a_result).exception()
+        # It has put back what it was sent, as if it had been killed before it took it.
+        pool.submit(f.leave_untaken).exception()
+        pool.submit(f.nothing).result()
+        [folder] = world.parent.glob("packhorse-*")
+        assert [path.name for path in folder.iterdir() if path.name[0] in "12"] == []
+
+
+@pytest.mark.parametrize("size", [10, 2 << 20])
+def test_what_cannot_be_written_is_an_error_of_its_future(size: int, world: Path) -> None:
+    with packhorse.Executor(slots=1) as pool:
+        pool.submit(f.nothing).result()
+        [folder] = world.parent.glob("packhorse-*")
+        # What comes next finds its place taken.
+        (folder / "2.task").write_text("")
+        future = pool.submit(f.large, 1, b"x" * size)
+        with pytest.raises(FileExistsError):
+            future.result()
+        assert not future.cancel()
+        assert pool.submit(f.double, 4).result() == 8
 
 
 def test_futures_do_not_wait_in_files(world: Path, gate: str) -> None:
@@ -359,3 +514,46 @@ def test_a_fork_of_the_program_cannot_disturb_the_run() -> None:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert pool.submit(f.double, 2).result() == 4
+
+
+def test_a_fork_that_leaves_normally_ends_and_leaves_the_run_alone() -> None:
+    """Forked in the middle of things, and ended as any program: nothing is closed twice."""
+    os.mkfifo("gate")
+    done = Script(
+        """
+        import os, sys
+        import functions as f
+        import packhorse
+
+        with packhorse.Executor(slots=1) as pool:
+            running = pool.submit(f.wait_at, os.path.abspath("gate"))
+            waiting = [pool.submit(f.double, n) for n in range(100)]
+            pid = os.fork()
+            if pid == 0:
+                # As many files as there may be: none of their numbers is closed under them.
+                files = [open(os.devnull) for _ in range(20)]
+                assert not waiting[0].cancel() and not waiting[99].cancel()
+            else:
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                with open("gate", "w"):
+                    pass
+                assert [future.result() for future in waiting] == [2 * n for n in range(100)]
+        if pid == 0:
+            del pool, running, waiting
+            import gc
+            gc.collect()
+            for file in files:
+                file.read(1)
+                file.close()
+            sys.exit(0)
+        print("child", status)
+        """
+    ).run(env={**os.environ, "PYTHONPATH": _path_with_functions()})
+    assert done.stdout == "child 0\n" and done.returncode == 0, done
+    assert "Bad file descriptor" not in done.stderr, done.stderr
+
+
+def _path_with_functions() -> str:
+    given = os.environ.get("PYTHONPATH")
+    here = str(Path(__file__).parent)
+    return f"{here}:{given}" if given else here

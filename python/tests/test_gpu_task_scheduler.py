@@ -109,6 +109,12 @@ def test_the_config_manager_has_all_that_the_original_has() -> None:
         {"scheduler_config": {"gpu": [["0", 1]]}},
         {"scheduler_config": {"gpu": ["0"]}, "test_config": [{"lr": 0.1}]},
         {"scheduler_config": {"gpu": ["0"]}, "test_config": [{"lr": "0.1"}]},
+        {"scheduler_config": {"gpu": ["0"]}, "request": ["vram"]},
+        {"scheduler_config": {"gpu": ["0"]}, "env": {"A": ["b"]}},
+        {"scheduler_config": {"gpu": ["0"]}, "preload": [1]},
+        # What nobody can tell of GPUs that are handed out as they stand.
+        {"scheduler_config": {"gpu": ["0", "0"]}, "request": {"vram": "1G"}},
+        {"scheduler_config": {"gpu": ["fast"]}, "request": {"gpu_model": "A100"}},
     ],
 )
 def test_wrong_configurations_are_refused(config: dict[str, Any]) -> None:
@@ -119,6 +125,37 @@ def test_wrong_configurations_are_refused(config: dict[str, Any]) -> None:
 def test_unknown_keys_are_told_and_ignored() -> None:
     with pytest.warns(UserWarning, match="did you mean 'force_rerun'"):
         ConfigManager(grid(force_reruns=True))
+
+
+def test_what_grid_files_have_is_read_as_there() -> None:
+    manager = ConfigManager(
+        {
+            **grid(),
+            "request": {"retries": 1, "time_limit": "2h"},
+            "env": {"SEED": 7},
+            "preload": "numpy",
+            "priority": 5,
+        }
+    )
+    assert manager.get_task_keys() == {
+        "retries": 1,
+        "timeout": "2h",
+        "env": {"SEED": "7"},
+        "preload": ["numpy"],
+        "priority": 5,
+    }
+    with pytest.raises(ValueError, match="did you mean 'retries'"):
+        ConfigManager({**grid(), "request": {"retry": 1}})
+
+
+def test_request_takes_what_grid_files_take() -> None:
+    from conftest import packhorse
+    from packhorse.gpu_task_scheduler import config_manager
+
+    config = {**grid(), "command": "true", "request": {"nonsense": 1}}
+    Path("tests.json").write_text(json.dumps(config))
+    said = re.search(r"the keys are (.*)", packhorse("grid", "tests.json", "--list"))
+    assert said is not None and said[1].split(", ") == config_manager._REQUEST
 
 
 def test_equal_names_are_told_apart_before_anything_starts() -> None:
@@ -167,6 +204,85 @@ def test_failures_that_somebody_looks_at_are_theirs() -> None:
     after = "import atexit; atexit.register(print, 'last'); scheduler.start()"
     done = scheduler({**config, "scheduler_config": {"gpu": ["0"], "force_rerun": True}}, after).run()
     assert done.returncode == 1 and done.stdout.endswith("last\n"), done.stderr
+
+
+def test_open_files_are_written_out_though_the_exit_status_is_ours() -> None:
+    after = "report = open('report', 'w'); report.write('all of it'); scheduler.start()"
+    done = scheduler(grid([{"fails": [True]}]), after).run()
+    assert done.returncode == 1, done.stderr
+    assert Path("report").read_text() == "all of it"
+
+
+ENDS = """
+    import sys
+    from packhorse.gpu_task_scheduler.gpu_task import GPUTask
+    from packhorse.gpu_task_scheduler.gpu_task_scheduler import GPUTaskScheduler
+
+    class Test(GPUTask):
+        def main(self):
+            if self._config["how"] == "raise":
+                raise ValueError("oh")
+            if self._config["how"] == "exit":
+                exit()
+            sys.exit(self._config["how"])
+
+    tests = [{"how": [0, None, "exit", 3, "that is why", "raise"]}]
+    config = {"scheduler_config": {"gpu": ["0"]}, "test_config": tests, %s}
+    report = GPUTaskScheduler(config, Test).start()
+    for test in report.failed:
+        print(test.config["how"], test.reason)
+"""
+
+
+@pytest.mark.parametrize("preload", ["", "'preload': []"])
+def test_a_test_ends_with_the_exit_status_that_it_wants(preload: str) -> None:
+    done = Script(ENDS % preload).run()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-3:] == [
+        "3 exit status 3",
+        "that is why exit status 1",
+        "raise exit status 1",
+    ], done.stdout
+    logs = {path.parent.name: path.read_text() for path in Path("results").glob("*/worker.log")}
+    assert not any(logs.get(f"how-{how},") for how in (0, None, "exit", 3)), logs
+    assert logs["how-thatiswhy,"] == "that is why\n"
+    assert logs["how-raise,"].endswith("ValueError: oh\n")
+    assert "_worker.py" not in logs["how-raise,"]
+    # Nobody reads results.
+    assert not list(Path("temp").rglob("*.result"))
+
+
+def test_a_test_that_is_tried_again_counts_once() -> None:
+    config = {
+        **grid([{"fails": [True], "n": list(range(40))}], gpu=["0", "1"]),
+        "request": {"retries": 2},
+    }
+    done = scheduler(config).run()
+    assert "40 of 40 tests failed" in done.stderr, done.stderr
+    lines = done.stdout.splitlines()
+    # Every GPU is given back.
+    assert [line.split(" ", 2)[2] for line in lines[-2:]] == ["gpu0 finished", "gpu1 finished"]
+    assert {line.split(" ")[2] for line in lines if "finishes task" in line} == {"gpu0", "gpu1"}
+    assert len([line for line in lines if "receives task" in line]) == 120
+
+
+def test_tests_that_are_tried_again_do_not_let_more_be_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from packhorse.gpu_task_scheduler import _grid_run
+    from packhorse.gpu_task_scheduler.gpu_task import GPUTask
+
+    run = _grid_run.GridRun(ConfigManager(grid(gpu=["0", "0"])), GPUTask)
+    test = _grid_run._Test("/p/1", "name", "work", {})
+    run._sent = {"/p/1": test, "/p/2": _grid_run._Test("/p/2", "other", "work", {})}
+    run._waiting, run._all_sent = 2, True
+    event = {"event": "started", "task": "1.1", "command": ["/p/1", "label"], "gpus": ["0"]}
+    for attempt in (1, 2):
+        run._happened({**event, "attempt": attempt})
+        # The GPU of the attempt before is free again.
+        assert (run._waiting, test.gpu, run._free()) == (1, 0, [1])
+    run._happened({**event, "command": ["/p/2", "label"], "attempt": 1})
+    assert (run._waiting, run._sent["/p/2"].gpu, run._free()) == (0, 1, [])
 
 
 def test_retry_runs_failed_tests_again() -> None:
@@ -236,6 +352,11 @@ def test_nothing_temporary_is_left_if_all_goes_well() -> None:
     done = scheduler(grid([{"n": [1, 2]}], temp_folder="my/temp")).run()
     assert done.returncode == 0, done.stderr
     assert not Path("my/temp").exists()
+    # What was there before is not ours to remove.
+    Path("my/temp").mkdir()
+    done = scheduler(grid([{"n": [3]}], temp_folder="my/temp")).run()
+    assert done.returncode == 0, done.stderr
+    assert Path("my/temp").is_dir() and not list(Path("my/temp").iterdir())
 
 
 def test_an_id_that_is_there_twice_takes_two_tests() -> None:
@@ -265,6 +386,45 @@ def test_the_scheduler_sees_no_gpu_and_what_comes_after_does() -> None:
     assert log.read_text() == "seen 3\n"
     done = Script(text).run(env={**os.environ, "CUDA_VISIBLE_DEVICES": "1"})
     assert done.stdout.endswith("\n1\n")
+
+
+def test_a_second_start_sees_no_gpu_either() -> None:
+    done = Script(
+        """
+        import os
+        from packhorse.gpu_task_scheduler.gpu_task import GPUTask
+        from packhorse.gpu_task_scheduler.gpu_task_scheduler import GPUTaskScheduler
+
+        class Test(GPUTask):
+            def required_env(self):
+                print("sees", repr(os.environ["CUDA_VISIBLE_DEVICES"]))
+                return {}
+
+            def main(self):
+                pass
+
+        for folder in ("one", "two"):
+            config = {"scheduler_config": {"gpu": ["3"], "result_root_folder": folder}}
+            GPUTaskScheduler(config, Test).start()
+            print("after", os.environ["CUDA_VISIBLE_DEVICES"])
+        """
+    ).run(env={**os.environ, "CUDA_VISIBLE_DEVICES": "1"})
+    assert done.stdout.count("sees ''\n") == 2, done.stdout + done.stderr
+    assert done.stdout.count("after 1\n") == 2
+
+
+def test_gpus_are_named_to_the_program_so_that_it_can_ask_the_driver() -> None:
+    for gpus, written, words in (
+        (["0", ["1", "2"], "3,4"], False, ["0,1+2,3+4"]),
+        (["GPU-0a-1", "MIG-GPU-0/1/2"], False, ["GPU-0a-1,MIG-GPU-0/1/2"]),
+        (["0", "0"], True, ["0", "0"]),
+        (["0", ["0", "1"]], True, ["0", "0,1"]),
+        (["01", "fast lane"], True, ["01", "fast lane"]),
+        (["0-3", "all", ""], True, ["0-3", "all", ""]),
+    ):
+        manager = ConfigManager(grid(gpu=gpus))
+        assert manager.is_handed_out_as_written() is written, gpus
+        assert manager.get_gpu_words() == words
 
 
 def test_a_test_can_be_tried_without_a_scheduler() -> None:

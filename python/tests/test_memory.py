@@ -9,6 +9,7 @@ from pathlib import Path
 import functions as f
 import packhorse
 import pytest
+from conftest import Script
 
 pytestmark = pytest.mark.skipif(
     "PACKHORSE_TEST_MACHINE" not in os.environ, reason="`cargo xtask test` makes the machine"
@@ -43,3 +44,35 @@ def test_memory_is_remembered_by_the_function(cuda: str) -> None:
     with packhorse.Executor(vram="auto", devices=[0]) as pool:
         pool.submit(f.call_program, [cuda, "--peak", "300M", "--hold-looks", "3"]).result()
     assert "functions.call_program" in program("peaks")
+
+
+def test_a_grid_may_ask_for_memory(cuda: str) -> None:
+    done = Script(
+        f"""
+        import os, subprocess
+        from packhorse.gpu_task_scheduler.gpu_task import GPUTask
+        from packhorse.gpu_task_scheduler.gpu_task_scheduler import GPUTaskScheduler
+
+        class Test(GPUTask):
+            def main(self):
+                print("sees", os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+                subprocess.run([{cuda!r}, "--peak", "100M", "--hold-looks", "2"], check=True)
+
+        if __name__ == "__main__":
+            for gpus in (["0", "1"], [["0", "1"]]):
+                config = {{
+                    "scheduler_config": {{"gpu": gpus, "force_rerun": True}},
+                    "test_config": [{{"n": [1, 2, 3]}}],
+                    "request": {{"vram": "1G"}},
+                }}
+                report = GPUTaskScheduler(config, Test).start()
+                assert not report.failed and report.succeeded == 3
+        """
+    ).run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Groups are known by their place, however events write them.
+    last = done.stdout.splitlines()[-1]
+    assert last.endswith("gpu0 finished"), done.stdout
+    assert {path.read_text().splitlines()[0] for path in Path("results").rglob("worker.log")} == {
+        "sees 0,1"
+    }

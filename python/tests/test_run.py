@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,23 @@ def test_wrong_tasks_are_refused_before_anything_starts() -> None:
     with pytest.raises(ValueError, match="at least the name"):
         packhorse.run([[]], slots=1)
     assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("end", ["stop", "wait"])
+def test_a_run_may_be_ended_while_its_events_are_read(end: str) -> None:
+    commands = ["true", "true"] if end == "wait" else ["true", "exec cat never"]
+    os.mkfifo("never")
+    run = packhorse.run(commands, devices="0,1")
+    kinds = []
+    for event in run:
+        kinds.append(event["event"])
+        if event["event"] == "finished":
+            getattr(run, end)()
+    assert kinds.count("finished") == 1
+    assert run.exit == (0 if end == "wait" else run.wait()) and run.exit is not None
+    assert list(run) == []
+    if end == "stop":
+        assert run.results[1].outcome == "interrupted"
 
 
 def test_an_interpreter_that_ends_waits_for_its_run() -> None:

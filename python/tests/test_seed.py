@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -106,7 +107,8 @@ def test_the_original_name_is_ours_for_the_script_alone() -> None:
         "sys.exit(3)\n"
     )
     done = run("-m", "packhorse", "names.py", "a", "b")
-    assert done.stdout == "__main__ names.py ['names.py', 'a', 'b'] True\n''\n", done.stderr
+    path = os.path.abspath("names.py")
+    assert done.stdout == f"__main__ {path} ['names.py', 'a', 'b'] True\n''\n", done.stderr
     assert done.returncode == 3
     assert run("-c", "import packhorse, gpu_task_scheduler").returncode == 1
 
@@ -158,6 +160,30 @@ def test_programs_of_the_usual_form_run_unmodified() -> None:
     assert done.returncode == 0, done.stderr
     assert len(list(Path("results").glob("*/sample"))) == 4
     assert {path.read_text() for path in Path("results").glob("*/worker.log")} == {"10\n"}
+
+
+@pytest.mark.parametrize("module", [[], ["-m", "packhorse"]])
+def test_tests_find_modules_in_the_folder_that_the_program_was_started_in(
+    module: list[str],
+) -> None:
+    Path("example").mkdir()
+    Path("network.py").write_text("def train(): return 'trained'\n")
+    Path("example/task.py").write_text(
+        "from packhorse.gpu_task_scheduler.gpu_task import GPUTask\n"
+        "class Test(GPUTask):\n"
+        "    def main(self):\n"
+        "        from network import train\n"
+        "        print(train())\n"
+    )
+    Path("example/main.py").write_text(
+        "from packhorse.gpu_task_scheduler.gpu_task_scheduler import GPUTaskScheduler\n"
+        "from task import Test\n"
+        "GPUTaskScheduler({'scheduler_config': {'gpu': ['0']}}, Test).start()\n"
+    )
+    done = run(*module, "example/main.py")
+    assert done.returncode == 0, done.stderr
+    [log] = Path("results").rglob("worker.log")
+    assert log.read_text() == "trained\n"
 
 
 def test_help_version_and_mistakes() -> None:

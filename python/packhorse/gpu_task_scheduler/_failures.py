@@ -94,9 +94,22 @@ def _exit_with_failure(pid: int) -> None:
     # What others have to do at the end is done before.
     atexit.unregister(_exit_with_failure)
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            pass
+    _write_out()
     os._exit(1)
+
+
+def _write_out() -> None:
+    """Writes out the files that are open, as the interpreter would when it takes them apart."""
+    import gc
+    import io
+
+    written = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+    files = [thing for thing in gc.get_objects() if issubclass(type(thing), written)]
+    # What stands above a buffer first: a text file's own buffer goes to the one below.
+    files.sort(key=lambda file: not isinstance(file, io.TextIOWrapper))
+    for file in [*files, sys.stdout, sys.stderr]:
+        try:
+            file.flush()
+        except Exception:
+            # It is closed, broken, or not there.
+            pass

@@ -30,6 +30,9 @@ class _Test:
         self.name = name
         self.work_dir = work_dir
         self.config = config
+        #: Whether an attempt has started.
+        self.started = False
+        #: The GPU, by its place, that it runs or last ran on.
         self.gpu: int | None = None
 
 
@@ -40,9 +43,8 @@ class GridRun:
         self._manager = manager
         self._class = gpu_task_class
         self._settings = manager.get_all_scheduler_config()
-        self._gpus = [gpu["env"]["CUDA_VISIBLE_DEVICES"] for gpu in manager.get_gpu_envs()]
-        #: The GPUs that nothing runs on. Ids may be there twice, so by their place.
-        self._free = set(range(len(self._gpus)))
+        envs = [gpu["env"]["CUDA_VISIBLE_DEVICES"] for gpu in manager.get_gpu_envs()]
+        self._gpus = [_label(visible) for visible in envs]
         self._sent: dict[str, _Test] = {}
         #: How many were sent and have not started; a few more than can start at once.
         self._waiting = 0
@@ -51,6 +53,8 @@ class GridRun:
         self._all_sent = False
         self._driver: Driver | None = None
         self._temporary = ""
+        #: The folder above, if it was not there before.
+        self._made = ""
         self._about = b""
         self._succeeded = self._skipped = 0
         self._failed: list[FailedTest] = []
@@ -63,9 +67,13 @@ class GridRun:
             **manager.get_task_keys(),
         }
         self._env = {**_backend(), **self._keys.pop("env", {})}
+        self._pythonpath: tuple[str | None, str] = (None, "")
         if "preload" in self._keys:
             ours = ["packhorse._worker", call_main.__module__]
             self._keys["preload"] = [*ours, *self._keys["preload"]]
+            self._pythonpath = _payload.python_path(self._env, with_folder=True)
+            if self._pythonpath[0] is not None:
+                self._env["PYTHONPATH"] = self._pythonpath[0]
 
     def run(self) -> GridReport:
         path = self._settings["scheduler_log_file_path"]
@@ -76,7 +84,7 @@ class GridRun:
             self._fill_first()
             if self._driver is not None:
                 self._follow(self._driver)
-            for gpu in sorted(self._free):
+            for gpu in self._free():
                 self._log(f"gpu{gpu} finished")
             self._tell_failures()
         finally:
@@ -108,7 +116,8 @@ class GridRun:
                 return
             if not self._settings["force_rerun"] and is_done(test["work_dir"]):
                 self._skipped += 1
-                self._log(f"gpu{min(self._free, default=0)} skips task {test['test_config_string']}")
+                gpu = next(iter(self._free()), 0)
+                self._log(f"gpu{gpu} skips task {test['test_config_string']}")
                 continue
             self._send(test)
 
@@ -150,18 +159,22 @@ class GridRun:
             self._all_sent = True
 
     def _start(self) -> None:
-        parent = self._settings["temp_folder"] or tempfile.gettempdir()
+        parent = os.path.abspath(self._settings["temp_folder"] or tempfile.gettempdir())
+        self._made = "" if os.path.isdir(parent) else parent
         os.makedirs(parent, exist_ok=True)
-        self._temporary = tempfile.mkdtemp(prefix="packhorse-", dir=os.path.abspath(parent))
+        self._temporary = tempfile.mkdtemp(prefix="packhorse-", dir=parent)
         module = sys.modules.get(self._class.__module__)
         file = getattr(module, "__file__", None)
         named = None
         if self._class.__module__ != "__main__" and file is not None:
             named = (self._class.__module__, os.path.abspath(file))
-        self._about = _payload.about(keep=False, module=named)
-        words = ["--as-written", "--gpus", *self._gpus]
-        self._driver = Driver(words)
+        # The original's tests find modules in the folder that it was started in, too.
+        self._about = _payload.about(
+            keep=False, module=named, with_folder=True, pythonpath=self._pythonpath
+        )
+        as_written = ["--as-written"] if self._manager.is_handed_out_as_written() else []
         try:
+            self._driver = Driver([*as_written, "--gpus", *self._manager.get_gpu_words()])
             self._driver.started()
         except BaseException:
             self._remove_temporary()
@@ -198,8 +211,14 @@ class GridRun:
     def _happened(self, event: Event) -> None:
         kind = event["event"]
         if kind == "started":
-            test = self._sent[event["command"][-2]]
-            self._waiting -= 1
+            test = self._sent.get(event["command"][-2])
+            if test is None:
+                return
+            # Each attempt starts, on a GPU of its own; what was sent waits for the first.
+            if not test.started:
+                test.started = True
+                self._waiting -= 1
+            test.gpu = None
             test.gpu = self._take(event["gpus"])
             self._log(f"gpu{test.gpu} receives task {test.name}")
             self._fill()
@@ -212,20 +231,23 @@ class GridRun:
                 raise PackhorseError(message)
             self._log(f"warning: {message}")
 
+    def _free(self) -> list[int]:
+        """The GPUs that nothing runs on. Ids may be there twice, so by their place."""
+        taken = {test.gpu for test in self._sent.values()}
+        return [gpu for gpu in range(len(self._gpus)) if gpu not in taken]
+
     def _take(self, gpus: list[str]) -> int:
-        """Which of the GPUs it is."""
-        label = ",".join(gpus)
-        for gpu in sorted(self._free):
+        """Which of the GPUs it is: one that is free, if it is there twice."""
+        # A test that asked for several has several; the first one stands for them.
+        label = _label(gpus[0]) if gpus else ""
+        for gpu in self._free():
             if self._gpus[gpu] == label:
-                self._free.discard(gpu)
                 return gpu
         return self._gpus.index(label) if label in self._gpus else 0
 
     def _finished(self, test: _Test, event: Event) -> None:
-        if test.gpu is None:
+        if not test.started:
             self._waiting -= 1
-        else:
-            self._free.add(test.gpu)
         outcome = event["outcome"]
         if outcome == "succeeded":
             self._succeeded += 1
@@ -269,10 +291,17 @@ class GridRun:
         if not self._failed:
             shutil.rmtree(self._temporary, ignore_errors=True)
             try:
-                os.rmdir(os.path.dirname(self._temporary))
+                if self._made:
+                    os.rmdir(self._made)
             except OSError:
-                # It was not empty, or is somebody else's.
+                # Somebody else uses it by now.
                 pass
+
+
+def _label(gpu: str) -> str:
+    """A GPU or a group, written one way: events tell groups as they were given, `0+1` or
+    `0,1`."""
+    return gpu.replace("+", ",")
 
 
 def _dumps(task: GPUTask) -> bytes:

@@ -29,6 +29,24 @@ _DEFAULTS: dict[str, Any] = {
 _SECTIONS = ["scheduler_config", "global_config", "test_config"]
 #: What the original does not have: the same as in the files of ``packhorse grid``.
 _OURS = ["env", "request", "priority", "preload"]
+#: What `request` may say: as in the files of ``packhorse grid``.
+_REQUEST = [
+    "gpus",
+    "vram",
+    "gpu_model",
+    "model",
+    "signature",
+    "probe",
+    "cores",
+    "cpu",
+    "ram",
+    "timeout",
+    "time_limit",
+    "retries",
+    "grace",
+]
+#: Of these, what only a driver can tell.
+_NEEDS_DRIVER = ["vram", "gpu_model", "model"]
 
 #: No file system has longer names, in bytes.
 _LONGEST_NAME = 255
@@ -62,9 +80,14 @@ class ConfigManager:
                         f"test_config: the values of {key!r} are no list: {values!r}\n"
                         f"hint: write [{values!r}] for a single value"
                     )
-        self._task_keys: dict[str, Any] = {**(config.get("request") or {})}
-        self._task_keys.update({key: config[key] for key in _OURS if key in config})
-        self._task_keys.pop("request", None)
+        self._task_keys = _task_keys(config)
+        asked = [key for key in _NEEDS_DRIVER if key in self._task_keys]
+        if asked and self.is_handed_out_as_written():
+            raise ValueError(
+                f"request: {asked[0]!r} needs GPUs that the driver knows, each named once, and "
+                f"not {self._visible}\n"
+                "hint: name each GPU once, or leave it out of request"
+            )
         self._ambiguous: set[str] = set()
         self._repeats = False
         self._compare_names()
@@ -127,6 +150,22 @@ class ConfigManager:
     def get_task_keys(self) -> dict[str, Any]:
         """What each test needs, beyond the original: keys of a task line."""
         return self._task_keys
+
+    def is_handed_out_as_written(self) -> bool:
+        """Whether GPUs are handed out as they stand, without a look at the driver.
+
+        So it is if one is named twice, which in the original has two tests at a time, or if
+        an id means nothing to packhorse.
+        """
+        ids = [one for visible in self._visible for one in visible.split(",")]
+        return len(set(ids)) < len(ids) or not all(map(_is_id, ids))
+
+    def get_gpu_words(self) -> list[str]:
+        """The words after ``--gpus``."""
+        if self.is_handed_out_as_written():
+            return self._visible
+        # In one word: nothing there can be taken for a file.
+        return [",".join(visible.replace(",", "+") for visible in self._visible)]
 
     # -- tests and names ---------------------------------------------------------------------
 
@@ -248,14 +287,59 @@ def _visible(gpu: Any) -> str:
     )
 
 
-def _warn_of_unknown(where: str, given: Mapping[str, Any], known: list[str]) -> None:
-    """The original ignores what it does not know; so do we, but not silently."""
+def _is_id(text: str) -> bool:
+    """Whether ``--gpus`` understands it."""
+    # Without regular expressions: scripts are loaded for each test, and this with them.
+    if text.startswith(("GPU-", "MIG-")):
+        text = text[4:].replace("-", "").replace("/", "")
+        return text.isascii() and text.isalnum()
+    return text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
+
+
+def _task_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the original does not have, as the keys of a task line."""
+    keys: dict[str, Any] = {}
+    for key, value in _mapping(config, "request").items():
+        if key not in _REQUEST:
+            # Unlike the original's own sections: no program says it and means nothing.
+            raise ValueError(f"request: {key!r} means nothing here{_nearest(key, _REQUEST)}")
+        keys["timeout" if key == "time_limit" else key] = value
+    if "env" in config:
+        env = _mapping(config, "env")
+        for name, value in env.items():
+            if isinstance(value, (list, tuple, Mapping)):
+                raise ValueError(f"env: {name!r} is no text or number: {value!r}")
+        keys["env"] = {str(name): str(value) for name, value in env.items()}
+    if "priority" in config:
+        keys["priority"] = config["priority"]
+    modules = config.get("preload")
+    if modules is not None:
+        modules = [modules] if isinstance(modules, str) else list(modules)
+        if not all(isinstance(module, str) for module in modules):
+            raise ValueError(f"preload: {modules!r} is no list of the names of modules")
+        keys["preload"] = modules
+    return keys
+
+
+def _mapping(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = config.get(key)
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{key} is no dictionary: {value!r}")
+    return value or {}
+
+
+def _nearest(key: Any, known: list[str]) -> str:
     import difflib
 
+    near = difflib.get_close_matches(str(key), known, 1)
+    return f": did you mean {near[0]!r}?" if near else ""
+
+
+def _warn_of_unknown(where: str, given: Mapping[str, Any], known: list[str]) -> None:
+    """The original ignores what it does not know; so do we, but not silently."""
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, 1)
-            hint = f": did you mean {near[0]!r}?" if near else ""
+            hint = _nearest(key, known)
             warnings.warn(f"{where}{key!r} means nothing here{hint}", stacklevel=4)
 
 

@@ -31,6 +31,8 @@ class GPUTaskScheduler:
         if nobody looks at the report, the program ends with exit status 1.
         """
         _worker.check_not_loading()
+        # They were shown again at the end of an earlier start().
+        _visibility.hide()
         _visibility.scheduling = True
         try:
             # Not at the top: a script that is loaded for a test needs none of it.
