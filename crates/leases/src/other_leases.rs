@@ -8,10 +8,11 @@ use rustix::fs::{AtFlags, Dir, unlinkat};
 
 use crate::folder::{FolderStamp, LeaseFolder, UserFolder};
 use crate::folder_watch::{FolderWatch, Look};
+use crate::given_up::gives_up;
 use crate::lease::{self, LeaseFile};
 use crate::lease_name::{LeaseName, UserFolderName};
 use crate::process::{self, ProcessState, SystemId};
-use crate::{Lease, LeaseError, LeaseOwner, LeasedDevice};
+use crate::{Lease, LeaseError, LeaseOwner};
 
 /// How many leases of one user count.
 const MOST_OF_A_USER: usize = 256;
@@ -370,30 +371,6 @@ impl OtherLeases {
             self.freed = true;
         }
     }
-}
-
-/// Whether somebody who held the one, and now the other, has given something up, or waits for
-/// something else.
-fn gives_up(before: &Lease, after: &Lease) -> bool {
-    let covers = |held: &LeasedDevice| {
-        let now = after.held.iter().find(|now| now.device == held.device);
-        now.is_some_and(|now| {
-            now.memory >= held.memory
-                && now.share >= held.share
-                && now.attempts >= held.attempts
-                && (now.whole || !held.whole)
-        })
-    };
-    // A claim that became a part of what is held frees nothing.
-    let is_held = |wanted: &LeasedDevice| {
-        let mut held = after.held.iter();
-        held.any(|now| now.device == wanted.device)
-    };
-    let is_dropped = before
-        .claim
-        .as_ref()
-        .is_some_and(|claim| before.claim != after.claim && !claim.devices.iter().all(is_held));
-    !before.held.iter().all(covers) || is_dropped
 }
 
 fn run_of(owner: &LeaseOwner) -> RunKey {

@@ -316,6 +316,28 @@ fn a_claim_of_a_run_that_is_stopped_does_not_count_for_ever() {
     assert_eq!(second.finish().code, 0);
 }
 
+#[test]
+fn a_claim_of_a_run_that_starts_nothing_more_is_not_waited_for() {
+    let world = World::new();
+    let gates = ["one", "other"].map(|name| world.gate(name));
+    world.write("tasks", "read x < one\nsleep 0.3\necho last\n");
+    let mut first = world.start(["run", "--gpus", "0", "-g", "0.6", "tasks"]);
+    first.wait_for("1.1 started");
+    world.write("more", "#packhorse gpus=0.3\nread x < other\ntrue\n");
+    let mut second = world.start(["run", "--gpus", "0", "more"]);
+    second.wait_for("2.1 started");
+    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+    gates[0].pass(1);
+    // At the latest when the second of its tasks is over, the claim is old enough to count.
+    first.wait_for("nothing runs");
+    // It wants no more than what it holds from now on.
+    second.signal(Signal::INT);
+    let done = first.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    gates[1].pass(1);
+    second.finish();
+}
+
 /// The leases of all runs.
 fn lease_files(world: &World) -> Vec<std::path::PathBuf> {
     let list = |path: &std::path::Path| -> Vec<std::path::PathBuf> {
