@@ -338,6 +338,35 @@ fn a_claim_of_a_run_that_starts_nothing_more_is_not_waited_for() {
     second.finish();
 }
 
+#[test]
+fn a_run_that_waits_for_two_gpus_gets_them_from_runs_that_use_one_each() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    // They end so far apart that somebody who waits no longer would have given up.
+    world.write("short", "read x < gate\nread x < gate\n");
+    world.write("long", "read x < gate; sleep 3\nread x < gate\n");
+    let start = |gpu, tasks| world.start(["run", "--gpus", gpu, tasks]);
+    let mut runs = [start("0", "short"), start("1", "long")];
+    runs[0].wait_for(".1 started");
+    runs[1].wait_for(".1 started");
+    let both = world.start(["run", "--gpus", "0,1", "-g", "2", "--", "true"]);
+    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+    // A moment after which its claim counts.
+    assert_eq!(
+        world
+            .packhorse(["run", "--gpus", "2", "--", "sleep", "0.2"])
+            .code,
+        0
+    );
+    gate.pass(2);
+    let done = both.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    gate.pass(2);
+    for run in runs {
+        assert_eq!(run.finish().code, 0);
+    }
+}
+
 /// The leases of all runs.
 fn lease_files(world: &World) -> Vec<std::path::PathBuf> {
     let list = |path: &std::path::Path| -> Vec<std::path::PathBuf> {

@@ -400,3 +400,52 @@ fn a_claim_on_what_we_do_not_use_keeps_nobody_awake() {
     lab.pass(SECOND * 10);
     assert_eq!(lab.engine.wake_at(), None);
 }
+
+#[test]
+fn a_claim_is_kept_while_it_waits_for_a_device_that_is_not_ours() {
+    let mut lab = lab(1);
+    lab.now += SECOND;
+    let elsewhere = || LeasedDevice {
+        device: "GPU-9".into(),
+        ..whole()
+    };
+    let mut claim = other(77, None, Some((whole(), Duration::ZERO)));
+    let wanted = claim.claim.iter_mut();
+    wanted.for_each(|wanted| wanted.devices.push(elsewhere()));
+    let mut holder = other(78, None, None);
+    holder.devices.push(elsewhere());
+    let both = || Input::OtherRuns(vec![claim.clone(), holder.clone()]);
+    lab.feed(both());
+    lab.add(1, [task("a")]);
+    for _ in 0..10 {
+        lab.now += SECOND;
+        lab.feed(both());
+        assert!(lab.running().is_empty());
+    }
+    // From here on it could start, and does not.
+    for _ in 0..3 {
+        assert!(lab.running().is_empty());
+        lab.feed(Input::OtherRuns(vec![claim.clone()]));
+        lab.now += SECOND;
+    }
+    assert_eq!(lab.running(), ["1.1@0"]);
+}
+
+#[test]
+fn what_is_made_up_costs_no_more_than_our_devices_are() {
+    let mut lab = lab(1);
+    let made_up = |pid| {
+        let mut other = other(pid, Some(memory(0)), Some((memory(0), SECOND)));
+        other.devices = vec![other.devices[0].clone(); 400];
+        let claim = other.claim.as_mut().unwrap();
+        claim.devices = vec![claim.devices[0].clone(); 400];
+        other
+    };
+    lab.feed(Input::OtherRuns((100..200).map(made_up).collect()));
+    lab.add(1, vec![task("a").share(1); 300]);
+    // If all of that were added up for each of these, it would take minutes.
+    for number in 1..=300 {
+        lab.ends(&format!("1.{number}"), OK);
+    }
+    assert!(lab.running().is_empty());
+}
