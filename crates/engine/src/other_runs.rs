@@ -148,7 +148,8 @@ impl OtherRuns {
         if !on_it.is_empty() {
             return on_it;
         }
-        let claims = self.others.iter().filter(|other| {
+        let alive = self.others.iter().filter(|other| !other.is_dead);
+        let claims = alive.filter(|other| {
             let mut wanted = other.claim.iter().flat_map(|claim| &claim.devices);
             wanted.any(|wanted| device.is_called(&wanted.device))
         });

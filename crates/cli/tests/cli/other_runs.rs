@@ -297,6 +297,25 @@ fn who_waits_for_a_gpu_is_shown() {
 }
 
 #[test]
+fn a_killed_run_waits_for_nothing() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    world.write("part", "read x < gate");
+    let mut first = world.start(["run", "--gpus", "0", "-g", "0.3", "part"]);
+    first.wait_for("1.1 started");
+    world.write("tasks", "#packhorse gpus=0.3\nread x < gate\ntrue\n");
+    let mut second = world.start(["run", "--gpus", "0", "tasks"]);
+    second.wait_for("2.1 started");
+    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+    kill(second);
+    let shown = world.packhorse(["gpus"]).stdout;
+    assert!(shown.contains(&left_by(2)), "{shown}");
+    assert!(!shown.contains("waits for it"), "{shown}");
+    gate.pass(2);
+    assert_eq!(first.finish().code, 0);
+}
+
+#[test]
 fn a_claim_of_a_run_that_is_stopped_does_not_count_for_ever() {
     let world = World::new();
     let gate = world.gate("gate");
