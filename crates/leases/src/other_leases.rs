@@ -24,6 +24,10 @@ const MOST_FILES: usize = 4096;
 /// ended, it is looked for others.
 const MOST_WATCHED: usize = 64;
 
+/// How many of all that one user's processes left running are watched, but for one of each:
+/// each takes a descriptor, and nobody is to use up those of others.
+const MOST_WATCHED_OF_A_USER: usize = 256;
+
 /// How often to read events that arrive while events are processed.
 const ROUNDS: usize = 8;
 
@@ -219,15 +223,21 @@ impl OtherLeases {
             let processes = self.processes.get_or_insert_with(ProcessTable::read);
             left_running(processes, &lease, &leaders)
         };
-        let is_watched = |process: &(u32, OwnedFd)| self.watch.add(&process.1, process.0).is_ok();
-        let pids: Vec<u32> = left.iter().map(|(pid, _)| *pid).collect();
-        let processes = left.into_iter().take(MOST_WATCHED);
-        let processes: Vec<_> = processes.filter(is_watched).collect();
+        let theirs = self.known.values().filter(|it| it.lease.uid == name.uid);
+        let watched: usize = theirs.map(|it| it.processes.len()).sum();
+        let most = MOST_WATCHED_OF_A_USER.saturating_sub(watched);
+        let watch = |&process: &ProcessKey| {
+            let handle = handle_of(process, name.uid)?;
+            let is_watched = self.watch.add(&handle, process.pid).is_ok();
+            is_watched.then_some((process.pid, handle))
+        };
+        let processes = left.iter().filter_map(watch);
+        let processes: Vec<_> = processes.take(most.clamp(1, MOST_WATCHED)).collect();
         if processes.is_empty() {
             self.over.insert(name);
             return remove(&folder, name);
         }
-        lease.left = Some(pids);
+        lease.left = Some(left.iter().map(|process| process.pid).collect());
         let known = KnownLease {
             folder,
             lease,
@@ -382,7 +392,7 @@ fn left_running(
     processes: &ProcessTable,
     lease: &Lease,
     leaders: &[ProcessKey],
-) -> Vec<(u32, OwnedFd)> {
+) -> Vec<ProcessKey> {
     let run = lease
         .owner
         .run
@@ -396,19 +406,21 @@ fn left_running(
         let user = ProcEntry::of(process.pid).effective_user();
         user.is_ok_and(|uid| uid == lease.uid)
     };
-    let left = processes.of(left).into_iter().filter(is_theirs);
-    left.filter_map(|process| {
-        let name = LeaseName {
-            uid: lease.uid,
-            pid: process.pid,
-            start: process.start_time,
-        };
-        match process::find(name) {
-            ProcessState::Alive(handle) => Some((process.pid, handle)),
-            _ => None,
-        }
-    })
-    .collect()
+    let left = processes.of(left).into_iter();
+    left.filter(is_theirs).collect()
+}
+
+/// A handle of a user's process, if it is alive.
+fn handle_of(process: ProcessKey, uid: u32) -> Option<OwnedFd> {
+    let name = LeaseName {
+        uid,
+        pid: process.pid,
+        start: process.start_time,
+    };
+    match process::find(name) {
+        ProcessState::Alive(handle) => Some(handle),
+        _ => None,
+    }
 }
 
 /// The leases that count now. Changes and removes nothing.
@@ -436,7 +448,7 @@ pub(crate) fn living(folder: &LeaseFolder, system: &SystemId) -> Result<Vec<Leas
         }
         let left = left_running(processes.get_or_init(ProcessTable::read), &lease, &leaders);
         if !left.is_empty() {
-            let left = Some(left.into_iter().map(|(pid, _)| pid).collect());
+            let left = Some(left.into_iter().map(|process| process.pid).collect());
             living.push(Lease { left, ..lease });
         }
     }
