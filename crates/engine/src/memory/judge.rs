@@ -12,6 +12,7 @@ use packhorse_model::{
 
 use super::needs::VramUse;
 use super::oom::OomSign;
+use super::rest::with_margin;
 use super::track::{PromiseState, Track};
 use crate::action::{Action, LogTail};
 use crate::engine::Engine;
@@ -186,6 +187,10 @@ impl Engine {
             if track.is_some_and(|track| track.is_claiming() && track.on(device).is_some()) {
                 // What it was moved away for, before anybody else has it.
                 self.promise(grown, device, Bytes(u64::MAX));
+            }
+            if let Some(measured) = measured {
+                // With less than it held it need not try again.
+                self.kind_needs(id, with_margin(measured.peak), Duration::ZERO);
             }
             let task = self.tasks.get(&id);
             if let Some(need) = task.and_then(|task| task.need.as_ref()) {
