@@ -28,6 +28,10 @@ const MOST_WATCHED: usize = 64;
 /// each takes a descriptor, and nobody is to use up those of others.
 const MOST_WATCHED_OF_A_USER: usize = 256;
 
+/// How many leases of dead processes are remembered that could not be removed. Of more, all
+/// are looked at again.
+const MOST_OVER: usize = MOST_FILES;
+
 /// How often to read events that arrive while events are processed.
 const ROUNDS: usize = 8;
 
@@ -234,6 +238,9 @@ impl OtherLeases {
         let processes = left.iter().filter_map(watch);
         let processes: Vec<_> = processes.take(most.clamp(1, MOST_WATCHED)).collect();
         if processes.is_empty() {
+            if self.over.len() >= MOST_OVER {
+                self.over.clear();
+            }
             self.over.insert(name);
             return remove(&folder, name);
         }
@@ -470,4 +477,38 @@ fn names(folder: &UserFolder) -> Vec<LeaseName> {
 /// Removes the lease of a dead process, if we may.
 fn remove(folder: &UserFolder, name: LeaseName) {
     let _ = unlinkat(folder, name.to_string(), AtFlags::empty());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::DirBuilderExt as _;
+
+    use super::*;
+    use crate::LeaseContent;
+
+    #[test]
+    fn however_many_dead_ones_there_were_not_all_are_remembered() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = LeaseFolder::open(place.path()).unwrap().unwrap();
+        let mut others = OtherLeases::new(&folder, &LeaseOwner::default()).unwrap();
+        let user = UserFolderName::random(others.me.uid).unwrap();
+        let path = place.path().join(user.to_string());
+        let mut builder = std::fs::DirBuilder::new();
+        builder.mode(0o755).create(&path).unwrap();
+        let user = Arc::new(folder.open_users(&[user]).remove(0));
+        let content = LeaseContent::default();
+        let text = lease::write(&others.system, &LeaseOwner::default(), &content, &[]).unwrap();
+        for number in 0..2 * MOST_OVER as u64 {
+            // This number was never given to a process that started then.
+            let name = LeaseName {
+                start: u64::MAX - number,
+                ..others.me
+            };
+            fs_err::write(path.join(name.to_string()), &text).unwrap();
+            others.read_file(&user, name);
+            assert!(others.over.len() <= MOST_OVER);
+        }
+        assert!(!others.over.is_empty());
+        assert_eq!(others.leases().count(), 0);
+    }
 }
