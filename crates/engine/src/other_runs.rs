@@ -218,9 +218,9 @@ impl Engine {
             // promised.
             self.monitor.look();
         }
-        for index in 0..self.devices.len() {
-            self.tell_outside(index);
-        }
+        // One who needs several devices must not have one that is free now together with
+        // one that somebody took since.
+        self.tell_all_outside();
     }
 
     pub(crate) fn other_runs_trouble(&mut self, message: String) {

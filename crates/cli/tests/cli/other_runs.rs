@@ -436,6 +436,47 @@ fn a_lease_that_is_removed_comes_back_while_its_run_lives() {
     assert_eq!(second.finish().code, 0);
 }
 
+/// Has this process be a run whose lease, beside that of another, says this.
+fn be_a_run(beside: &std::path::Path, lease: &str) -> std::path::PathBuf {
+    let me = std::process::id();
+    let stat = fs_err::read_to_string(format!("/proc/{me}/stat")).unwrap();
+    let born = stat.rsplit(')').next().unwrap().split(' ').nth(20).unwrap();
+    let ours = beside.with_file_name(format!("{me}-{born}"));
+    let draft = beside.with_file_name("draft");
+    fs_err::write(&draft, lease).unwrap();
+    fs_err::rename(draft, &ours).unwrap();
+    ours
+}
+
+#[test]
+fn one_that_waits_for_two_gpus_does_not_take_one_that_is_somebody_elses_by_then() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    world.write("tasks", "read x < gate");
+    for gpu in ["0", "1"] {
+        let mut first = world.start(["run", "--gpus", gpu, "tasks"]);
+        first.wait_for(".1 started");
+        let held = lease_files(&world);
+        let held = held.iter().find(|file| file.extension().is_none()).unwrap();
+        let lease = fs_err::read_to_string(held).unwrap();
+        let mut second = world.start(["run", "--gpus", "0,1", "-g", "2", "--", "true"]);
+        second.wait_for("started");
+        while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
+        // Somebody takes the other one, which is free.
+        let [this, other] =
+            [gpu, if gpu == "0" { "1" } else { "0" }].map(|gpu| format!(r#""device":"{gpu}""#));
+        let ours = be_a_run(held, &lease.replace(&this, &other));
+        gate.pass(1);
+        assert_eq!(first.finish().code, 0);
+        let told = format!("process {})", std::process::id());
+        let run = if gpu == "0" { "2.1" } else { "4.1" };
+        let why = world.packhorse(["why", run]).stdout;
+        assert!(why.contains(&told), "{why}");
+        fs_err::remove_file(ours).unwrap();
+        assert_eq!(second.finish().code, 0);
+    }
+}
+
 #[test]
 fn what_is_freed_while_the_lock_is_waited_for_may_be_somebody_elses_by_then() {
     let world = World::new();
@@ -467,13 +508,7 @@ fn what_is_freed_while_the_lock_is_waited_for_may_be_somebody_elses_by_then() {
         .contains(&waits)
     {}
     // We are somebody else, who was faster.
-    let me = std::process::id();
-    let stat = fs_err::read_to_string(format!("/proc/{me}/stat")).unwrap();
-    let born = stat.rsplit(')').next().unwrap().split(' ').nth(20).unwrap();
-    let ours = held.with_file_name(format!("{me}-{born}"));
-    let draft = held.with_file_name("draft");
-    fs_err::write(&draft, text).unwrap();
-    fs_err::rename(draft, &ours).unwrap();
+    let (me, ours) = (std::process::id(), be_a_run(&held, &text));
     drop(lock);
     assert_eq!(first.finish().code, 0);
     let why = world.packhorse(["why", "2.1"]).stdout;

@@ -449,3 +449,27 @@ fn what_is_made_up_costs_no_more_than_our_devices_are() {
     }
     assert!(lab.running().is_empty());
 }
+
+#[test]
+fn what_was_taken_since_is_known_before_what_is_free_now_is_used() {
+    let mut lab = lab(2);
+    let on = |gpu: &str| LeasedDevice {
+        device: gpu.into(),
+        ..whole()
+    };
+    let holding = |pid, gpu| OtherRun {
+        pid,
+        devices: vec![on(gpu)],
+        ..OtherRun::default()
+    };
+    for (free, taken) in [("GPU-0", "GPU-1"), ("GPU-1", "GPU-0")] {
+        lab.feed(Input::OtherRuns(vec![holding(77, free)]));
+        lab.add(1, [task("a").gpus(2)]);
+        lab.feed(Input::OtherRuns(vec![holding(78, taken)]));
+        assert!(lab.running().is_empty(), "{taken} was taken meanwhile");
+        lab.feed(Input::OtherRuns(Vec::new()));
+        assert_eq!(lab.running().len(), 1);
+        let number = if free == "GPU-0" { 1 } else { 2 };
+        lab.ends(&format!("1.{number}"), OK);
+    }
+}
