@@ -358,7 +358,8 @@ impl Engine {
             let left = load.memory.0.saturating_sub(load.promised.0);
             // A desktop's few windows do not crowd anybody out.
             let taken_by_others = told.memory.0 > left.max(load.memory.0 / 20);
-            taken_by_others.then_some((load.device, told.memory))
+            // What they were promised may be more than there is.
+            taken_by_others.then_some((load.device, told.memory.min(load.memory)))
         })
     }
 

@@ -473,3 +473,14 @@ fn what_was_taken_since_is_known_before_what_is_free_now_is_used() {
         lab.ends(&format!("1.{number}"), OK);
     }
 }
+
+#[test]
+fn others_are_not_said_to_hold_more_than_there_is() {
+    let mut lab = lab(1);
+    lab.add(1, [task("a").vram(10)]);
+    lab.holds("1.1", 3);
+    lab.other_run(77, 0, &memory(28));
+    lab.logs.insert(id("1.1"), "CUDA out of memory".to_owned());
+    lab.ends("1.1", FAILED);
+    lab.assert_told("because others hold 24.0 GiB on GPU 0; it runs again");
+}
