@@ -196,11 +196,9 @@ impl LeaseOwner {
     }
 }
 
-fn named_printably(held: LeasedDevice) -> LeasedDevice {
-    LeasedDevice {
-        device: printable(&held.device).into(),
-        ..held
-    }
+fn named_printably(mut held: LeasedDevice) -> LeasedDevice {
+    held.device = printable(&held.device).into();
+    held
 }
 
 /// Other users choose the text, and it ends up on a terminal: makes it short, and replaces
