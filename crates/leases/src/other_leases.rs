@@ -305,7 +305,6 @@ impl OtherLeases {
             return Ok(());
         }
         self.listed = stamp;
-        let listening = self.watch.is_listening();
         let open = folder.open_users(&folder.users()?);
         let names: BTreeSet<UserFolderName> = open.iter().map(|user| user.name).collect();
         self.users.retain(|name, _| names.contains(name));
@@ -318,8 +317,11 @@ impl OtherLeases {
             if self.users.contains_key(&user.name) {
                 continue;
             }
-            if listening {
-                self.watch.listen_to(folder, user.name)?;
+            if self.watch.is_listening() && self.watch.listen_to(folder, user.name).is_err() {
+                // From now on everything is looked at every time, and whoever listens has
+                // to know.
+                self.watch.unlisten();
+                self.watch.wake_up();
             }
             let known = KnownFolder {
                 folder: Arc::new(user),

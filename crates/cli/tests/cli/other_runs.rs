@@ -477,6 +477,76 @@ fn one_that_waits_for_two_gpus_does_not_take_one_that_is_somebody_elses_by_then(
     }
 }
 
+/// Has a command run as root of a user namespace of its own, in which so many of something
+/// may be had; nothing if this machine lets nobody make one.
+fn limited(world: &World, limit: &str, words: &[&str]) -> Option<std::process::Command> {
+    let script = format!("echo {limit} && exec \"$@\"");
+    let shell = ["--map-root-user", "sh", "-c", &script, "sh"];
+    let possible = world.program("unshare", shell.iter().copied().chain(["true"]));
+    let packhorse = [env!("CARGO_BIN_EXE_packhorse")];
+    let words = shell.iter().chain(&packhorse).chain(words).copied();
+    let is_possible = |mut command: std::process::Command| {
+        let status = command.stdout(std::process::Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    is_possible(possible).then(|| world.program("unshare", words))
+}
+
+#[test]
+fn one_that_cannot_hear_what_others_do_looks_again() {
+    let world = World::new();
+    let gates = ["gpu", "rest"].map(|name| world.gate(name));
+    world.write("tasks", "read x < gpu\n#packhorse gpus=0\nread x < rest\n");
+    let first = limited(&world, "", &["run", "--gpus", "0", "tasks"]);
+    let limit = "0 > /proc/sys/user/max_inotify_instances";
+    let second = limited(&world, limit, &["run", "--gpus", "0", "--", "true"]);
+    let (Some(first), Some(second)) = (first, second) else {
+        return;
+    };
+    let mut first = Running::start(first);
+    first.wait_for("1.2 started");
+    let mut second = Running::start(second);
+    let told = second.wait_for("warning");
+    assert!(told.contains("too many folders"), "{told}");
+    gates[0].pass(1);
+    // The first one goes on.
+    let done = second.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    gates[1].pass(1);
+    assert_eq!(first.finish().code, 0);
+}
+
+#[test]
+fn one_that_can_hear_only_some_of_what_others_do_looks_at_all() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    world.write("tasks", "read x < gate");
+    let first = limited(&world, "", &["run", "--gpus", "0", "tasks"]);
+    let limit = "1 > /proc/sys/user/max_inotify_watches";
+    let both = ["run", "--gpus", "0,1", "-g", "2", "--", "true"];
+    let (Some(first), Some(second)) = (first, limited(&world, limit, &both)) else {
+        return;
+    };
+    let mut first = Running::start(first);
+    first.wait_for("1.1 started");
+    let files = lease_files(&world);
+    let held = files.iter().find(|file| file.extension().is_none());
+    let held = held.unwrap();
+    let lease = fs_err::read_to_string(held).unwrap();
+    let mut second = Running::start(second);
+    let told = second.wait_for("warning");
+    assert!(told.contains("too many files"), "{told}");
+    // Somebody comes whom it cannot hear.
+    let ours = be_a_run(held, &lease.replace(r#""device":"0""#, r#""device":"1""#));
+    gate.pass(1);
+    assert_eq!(first.finish().code, 0);
+    let why = world.packhorse(["why", "2.1"]).stdout;
+    let told = format!("process {})", std::process::id());
+    assert!(why.contains(&told), "{why}");
+    fs_err::remove_file(ours).unwrap();
+    assert_eq!(second.finish().code, 0);
+}
+
 #[test]
 fn what_is_freed_while_the_lock_is_waited_for_may_be_somebody_elses_by_then() {
     let world = World::new();
