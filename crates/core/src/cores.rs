@@ -32,8 +32,45 @@ pub(crate) struct CoreLayout {
 #[derive(Clone, Debug)]
 struct PhysicalCore {
     numa: u32,
-    /// In the order of the list.
-    threads: Vec<usize>,
+    /// Its threads, in the order of the list.
+    first: usize,
+    others: Vec<usize>,
+}
+
+impl PhysicalCore {
+    fn threads(&self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
+
+    fn thread(&self, number: usize) -> Option<usize> {
+        match number {
+            0 => Some(self.first),
+            number => self.others.get(number - 1).copied(),
+        }
+    }
+
+    fn count(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// Whether nobody has any of it.
+    fn is_whole(&self, free: &[bool]) -> bool {
+        free[self.first] && self.others.iter().all(|&thread| free[thread])
+    }
+}
+
+/// Whole physical cores that an attempt is to have.
+#[derive(Default)]
+struct ChosenCores {
+    numbers: Vec<usize>,
+    /// How many threads they have.
+    threads: usize,
+}
+
+impl ChosenCores {
+    fn suffice(&self, most: usize, wanted: usize) -> bool {
+        self.numbers.len() >= most && self.threads >= wanted
+    }
 }
 
 impl CoreLayout {
@@ -45,11 +82,12 @@ impl CoreLayout {
         let mut physical: Vec<PhysicalCore> = same
             .map(|threads| PhysicalCore {
                 numa: cores[threads[0]].numa,
-                threads: threads.to_vec(),
+                first: threads[0],
+                others: threads[1..].to_vec(),
             })
             .collect();
-        physical.sort_by_key(|core| (core.numa, core.threads[0]));
-        let threads = physical.iter().map(|core| core.threads.len());
+        physical.sort_by_key(|core| (core.numa, core.first));
+        let threads = physical.iter().map(PhysicalCore::count);
         Self {
             threads: threads.max().unwrap_or(1),
             physical,
@@ -61,73 +99,102 @@ impl CoreLayout {
         self.threads == 1
     }
 
+    /// The physical cores that have one of these, in ascending order.
+    pub(crate) fn with(&self, has: impl Fn(usize) -> bool) -> Vec<usize> {
+        let numbers = 0..self.physical.len();
+        let with = numbers.filter(|&number| self.physical[number].threads().any(&has));
+        with.collect()
+    }
+
     /// Up to `wanted` cores of those that are `free`, in ascending order. `whole_part` is
     /// how many whole physical cores each of those can have that may run at the same time.
-    pub(crate) fn pick(
+    /// `near` are lists of physical cores that are better than others.
+    pub(crate) fn pick<'a>(
         &self,
         free: &[bool],
         wanted: usize,
         whole_part: usize,
-        is_near: impl Fn(usize) -> bool,
+        near: &(impl Iterator<Item = &'a [usize]> + Clone),
     ) -> Vec<usize> {
-        let is_near = |core: &PhysicalCore| core.threads.iter().any(|&thread| is_near(thread));
-        let is_whole = |core: &PhysicalCore| core.threads.iter().all(|&thread| free[thread]);
-        let numbers = 0..self.physical.len();
-        let whole = numbers.filter(|&number| is_whole(&self.physical[number]));
-        let (near, far): (Vec<usize>, Vec<usize>) =
-            whole.partition(|&number| is_near(&self.physical[number]));
+        let is_whole = |number: usize| self.physical[number].is_whole(free);
+        let is_near = |number: usize| near.clone().any(|near| near.binary_search(&number).is_ok());
         let most = wanted.div_ceil(self.threads).max(wanted.min(whole_part));
-        let mut chosen = Vec::with_capacity(most.min(self.physical.len()));
-        self.choose(&near, most, &mut chosen);
-        self.choose(&far, most.saturating_sub(near.len()), &mut chosen);
-        // As many of these as it takes, if some have fewer threads than others.
-        let mut count = most.min(chosen.len());
-        let mut threads: usize = self.threads_of(&chosen[..count]);
-        while threads < wanted && count < chosen.len() {
-            threads += self.threads_of(&chosen[count..=count]);
-            count += 1;
+        let mut chosen = ChosenCores::default();
+        let mut whole: Vec<usize> = Vec::with_capacity(self.physical.len());
+        for near in near.clone() {
+            whole.extend(near.iter().filter(|&&number| is_whole(number)));
+        }
+        // Two devices may be near the same ones.
+        if !whole.is_sorted_by(|one, other| one < other) {
+            whole.sort_unstable();
+            whole.dedup();
+        }
+        self.choose(&whole, most, wanted, &mut chosen);
+        if !chosen.suffice(most, wanted) {
+            let numbers = 0..self.physical.len();
+            whole.clear();
+            whole.extend(numbers.filter(|&number| is_whole(number) && !is_near(number)));
+            self.choose(&whole, most, wanted, &mut chosen);
         }
         let layers = (0..self.threads).flat_map(|layer| {
-            let cores = chosen[..count].iter();
-            cores.filter_map(move |&number| self.physical[number].threads.get(layer).copied())
+            let cores = chosen.numbers.iter();
+            cores.filter_map(move |&number| self.physical[number].thread(layer))
         });
-        let mut picked: Vec<usize> = layers.take(wanted).collect();
+        let mut picked: Vec<usize> = Vec::with_capacity(wanted.min(free.len()));
+        picked.extend(layers.take(wanted));
         if picked.len() < wanted {
-            let mut beside: Vec<&PhysicalCore> = self.physical.iter().collect();
-            beside.retain(|core| !is_whole(core));
-            beside.sort_by_key(|core| Reverse(is_near(core)));
-            let beside = beside.iter().flat_map(|core| &core.threads);
-            let beside = beside.copied().filter(|&thread| free[thread]);
+            let numbers = 0..self.physical.len();
+            let mut beside: Vec<usize> = numbers.filter(|&number| !is_whole(number)).collect();
+            beside.sort_by_key(|&number| Reverse(is_near(number)));
+            let beside = beside.iter().map(|&number| &self.physical[number]);
+            let beside = beside.flat_map(PhysicalCore::threads);
+            let beside = beside.filter(|&thread| free[thread]);
             picked.extend(beside.take(wanted - picked.len()));
         }
         picked.sort_unstable();
         picked
     }
 
-    fn threads_of(&self, numbers: &[usize]) -> usize {
-        let threads = numbers.iter().map(|&number| &self.physical[number].threads);
-        threads.map(Vec::len).sum()
+    /// Adds whole physical cores of `from` until there are `most`, and so many threads as
+    /// are `wanted`: some may have fewer than others.
+    fn choose(&self, from: &[usize], most: usize, wanted: usize, chosen: &mut ChosenCores) {
+        let missing = most.saturating_sub(chosen.numbers.len());
+        for number in self.best_first(from, missing) {
+            if chosen.suffice(most, wanted) {
+                return;
+            }
+            chosen.threads += self.physical[number].count();
+            chosen.numbers.push(number);
+        }
     }
 
-    /// Adds the physical cores of `from` to `chosen`, first those that are best for
-    /// whoever wants so many.
-    fn choose(&self, from: &[usize], wanted: usize, chosen: &mut Vec<usize>) {
-        if wanted == 0 {
-            return chosen.extend(from);
-        }
+    /// These physical cores, first those that are best for whoever wants so many.
+    fn best_first<'a>(&self, from: &'a [usize], wanted: usize) -> impl Iterator<Item = usize> + 'a {
         let numa = |number: usize| self.physical[number].numa;
-        let fitting = |parts: &mut dyn Iterator<Item = &[usize]>| {
-            let enough = parts.filter(|part| part.len() >= wanted);
-            let best = enough.min_by_key(|part| part.len())?;
-            from.iter().position(|number| *number == best[0])
-        };
         let in_a_row = |one: &usize, other: &usize| *other == one + 1 && numa(*one) == numa(*other);
         let in_a_node = |one: &usize, other: &usize| numa(*one) == numa(*other);
-        let start = fitting(&mut from.chunk_by(in_a_row))
-            .or_else(|| fitting(&mut from.chunk_by(in_a_node)))
-            .unwrap_or(0);
-        chosen.extend(from[start..].iter().chain(&from[..start]));
+        let start = if wanted == 0 || wanted >= from.len() {
+            None
+        } else {
+            fewest(from.chunk_by(in_a_row), wanted)
+                .or_else(|| fewest(from.chunk_by(in_a_node), wanted))
+        };
+        let (before, behind) = from.split_at(start.unwrap_or(0));
+        behind.iter().chain(before).copied()
     }
+}
+
+/// Where the shortest of these parts starts that are long enough; of equals the first.
+fn fewest<'a>(parts: impl Iterator<Item = &'a [usize]>, wanted: usize) -> Option<usize> {
+    let mut start = 0;
+    let mut best: Option<(usize, usize)> = None;
+    for part in parts {
+        if part.len() >= wanted && best.is_none_or(|(fewest, _)| part.len() < fewest) {
+            best = Some((part.len(), start));
+        }
+        start += part.len();
+    }
+    best.map(|(_, start)| start)
 }
 
 impl Ledger {

@@ -245,11 +245,10 @@ impl Ledger {
     /// there or behind have moved by one.
     pub(crate) fn add_device(&mut self, node: usize, spec: &DeviceSpec) -> usize {
         let account = &mut self.nodes[node];
+        let cores = &account.cores;
         let near = account
-            .cores
-            .iter()
-            .map(|core| spec.near_cores.contains(core));
-        let near = near.collect();
+            .layout
+            .with(|core| spec.near_cores.contains(&cores[core]));
         let place = account.devices.end;
         account.devices.end += 1;
         for later in &mut self.nodes[node + 1..] {
@@ -330,10 +329,10 @@ impl Ledger {
         let cores = if request.cores == 0 {
             Vec::new()
         } else {
-            let is_near = |core: usize| self.at(&spot.devices).any(|device| device.near[core]);
+            let near = self.at(&spot.devices).map(|device| device.near.as_slice());
             let whole_part = self.whole_part(spot.node, request, known);
             let (free, wanted) = (&node.free_cores, request.cores as usize);
-            node.layout.pick(free, wanted, whole_part, is_near)
+            node.layout.pick(free, wanted, whole_part, &near)
         };
         let amounts = node.needs(request);
         let grants = self.at(&spot.devices).map(|device| Granted {
