@@ -86,8 +86,13 @@ pub(crate) struct ThreadCaps {
 }
 
 impl ThreadCaps {
-    /// For tasks with these `defaults`, on so many cores.
-    pub(crate) fn new(pool: &PoolSpec, defaults: &TaskSpec, cores: usize) -> Self {
+    /// For at most so many tasks with these `defaults`, on so many cores.
+    pub(crate) fn new(
+        pool: &PoolSpec,
+        defaults: &TaskSpec,
+        most: Option<u64>,
+        cores: usize,
+    ) -> Self {
         let set = |name: &str| std::env::var_os(name).is_some() || defaults.env.contains_key(name);
         // Libraries that find nothing in their own variable look at OpenMP's.
         let names = match pool.thread_caps {
@@ -95,22 +100,22 @@ impl ThreadCaps {
             _ if set(THREAD_CAPS[0]) => Vec::new(),
             _ => THREAD_CAPS.into_iter().filter(|name| !set(name)).collect(),
         };
-        // A container may have many cores and little time on them.
-        let allowed = std::thread::available_parallelism();
-        let allowed = allowed.map_or(cores, NonZero::get);
+        let most = most.unwrap_or(u64::MAX);
+        // A container may have many cores and little time on them. For one task it need not
+        // be looked up.
+        let allowed = (most > 1).then(std::thread::available_parallelism);
+        let allowed = allowed.and_then(Result::ok).map_or(cores, NonZero::get);
         Self {
             names,
             cores: cores as u64,
             busy: cores.min(allowed) as u64,
-            most: u64::MAX,
+            most,
             usual: defaults.cores.map_or(0, u64::from),
         }
     }
 
-    /// For at most so many tasks, of which so many fit at a time that ask for nothing
-    /// themselves.
-    pub(crate) fn shared(mut self, most: Option<u64>, at_a_time: u64) -> Self {
-        self.most = most.unwrap_or(u64::MAX);
+    /// If so many fit at a time that ask for nothing themselves.
+    pub(crate) fn shared(mut self, at_a_time: u64) -> Self {
         if self.usual == 0 {
             self.usual = self.part(at_a_time);
         }
@@ -176,15 +181,15 @@ mod tests {
 
     #[test]
     fn threads_are_divided_by_the_tasks_that_run_at_a_time() {
-        let caps = |own_cores, most, at_a_time| {
+        let caps = |own_cores, most: Option<u64>, at_a_time| {
             let caps = ThreadCaps {
                 names: THREAD_CAPS.to_vec(),
                 cores: 64,
                 busy: 48,
-                most: u64::MAX,
+                most: most.unwrap_or(u64::MAX),
                 usual: own_cores,
             };
-            caps.shared(most, at_a_time)
+            caps.shared(at_a_time)
         };
         let usual = |caps: ThreadCaps| caps.usual().first().map(|(_, value)| value.clone());
         assert_eq!(usual(caps(0, None, 8)), Some("6".into()));
