@@ -163,6 +163,8 @@ pub enum SourceSpec {
     },
     /// The tests of a grid file.
     Grid(GridSpec),
+    /// The repetitions of an experiment file.
+    Experiments(ExperimentsSpec),
 }
 
 /// The tests of a grid file: all that is needed to make them again, whatever becomes of the
@@ -191,6 +193,55 @@ pub enum GridLanguage {
     Json,
     /// A Python file that assigns a literal to `config`.
     Python,
+}
+
+/// The repetitions of an experiment file: all that is needed to make them again, whatever
+/// becomes of the file and of those that it imports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExperimentsSpec {
+    /// The file, and then those that it imports.
+    pub files: Vec<SavedFile>,
+    /// What people call the first of them.
+    #[serde(with = "byte_string::path")]
+    pub shown: PathBuf,
+    /// The names of the experiments that are wanted; all if there are none.
+    pub selected: Vec<String>,
+    /// What stands before the name of each experiment.
+    pub prefix: Option<String>,
+    /// How much of each experiment is wanted.
+    pub debug: ExperimentDebug,
+    /// The command that was given beside it.
+    pub command: Option<Command>,
+    /// Whether nothing is put into the command.
+    pub plain_command: bool,
+    /// Whether each repetition's output goes to a log in its folder.
+    pub log: bool,
+    /// The repetitions that run: the place of the first of several in a row, and how many.
+    pub places: Vec<(u32, u32)>,
+}
+
+/// A file as it was when a run began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedFile {
+    /// Where it was.
+    #[serde(with = "byte_string::path")]
+    pub path: PathBuf,
+    /// What was in it.
+    pub text: String,
+}
+
+/// How much of an experiment runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExperimentDebug {
+    /// All of it.
+    #[default]
+    Off,
+    /// The first run of each expansion, once, with one iteration.
+    First,
+    /// Every run once, with one iteration.
+    All,
 }
 
 /// A file that tasks are read from, and how to know that it is still the same.

@@ -28,6 +28,7 @@ mod end_with;
 mod environment;
 mod error;
 mod executor;
+mod experiments;
 mod file_contents;
 mod git;
 mod grid;
@@ -61,6 +62,7 @@ pub use devices::{Devices, ask_driver, has_driver, has_mps, is_on_path, schedule
 pub use end_with::NamedProcess;
 pub use error::SessionError;
 pub use executor::Executor;
+pub use experiments::{open_experiments, read_experiments, repetition_states, time_stamp};
 pub use grid::{
     RunningTests, TestAtWork, TestState, add_place, grid_language, grid_source, read_grid,
     test_states, tidy_results,

@@ -228,7 +228,10 @@ fn rest_of(
             let sweep = build_sweep(spec, SweepLanguage::Packhorse, colour)?;
             return Ok(Some(sweep_source(sweep, tasks)?));
         }
-        SourceSpec::Nowhere | SourceSpec::Csv { .. } | SourceSpec::Grid(_) => return Ok(None),
+        SourceSpec::Nowhere
+        | SourceSpec::Csv { .. }
+        | SourceSpec::Grid(_)
+        | SourceSpec::Experiments(_) => return Ok(None),
     };
     let read_on = |streams| ReadTasks::new(streams, language, tasks);
     Ok(open_again(files).map(|streams| Box::new(read_on(streams)) as Box<dyn TaskSource>))

@@ -1,6 +1,7 @@
 //! What can be typed. What it means is worked out in [`crate::commands`].
 
 mod cli;
+mod experiments;
 mod grid;
 mod memory;
 mod pool;
@@ -9,6 +10,7 @@ mod show;
 mod sweep;
 
 pub use cli::{Cli, Verb, occurrences};
+pub use experiments::ExperimentArgs;
 pub use grid::GridArgs;
 pub use memory::{
     CsvArgs, ImaginedArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs,

@@ -4,8 +4,8 @@ use packhorse_model::Exit;
 use packhorse_session::WhichTasks;
 
 use super::{
-    again, config, csv, docs, export, gpus, grid, logs, ls, mps, peaks, plan, probe, results, run,
-    show, stop, sweep, why,
+    again, config, csv, docs, experiments, export, gpus, grid, logs, ls, mps, peaks, plan, probe,
+    results, run, show, stop, sweep, why,
 };
 use crate::args::Verb;
 
@@ -17,6 +17,7 @@ pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Plan(args) => plan::plan(*args),
         Verb::Csv(args) => csv::csv(args),
         Verb::Grid(args) => grid::grid(args),
+        Verb::Exp(args) => experiments::experiments(*args),
         Verb::Probe(args) => probe::probe(args),
         Verb::Peaks(args) => peaks::peaks(&args),
         Verb::Why { task } => why::why(&task),

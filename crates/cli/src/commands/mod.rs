@@ -5,6 +5,7 @@ mod config;
 mod csv;
 mod dispatch;
 mod docs;
+mod experiments;
 mod export;
 mod gpus;
 mod grid;

@@ -1,0 +1,27 @@
+//! Experiment files: several YAML documents, each an experiment of many repetitions.
+//!
+//! ```text
+//!  text ──▶ documents: DEFAULT, SLURM, experiments       (documents)
+//!       ──▶ merged with DEFAULT and what they import     (import, merge)
+//!       ──▶ expanded by grid, list, ablative             (expansion, experiment)
+//!       ──▶ Experiments: a repetition by its place       (experiments)
+//! ```
+//!
+//! Names, folders and values are those of the original, `cw2`. Nothing is expanded: a
+//! repetition is computed from its place, so that memory does not grow with their number.
+
+mod documents;
+mod expansion;
+mod experiment;
+#[expect(clippy::module_inception, reason = "it is what the module is about")]
+mod experiments;
+mod import;
+mod keys;
+mod merge;
+mod paths;
+mod problem;
+mod short_names;
+
+pub use documents::{FileError, ReadFile};
+pub use experiments::{ExperimentWarning, Experiments, ExperimentsError, ReadOptions, Repetition};
+pub use problem::{ExperimentError, ExperimentProblem};

@@ -1,0 +1,152 @@
+//! An experiment file as a source of tasks: which repetitions are done, and which run.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use packhorse_intake::Colour;
+use packhorse_intake::experiments::{Experiments, ReadOptions, Repetition};
+use packhorse_model::{ExperimentsSpec, SavedFile};
+
+use crate::SessionError;
+use crate::grid::{FolderNames, TestState, is_absence, marked_state};
+
+/// Reads an experiment file and those that it imports, and saves what is in them in `spec`.
+/// `text` is the file's own, if it was read before.
+pub fn read_experiments(
+    path: &Path,
+    text: Option<String>,
+    spec: &mut ExperimentsSpec,
+    colour: Colour,
+) -> Result<Experiments, SessionError> {
+    let path = std::path::absolute(path)?;
+    let mut files: Vec<SavedFile> = Vec::new();
+    if let Some(text) = text {
+        let path = path.clone();
+        files.push(SavedFile { path, text });
+    }
+    let mut read = |path: &Path| {
+        if let Some(known) = files.iter().find(|file| file.path == path) {
+            return Ok(known.text.clone());
+        }
+        let text = read_text(path)?;
+        files.push(SavedFile {
+            path: path.to_owned(),
+            text: text.clone(),
+        });
+        Ok(text)
+    };
+    let experiments = open(&path, spec, &mut read, colour)?;
+    spec.files = files;
+    Ok(experiments)
+}
+
+/// The experiments as they were when a run began.
+pub fn open_experiments(
+    spec: &ExperimentsSpec,
+    colour: Colour,
+) -> Result<Experiments, SessionError> {
+    let mut read = |path: &Path| {
+        let mut files = spec.files.iter();
+        let known = files.find(|file| file.path == path);
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "it was not saved");
+        known.map(|file| file.text.clone()).ok_or_else(missing)
+    };
+    let path = spec.files.first().map(|file| file.path.clone());
+    open(&path.unwrap_or_default(), spec, &mut read, colour)
+}
+
+fn open(
+    path: &Path,
+    spec: &ExperimentsSpec,
+    read: &mut dyn FnMut(&Path) -> io::Result<String>,
+    colour: Colour,
+) -> Result<Experiments, SessionError> {
+    let options = ReadOptions {
+        selected: spec.selected.clone(),
+        prefix: spec.prefix.clone(),
+        debug: spec.debug,
+        host: host(),
+    };
+    Experiments::read(path, &spec.shown, &options, read)
+        .map_err(|error| SessionError::Rendered(error.render(colour)))
+}
+
+fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(fs_err::read(path)?).map_err(|_| {
+        let message = format!("{} is not UTF-8", path.display());
+        io::Error::new(io::ErrorKind::InvalidData, message)
+    })
+}
+
+/// The name of this machine.
+fn host() -> String {
+    let names = rustix::system::uname();
+    names.nodename().to_string_lossy().into_owned()
+}
+
+/// What stands before the names of experiments that are told apart by the time.
+pub fn time_stamp() -> String {
+    jiff::Zoned::now().strftime("%m%d-%H%M%S").to_string()
+}
+
+/// Each repetition with its state, in their order. Those that are there before are left out.
+pub fn repetition_states<'e>(
+    experiments: &'e Experiments,
+    job: Option<u32>,
+) -> impl Iterator<Item = io::Result<(u32, Repetition<'e>, TestState)>> {
+    let mut folders = RunFolders::default();
+    let places = (0..experiments.len()).filter(|place| !experiments.is_repeated(*place));
+    let repetitions = places.map(|place| (place, experiments.at(place)));
+    let repetitions = repetitions.filter(move |(_, rep)| job.is_none_or(|job| rep.job() == job));
+    repetitions.map(move |(place, rep)| {
+        let state = folders.state(&rep)?;
+        Ok((place, rep, state))
+    })
+}
+
+/// What is in the folders that the folders of runs are in.
+///
+/// Their names are read once: to ask the system for every repetition costs seconds for a
+/// million of them.
+#[derive(Default)]
+struct RunFolders(BTreeMap<String, FolderNames>);
+
+impl RunFolders {
+    /// What the folder of a repetition says of it.
+    fn state(&mut self, rep: &Repetition<'_>) -> io::Result<TestState> {
+        let parent = rep.parent();
+        if !self.0.contains_key(&parent) {
+            let names = FolderNames::read(&folder_of(&parent))?;
+            self.0.insert(parent.clone(), names);
+        }
+        // A name may have a slash in it.
+        let first = rep.run().split('/').next().unwrap_or_default();
+        let is_there = self
+            .0
+            .get(&parent)
+            .is_some_and(|names| names.contains(first));
+        if !is_there && !rep.is_written_back() {
+            return Ok(TestState::New);
+        }
+        let folder = rep.folder();
+        let folder = Path::new(&folder);
+        if let Some(state) = marked_state(folder)? {
+            return Ok(state);
+        }
+        match fs_err::read_dir(folder) {
+            Ok(mut entries) => Ok(match entries.next() {
+                // It was made before its repetition began.
+                None => TestState::New,
+                Some(_) => TestState::Unmarked,
+            }),
+            Err(error) if is_absence(&error) => Ok(TestState::New),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A folder as it is opened: nothing is the one we are in.
+fn folder_of(path: &str) -> PathBuf {
+    PathBuf::from(if path.is_empty() { "." } else { path })
+}
