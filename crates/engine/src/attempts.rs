@@ -292,7 +292,11 @@ impl Engine {
         self.mps.suspects.remove(&id);
         let metrics = end.map(|end| self.metrics.of(id, end.attempt));
         self.metrics.forget(id);
-        let (Some(task), Some(run)) = (self.tasks.remove(&id), self.runs.get_mut(&id.run)) else {
+        let Some(task) = self.tasks.remove(&id) else {
+            return;
+        };
+        self.make_room_in_group(id, &task.spec);
+        let Some(run) = self.runs.get_mut(&id.run) else {
             return;
         };
         run.live = run.live.saturating_sub(1);

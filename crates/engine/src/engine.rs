@@ -220,7 +220,7 @@ impl Engine {
         loop {
             self.run_scheduler();
             self.judge_pending();
-            if self.steps.is_empty() {
+            if !self.submit_released() && self.steps.is_empty() {
                 break;
             }
         }

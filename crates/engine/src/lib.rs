@@ -35,6 +35,7 @@ mod attempts;
 mod backlog;
 mod control;
 mod engine;
+mod held;
 mod input;
 mod lines;
 mod memory;

@@ -24,7 +24,8 @@ use super::PoolArgs;
 ///
 /// applies to the next command. Lower priorities go first; `after` names
 /// earlier commands that must succeed first. Other keys are cores, cpu, ram,
-/// model, preload, signature, grace, folder, env, results and log.
+/// model, preload, signature, group, group_limit, grace, folder, env, results
+/// and log.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,

@@ -1,3 +1,5 @@
+use std::num::NonZeroU32;
+
 use packhorse_model::{Command, GpuRequest, Milli, Priority, ProbeSpec, TaskSpec, VramRequest};
 
 use super::gib;
@@ -56,6 +58,14 @@ impl NewTask {
 
     pub(crate) fn retries(self, retries: u32) -> Self {
         self.with(|spec| spec.retries = Some(retries))
+    }
+
+    /// At most so many of this group run at a time.
+    pub(crate) fn group(self, name: &str, limit: u32) -> Self {
+        self.with(|spec| {
+            spec.group = Some(name.to_owned());
+            spec.group_limit = NonZeroU32::new(limit);
+        })
     }
 
     pub(crate) fn after(mut self, number: u32) -> Self {
