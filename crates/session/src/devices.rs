@@ -324,7 +324,7 @@ fn main_memory() -> Bytes {
 }
 
 /// The cores that we may use ourselves.
-fn our_cores() -> Vec<CoreId> {
+pub(crate) fn our_cores() -> Vec<CoreId> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {
         return Vec::new();
     };

@@ -10,7 +10,7 @@ use packhorse_model::{DeviceId, Placement};
 use rustc_hash::FxHashMap;
 
 /// What libraries read to know how many threads to start.
-const THREAD_CAPS: [&str; 4] = [
+pub(crate) const THREAD_CAPS: [&str; 4] = [
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -66,6 +66,8 @@ impl AttemptEnvironment {
             "PACKHORSE_GPUS",
             "PACKHORSE_PARAMS",
             "PACKHORSE_RESULTS",
+            "PACKHORSE_EXPERIMENT",
+            "PACKHORSE_CONFIG",
         ];
         let mut names: Vec<OsString> = ours.map(OsString::from).into();
         if self.mps.is_some() {

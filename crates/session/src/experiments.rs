@@ -1,15 +1,18 @@
 //! An experiment file as a source of tasks: which repetitions are done, and which run.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::ffi::OsStr;
+use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use packhorse_intake::Colour;
 use packhorse_intake::experiments::{Experiments, ReadOptions, Repetition};
 use packhorse_model::{ExperimentsSpec, SavedFile};
 
 use crate::SessionError;
-use crate::grid::{FolderNames, TestState, is_absence, marked_state};
+use crate::grid::{FolderNames, GridPlaces, TestState, is_absence, marked_state};
+use crate::source::{Generator, TaskSource};
 
 /// Reads an experiment file and those that it imports, and saves what is in them in `spec`.
 /// `text` is the file's own, if it was read before.
@@ -67,6 +70,9 @@ fn open(
         prefix: spec.prefix.clone(),
         debug: spec.debug,
         host: host(),
+        command: spec.command.clone(),
+        plain_command: spec.plain_command,
+        log: spec.log,
     };
     Experiments::read(path, &spec.shown, &options, read)
         .map_err(|error| SessionError::Rendered(error.render(colour)))
@@ -144,6 +150,58 @@ impl RunFolders {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The repetitions as a source, whose tasks before `first` were made by earlier sessions.
+pub fn experiments_source(
+    spec: &ExperimentsSpec,
+    experiments: Rc<Experiments>,
+    first: u32,
+) -> Box<dyn TaskSource> {
+    let places = GridPlaces::new(&spec.places);
+    let count = places.count;
+    Box::new(Generator::new(count, first, move |number| {
+        experiments.at(places.of(number)).task()
+    }))
+}
+
+/// Writes what was read back, with everything in it: `path/relative_FILE.yml`, and
+/// `path/NAME/relative_FILE_NAME.yml` for each experiment.
+pub fn write_back(experiments: &Experiments, spec: &ExperimentsSpec) -> io::Result<()> {
+    let name = |name: Option<&OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
+    let (file, stem) = (name(spec.shown.file_name()), name(spec.shown.file_stem()));
+    let folder = Path::new(experiments.basic_path());
+    for experiment in experiments.names() {
+        let file = format!("relative_{stem}_{experiment}.yml");
+        let path = folder.join(experiment).join(file);
+        write_whole(&path, |out| experiments.write_back(Some(experiment), out))?;
+    }
+    let file = match spec.selected.as_slice() {
+        [] => format!("relative_{file}"),
+        selected => format!("relative_{stem}_{}.yml", selected.join("_")),
+    };
+    write_whole(&folder.join(file), |out| experiments.write_back(None, out))
+}
+
+/// Writes a file whole or not at all.
+fn write_whole(
+    path: &Path,
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    if !folder.as_os_str().is_empty() {
+        fs_err::create_dir_all(folder)?;
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = folder.join(format!(".{name}.{}", std::process::id()));
+    let mut out = BufWriter::new(fs_err::File::create(&new)?);
+    let written = write(&mut out)
+        .and_then(|()| out.flush())
+        .and_then(|()| fs_err::rename(&new, path));
+    if written.is_err() {
+        let _ = fs_err::remove_file(&new);
+    }
+    written
 }
 
 /// A folder as it is opened: nothing is the one we are in.

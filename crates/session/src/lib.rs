@@ -43,6 +43,7 @@ mod markers;
 mod mps;
 mod observer;
 mod plan;
+mod repetition_fit;
 mod results;
 mod resume;
 mod sampling;
@@ -62,7 +63,10 @@ pub use devices::{Devices, ask_driver, has_driver, has_mps, is_on_path, schedule
 pub use end_with::NamedProcess;
 pub use error::SessionError;
 pub use executor::Executor;
-pub use experiments::{open_experiments, read_experiments, repetition_states, time_stamp};
+pub use experiments::{
+    experiments_source, open_experiments, read_experiments, repetition_states, time_stamp,
+    write_back,
+};
 pub use grid::{
     RunningTests, TestAtWork, TestState, add_place, grid_language, grid_source, read_grid,
     test_states, tidy_results,
@@ -74,6 +78,7 @@ pub use launch::Launch;
 pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
 pub use observer::{Observer, QueueView};
 pub use plan::{DevicesNow, plan_submissions, read_all};
+pub use repetition_fit::fit_here;
 pub use results::{TestOutcome, TestResult, folder_results, is_more_better, run_results};
 pub use resume::{Resume, WhichTasks};
 pub use scheduler_log::SchedulerLog;

@@ -100,7 +100,7 @@ const OF_STORED_RUNS: RefusedKeys = ("pool.as_written", "is no setting");
 
 /// What can be set in files alone, separated by blanks.
 const WITHOUT_VARIABLE: &str = "pool.gpus pool.thread_percentage task.cores task.env task.folder \
-    task.gpus task.params task.preload task.priority task.probe task.results task.signature";
+    task.gpus task.group task.group_limit task.params task.preload task.priority task.probe task.results task.signature";
 
 /// All that was set, below the arguments.
 #[derive(Clone, Debug)]

@@ -201,6 +201,12 @@ fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
         };
         add_place(places, place);
     }
+    refuse_at_work(&running)?;
+    Ok(work)
+}
+
+/// Refuses to run tests while one of them still runs.
+pub fn refuse_at_work(running: &RunningTests) -> anyhow::Result<()> {
     if let Some(TestAtWork { task, home, folder }) = running.at_work() {
         let end = if Home::locate()?.id()? == home {
             format!("end its run with `packhorse stop {}`", task.run)
@@ -213,10 +219,11 @@ fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
              hint: wait for it, or {end}"
         );
     }
-    Ok(work)
+    Ok(())
 }
 
-fn count(places: &[(u32, u32)]) -> u64 {
+/// How many places there are.
+pub fn count(places: &[(u32, u32)]) -> u64 {
     places.iter().map(|(_, count)| u64::from(*count)).sum()
 }
 
@@ -227,7 +234,8 @@ fn each(places: &[(u32, u32)]) -> impl Iterator<Item = u32> {
         .flat_map(|&(first, count)| first..first + count)
 }
 
-fn are(number: u64, thing: &str) -> String {
+/// `3 tests are`
+pub fn are(number: u64, thing: &str) -> String {
     let verb = if number == 1 { "is" } else { "are" };
     format!("{} {verb}", wording::count(number, thing))
 }
@@ -296,7 +304,8 @@ fn dry_run(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn why(state: &TestState) -> &str {
+/// Why a test is skipped.
+pub fn why(state: &TestState) -> &str {
     match state {
         TestState::Unmarked => "its folder is there",
         other => other.word(),

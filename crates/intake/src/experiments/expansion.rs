@@ -68,6 +68,11 @@ impl Expansion {
         })
     }
 
+    /// Whether each of its configurations has a value for every parameter.
+    pub fn sets_all(&self) -> bool {
+        self.kind != ExpansionKind::Ablative
+    }
+
     /// Makes only the first of its configurations.
     pub fn reduce_to_first(&mut self) {
         self.runs = self.runs.min(1);

@@ -1,11 +1,13 @@
 //! One experiment: its runs, and the configuration of each repetition.
 
+use std::num::NonZeroU32;
+
 use packhorse_model::ExperimentDebug;
 use serde_json::{Map, Value};
 
 use super::expansion::{Axis, Expansion};
 use super::keys::{count, is_expansion};
-use super::merge::{Members, get, take};
+use super::merge::{Members, get, set, take, text};
 use super::paths::join;
 use crate::grid::print::python_str;
 use crate::grid::value::{GridValue, ValueKind};
@@ -25,7 +27,7 @@ pub(super) struct Experiment {
     pub runs: u32,
     pub repetitions: u32,
     pub reps_per_job: u32,
-    pub reps_in_parallel: Option<u32>,
+    pub reps_in_parallel: Option<NonZeroU32>,
     /// The name of a run before anything is added to it.
     base_name: String,
     basic_path: String,
@@ -53,7 +55,7 @@ impl Experiment {
         debug: ExperimentDebug,
         mut uneven: impl FnMut(&str, u32),
     ) -> Result<Self, NoExperiment> {
-        let text = |members: &Members, key: &str| get(members, key).map(python_str);
+        let word = |members: &Members, key: &str| get(members, key).map(python_str);
         let number = |members: &Members, key: &str| get(members, key).and_then(count);
         let (is_debug, only_first) = (
             debug != ExperimentDebug::Off,
@@ -67,10 +69,10 @@ impl Experiment {
                 "reps_per_job",
             ] {
                 let one = GridValue::new(ValueKind::Int("1".into()), 0..0);
-                super::merge::set(&mut members, key, one);
+                set(&mut members, key, one);
             }
         }
-        let basic_path = text(&members, "_basic_path").or_else(|| text(&members, "path"));
+        let basic_path = word(&members, "_basic_path").or_else(|| word(&members, "path"));
         let basic_path = basic_path.ok_or(NoExperiment::NoPath)?;
         let mut expansions = Vec::new();
         let mut rest = Members::new();
@@ -108,16 +110,16 @@ impl Experiment {
             _ => Members::new(),
         });
         let rep = get(&members, "_rep_idx").and_then(|value| python_str(value).parse().ok());
-        let written_back = rep.map(|rep| (rep, text(&members, "_rep_log_path")));
+        let written_back = rep.map(|rep| (rep, word(&members, "_rep_log_path")));
         let repetitions = match written_back {
             Some(_) => 1,
             None => number(&members, "repetitions").unwrap_or(1),
         };
         Ok(Self {
-            base_name: text(&members, "_experiment_name").unwrap_or_else(|| name.clone()),
-            nested_dir: text(&members, "_nested_dir").unwrap_or_default(),
+            base_name: word(&members, "_experiment_name").unwrap_or_else(|| name.clone()),
+            nested_dir: word(&members, "_nested_dir").unwrap_or_default(),
             reps_per_job: number(&members, "reps_per_job").unwrap_or(1),
-            reps_in_parallel: number(&members, "reps_in_parallel"),
+            reps_in_parallel: number(&members, "reps_in_parallel").and_then(NonZeroU32::new),
             json: to_map(&members),
             params_json: params.as_ref().map(to_map).unwrap_or_default(),
             name,
@@ -227,24 +229,33 @@ impl Experiment {
     }
 
     /// What the original adds to the configuration of a run.
-    pub fn additions(&self, run_name: &str) -> Vec<(&'static str, Value)> {
+    fn additions(&self, run_name: &str) -> [(&'static str, GridValue); 7] {
         let path = self.run_folder(run_name);
-        vec![
-            ("_basic_path", self.basic_path.clone().into()),
-            ("_experiment_name", run_name.into()),
-            ("_nested_dir", self.nested_dir().into()),
-            ("_debug", self.debug.into()),
-            ("log_path", join(&path, "log").into()),
-            ("path", path.into()),
+        let debug = GridValue::new(ValueKind::Bool(self.debug), 0..0);
+        [
+            ("name", text(&self.name)),
+            ("_basic_path", text(&self.basic_path)),
+            ("_experiment_name", text(run_name)),
+            ("_nested_dir", text(self.nested_dir())),
+            ("_debug", debug),
+            ("log_path", text(&join(&path, "log"))),
+            ("path", text(&path)),
         ]
+    }
+
+    /// What it adds to that for a repetition.
+    fn rep_additions(&self, run_name: &str, rep: u32) -> [(&'static str, GridValue); 2] {
+        let index = self.rep_index(rep).to_string();
+        let index = GridValue::new(ValueKind::Int(index.into()), 0..0);
+        let folder = text(&self.rep_folder(run_name, rep));
+        [("_rep_idx", index), ("_rep_log_path", folder)]
     }
 
     /// The configuration of a run without its parameters.
     pub fn bare_config(&self, run_name: &str) -> Map<String, Value> {
         let mut config = self.json.clone();
-        config.insert("name".to_owned(), self.name.clone().into());
         for (key, value) in self.additions(run_name) {
-            config.insert(key.to_owned(), value);
+            config.insert(key.to_owned(), value.to_json());
         }
         config
     }
@@ -252,10 +263,20 @@ impl Experiment {
     /// The same of a repetition.
     pub fn rep_config(&self, run_name: &str, rep: u32) -> Map<String, Value> {
         let mut config = self.bare_config(run_name);
-        config.insert("_rep_idx".to_owned(), self.rep_index(rep).into());
-        let folder = self.rep_folder(run_name, rep);
-        config.insert("_rep_log_path".to_owned(), folder.into());
+        for (key, value) in self.rep_additions(run_name, rep) {
+            config.insert(key.to_owned(), value.to_json());
+        }
         config
+    }
+
+    /// The same as it was written.
+    pub fn rep_members(&self, run_name: &str, rep: u32) -> Members {
+        let mut members = self.members.clone();
+        let additions = self.additions(run_name).into_iter();
+        for (key, value) in additions.chain(self.rep_additions(run_name, rep)) {
+            set(&mut members, key, value);
+        }
+        members
     }
 }
 
@@ -292,7 +313,7 @@ fn insert_value(into: &mut Members, path: &[String], value: &GridValue) {
     let place = into.iter().position(|(key, _)| key.json_key() == *first);
     let place = place.unwrap_or_else(|| {
         let nothing = GridValue::new(ValueKind::None, 0..0);
-        into.push((super::merge::text(first), nothing));
+        into.push((text(first), nothing));
         into.len() - 1
     });
     let known = &mut into[place].1;

@@ -1,20 +1,24 @@
 //! The experiments of a file, and every repetition of them by its place.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::path::Path;
 
-use packhorse_model::ExperimentDebug;
+use packhorse_model::{ByteString, Command, ExperimentDebug, TaskSpec};
 use serde_json::{Map, Value};
 
+use super::command::ExperimentCommand;
 use super::documents::{ConfigFile, FileError, ReadFile};
 use super::experiment::{Experiment, NoExperiment};
 use super::import::Importer;
 use super::merge::{set, text};
+use super::paths::join;
 use super::problem::ExperimentProblem;
+use super::slurm_document::SlurmDocument;
 use crate::excerpt::Colour;
-use crate::grid::NameReport;
 use crate::grid::names::{LONGEST_NAME, with_hash};
 use crate::grid::same_names::{NamedPlaces, SameNames};
+use crate::grid::{CommandProblem, NameReport};
 use crate::nearest::{did_you_mean, nearest};
 
 /// Why there are no such experiments.
@@ -50,6 +54,14 @@ pub enum ExperimentsError {
         /// The key of the expansion.
         key: String,
     },
+    /// What an experiment is to run.
+    #[error("in the command for the experiment `{experiment}`, {}\nhint: {}", problem.problem, problem.hint)]
+    Command {
+        /// The experiment.
+        experiment: String,
+        /// What is wrong.
+        problem: CommandProblem,
+    },
     /// More repetitions than a run can have tasks.
     #[error(
         "there are more than 4 billion repetitions, and a run cannot have so many\nhint: test fewer values"
@@ -80,6 +92,12 @@ pub struct ReadOptions {
     pub debug: ExperimentDebug,
     /// The name of this machine, which may have a SLURM document of its own.
     pub host: String,
+    /// What each repetition runs, instead of what the file says.
+    pub command: Option<Command>,
+    /// Whether nothing is put into the command.
+    pub plain_command: bool,
+    /// Whether the output of a repetition goes to its folder.
+    pub log: bool,
 }
 
 /// The experiments of a file.
@@ -100,6 +118,10 @@ pub struct Experiments {
     same: SameNames,
     report: NameReport,
     warnings: Vec<ExperimentWarning>,
+    /// What each experiment runs.
+    commands: Vec<Option<ExperimentCommand>>,
+    slurm: Option<SlurmDocument>,
+    log: bool,
 }
 
 struct JobStart {
@@ -152,8 +174,11 @@ impl Experiments {
         let file = ConfigFile::read(path.to_owned(), shown.to_owned(), content)
             .map_err(ExperimentsError::File)?;
         check_selection(&file, &options.selected)?;
+        let mut slips = Vec::new();
+        let slurm = SlurmDocument::read(&file, &options.host, &mut slips)
+            .map_err(ExperimentsError::File)?;
         let mut placed = Vec::new();
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<_> = slips.into_iter().map(ExperimentWarning::Place).collect();
         let mut experiments = Vec::new();
         for document in file.experiments() {
             let is_selected = |name: &String| *name == document.name;
@@ -203,12 +228,14 @@ impl Experiments {
         let placed =
             placed.map(|(shown, error)| ExperimentWarning::Place(FileError { shown, error }));
         warnings.splice(0..0, placed);
-        Self::new(experiments, warnings)
+        Self::new(experiments, slurm, warnings, options)
     }
 
     fn new(
         mut experiments: Vec<Experiment>,
+        slurm: Option<SlurmDocument>,
         warnings: Vec<ExperimentWarning>,
+        options: &ReadOptions,
     ) -> Result<Self, ExperimentsError> {
         // The original expands breadth-first.
         experiments.sort_by_key(|experiment| experiment.expansions.len());
@@ -225,7 +252,19 @@ impl Experiments {
             more(&mut run_starts, Some(experiment.runs))?;
         }
         let (jobs, job_count) = cut_into_jobs(&experiments, &starts);
+        let commands = experiments.iter().map(|experiment| {
+            let given = options.command.as_ref();
+            let command = ExperimentCommand::new(given, options.plain_command, experiment);
+            command.map_err(|problem| ExperimentsError::Command {
+                experiment: experiment.name.clone(),
+                problem,
+            })
+        });
+        let commands = commands.collect::<Result<_, _>>()?;
         let mut all = Self {
+            commands,
+            slurm,
+            log: options.log,
             experiments,
             starts,
             run_starts,
@@ -257,6 +296,30 @@ impl Experiments {
     /// How many jobs the repetitions are cut into.
     pub fn jobs(&self) -> u32 {
         self.job_count
+    }
+
+    /// The SLURM document for this machine, if there is one.
+    pub fn slurm(&self) -> Option<&SlurmDocument> {
+        self.slurm.as_ref()
+    }
+
+    /// Each experiment's name, and how many of its repetitions run at a time, if it says
+    /// so.
+    pub fn limits(&self) -> impl Iterator<Item = (&str, Option<NonZeroU32>)> {
+        let experiments = self.experiments.iter();
+        experiments.map(|it| (it.name.as_str(), it.reps_in_parallel))
+    }
+
+    /// The folder that the first experiment's `path` says: what is written back goes there.
+    pub fn basic_path(&self) -> &str {
+        self.experiments.first().map_or("", Experiment::basic_path)
+    }
+
+    /// The first experiment that has nothing to run.
+    pub fn without_command(&self) -> Option<&str> {
+        let mut all = self.experiments.iter().zip(&self.commands);
+        let (experiment, _) = all.find(|(_, command)| command.is_none())?;
+        Some(&experiment.name)
     }
 
     /// What is probably not what was meant.
@@ -363,6 +426,20 @@ pub struct Repetition<'a> {
 }
 
 impl Repetition<'_> {
+    pub(super) fn definition(&self) -> &Experiment {
+        self.experiment
+    }
+
+    /// Its run among those of its experiment.
+    pub(super) fn run_index(&self) -> u32 {
+        self.at.run
+    }
+
+    /// Its place among the repetitions of its run.
+    pub(super) fn rep(&self) -> u32 {
+        self.at.rep
+    }
+
     /// The name of its experiment.
     pub fn experiment(&self) -> &str {
         &self.experiment.name
@@ -398,6 +475,37 @@ impl Repetition<'_> {
     /// Its folder.
     pub fn folder(&self) -> String {
         self.experiment.rep_folder(&self.run_name, self.at.rep)
+    }
+
+    /// Its task.
+    pub fn task(&self) -> TaskSpec {
+        let (experiment, at) = (self.experiment, self.at);
+        let folder = self.folder();
+        let config = experiment.rep_config(&self.run_name, at.rep);
+        let experiment_json = Value::Object(config).to_string();
+        let mut task = TaskSpec {
+            params: experiment.params_json(at.run).into_iter().collect(),
+            group: Some(experiment.name.clone()),
+            group_limit: experiment.reps_in_parallel,
+            ..TaskSpec::default()
+        };
+        task.env.insert(
+            "PACKHORSE_EXPERIMENT".to_owned(),
+            ByteString::from(experiment_json.as_str()),
+        );
+        if let Some(command) = &self.all.commands[at.experiment] {
+            let file = join(&folder, "config.json");
+            let params = experiment.params(at.run);
+            let members = experiment.rep_members(&self.run_name, at.rep);
+            task.command = command.fill(&params, &members, self.number(), &file);
+            if command.needs_config() {
+                let file = ByteString::from(file.as_str());
+                task.env.insert("PACKHORSE_CONFIG".to_owned(), file);
+            }
+        }
+        task.log = self.all.log.then(|| join(&folder, "out.log").into());
+        task.results = Some(folder.into());
+        task
     }
 
     /// Its whole configuration.

@@ -10,6 +10,7 @@
 //! Names, folders and values are those of the original, `cw2`. Nothing is expanded: a
 //! repetition is computed from its place, so that memory does not grow with their number.
 
+mod command;
 mod documents;
 mod expansion;
 mod experiment;
@@ -21,7 +22,11 @@ mod merge;
 mod paths;
 mod problem;
 mod short_names;
+mod slurm_document;
+mod written_back;
+mod yaml_writer;
 
 pub use documents::{FileError, ReadFile};
 pub use experiments::{ExperimentWarning, Experiments, ExperimentsError, ReadOptions, Repetition};
 pub use problem::{ExperimentError, ExperimentProblem};
+pub use slurm_document::{ExperimentScheduler, SlurmDocument};
