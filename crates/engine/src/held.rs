@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use packhorse_model::{Priority, TaskId, TaskSpec};
+use packhorse_model::{Priority, RunId, TaskId, TaskSpec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arrivals::Arrival;
@@ -56,7 +56,7 @@ impl HeldTasks {
     }
 
     /// Why a task is held back, in words, if it is.
-    fn why(&self, number: u32) -> Option<String> {
+    fn why(&self, run: RunId, number: u32) -> Option<String> {
         if !self.contains(number) {
             return None;
         }
@@ -72,14 +72,15 @@ impl HeldTasks {
                 1 => ", and one of them is in front of it".to_owned(),
                 many => format!(", and {many} of them are in front of it"),
             };
+            let run = if inside == 1 { "runs" } else { "run" };
             return Some(format!(
-                "waits because {inside} of group `{name}` run or are about to, and no more may{front}"
+                "waits: {inside} of its group `{name}` {run} or will at once, and no more may{front}"
             ));
         }
         let mut behind = self.behind.iter();
         behind.find_map(|(first, others)| {
             let is_there = others.iter().any(|other| other.id.number == number);
-            is_there.then(|| format!("comes after task {first}, which is not over"))
+            is_there.then(|| format!("waits until {} has succeeded", TaskId::new(run, *first)))
         })
     }
 
@@ -190,7 +191,7 @@ impl Engine {
     /// Why a task is held back, in words, if it is.
     pub(crate) fn why_held(&self, task: TaskId) -> Option<String> {
         let run = self.runs.get(&task.run)?;
-        let why = run.held.why(task.number)?;
-        Some(format!("task {task} {why}"))
+        let why = run.held.why(task.run, task.number)?;
+        Some(format!("{task} {why}"))
     }
 }

@@ -97,10 +97,10 @@ pub fn time_stamp() -> String {
 }
 
 /// Each repetition with its state, in their order. Those that are there before are left out.
-pub fn repetition_states<'e>(
-    experiments: &'e Experiments,
+pub fn repetition_states(
+    experiments: &Experiments,
     job: Option<u32>,
-) -> impl Iterator<Item = io::Result<(u32, Repetition<'e>, TestState)>> {
+) -> impl Iterator<Item = io::Result<(u32, Repetition<'_>, TestState)>> {
     let mut folders = RunFolders::default();
     let places = (0..experiments.len()).filter(|place| !experiments.is_repeated(*place));
     let repetitions = places.map(|place| (place, experiments.at(place)));
@@ -207,4 +207,37 @@ fn write_whole(
 /// A folder as it is opened: nothing is the one we are in.
 fn folder_of(path: &str) -> PathBuf {
     PathBuf::from(if path.is_empty() { "." } else { path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_saved_file_gives_the_same_tasks_from_any_place_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.yml");
+        let base = "{name: DEFAULT, params: {x: 1e-3}, repetitions: 5, command: run}";
+        fs_err::write(folder.path().join("base.yml"), base).unwrap();
+        fs_err::write(&path, "{name: a, path: p, import_path: base.yml}").unwrap();
+        let mut spec = ExperimentsSpec {
+            shown: "config.yml".into(),
+            ..ExperimentsSpec::default()
+        };
+        read_experiments(&path, None, &mut spec, Colour::Off).unwrap();
+        assert_eq!(spec.files.len(), 2);
+        spec.places = vec![(1, 1), (3, 2)];
+        drop(folder);
+        let experiments = Rc::new(open_experiments(&spec, Colour::Off).unwrap());
+        let mut source = experiments_source(&spec, experiments, 1);
+        assert_eq!(source.total(), Some(3));
+        let tasks = source.read(10).tasks;
+        let folders = tasks.iter().map(|(task, _)| task.results.clone().unwrap());
+        let folders: Vec<PathBuf> = folders.collect();
+        assert_eq!(
+            folders,
+            [3, 4].map(|rep| PathBuf::from(format!("p/a/log/rep_0{rep}")))
+        );
+        assert_eq!(tasks[0].0.command.to_text(), "run --x 1e-3");
+    }
 }

@@ -22,6 +22,10 @@ PACKHORSE_PARAMS, and the rest of its configuration in PACKHORSE_EXPERIMENT.
 Example: packhorse exp config.yml -e lr_test -- python train.py
 
 docs/experiments.md describes the file.")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of its own"
+)]
 pub struct ExperimentArgs {
     /// The experiment file; `-` is standard input
     #[arg(value_name = "FILE")]

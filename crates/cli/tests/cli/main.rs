@@ -12,6 +12,7 @@ mod edges;
 mod end_with;
 mod environment;
 mod events;
+mod experiments;
 mod export;
 mod gpus;
 mod grid;

@@ -134,11 +134,8 @@ fn a_task_that_is_held_back_knows_why() {
     let why = |lab: &mut Lab, task| lab.why(task);
     assert_eq!(
         why(&mut lab, "1.2"),
-        "task 1.2 waits because 1 of group `g` run or are about to, and no more may"
+        "1.2 waits: 1 of its group `g` runs or will at once, and no more may"
     );
     assert!(why(&mut lab, "1.3").ends_with("and one of them is in front of it"));
-    assert_eq!(
-        why(&mut lab, "1.4"),
-        "task 1.4 comes after task 3, which is not over"
-    );
+    assert_eq!(why(&mut lab, "1.4"), "1.4 waits until 1.3 has succeeded");
 }

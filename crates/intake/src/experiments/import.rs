@@ -112,19 +112,16 @@ impl Importer<'_, '_> {
                 nearest,
             })
         };
-        let parent = match name {
-            Some(name) => {
-                let mut experiments = imported.experiments();
-                let found = experiments.find(|known| known.name == name);
-                let found = found.ok_or_else(|| missing(name))?;
-                self.over_default(imported, found)?
-            }
-            None => {
-                let default = imported.default();
-                let default = default.ok_or_else(|| missing("DEFAULT".to_owned()))?;
-                self.check(imported, default)?;
-                default.members.clone()
-            }
+        let parent = if let Some(name) = name {
+            let mut experiments = imported.experiments();
+            let found = experiments.find(|known| known.name == name);
+            let found = found.ok_or_else(|| missing(name))?;
+            self.over_default(imported, found)?
+        } else {
+            let default = imported.default();
+            let default = default.ok_or_else(|| missing("DEFAULT".to_owned()))?;
+            self.check(imported, default)?;
+            default.members.clone()
         };
         stack.push(key);
         let parent = self.with_imports(imported, parent, stack)?;
@@ -144,6 +141,6 @@ impl Importer<'_, '_> {
 
 /// `base.yml: DEFAULT`
 fn shown((path, name): &(PathBuf, String)) -> String {
-    let file = path.file_name().map(Path::new).unwrap_or(path);
+    let file = path.file_name().map_or(path.as_path(), Path::new);
     format!("{}: {name}", file.display())
 }

@@ -17,6 +17,8 @@ pub(super) fn merge(mut base: Members, over: &Members) -> Members {
                         let merged = merge(std::mem::take(below), above);
                         GridValue::new(ValueKind::Dict(merged), value.span.clone())
                     }
+                    // As the original has it: there is nothing in it to change anything.
+                    (_, ValueKind::Dict(above)) if above.is_empty() => continue,
                     _ => value.clone(),
                 };
             }

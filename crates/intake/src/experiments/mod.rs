@@ -12,21 +12,26 @@
 
 mod command;
 mod documents;
+mod errors;
 mod expansion;
 mod experiment;
 #[expect(clippy::module_inception, reason = "it is what the module is about")]
 mod experiments;
 mod import;
+mod jobs;
 mod keys;
 mod merge;
 mod paths;
 mod problem;
+mod repetition;
 mod short_names;
 mod slurm_document;
 mod written_back;
 mod yaml_writer;
 
 pub use documents::{FileError, ReadFile};
-pub use experiments::{ExperimentWarning, Experiments, ExperimentsError, ReadOptions, Repetition};
+pub use errors::{ExperimentWarning, ExperimentsError};
+pub use experiments::{Experiments, ReadOptions};
 pub use problem::{ExperimentError, ExperimentProblem};
+pub use repetition::Repetition;
 pub use slurm_document::{ExperimentScheduler, SlurmDocument};

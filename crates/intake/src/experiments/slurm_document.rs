@@ -226,7 +226,7 @@ impl SlurmDocument {
         };
         if let Some(gres) = argument("gres") {
             let parts = gres.split(',').filter_map(gpus_of_gres);
-            if let Some(count) = parts.reduce(|sum, more| sum.saturating_add(more)) {
+            if let Some(count) = parts.reduce(u32::saturating_add) {
                 return Some(count);
             }
         }

@@ -4,8 +4,9 @@
 use std::io::{self, Write};
 
 use super::experiment::Experiment;
-use super::experiments::{Experiments, Repetition};
+use super::experiments::Experiments;
 use super::merge::{Members, set, text};
+use super::repetition::Repetition;
 use super::yaml_writer::write_document;
 use crate::grid::value::{GridValue, ValueKind};
 
@@ -15,7 +16,10 @@ impl Experiments {
     pub fn write_back(&self, only: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
         if let Some(slurm) = self.slurm() {
             let mut members = slurm.members.clone();
-            set(&mut members, "name", text("slurm"));
+            // It is the one for this machine, wherever the file is read again.
+            if slurm.name.contains('_') {
+                set(&mut members, "name", text("slurm"));
+            }
             write_document(&members, out)?;
         }
         for place in 0..self.len() {
@@ -41,8 +45,8 @@ impl Experiments {
 
 impl Repetition<'_> {
     fn relative_members(&self) -> Members {
-        let experiment = self.definition();
-        let mut members = experiment.rep_members(self.run(), self.rep());
+        let experiment = self.experiment;
+        let mut members = experiment.rep_members(self.run(), self.at.rep);
         let path = experiment.run_folder(self.run());
         let folder = self.folder();
         for (key, path) in [
@@ -55,7 +59,7 @@ impl Repetition<'_> {
         }
         set(&mut members, "_basic_path", text("./."));
         if experiment.has_params() {
-            let params = ValueKind::Dict(experiment.params(self.run_index()));
+            let params = ValueKind::Dict(experiment.params(self.at.run));
             set(&mut members, "params", GridValue::new(params, 0..0));
         }
         members
