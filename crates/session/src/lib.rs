@@ -53,6 +53,7 @@ mod source;
 mod stop;
 mod sweep;
 mod task_checks;
+mod topology;
 pub mod variables;
 
 pub use consume::{ConsumedFile, consume_leftovers, consuming};
