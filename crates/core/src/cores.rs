@@ -144,7 +144,16 @@ impl Ledger {
         (own.layout.physical.len() / attempts.max(1)).max(1)
     }
 
-    /// How many attempts like `request` fit on `node` if nothing else were there.
+    /// How many attempts like `request` fit at a time if nothing else were there.
+    /// `u64::MAX`: any number.
+    pub(crate) fn at_a_time(&self, request: &Request) -> u64 {
+        let nodes = 0..self.nodes.len();
+        let fits = nodes.map(|node| self.fitting(node, request));
+        let slots = self.slots.map_or(u64::MAX, u64::from);
+        fits.fold(0, u64::saturating_add).min(slots)
+    }
+
+    /// The same on `node`.
     fn fitting(&self, node: usize, request: &Request) -> u64 {
         let own = &self.nodes[node];
         let slots = self.slots.map_or(u64::MAX, u64::from);

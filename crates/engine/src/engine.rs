@@ -14,13 +14,13 @@ use rustc_hash::FxHashMap;
 use crate::action::Action;
 use crate::input::Input;
 use crate::lines::OutputLines;
-use crate::memory::{Judgement, Monitor, Needs, OomSigns, VramUse};
+use crate::memory::{Judgement, Monitor, Needs, OomSigns};
 use crate::metrics::MetricBook;
 use crate::mps::MpsState;
 use crate::other_runs::OtherRuns;
 use crate::outbox::{Outbox, Release};
 use crate::run::Run;
-use crate::task::Task;
+use crate::task::{Task, first_request};
 
 /// What both clocks show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -440,10 +440,7 @@ impl Engine {
     /// The most that a task with these options asks for at first: to tell before
     /// anything is started whether it could ever run.
     pub fn refusal(&self, spec: &TaskSpec) -> Option<core::RefusalReason> {
-        let request = Request {
-            memory: VramUse::of(spec).at_first(),
-            ..self.request(spec)
-        };
+        let request = first_request(spec, &self.devices, self.slots);
         self.state.refusal(&request)
     }
 

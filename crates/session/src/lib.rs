@@ -23,6 +23,7 @@
 
 mod consume;
 mod control;
+mod core_parts;
 mod devices;
 mod end_with;
 mod environment;

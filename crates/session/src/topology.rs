@@ -78,6 +78,12 @@ fn read(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use packhorse_core::{
+        Effect, NodeSpec, Now, Pool, SchedulerEvent, SchedulerSettings, SchedulerState, Submission,
+        step,
+    };
+    use packhorse_model::{GpuRequest, NodeId, Request, RunId, TaskId};
+
     use super::*;
 
     fn write(folder: &Path, name: &str, text: &str) {
@@ -125,6 +131,56 @@ mod tests {
         let machine = two_sockets("core_cpus_list");
         let some = told(machine.path(), [1, 5, 6]);
         assert_eq!(some, [(1, 0), (1, 0), (2, 1)]);
+    }
+
+    /// The cores that so many tasks get which each want so many of these.
+    fn given(folder: &Path, cores: &[u32], wanted: u32, tasks: u32) -> Vec<Vec<u32>> {
+        let cores: Vec<CoreId> = cores.iter().copied().map(CoreId).collect();
+        let node = NodeSpec {
+            id: NodeId(0),
+            devices: Vec::new(),
+            cores: describe(folder, &cores),
+            cpu: None,
+            ram: None,
+        };
+        let (nodes, slots) = (vec![node], None);
+        let settings = SchedulerSettings::default();
+        let mut state = SchedulerState::new(&Pool { nodes, slots }, settings).unwrap();
+        let request = Request {
+            gpus: GpuRequest::None,
+            cores: wanted,
+            ..Request::default()
+        };
+        let mut effects = Vec::new();
+        let mut feed = |event| step(&mut state, event, Now::default(), &mut effects);
+        feed(SchedulerEvent::Hold);
+        for number in 1..=tasks {
+            let id = TaskId::new(RunId(1), number);
+            feed(SchedulerEvent::Submit(Submission::new(id, request.clone())));
+        }
+        feed(SchedulerEvent::Unhold);
+        let starts = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Start { placement, .. } => Some(placement.cores),
+            _ => None,
+        });
+        starts
+            .map(|cores| cores.iter().map(|core| core.0).collect())
+            .collect()
+    }
+
+    #[test]
+    fn tasks_get_whole_cores_of_one_part_of_such_a_machine() {
+        let machine = two_sockets("core_cpus_list");
+        let all = [0, 1, 2, 3, 4, 5, 6, 7];
+        let two = given(machine.path(), &all, 2, 2);
+        assert_eq!(two, [[0, 1], [2, 3]], "a whole core for each of them");
+        let four = given(machine.path(), &all, 2, 4);
+        assert_eq!(four, [[0, 4], [1, 5], [2, 6], [3, 7]]);
+        // A job that may use some of them: 1 and 5 are one core, 2 and 3 are of the other
+        // part.
+        assert_eq!(given(machine.path(), &[1, 2, 3, 5], 2, 1), [[2, 3]]);
+        let three = given(machine.path(), &[1, 2, 5], 1, 3);
+        assert_eq!(three, [[1], [2], [5]], "the second thread comes last");
     }
 
     #[test]
