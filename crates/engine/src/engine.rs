@@ -444,6 +444,13 @@ impl Engine {
         self.state.refusal(&request)
     }
 
+    /// How many tasks with these options fit at a time where nothing else runs, before
+    /// anything is learned of them. `u64::MAX`: nothing that is counted limits them.
+    pub fn at_a_time(&self, spec: &TaskSpec) -> u64 {
+        let request = first_request(spec, &self.devices, self.slots);
+        self.state.at_a_time(&request)
+    }
+
     /// Whether tasks with these options use a GPU at all.
     pub fn uses_gpus(&self, spec: &TaskSpec) -> bool {
         self.request(spec).gpus != GpuRequest::None

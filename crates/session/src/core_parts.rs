@@ -2,6 +2,7 @@
 //! threads to start.
 
 use std::ffi::OsString;
+use std::num::NonZero;
 
 use packhorse_core::{CoreSpec, SchedulerState};
 use packhorse_engine::{StartAttempt, first_request};
@@ -80,18 +81,13 @@ pub(crate) struct ThreadCaps {
     busy: u64,
     /// No more tasks than this will run.
     most: u64,
-    /// What tasks are told that ask for nothing themselves.
-    usual: Option<u64>,
+    /// What tasks are told that ask for nothing themselves. All cores need no telling.
+    usual: u64,
 }
 
 impl ThreadCaps {
-    /// For a run of at most so many tasks, which have these `defaults`.
-    pub(crate) fn new(
-        devices: &Devices,
-        pool: &PoolSpec,
-        defaults: &TaskSpec,
-        most: Option<u64>,
-    ) -> Result<Self, SessionError> {
+    /// For tasks with these `defaults`, on so many cores.
+    pub(crate) fn new(pool: &PoolSpec, defaults: &TaskSpec, cores: usize) -> Self {
         let set = |name: &str| std::env::var_os(name).is_some() || defaults.env.contains_key(name);
         // Libraries that find nothing in their own variable look at OpenMP's.
         let names = match pool.thread_caps {
@@ -99,39 +95,44 @@ impl ThreadCaps {
             _ if set(THREAD_CAPS[0]) => Vec::new(),
             _ => THREAD_CAPS.into_iter().filter(|name| !set(name)).collect(),
         };
-        let cores = devices.cores.len() as u64;
         // A container may have many cores and little time on them.
         let allowed = std::thread::available_parallelism();
-        let allowed = allowed.map_or(cores, |allowed| allowed.get() as u64);
-        let mut caps = Self {
+        let allowed = allowed.map_or(cores, NonZero::get);
+        Self {
             names,
-            cores,
-            busy: cores.min(allowed),
-            most: most.unwrap_or(u64::MAX),
-            usual: None,
-        };
-        if !caps.names.is_empty() {
-            let part = match defaults.cores.unwrap_or(0) {
-                0 => caps.part(devices.at_a_time(pool, defaults)?),
-                own => own.into(),
-            };
-            caps.usual = Some(part).filter(|part| *part < cores);
+            cores: cores as u64,
+            busy: cores.min(allowed) as u64,
+            most: u64::MAX,
+            usual: defaults.cores.map_or(0, u64::from),
         }
-        Ok(caps)
+    }
+
+    /// For at most so many tasks, of which so many fit at a time that ask for nothing
+    /// themselves.
+    pub(crate) fn shared(mut self, most: Option<u64>, at_a_time: u64) -> Self {
+        self.most = most.unwrap_or(u64::MAX);
+        if self.usual == 0 {
+            self.usual = self.part(at_a_time);
+        }
+        self
     }
 
     /// The part of each of so many that fit at a time.
     fn part(&self, tasks: u64) -> u64 {
         match tasks.min(self.most) {
-            0 | 1 => self.cores,
+            // Alone, or as many as anybody likes.
+            0 | 1 | u64::MAX => self.cores,
             tasks => (self.busy / tasks).max(1),
         }
     }
 
     /// What all tasks are told.
     pub(crate) fn usual(&self) -> Variables {
-        self.usual
-            .map_or_else(Vec::new, |part| self.say(part).collect())
+        if self.usual < self.cores {
+            self.say(self.usual).collect()
+        } else {
+            Vec::new()
+        }
     }
 
     /// Adds what an attempt is told, if that is something else.
@@ -145,7 +146,7 @@ impl ThreadCaps {
             (0, Some(tasks)) => self.part(tasks),
             (cores, _) => cores as u64,
         };
-        if part != self.usual.unwrap_or(self.cores) {
+        if part != self.usual {
             variables.extend(self.say(part));
         }
     }
@@ -171,6 +172,32 @@ mod tests {
             ..CoreSpec::whole(CoreId(number))
         };
         (0..physical * threads).map(core).collect()
+    }
+
+    #[test]
+    fn threads_are_divided_by_the_tasks_that_run_at_a_time() {
+        let caps = |own_cores, most, at_a_time| {
+            let caps = ThreadCaps {
+                names: THREAD_CAPS.to_vec(),
+                cores: 64,
+                busy: 48,
+                most: u64::MAX,
+                usual: own_cores,
+            };
+            caps.shared(most, at_a_time)
+        };
+        let usual = |caps: ThreadCaps| caps.usual().first().map(|(_, value)| value.clone());
+        assert_eq!(usual(caps(0, None, 8)), Some("6".into()));
+        assert_eq!(usual(caps(0, Some(3), 8)), Some("16".into()));
+        assert_eq!(usual(caps(0, Some(99), 8)), Some("6".into()));
+        assert_eq!(usual(caps(0, None, 99)), Some("1".into()));
+        assert_eq!(usual(caps(0, None, u64::MAX)), None, "nobody knows");
+        assert_eq!(usual(caps(0, Some(3), u64::MAX)), Some("16".into()));
+        assert_eq!(usual(caps(0, Some(1), 8)), None, "alone");
+        assert_eq!(usual(caps(0, None, 1)), None, "alone");
+        assert_eq!(usual(caps(0, None, 0)), None, "nothing to divide by");
+        assert_eq!(usual(caps(4, None, 8)), Some("4".into()));
+        assert_eq!(usual(caps(64, None, 8)), None, "all of them");
     }
 
     #[test]

@@ -175,8 +175,9 @@ impl Launch {
         let home_id = home.id()?;
         // Whoever runs attempts elsewhere has the folders of their results there.
         let markers = (self.executor.is_none()).then(|| Markers::new(&devices.units, &home_id));
-        let most = most_tasks(earlier.as_ref(), source.as_deref());
-        let caps = ThreadCaps::new(&devices, &spec.pool, &self.defaults, most)?;
+        let caps = ThreadCaps::new(&spec.pool, &self.defaults, devices.cores.len());
+        let at_a_time = self.engine.at_a_time(&self.defaults);
+        let caps = caps.shared(most_tasks(earlier.as_ref(), source.as_deref()), at_a_time);
         let executor = match self.executor {
             Some(executor) => executor,
             None => local_executor(&home_id, &devices, caps, mps, mask, signals.end_notice())?,

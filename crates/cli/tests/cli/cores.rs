@@ -6,7 +6,7 @@ use std::path::Path;
 use packhorse_fake_nvml::FakeDevice;
 use serde_json::Value;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, taking};
 use crate::support::{Done, World, finish, finish_with};
 
 /// What a task may run on, what it is told of that, and how many threads to start.
@@ -383,6 +383,15 @@ fn memory_tells_how_many_share_the_cores() {
         let told = told(&machine.world, &format!("{run}.1")).caps;
         assert_eq!(told, [wanted.as_str(); 4], "{words:?}");
     }
+    // Once something is known of them, two fit at a time.
+    let known = format!("{TELL}; {}\n", taking("--peak 9G --hold-looks 6"));
+    machine.world.write("known", &known);
+    let words = ["run", "known", "--vram", "auto", "--signature", "known"];
+    assert_eq!(machine.packhorse(&words).code, 0);
+    machine.world.write("known", known.repeat(2));
+    assert_eq!(machine.packhorse(&words).code, 0);
+    assert_eq!(told(&machine.world, "4.1").caps, ["unset"; 4]);
+    assert_eq!(told(&machine.world, "5.1").caps, [part(2).as_str(); 4]);
 }
 
 #[test]
