@@ -21,8 +21,8 @@ class RunOptions(TypedDict, total=False):
     signature: str | None
     #: How to measure a command first: a template with ``{}`` where it goes.
     probe: str | None
-    #: How many cores a task gets for itself.
-    cores: int | None
+    #: How many cores a task gets for itself, or ``"auto"`` for an equal part.
+    cores: int | Literal["auto"] | None
     #: How many cores a task keeps busy; counted, not pinned.
     cpu: float | None
     #: Main memory a task needs; counted, not enforced.
@@ -46,6 +46,8 @@ class RunOptions(TypedDict, total=False):
     ignore_process: str | Iterable[str] | None
     #: Whether to coordinate with other runs on this machine.
     leases: bool | None
+    #: Whether tasks that run at the same time are told how many threads to start.
+    thread_caps: bool | None
     #: Whether to share GPUs through NVIDIA's Multi-Process Service.
     mps: bool | None
     #: The part of a GPU's threads that a task may use under MPS, in percent.
@@ -100,6 +102,8 @@ def arguments(options: Mapping[str, Any]) -> list[str]:
             words += [f"--ignore-process={who}" for who in several]
         elif name == "leases":
             words += [] if value else ["--no-leases"]
+        elif name == "thread_caps":
+            words += [] if value else ["--no-thread-caps"]
         elif name == "mps":
             words.append(f"--mps={'true' if value else 'false'}")
         else:

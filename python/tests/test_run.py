@@ -82,7 +82,13 @@ def test_options_are_those_of_the_program() -> None:
     help = subprocess.run(
         [packhorse.binary(), "run", "--help"], capture_output=True, text=True, check=True
     ).stdout
-    values = {"env": {"A": "b"}, "leases": False, "mps": True, "devices": [0, [1, 2]]}
+    values = {
+        "env": {"A": "b"},
+        "leases": False,
+        "thread_caps": False,
+        "mps": True,
+        "devices": [0, [1, 2]],
+    }
     for name in RunOptions.__annotations__:
         for word in arguments({name: values.get(name, "1")}):
             option = word.partition("=")[0]

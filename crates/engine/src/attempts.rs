@@ -147,6 +147,10 @@ impl Engine {
         let output = run.setup.output;
         let log = run_log(&run.setup.logs, id, number);
         let own_log = own_log(&run.setup.folder, &spec, number);
+        let asks_itself = task.need.is_some() || !Arc::ptr_eq(&spec, &run.setup.defaults);
+        let request = asks_itself.then(|| self.state.running_request(id));
+        let at_a_time = request.flatten();
+        let at_a_time = at_a_time.map(|request| self.state.at_a_time(request));
         let devices = placement.devices.iter();
         task.started = None;
         task.attempt = Some(AttemptState {
@@ -181,6 +185,7 @@ impl Engine {
             log,
             own_log,
             mps: None,
+            at_a_time,
         });
     }
 

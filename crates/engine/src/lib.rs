@@ -53,7 +53,7 @@ pub use input::{
     DeviceView, Input, MemberView, MpsInput, NewRunInput, OtherRun, Owner, ProcessView, StopSignal,
 };
 pub use memory::{Forecast, LearnedPeaks, OomSigns, OomSignsError, draft_of, models, models_named};
-pub use task::{own_log, run_log};
+pub use task::{first_request, own_log, run_log};
 
 pub use packhorse_model::{
     AttemptEnd, LeasedDevice, OutputMode, ProcessEvent, StopMode, StoredTask,

@@ -45,6 +45,7 @@ mod xid;
 
 pub use amd::Amd;
 pub use config::GpuConfig;
+pub use cores::parse_list as parse_core_list;
 pub use device::{
     Celsius, Device, DeviceMemory, GpuProcess, Health, MigInstance, Milliwatts, Percent, Vendor,
 };

@@ -60,6 +60,11 @@ optional_fields! {
         pub mps: Option<bool>,
         /// The part of a GPU's threads that a task may use under MPS, in per cent.
         pub thread_percentage: Option<u8>,
+        /// Whether a task that does not say its cores gets an equal part of them for
+        /// itself.
+        pub equal_cores: Option<bool>,
+        /// Whether tasks that run at the same time are told how many threads to start.
+        pub thread_caps: Option<bool>,
         /// How long a task waits to count one priority more urgent.
         pub ageing: Option<Ageing>,
         /// How long the memory of a task of an unknown kind has to rest before others may
@@ -84,6 +89,12 @@ impl PoolSpec {
         }
         self.fill(&defaults);
         self
+    }
+
+    /// What is left of a number of cores that is said below this. Equal parts and a number
+    /// are two answers to one question, too.
+    pub fn cores_below(&self, cores: Option<u32>) -> Option<u32> {
+        cores.filter(|_| self.equal_cores != Some(true))
     }
 }
 

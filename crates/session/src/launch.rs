@@ -21,6 +21,7 @@ use packhorse_supervisor::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::core_parts::ThreadCaps;
 use crate::devices::{Devices, scheduler_settings};
 use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
@@ -41,6 +42,8 @@ use crate::{Notices, SessionError, system};
 /// A run that could start now: its devices are found, and its tasks could run on them.
 pub struct Launch {
     spec: RunSpec,
+    /// What holds for every task that says nothing else, on these devices.
+    defaults: TaskSpec,
     devices: Devices,
     engine: Engine,
     /// Who runs the attempts, if not this machine's own executor.
@@ -81,8 +84,9 @@ impl Launch {
         let ignored = ignored
             .collect::<Result<_, _>>()
             .map_err(SessionError::IgnoredProcess)?;
+        let defaults = devices.defaults(&spec, notices)?;
         let engine = engine(&spec, &devices, settings)?;
-        if let Some(reason) = engine.refusal(&spec.defaults) {
+        if let Some(reason) = engine.refusal(&defaults) {
             let advice = match reason {
                 RefusalReason::TooManyGpus { most_gpus: 1.., .. } => {
                     "\nhint: ask for fewer with -g, or name more with --gpus"
@@ -94,6 +98,7 @@ impl Launch {
         }
         Ok(Self {
             spec,
+            defaults,
             devices,
             engine,
             executor: None,
@@ -120,7 +125,7 @@ impl Launch {
 
     /// Why a task of this run could never run, if it could not.
     pub fn refusal(&self, task: &TaskSpec) -> Option<String> {
-        let spec = task.clone().over(&self.spec.defaults);
+        let spec = task.clone().over(&self.defaults);
         if task.vram.is_some() && !self.engine.uses_gpus(&spec) {
             return Some("it asks for GPU memory (vram), but for no GPU".to_owned());
         }
@@ -170,9 +175,12 @@ impl Launch {
         let home_id = home.id()?;
         // Whoever runs attempts elsewhere has the folders of their results there.
         let markers = (self.executor.is_none()).then(|| Markers::new(&devices.units, &home_id));
+        let caps = ThreadCaps::new(&spec.pool, &self.defaults, devices.cores.len());
+        let at_a_time = self.engine.at_a_time(&self.defaults);
+        let caps = caps.shared(most_tasks(earlier.as_ref(), source.as_deref()), at_a_time);
         let executor = match self.executor {
             Some(executor) => executor,
-            None => local_executor(&home_id, &devices, mps, mask, signals.end_notice())?,
+            None => local_executor(&home_id, &devices, caps, mps, mask, signals.end_notice())?,
         };
         let mut journal = StoreJournal::new(home)?;
         let mut warnings = Vec::new();
@@ -226,7 +234,7 @@ impl Launch {
         let new = NewRunInput {
             run,
             total: parts.source.total(),
-            defaults: spec.defaults.into(),
+            defaults: self.defaults.into(),
             batch: spec.batch,
             output: spec.output.unwrap_or_default(),
             folder,
@@ -293,15 +301,25 @@ pub(crate) fn engine(
     })?)
 }
 
+/// No more tasks than this will run, if that is known.
+fn most_tasks(earlier: Option<&EarlierTasks>, source: Option<&dyn TaskSource>) -> Option<u64> {
+    let left = earlier.map_or(0, |earlier| {
+        u64::from(earlier.count).saturating_sub(earlier.succeeded + earlier.failed)
+    });
+    let to_come = source.map_or(Some(0), TaskSource::most);
+    to_come.map(|to_come| left.saturating_add(to_come))
+}
+
 /// Runs attempts on this machine.
 fn local_executor(
     home_id: &str,
     devices: &Devices,
+    caps: ThreadCaps,
     mps: bool,
     mask: SignalMask,
     ends: EndNotice,
 ) -> Result<Box<dyn Executor>, SessionError> {
-    let environment = AttemptEnvironment::new(devices.units.clone(), devices.cores.len(), mps);
+    let environment = AttemptEnvironment::new(devices.units.clone(), caps, mps);
     let supervisor = Supervisor::new(SupervisorSettings {
         environment: environment.fixed(),
         hidden: environment.hidden(),

@@ -23,6 +23,7 @@
 
 mod consume;
 mod control;
+mod core_parts;
 mod devices;
 mod end_with;
 mod environment;
@@ -55,6 +56,7 @@ mod source;
 mod stop;
 mod sweep;
 mod task_checks;
+mod topology;
 pub mod variables;
 
 pub use consume::{ConsumedFile, consume_leftovers, consuming};

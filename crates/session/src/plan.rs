@@ -47,7 +47,9 @@ pub fn plan_submissions(
     reader: Option<&Reader>,
     run: RunId,
     tasks: Vec<(TaskSpec, Vec<u32>)>,
+    notices: &mut Notices<'_>,
 ) -> Result<Vec<Submission>, SessionError> {
+    let defaults = devices.defaults(spec, notices)?;
     let folder = std::env::current_dir().map_err(system("tell the current folder"))?;
     let mut files = FileContents::default();
     let mut forecast = Forecast::new(&devices.info, devices.slots);
@@ -55,7 +57,7 @@ pub fn plan_submissions(
     let mut submissions = Vec::with_capacity(tasks.len());
     let mut groups: HashMap<String, VecDeque<u32>> = HashMap::new();
     for ((own, after), number) in tasks.into_iter().zip(1..) {
-        let task = own.over(&spec.defaults);
+        let task = own.over(&defaults);
         let draft = draft_of(&task.command, &task, &folder);
         let contents = files.hashes(draft.files());
         let peaks = |signature: &str| match reader {

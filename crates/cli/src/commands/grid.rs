@@ -158,7 +158,7 @@ fn order(args: &GridArgs, open: &OpenGrid) -> anyhow::Result<Order> {
     let file = with_workers(file);
     let task = args.launch.task.spec().over(open.grid.task());
     let order = Order::with(
-        args.launch.pool.spec().over(&file),
+        args.launch.pool().over(&file),
         task,
         args.launch.output.mode(),
     )?;

@@ -180,7 +180,8 @@ fn plan_door(
         .iter()
         .map(|(task, _)| wording::command(&task.command).into_owned())
         .collect();
-    let submissions = plan_submissions(&devices, spec, reader.as_ref(), RunId(1), tasks)?;
+    let (reader, run) = (reader.as_ref(), RunId(1));
+    let submissions = plan_submissions(&devices, spec, reader, run, tasks, &mut complain)?;
     let tasks = submissions
         .into_iter()
         .map(|submission| PlanTask {

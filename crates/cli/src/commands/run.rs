@@ -68,7 +68,7 @@ pub fn open_run(args: &mut RunArgs, consequence: &str) -> anyhow::Result<(DoorRu
         let mut files = streams.iter().map(|stream| stream.file.file());
         typed = files.any(rustix::termios::isatty);
         let mut mistakes = Mistakes::default();
-        checks.look_through(&mut streams, language, terminal::colour(), |mistake| {
+        let count = checks.look_through(&mut streams, language, terminal::colour(), |mistake| {
             mistakes.tell(|| mistake);
         })?;
         mistakes.refuse(consequence)?;
@@ -77,7 +77,7 @@ pub fn open_run(args: &mut RunArgs, consequence: &str) -> anyhow::Result<(DoorRu
             TaskLanguage::Lines(_) => SourceSpec::Lines { files, null },
             TaskLanguage::TaskLines => SourceSpec::TaskLines { files },
         };
-        Box::new(ReadTasks::new(streams, language, 0))
+        Box::new(ReadTasks::new(streams, language, 0).with_count(count))
     } else {
         Box::new(one_command(std::mem::take(&mut args.command)))
     };

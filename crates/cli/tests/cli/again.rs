@@ -177,7 +177,7 @@ fn resume_keeps_what_single_commands_asked_for() {
         &world,
         "#packhorse retries=1 name=tried\necho tried >> out; false\n\
          #packhorse after=tried\necho skipped >> out\n\
-         #packhorse after=first cores=1\ntest $PACKHORSE_CORES && echo on $PACKHORSE_GPUS >> out\n",
+         #packhorse after=first cores=1\ntest $PACKHORSE_CPU_CORES && echo on $PACKHORSE_GPUS >> out\n",
     );
     let done = world.packhorse(["resume", "1", "--gpus", "6"]);
     assert_eq!(done.code, 1, "{done:?}");

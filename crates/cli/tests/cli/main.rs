@@ -6,6 +6,7 @@ mod support;
 
 mod again;
 mod arguments;
+mod cores;
 mod csv;
 mod dropin;
 mod edges;

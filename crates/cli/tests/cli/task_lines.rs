@@ -364,7 +364,8 @@ fn a_task_has_a_priority_and_retries_of_its_own() {
 #[test]
 fn a_task_has_gpus_and_cores_of_its_own() {
     let world = World::new();
-    let cores = "echo $PACKHORSE_CORES > cores; grep Cpus_allowed_list /proc/self/status > allowed";
+    let cores =
+        "echo $PACKHORSE_CPU_CORES > cores; grep Cpus_allowed_list /proc/self/status > allowed";
     world.write(
         "tasks.jsonl",
         lines(&[
