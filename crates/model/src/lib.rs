@@ -28,6 +28,7 @@ mod request;
 mod run_spec;
 #[cfg(feature = "schema")]
 mod schema;
+mod slurm_spec;
 mod task_spec;
 mod time;
 mod written;
@@ -55,5 +56,6 @@ pub use run_spec::{
     Ageing, ConsumedRows, DEFAULT_REST, GridLanguage, GridSpec, InputFile, Placing, PoolSpec,
     RunSpec, SourceSpec, SweepSpec,
 };
+pub use slurm_spec::{DEFAULT_REQUEUES, JobTime, SlurmSpec};
 pub use task_spec::{Grace, ProbeSpec, TaskSpec};
 pub use time::Timestamp;

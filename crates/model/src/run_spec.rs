@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::optional::{Optional, OptionalFields, optional_fields};
 use crate::{
-    ByteString, Command, OutputMode, ParseValueError, TaskSpec, TimeLimit, byte_string,
+    ByteString, Command, OutputMode, ParseValueError, SlurmSpec, TaskSpec, TimeLimit, byte_string,
     parse_duration, written,
 };
 
@@ -33,6 +33,9 @@ pub struct RunSpec {
     /// What becomes of the tasks' output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputMode>,
+    /// What Slurm is asked for, if its tasks run on a Slurm cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmSpec>,
 }
 
 optional_fields! {

@@ -6,6 +6,7 @@ mod memory;
 mod pool;
 mod run;
 mod show;
+mod slurm;
 mod sweep;
 
 pub use cli::{Cli, Verb, occurrences};
@@ -18,4 +19,5 @@ pub use run::{AgainArgs, LaunchArgs, OutputArgs, ResumeArgs, RetryArgs, RunArgs,
 pub use show::{
     ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ResultsArgs, ShowArgs, StopArgs,
 };
+pub use slurm::SlurmArgs;
 pub use sweep::{Mode, SweepArgs};

@@ -11,7 +11,7 @@ use packhorse_model::{
 
 use packhorse_session::NamedProcess;
 
-use super::PoolArgs;
+use super::{PoolArgs, SlurmArgs};
 
 /// Run commands, as many at a time as fit on the GPUs
 ///
@@ -77,6 +77,9 @@ pub struct LaunchArgs {
     /// Where tasks run.
     #[command(flatten)]
     pub pool: PoolArgs,
+    /// Whether tasks run on a Slurm cluster, and how.
+    #[command(flatten)]
+    pub slurm: SlurmArgs,
     /// What is shown.
     #[command(flatten)]
     pub output: OutputArgs,

@@ -162,6 +162,7 @@ fn order(args: &GridArgs, open: &OpenGrid) -> anyhow::Result<Order> {
         task,
         args.launch.output.mode(),
     )?;
+    let order = order.on_slurm(&args.launch);
     let pool = &order.spec.pool;
     if pool.gpus.is_empty() && pool.slots.is_none() {
         bail!(
