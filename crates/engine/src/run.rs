@@ -249,6 +249,8 @@ impl Engine {
             Some(StopSignal::Hangup) => Exit::Signal(1),
             Some(StopSignal::Quit) => Exit::Signal(3),
             Some(StopSignal::Interrupt) => Exit::Signal(2),
+            // What is left is left to a later session.
+            Some(StopSignal::TimeOver) => Exit::TasksFailed,
             None if run.failed + run.rejected > 0 || left > 0 => Exit::TasksFailed,
             None => Exit::Success,
         };

@@ -52,6 +52,8 @@ optional_fields! {
         pub slots: Option<u32>,
         /// At most so many tasks on one GPU.
         pub max_per_gpu: Option<u32>,
+        /// At most so many tasks at a time, whatever fits.
+        pub at_most: Option<u32>,
         /// Which GPU a task gets when several would do.
         pub place: Option<Placing>,
         /// Processes whose GPU memory does not count: a name, `uid:1000` or a process id.

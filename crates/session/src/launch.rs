@@ -285,6 +285,7 @@ pub(crate) fn engine(
             Some(rest) => rest.get().unwrap_or(Duration::MAX),
         },
         leases: uses_leases(spec),
+        at_most: pool.at_most,
         mps: (pool.mps == Some(true)).then_some(MpsSettings {
             threads: pool.thread_percentage,
         }),

@@ -106,7 +106,7 @@ const OF_SINGLE_TASKS: RefusedKeys = (
 const OF_STORED_RUNS: RefusedKeys = ("pool.as_written", "is no setting");
 
 /// What can be set in files alone, separated by blanks.
-const WITHOUT_VARIABLE: &str = "pool.gpus pool.thread_percentage task.cores task.env task.folder \
+const WITHOUT_VARIABLE: &str = "pool.gpus pool.at_most pool.thread_percentage task.cores task.env task.folder \
     task.gpus task.params task.preload task.priority task.probe task.results task.signature \
     slurm.partition slurm.account slurm.job_name slurm.time slurm.gres slurm.ntasks \
     slurm.cpus_per_task slurm.mem slurm.mem_per_cpu slurm.jobs slurm.sbatch slurm.sh_lines \

@@ -25,5 +25,6 @@ mod resume;
 mod runs;
 mod stopping;
 mod tenancy;
+mod time_budget;
 mod unknown;
 mod withdrawing;

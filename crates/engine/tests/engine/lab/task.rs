@@ -1,4 +1,8 @@
-use packhorse_model::{Command, GpuRequest, Milli, Priority, ProbeSpec, TaskSpec, VramRequest};
+use std::time::Duration;
+
+use packhorse_model::{
+    Command, GpuRequest, Milli, Priority, ProbeSpec, TaskSpec, TimeLimit, VramRequest,
+};
 
 use super::gib;
 
@@ -56,6 +60,10 @@ impl NewTask {
 
     pub(crate) fn retries(self, retries: u32) -> Self {
         self.with(|spec| spec.retries = Some(retries))
+    }
+
+    pub(crate) fn timeout(self, limit: Duration) -> Self {
+        self.with(|spec| spec.timeout = Some(TimeLimit::After(limit)))
     }
 
     pub(crate) fn after(mut self, number: u32) -> Self {
