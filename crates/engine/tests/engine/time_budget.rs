@@ -6,7 +6,7 @@ use std::time::Duration;
 use packhorse_engine::{Input, StopMode, TimeBudget};
 use packhorse_model::{Command, Exit, RunId, TaskSpec};
 
-use crate::lab::{INTERRUPTED, Lab, OK, SECOND, task};
+use crate::lab::{INTERRUPTED, Lab, OK, task};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -95,9 +95,9 @@ fn what_still_runs_at_the_end_is_ended() {
     let mut lab = lab(&[]);
     lab.add(1, [task("a"), task("b")]);
     lab.end_input(1);
-    lab.sleep(HOUR - SECOND);
+    lab.sleep(Duration::from_mins(59));
     assert!(lab.stops().is_empty());
-    lab.pass(SECOND);
+    lab.pass(Duration::from_mins(1));
     assert_eq!(lab.stops(), [("1.1".to_owned(), StopMode::Terminate)]);
     lab.ends("1.1", INTERRUPTED);
     let summary = lab.summary(1);
@@ -107,7 +107,7 @@ fn what_still_runs_at_the_end_is_ended() {
 #[test]
 fn no_more_run_at_a_time_than_is_said() {
     let mut lab = Lab::built(&[24, 24, 24, 24], None, |settings| {
-        settings.at_most = Some(2)
+        settings.at_most = Some(2);
     });
     lab.run(1);
     lab.add(1, vec![task("a"); 4]);
