@@ -170,6 +170,7 @@ impl Engine {
                 attempt: number,
                 command: Arc::clone(&command),
                 gpus: labels,
+                node: None,
             });
             self.act(Action::Tell(event));
         }
@@ -219,6 +220,7 @@ impl Engine {
                 attempt: number,
                 command,
                 gpus,
+                node: None,
             };
             self.tell_after(place, started);
         }

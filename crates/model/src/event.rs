@@ -59,6 +59,9 @@ pub enum EventKind {
         command: Arc<Command>,
         /// Its GPUs, as in `run-started`; empty if it has none.
         gpus: Arc<[String]>,
+        /// The node of the cluster that it runs on. Only with `--slurm`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<Arc<str>>,
     },
     /// A task has written a line. Only with `--output lines`.
     Output {
@@ -286,6 +289,7 @@ mod tests {
             attempt: 1,
             command: Arc::new(Command::Line(b"echo \xff".to_vec())),
             gpus: Arc::from(["0".to_owned()]),
+            node: Some("n1".into()),
         });
         assert_eq!(started["event"], "started");
         assert_eq!(started["task"], "3.7");

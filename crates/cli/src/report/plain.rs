@@ -133,13 +133,11 @@ fn text_of(event: &Event) -> Option<(Weight, String)> {
             attempt,
             command,
             gpus,
+            node,
         } => {
             let again = wording::attempt(*attempt);
-            let place = if gpus.is_empty() {
-                String::new()
-            } else {
-                format!(" on {}", wording::devices(gpus))
-            };
+            let place = wording::place(node.as_deref(), gpus);
+            let place = place.map_or_else(String::new, |place| format!(" on {place}"));
             let command = wording::command(command);
             let command = wording::clipped(&command, LONGEST_COMMAND);
             (Ordinary, format!("{task} started{place}{again}: {command}"))
