@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::optional::{Optional, OptionalFields, optional_fields};
-use crate::{ParseValueError, byte_string, parse_duration, written};
+use crate::{ParseValueError, TimeLimit, byte_string, parse_duration, written};
 
 optional_fields! {
     /// What a run asks Slurm for, and how. What is left out is whatever the cluster does
@@ -64,6 +64,12 @@ optional_fields! {
         /// How many more times to run a task whose job was cut off: its node died, it was
         /// preempted, or its time was over.
         pub requeues: Option<u32>,
+        /// How long a task takes, for how many of them go into one job.
+        #[serde(alias = "task-time")]
+        pub task_time: Option<TimeLimit>,
+        /// How long before its end a job ends its tasks, to have time to write down what
+        /// became of them.
+        pub margin: Option<TimeLimit>,
     }
 }
 

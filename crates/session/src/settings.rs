@@ -110,7 +110,8 @@ const WITHOUT_VARIABLE: &str = "pool.gpus pool.at_most pool.thread_percentage ta
     task.gpus task.params task.preload task.priority task.probe task.results task.signature \
     slurm.partition slurm.account slurm.job_name slurm.time slurm.gres slurm.ntasks \
     slurm.cpus_per_task slurm.mem slurm.mem_per_cpu slurm.jobs slurm.sbatch slurm.sh_lines \
-    slurm.venv slurm.template slurm.output slurm.folder slurm.program slurm.requeues";
+    slurm.venv slurm.template slurm.output slurm.folder slurm.program slurm.requeues \
+    slurm.task_time slurm.margin";
 
 /// All that was set, below the arguments.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::Args;
-use packhorse_model::{JobTime, SlurmSpec};
+use packhorse_model::{JobTime, SlurmSpec, TimeLimit};
 
 /// How a run goes to a Slurm cluster.
 #[derive(Clone, Debug, Default, Args)]
@@ -56,6 +56,11 @@ pub struct SlurmArgs {
     #[arg(long, value_name = "N", requires = "slurm")]
     pub requeues: Option<u32>,
 
+    /// How long a task takes, if you know: how many of them go into one job depends on it
+    /// [default: what was learned, --timeout, or 10m]
+    #[arg(long, value_name = "TIME", requires = "slurm")]
+    pub task_time: Option<TimeLimit>,
+
     /// A folder that every node sees, for what the run and its jobs tell each other
     /// [default: packhorse-slurm]
     #[arg(long, value_name = "FOLDER", requires = "slurm")]
@@ -79,6 +84,7 @@ impl SlurmArgs {
             sbatch: self.sbatch.clone(),
             jobs: self.jobs,
             requeues: self.requeues,
+            task_time: self.task_time,
             folder: self.slurm_folder.clone(),
             ..SlurmSpec::default()
         })
