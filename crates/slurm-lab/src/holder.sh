@@ -41,6 +41,7 @@ if [ -n "$root" ]; then
     cd "$new"
     pivot_root . .old
     umount --lazy /.old
+    rmdir /.old
     mount --make-private /
 fi
 

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use packhorse_slurm_lab::{CpuBinding, LabSettings, SlurmLab};
+use packhorse_slurm_lab::{CpuBinding, LabSettings, SlurmLab, SlurmVersion};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use rustix::process::{Pid, Signal, kill_process};
@@ -37,6 +37,31 @@ fn an_array_gets_gpus_on_every_node() {
         return;
     };
     array_with_gpus(&lab);
+}
+
+#[test]
+fn slurm_24_11_does_the_same_with_the_same_paths() {
+    let settings = LabSettings {
+        version: SlurmVersion::V24_11,
+        ..LabSettings::default()
+    };
+    let Some(mut lab) = SlurmLab::start(settings) else {
+        return;
+    };
+    let version = lab.output(lab.command("sbatch").arg("--version"));
+    assert!(version.contains(" 24.11"), "{version}");
+    array_with_gpus(&lab);
+
+    // This test itself is a program of this machine, and runs there, too.
+    let exe = std::env::current_exe().unwrap();
+    let listed = lab.output(lab.command(exe).arg("--list"));
+    assert!(listed.contains("slurm_24_11"), "{listed}");
+
+    let id = lab.sbatch(["--no-requeue", "--wrap=sleep infinity"]);
+    lab.wait_for_job(&id, "RUNNING");
+    lab.kill_node("n1");
+    lab.wait_for_job(&id, "NODE_FAIL");
+    lab.restart_node("n1");
 }
 
 #[test]
