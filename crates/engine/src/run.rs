@@ -114,6 +114,7 @@ impl Engine {
             gpus: labels.collect(),
             slots: self.slots,
             resumed: new.resumed.is_some(),
+            jobs: Vec::new(),
         };
         self.tell_after(new.record, started);
         self.runs.insert(

@@ -38,6 +38,9 @@ pub enum EventKind {
         slots: Option<u32>,
         /// Whether this continues an earlier run (`resume` or `retry`).
         resumed: bool,
+        /// The numbers that Slurm gave to its jobs. Only with `--slurm`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        jobs: Vec<u32>,
     },
     /// More of the input has been read.
     Known {

@@ -9,6 +9,7 @@
 //! There is no logic here beyond reading and writing a value the way people write
 //! it, and no input or output at all.
 
+mod attempt_place;
 mod byte_string;
 mod command;
 mod event;
@@ -33,6 +34,7 @@ mod task_spec;
 mod time;
 mod written;
 
+pub use attempt_place::AttemptPlace;
 pub use byte_string::ByteString;
 pub use command::Command;
 pub use event::{

@@ -120,22 +120,21 @@ impl Workload {
     }
 
     fn cut_in_order(self, room: f64) -> Vec<Rows> {
-        let (mut elements, mut first, mut used) = (Vec::new(), 1_u32, 0.0);
-        let mut next = 1_u32;
+        let (mut elements, mut first) = (Vec::new(), 1_u32);
+        let (mut next, mut fill) = (1_u32, ElementFill::default());
         for (cost, mut count) in self.costs {
-            let work = cost.work();
             while count > 0 {
-                let fit = how_many(room - used, work).min(count);
+                let fit = fill.how_many(cost, room).min(count);
                 if fit == 0 && next > first {
                     elements.push(vec![(first, next - first)]);
-                    (first, used) = (next, 0.0);
+                    (first, fill) = (next, ElementFill::default());
                     continue;
                 }
                 // One that takes longer than a job is tried all the same.
                 let fit = fit.max(1);
+                fill.add(cost, fit);
                 next += fit;
                 count -= fit;
-                used += work * f64::from(fit);
             }
         }
         if next > first {
@@ -145,42 +144,70 @@ impl Workload {
     }
 
     fn cut_by_chains(mut self, room: f64) -> Vec<Rows> {
-        let costs = std::mem::take(&mut self.costs);
-        let works = costs.iter();
-        let works =
-            works.flat_map(|(cost, count)| std::iter::repeat_n(cost.work(), *count as usize));
+        let costs = std::mem::take(&mut self.costs).into_iter();
+        let costs = costs.flat_map(|(cost, count)| std::iter::repeat_n(cost, count as usize));
         // What hangs together counts where the first of it stands.
-        let mut chains: Vec<(f64, Vec<u32>)> = Vec::new();
+        let mut chains: Vec<(ElementFill, Vec<u32>)> = Vec::new();
         let mut places: FxHashMap<u32, usize> = FxHashMap::default();
-        for (work, task) in works.zip(1..) {
-            let root = match self.chains.contains_key(&task) {
-                true => self.chain(task),
-                false => task,
+        for (cost, task) in costs.zip(1..) {
+            let root = if self.chains.contains_key(&task) {
+                self.chain(task)
+            } else {
+                task
             };
             let place = *places.entry(root).or_insert_with(|| {
-                chains.push((0.0, Vec::new()));
+                chains.push((ElementFill::default(), Vec::new()));
                 chains.len() - 1
             });
-            chains[place].0 += work;
+            chains[place].0.add(cost, 1);
             chains[place].1.push(task);
         }
-        let mut elements: Vec<Vec<u32>> = Vec::new();
-        let mut used = f64::INFINITY;
-        for (work, tasks) in chains {
+        let mut elements: Vec<(ElementFill, Vec<u32>)> = Vec::new();
+        for (chain, tasks) in chains {
             match elements.last_mut() {
-                Some(element) if used + work <= room + TINY => {
-                    used += work;
+                Some((fill, element)) if fill.takes(&chain, room) => {
+                    fill.work += chain.work;
+                    fill.share += chain.share;
                     element.extend(tasks);
                 }
-                _ => {
-                    used = work;
-                    elements.push(tasks);
-                }
+                _ => elements.push((chain, tasks)),
             }
         }
-        elements.into_iter().map(rows).collect()
+        elements.into_iter().map(|(_, tasks)| rows(tasks)).collect()
     }
 }
+
+/// What is in an element.
+#[derive(Clone, Copy, Debug, Default)]
+struct ElementFill {
+    /// In seconds of a whole job.
+    work: f64,
+    /// What its tasks would take of a job if all of them ran at once, in thousandths.
+    share: u64,
+}
+
+impl ElementFill {
+    fn add(&mut self, cost: TaskCost, count: u32) {
+        self.work += cost.work() * f64::from(count);
+        self.share += u64::from(cost.share) * u64::from(count);
+    }
+
+    /// How many more tasks it takes: those that run at once anyway, and those that there is
+    /// time for.
+    fn how_many(&self, cost: TaskCost, room: f64) -> u32 {
+        let at_once = WHOLE.saturating_sub(self.share) / u64::from(cost.share.max(1));
+        let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
+        how_many(room - self.work, cost.work()).max(at_once)
+    }
+
+    /// Whether it takes all of this.
+    fn takes(&self, other: &Self, room: f64) -> bool {
+        self.work + other.work <= room + TINY || self.share + other.share <= WHOLE
+    }
+}
+
+/// A whole job.
+const WHOLE: u64 = 1000;
 
 /// What sums of many small times may be off by.
 const TINY: f64 = 1e-6;
@@ -249,6 +276,12 @@ mod tests {
     }
 
     #[test]
+    fn what_runs_at_once_anyway_is_in_one_element_however_long_it_takes() {
+        let elements = workload(12, 250, 90 * MINUTE).cut(hours(1));
+        assert_eq!(sizes(&elements), [4, 4, 4]);
+    }
+
+    #[test]
     fn short_tasks_need_one_element() {
         let elements = workload(10_000, 125, Duration::from_millis(10)).cut(hours(1));
         assert_eq!(sizes(&elements), [10_000]);
@@ -270,7 +303,7 @@ mod tests {
         assert_eq!(sizes(&elements), [20, 20, 20, 20]);
         // Not if most of each would be idle.
         let elements = workload(10, 125, MINUTE).cut(limits);
-        assert_eq!(sizes(&elements), [5, 5]);
+        assert_eq!(sizes(&elements), [8, 2]);
     }
 
     #[test]

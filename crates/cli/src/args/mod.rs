@@ -19,5 +19,5 @@ pub use run::{AgainArgs, LaunchArgs, OutputArgs, ResumeArgs, RetryArgs, RunArgs,
 pub use show::{
     ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ResultsArgs, ShowArgs, StopArgs,
 };
-pub use slurm::SlurmArgs;
+pub use slurm::{SlurmArgs, SlurmCommandArgs, SlurmRequestArgs, SlurmResumeArgs, SlurmVerb};
 pub use sweep::{Mode, SweepArgs};

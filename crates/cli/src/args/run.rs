@@ -55,6 +55,10 @@ pub struct RunArgs {
     #[arg(short = '0', long)]
     pub null: bool,
 
+    /// Print the script that --slurm would submit, and submit nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
     /// End the run and its tasks when process PID ends, for programs that drive packhorse
     ///
     /// It need not be told: packhorse notices, even after `kill -9`. PID:START also says

@@ -20,14 +20,14 @@ impl Order {
     /// What the arguments ask for, over what was set elsewhere.
     pub fn new(args: &LaunchArgs) -> anyhow::Result<Self> {
         let order = Self::of(&args.pool, args.task.spec(), args.output.mode())?;
-        Ok(order.on_slurm(args))
+        order.on_slurm(args)
     }
 
     /// The same on Slurm, if the arguments say so.
-    pub fn on_slurm(mut self, args: &LaunchArgs) -> Self {
-        let slurm = args.slurm.spec();
+    pub fn on_slurm(mut self, args: &LaunchArgs) -> anyhow::Result<Self> {
+        let slurm = args.slurm.spec()?;
         self.spec.slurm = slurm.map(|slurm| self.settings.under_slurm(slurm));
-        self
+        Ok(self)
     }
 
     /// The same with a task that is no argument.
