@@ -12,7 +12,7 @@ use fs_err::OpenOptions;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
-use crate::conf;
+use crate::conf::{self, CONTROLLER_PORT};
 use crate::keeper::Keeper;
 use crate::node::Machine;
 use crate::requirements::root_of;
@@ -205,12 +205,10 @@ impl SlurmLab {
             &daemon,
         ));
         // Who asks before it listens tries again only after a second.
-        let log = self.folder.join("log/slurmctld.log");
         let listens = wait_for(&self.folder.join("log"), || {
             let running = self.controller.as_mut().is_some_and(Machine::is_running);
             assert!(running, "slurmctld has ended");
-            let log = fs_err::read_to_string(&log).ok()?;
-            log.contains("Running as primary controller").then_some(())
+            self.keeper.listens(CONTROLLER_PORT).then_some(())
         });
         assert!(listens.is_some(), "slurmctld does not start");
     }
