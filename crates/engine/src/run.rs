@@ -117,6 +117,7 @@ impl Engine {
             gpus: labels.collect(),
             slots: self.slots,
             resumed: new.resumed.is_some(),
+            jobs: Vec::new(),
         };
         self.tell_after(new.record, started);
         self.runs.insert(
@@ -253,6 +254,8 @@ impl Engine {
             Some(StopSignal::Hangup) => Exit::Signal(1),
             Some(StopSignal::Quit) => Exit::Signal(3),
             Some(StopSignal::Interrupt) => Exit::Signal(2),
+            // What is left is left to a later session.
+            Some(StopSignal::TimeOver) => Exit::TasksFailed,
             None if run.failed + run.rejected > 0 || left > 0 => Exit::TasksFailed,
             None => Exit::Success,
         };

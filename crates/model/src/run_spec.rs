@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::optional::{Optional, OptionalFields, optional_fields};
 use crate::{
-    ByteString, Command, OutputMode, ParseValueError, TaskSpec, TimeLimit, byte_string,
+    ByteString, Command, OutputMode, ParseValueError, SlurmSpec, TaskSpec, TimeLimit, byte_string,
     parse_duration, written,
 };
 
@@ -33,6 +33,9 @@ pub struct RunSpec {
     /// What becomes of the tasks' output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputMode>,
+    /// What Slurm is asked for, if its tasks run on a Slurm cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmSpec>,
 }
 
 optional_fields! {
@@ -49,6 +52,8 @@ optional_fields! {
         pub slots: Option<u32>,
         /// At most so many tasks on one GPU.
         pub max_per_gpu: Option<u32>,
+        /// At most so many tasks at a time, whatever fits.
+        pub at_most: Option<u32>,
         /// Which GPU a task gets when several would do.
         pub place: Option<Placing>,
         /// Processes whose GPU memory does not count: a name, `uid:1000` or a process id.

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use packhorse_intake::experiments::{ExperimentScheduler, Experiments, SlurmDocument};
-use packhorse_model::{ByteString, GpuRequest, Milli, RunSpec, TaskSpec};
+use packhorse_model::{GpuRequest, Milli, RunSpec};
 
 use crate::devices::Devices;
-use crate::environment::THREAD_CAPS;
 use crate::settings::Settings;
+use crate::topology::our_cores;
 use crate::{Notices, SessionError};
 
 /// Fits the repetitions of experiments to what is here: without a GPU they run all the
@@ -24,53 +24,80 @@ pub fn fit_here(
 ) -> Result<(), SessionError> {
     let nothing = SlurmDocument::default();
     let document = experiments.slurm().unwrap_or(&nothing);
-    let no_gpus = spec.defaults.gpus.is_none() && document.scheduler_without_gpus()
-        || gpus_of(spec, document) == Some(GpuRequest::None);
-    let mut task = spec.defaults.clone();
-    let mut pool = spec.pool.clone();
-    let mut devices = None;
-    if pool.slots.is_none() && !(no_gpus && pool.gpus.is_empty()) {
-        task.gpus = gpus_of(spec, document);
-        match Devices::find(&pool, &task, &settings.gpu_config(), notices) {
-            Ok(found) => devices = Some(found),
-            // There is no GPU here, and nobody has named one.
-            Err(SessionError::Select(_)) if pool.gpus.is_empty() && task.vram.is_none() => {
-                if task.gpus.is_some() {
-                    notices("there is no GPU here: repetitions run without one");
-                }
-            }
-            Err(error) => return Err(error),
+    say_what_each_gets(spec, document);
+    let config = settings.gpu_config();
+    let cores = u32::try_from(our_cores(&config.sysfs).len()).unwrap_or(u32::MAX);
+    if let Some(wanted) = spec.defaults.cores.filter(|wanted| *wanted > cores) {
+        notices(&format!(
+            "warning: cpus_per_rep asks for {wanted} cores, and there are {cores} here: each has \
+             all of them"
+        ));
+        spec.defaults.cores = Some(cores);
+    }
+    if spec.pool.slots.is_none() && spec.pool.gpus.is_empty() {
+        let has_none = spec.defaults.gpus == Some(GpuRequest::None);
+        if has_none || is_without_gpus(spec, settings, notices)? {
+            spec.defaults.gpus = None;
+            let by_cores = spec.defaults.cores.filter(|_| has_none);
+            let slots = by_cores.map(|each| cores / each);
+            spec.pool.slots = slots.or(Some(most_at_a_time(experiments)));
         }
     }
-    let cores = devices.as_ref().map(|found| found.cores.len());
-    let cores = u32::try_from(cores.unwrap_or_else(|| crate::devices::our_cores().len()));
-    let cores = cores.unwrap_or(u32::MAX);
-    let slots = if let Some(devices) = &devices {
-        let units = u32::try_from(devices.units.len()).unwrap_or(u32::MAX);
-        slots_on(units, &task, pool.max_per_gpu)
-    } else {
-        // What was said of GPUs means nothing without them.
-        task.gpus = None;
-        let each = document.cpus_per_rep;
-        let by_cores = each.filter(|_| document.scheduler_without_gpus());
-        let slots = pool.slots.unwrap_or_else(|| match by_cores {
-            Some(each) => cores / each,
-            None => most_at_a_time(experiments),
-        });
-        pool.slots = Some(slots.max(1));
-        pool.slots
-    };
-    share_cores(&mut task, document, slots, cores, notices);
-    spec.defaults = task;
-    spec.pool = pool;
-    if let Some(slots) = slots {
-        warn_of_limits(experiments, document, slots, notices);
+    let devices = Devices::find(&spec.pool, &spec.defaults, &config, notices)?;
+    let fit = devices.at_a_time(&spec.pool, &spec.defaults)?;
+    if let Ok(fit) = u32::try_from(fit) {
+        let is_cut_up = document.gpus_per_rep.is_some() || document.cpus_per_rep.is_some();
+        warn_of_limits(experiments, fit, is_cut_up, notices);
     }
     Ok(())
 }
 
-fn gpus_of(spec: &RunSpec, document: &SlurmDocument) -> Option<GpuRequest> {
-    spec.defaults.gpus.or(document.gpus_per_rep)
+/// What the words of the document ask for, where nobody has asked for something else.
+pub fn say_what_each_gets(spec: &mut RunSpec, document: &SlurmDocument) {
+    let (task, pool) = (&mut spec.defaults, &mut spec.pool);
+    if pool.slots.is_none() {
+        // What was said of GPUs means nothing without them.
+        let own = match document.scheduler {
+            Some(ExperimentScheduler::CpuDistribute) => Some(GpuRequest::None),
+            _ => document.gpus_per_rep,
+        };
+        task.gpus = task.gpus.or(own);
+    }
+    if task.cores.is_some() || pool.equal_cores == Some(true) {
+        return;
+    }
+    let own = document.cpus_per_rep.map(NonZeroU32::get);
+    match (document.scheduler, own) {
+        (Some(ExperimentScheduler::Kluster), own) => {
+            pool.thread_caps = pool.thread_caps.or(Some(true));
+            let busy = own.and_then(|cores| cores.checked_mul(1000)).map(Milli);
+            task.cpu = task.cpu.or(busy);
+        }
+        (_, Some(cores)) => task.cores = Some(cores),
+        (Some(ExperimentScheduler::Horeka | ExperimentScheduler::CpuDistribute), None) => {
+            pool.equal_cores = Some(true);
+        }
+        (Some(ExperimentScheduler::Mp) | None, None) => {}
+    }
+}
+
+/// Whether there is no GPU here, and nobody has named one.
+fn is_without_gpus(
+    spec: &RunSpec,
+    settings: &Settings,
+    notices: &mut Notices<'_>,
+) -> Result<bool, SessionError> {
+    let (pool, task) = (&spec.pool, &spec.defaults);
+    match Devices::find(pool, task, &settings.gpu_config(), notices) {
+        Ok(_) => Ok(false),
+        Err(SessionError::Select(_)) if task.vram.is_none() => {
+            if task.gpus.is_some() {
+                notices("there is no GPU here: repetitions run without one");
+            }
+            Ok(true)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The most repetitions of one experiment that are to run at a time.
@@ -80,62 +107,16 @@ fn most_at_a_time(experiments: &Experiments) -> u32 {
     limits.max().unwrap_or(1)
 }
 
-/// How many tasks fit on so many GPUs. None if that depends on memory.
-fn slots_on(units: u32, task: &TaskSpec, max_per_gpu: Option<u32>) -> Option<u32> {
-    let each = match task.gpus.unwrap_or_default() {
-        _ if task.vram.is_some() => return None,
-        GpuRequest::Whole(count) => return Some(units / count.max(1)),
-        GpuRequest::Share(Milli(share)) if share > 0 => 1000 / share,
-        GpuRequest::Share(_) | GpuRequest::None => return None,
-    };
-    let each = max_per_gpu.map_or(each, |most| each.min(most));
-    Some(units.saturating_mul(each))
-}
-
-/// Shares so many cores among as many repetitions as run at a time.
-fn share_cores(
-    task: &mut TaskSpec,
-    document: &SlurmDocument,
-    slots: Option<u32>,
-    cores: u32,
-    notices: &mut Notices<'_>,
-) {
-    let own = document.cpus_per_rep.map(NonZeroU32::get);
-    let share = own.or_else(|| Some(cores / slots?.max(1)));
-    match document.scheduler {
-        Some(ExperimentScheduler::Kluster) => {
-            let Some(share) = share.map(|share| share.max(1)) else {
-                return;
-            };
-            for name in THREAD_CAPS {
-                if std::env::var_os(name).is_none() && !task.env.contains_key(name) {
-                    let count = ByteString::from(share.to_string().as_str());
-                    task.env.insert(name.to_owned(), count);
-                }
-            }
-        }
-        Some(ExperimentScheduler::Horeka) if task.cores.is_none() => match share {
-            Some(0) => notices(&format!(
-                "warning: {cores} cores are not enough for {} repetitions: none has cores of its own",
-                slots.unwrap_or(0)
-            )),
-            share => task.cores = share,
-        },
-        _ if task.cores.is_none() && task.cpu.is_none() => task.cores = own,
-        _ => {}
-    }
-}
-
-/// Says where `reps_in_parallel` and what there is do not go together.
-fn warn_of_limits(
+/// Says where `reps_in_parallel` and the number that fits do not go together.
+pub fn warn_of_limits(
     experiments: &Experiments,
-    document: &SlurmDocument,
-    slots: u32,
+    fit: u32,
+    is_cut_up: bool,
     notices: &mut Notices<'_>,
 ) {
     let limits: BTreeMap<&str, Option<NonZeroU32>> = experiments.limits().collect();
     let too_many = limits.iter().filter_map(|(name, limit)| {
-        let limit = limit.filter(|limit| limit.get() > slots)?;
+        let limit = limit.filter(|limit| limit.get() > fit)?;
         Some((*name, limit))
     });
     let too_many: Vec<(&str, NonZeroU32)> = too_many.collect();
@@ -146,17 +127,16 @@ fn warn_of_limits(
             many => format!(" and {} other experiments", many - 1),
         };
         notices(&format!(
-            "warning: reps_in_parallel of `{name}`{others} is {limit}, and {slots} fit: no more than \
+            "warning: reps_in_parallel of `{name}`{others} is {limit}, and {fit} fit: no more than \
              that run at a time"
         ));
     }
-    let is_distributed = document.gpus_per_rep.is_some() || document.cpus_per_rep.is_some();
     let wanted = limits.values().try_fold(0_u32, |sum, limit| {
         Some(sum.saturating_add(limit.as_ref()?.get()))
     });
-    if let Some(wanted) = wanted.filter(|wanted| is_distributed && *wanted < slots) {
+    if let Some(wanted) = wanted.filter(|wanted| is_cut_up && *wanted < fit) {
         notices(&format!(
-            "warning: reps_in_parallel lets {wanted} run at a time, and {slots} would fit\n\
+            "warning: reps_in_parallel lets {wanted} run at a time, and {fit} would fit\n\
              hint: leave it out, and as many run as fit"
         ));
     }

@@ -13,7 +13,7 @@ use super::pool::parse_bool;
 use super::{
     ConfigArgs, CsvArgs, ExperimentArgs, ExportArgs, GpusArgs, GridArgs, LogsArgs, LsArgs, MpsArgs,
     PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs, ResultsArgs, ResumeArgs, RetryArgs, RunArgs,
-    ShowArgs, StopArgs, SweepArgs,
+    ShowArgs, SlurmCommandArgs, StopArgs, SweepArgs,
 };
 
 /// Packs your work onto your GPUs.
@@ -219,6 +219,8 @@ pub enum Verb {
     Resume(ResumeArgs),
     /// Stop a run, from any terminal
     Stop(StopArgs),
+    /// See and control runs on a Slurm cluster
+    Slurm(Box<SlurmCommandArgs>),
     /// Print the tasks of a run as JSON, for `run --tasks`
     Export(ExportArgs),
     /// Show settings, their values and where they come from

@@ -46,6 +46,10 @@ pub struct CsvArgs {
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     pub python: String,
 
+    /// Print the script that --slurm would submit, and submit nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
     /// What its run is like.
     #[command(flatten)]
     pub launch: LaunchArgs,

@@ -7,6 +7,7 @@ mod memory;
 mod pool;
 mod run;
 mod show;
+mod slurm;
 mod sweep;
 
 pub use cli::{Cli, Verb, occurrences};
@@ -20,4 +21,5 @@ pub use run::{AgainArgs, LaunchArgs, OutputArgs, ResumeArgs, RetryArgs, RunArgs,
 pub use show::{
     ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ResultsArgs, ShowArgs, StopArgs,
 };
+pub use slurm::{SlurmArgs, SlurmCommandArgs, SlurmRequestArgs, SlurmResumeArgs, SlurmVerb};
 pub use sweep::{Mode, SweepArgs};

@@ -5,7 +5,7 @@ use packhorse_session::WhichTasks;
 
 use super::{
     again, config, csv, docs, experiments, export, gpus, grid, logs, ls, mps, peaks, plan, probe,
-    results, run, show, stop, sweep, why,
+    results, run, show, slurm, stop, sweep, why,
 };
 use crate::args::Verb;
 
@@ -30,6 +30,7 @@ pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Retry(args) => again::again(&args.again, WhichTasks::Failed),
         Verb::Resume(args) => again::again(&args.again, WhichTasks::Unfinished),
         Verb::Stop(args) => stop::stop(&args),
+        Verb::Slurm(args) => slurm::slurm(args.verb),
         Verb::Export(args) => export::export(&args),
         Verb::Config(args) => config::config(&args),
         Verb::Completions { shell } => docs::completions(shell),

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::launch::{DoorRun, Order, observer};
 use super::run::give_back_files;
+use super::slurm::{ClusterLaunch, launch};
 use crate::args::GridArgs;
 use crate::{complain, terminal, wording};
 
@@ -40,7 +41,7 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
     if args.list {
         return list(&open, args.launch.output.json);
     }
-    if args.dry_run {
+    if args.dry_run && !args.launch.slurm.slurm {
         return dry_run(&open, &args);
     }
     let order = order(&args, &open)?;
@@ -65,6 +66,18 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
     open.spec.places = work.run;
     tidy_results(&open.grid);
     let door = door(order, &open);
+    if door.order.spec.slurm.is_some() {
+        let how = ClusterLaunch::new(&args.launch, args.dry_run);
+        let (spec, grid) = (&open.spec, &open.grid);
+        return launch(door, how, |shown| {
+            Ok(SchedulerLog::beside(
+                shown,
+                spec,
+                grid,
+                each(&work.skipped),
+            )?)
+        });
+    }
     let shown = observer(&args.launch.output, door.order.spec.output, false);
     let prepared = door.order.prepare()?;
     let mut shown = SchedulerLog::beside(shown, &open.spec, &open.grid, each(&work.skipped))?;
@@ -162,8 +175,10 @@ fn order(args: &GridArgs, open: &OpenGrid) -> anyhow::Result<Order> {
         task,
         args.launch.output.mode(),
     )?;
+    let order = order.on_slurm(&args.launch)?;
     let pool = &order.spec.pool;
-    if pool.gpus.is_empty() && pool.slots.is_none() {
+    let on_slurm = order.spec.slurm.is_some();
+    if pool.gpus.is_empty() && pool.slots.is_none() && !on_slurm {
         bail!(
             "{} names no GPUs: scheduler_config has no `gpu`\n\
              hint: write `gpu: [\"0\", \"1\"]` there, or use --gpus 0,1, --gpus all or --slots N",

@@ -20,6 +20,8 @@ mod probe;
 mod results;
 mod run;
 mod show;
+mod slurm;
+mod slurm_status;
 mod stop;
 mod sweep;
 mod table;

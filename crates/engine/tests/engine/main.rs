@@ -26,5 +26,6 @@ mod resume;
 mod runs;
 mod stopping;
 mod tenancy;
+mod time_budget;
 mod unknown;
 mod withdrawing;

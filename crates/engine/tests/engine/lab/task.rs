@@ -1,6 +1,9 @@
 use std::num::NonZeroU32;
+use std::time::Duration;
 
-use packhorse_model::{Command, GpuRequest, Milli, Priority, ProbeSpec, TaskSpec, VramRequest};
+use packhorse_model::{
+    Command, GpuRequest, Milli, Priority, ProbeSpec, TaskSpec, TimeLimit, VramRequest,
+};
 
 use super::gib;
 
@@ -66,6 +69,10 @@ impl NewTask {
             spec.group = Some(name.to_owned());
             spec.group_limit = NonZeroU32::new(limit);
         })
+    }
+
+    pub(crate) fn timeout(self, limit: Duration) -> Self {
+        self.with(|spec| spec.timeout = Some(TimeLimit::After(limit)))
     }
 
     pub(crate) fn after(mut self, number: u32) -> Self {
