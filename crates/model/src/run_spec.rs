@@ -227,6 +227,9 @@ pub struct ExperimentsSpec {
     pub prefix: Option<String>,
     /// How much of each experiment is wanted.
     pub debug: ExperimentDebug,
+    /// Where a relative `path` starts from, if not from the folder that repetitions run in.
+    #[serde(with = "byte_string::path::option")]
+    pub base: Option<PathBuf>,
     /// The command that was given beside it.
     pub command: Option<Command>,
     /// Whether nothing is put into the command.

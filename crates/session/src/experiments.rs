@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use packhorse_intake::Colour;
 use packhorse_intake::experiments::{Experiments, ReadOptions, Repetition};
-use packhorse_model::{ExperimentsSpec, SavedFile};
+use packhorse_model::{ExperimentsSpec, SavedFile, TaskSpec};
 
 use crate::SessionError;
 use crate::grid::{FolderNames, GridPlaces, TestState, is_absence, marked_state};
@@ -70,6 +70,7 @@ fn open(
         prefix: spec.prefix.clone(),
         debug: spec.debug,
         host: host(),
+        base: spec.base.as_ref().map(|base| base.display().to_string()),
         command: spec.command.clone(),
         plain_command: spec.plain_command,
         log: spec.log,
@@ -158,10 +159,23 @@ pub fn experiments_source(
     experiments: Rc<Experiments>,
     first: u32,
 ) -> Box<dyn TaskSource> {
+    changed_source(spec, experiments, first, |_, _| {})
+}
+
+/// The same with a change to each task.
+pub fn changed_source(
+    spec: &ExperimentsSpec,
+    experiments: Rc<Experiments>,
+    first: u32,
+    change: impl Fn(&Repetition<'_>, &mut TaskSpec) + 'static,
+) -> Box<dyn TaskSource> {
     let places = GridPlaces::new(&spec.places);
     let count = places.count;
     Box::new(Generator::new(count, first, move |number| {
-        experiments.at(places.of(number)).task()
+        let rep = experiments.at(places.of(number));
+        let mut task = rep.task();
+        change(&rep, &mut task);
+        task
     }))
 }
 

@@ -68,8 +68,8 @@ pub use end_with::NamedProcess;
 pub use error::SessionError;
 pub use executor::Executor;
 pub use experiments::{
-    experiments_source, open_experiments, read_experiments, repetition_states, time_stamp,
-    write_back,
+    changed_source, experiments_source, open_experiments, read_experiments, repetition_states,
+    time_stamp, write_back,
 };
 pub use grid::{
     RunningTests, TestAtWork, TestState, add_place, grid_language, grid_source, read_grid,
@@ -82,7 +82,7 @@ pub use launch::Launch;
 pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
 pub use observer::{Observer, QueueView};
 pub use plan::{DevicesNow, plan_submissions, read_all};
-pub use repetition_fit::{fit_here, say_what_each_gets, warn_of_limits};
+pub use repetition_fit::{SharedRoom, fit_here, say_what_each_gets, warn_of_limits};
 pub use results::{TestOutcome, TestResult, folder_results, is_more_better, run_results};
 pub use resume::{Resume, WhichTasks};
 pub use run_part::{PartTime, RunPart};

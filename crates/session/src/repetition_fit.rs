@@ -47,7 +47,7 @@ pub fn fit_here(
     let fit = devices.at_a_time(&spec.pool, &spec.defaults)?;
     if let Ok(fit) = u32::try_from(fit) {
         let is_cut_up = document.gpus_per_rep.is_some() || document.cpus_per_rep.is_some();
-        warn_of_limits(experiments, fit, is_cut_up, notices);
+        warn_of_limits(experiments, fit, is_cut_up, SharedRoom::Machine, notices);
     }
     Ok(())
 }
@@ -107,11 +107,22 @@ fn most_at_a_time(experiments: &Experiments) -> u32 {
     limits.max().unwrap_or(1)
 }
 
-/// Says where `reps_in_parallel` and the number that fits do not go together.
+/// What the repetitions of experiments share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedRoom {
+    /// One machine, by all of them.
+    Machine,
+    /// A job each, by those of one experiment.
+    Job,
+}
+
+/// Says where `reps_in_parallel` and the number that fits do not go together. `is_cut_up`:
+/// the file says what each repetition gets, and so should know.
 pub fn warn_of_limits(
     experiments: &Experiments,
     fit: u32,
     is_cut_up: bool,
+    room: SharedRoom,
     notices: &mut Notices<'_>,
 ) {
     let limits: BTreeMap<&str, Option<NonZeroU32>> = experiments.limits().collect();
@@ -131,9 +142,12 @@ pub fn warn_of_limits(
              that run at a time"
         ));
     }
-    let wanted = limits.values().try_fold(0_u32, |sum, limit| {
-        Some(sum.saturating_add(limit.as_ref()?.get()))
-    });
+    let mut numbers = limits.values().flatten().map(|limit| limit.get());
+    let wanted = match room {
+        SharedRoom::Machine if limits.values().any(Option::is_none) => None,
+        SharedRoom::Machine => Some(numbers.fold(0, u32::saturating_add)),
+        SharedRoom::Job => numbers.find(|limit| *limit < fit),
+    };
     if let Some(wanted) = wanted.filter(|wanted| is_cut_up && *wanted < fit) {
         notices(&format!(
             "warning: reps_in_parallel lets {wanted} run at a time, and {fit} would fit\n\

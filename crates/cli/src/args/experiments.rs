@@ -59,6 +59,26 @@ pub struct ExperimentArgs {
     #[arg(long)]
     pub debugall: bool,
 
+    /// The same as --slurm
+    #[arg(short = 's', hide = true, conflicts_with_all = ["gpus", "as_written"])]
+    pub to_slurm: bool,
+
+    /// With --slurm: pack the code into an archive, instead of copying it
+    #[arg(long, conflicts_with = "multicopy")]
+    pub zip: bool,
+
+    /// With --slurm: copy the code once for each job
+    #[arg(long)]
+    pub multicopy: bool,
+
+    /// With --slurm: do not copy the code
+    #[arg(long)]
+    pub nocodecopy: bool,
+
+    /// With --slurm: copy the code even if it is larger than 200 MB
+    #[arg(long)]
+    pub skipsizecheck: bool,
+
     /// Keep the output of repetitions out of their folders
     #[arg(long)]
     pub noconsolelog: bool,

@@ -7,11 +7,13 @@ use anyhow::{Context as _, bail};
 use packhorse_intake::experiments::Experiments;
 use packhorse_model::{Command, Exit, ExperimentDebug, ExperimentsSpec, SourceSpec};
 use packhorse_session::{
-    RunningTests, TaskChecks, add_place, experiments_source, fit_here, read_experiments,
-    repetition_states, time_stamp, write_back,
+    RunningTests, TaskChecks, add_place, experiments_source, fit_here,
+    open_experiments as open_experiments_again, read_experiments, repetition_states, time_stamp,
+    write_back,
 };
 use serde_json::json;
 
+use super::experiments_slurm::{runs_elsewhere, submit};
 use super::grid::{are, count, refuse_at_work, why};
 use super::launch::{DoorRun, Order, observer};
 use super::run::give_back_files;
@@ -19,13 +21,15 @@ use crate::args::ExperimentArgs;
 use crate::{complain, terminal, wording};
 
 /// An experiment file that was read.
-struct OpenExperiments {
+pub struct OpenExperiments {
     /// What people call the file.
     name: String,
-    experiments: Rc<Experiments>,
-    spec: ExperimentsSpec,
+    /// What is in it.
+    pub experiments: Rc<Experiments>,
+    /// How to read it again, and which repetitions run.
+    pub spec: ExperimentsSpec,
     /// Whether the file is one that can be written back beside its results.
-    is_file: bool,
+    pub is_file: bool,
 }
 
 /// Which repetitions run, and how many are done.
@@ -37,6 +41,10 @@ struct ExperimentWork {
 
 /// `packhorse exp`
 pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
+    args.launch.slurm.slurm |= args.to_slurm;
+    if args.launch.slurm.slurm && args.prefix_with_timestamp {
+        bail!("-t is for runs on this machine\nhint: leave it out, or run without --slurm");
+    }
     let mut open = read(&mut args)?;
     if args.expand {
         return expand(&open.experiments);
@@ -45,7 +53,7 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
         return list(&open, &args);
     }
     check_command(&open)?;
-    if args.dry_run {
+    if args.dry_run && !args.launch.slurm.slurm {
         return dry_run(&open, &args);
     }
     let work = sort_out(&open, &args)?;
@@ -67,6 +75,9 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
         ));
     }
     open.spec.places = work.run;
+    if args.launch.slurm.slurm {
+        return submit(open, &args);
+    }
     let order = order(&args, &open)?;
     let door = door(order, &open);
     let mut shown = observer(&args.launch.output, door.order.spec.output, false);
@@ -132,7 +143,12 @@ fn read(args: &mut ExperimentArgs) -> anyhow::Result<OpenExperiments> {
         spec.shown = "standard input".into();
     }
     let is_file = text.is_none();
-    let experiments = read_experiments(&path, text, &mut spec, terminal::colour())?;
+    let mut experiments = read_experiments(&path, text, &mut spec, terminal::colour())?;
+    if args.launch.slurm.slurm && runs_elsewhere(&experiments, args) {
+        // Results are where they were, wherever the code is.
+        spec.base = Some(std::env::current_dir()?);
+        experiments = open_experiments_again(&spec, terminal::colour())?;
+    }
     for warning in experiments.warnings() {
         complain(&warning.render(terminal::colour()));
     }

@@ -6,6 +6,7 @@ mod csv;
 mod dispatch;
 mod docs;
 mod experiments;
+mod experiments_slurm;
 mod export;
 mod gpus;
 mod grid;

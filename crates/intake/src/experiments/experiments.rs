@@ -12,13 +12,15 @@ use super::errors::{ExperimentWarning, ExperimentsError};
 use super::experiment::{Experiment, NoExperiment};
 use super::import::Importer;
 use super::jobs::{JobStart, cut_into_jobs};
-use super::merge::{set, text};
+use super::merge::{Members, get, set, text};
+use super::paths::join;
 use super::problem::ExperimentProblem;
 use super::repetition::{Located, Repetition};
 use super::slurm_document::SlurmDocument;
 use crate::grid::NameReport;
 use crate::grid::names::{LONGEST_NAME, with_hash};
 use crate::grid::same_names::{NamedPlaces, SameNames};
+use crate::grid::value::GridValue;
 use crate::nearest::{did_you_mean, nearest};
 
 /// What is to be read of a file.
@@ -32,6 +34,8 @@ pub struct ReadOptions {
     pub debug: ExperimentDebug,
     /// The name of this machine, which may have a SLURM document of its own.
     pub host: String,
+    /// Where a relative `path` starts from, if not from the folder that repetitions run in.
+    pub base: Option<String>,
     /// What each repetition runs, instead of what the file says.
     pub command: Option<Command>,
     /// Whether nothing is put into the command.
@@ -113,6 +117,9 @@ impl Experiments {
                      the first {count} values of each are used"
                 )));
             };
+            if let Some(base) = &options.base {
+                start_from(base, &mut members);
+            }
             let experiment = Experiment::new(name.clone(), members, options.debug, uneven);
             experiments.push(experiment.map_err(|why| match why {
                 NoExperiment::NoPath => {
@@ -360,6 +367,15 @@ impl NamedPlaces for Experiments {
 /// Whether no folder can be called so.
 fn is_unusable(folder: &str) -> bool {
     folder.contains('\0') || folder.split('/').any(|part| part.len() > LONGEST_NAME)
+}
+
+/// Lets a relative `path` start from a folder.
+fn start_from(base: &str, members: &mut Members) {
+    for key in ["path", "_basic_path"] {
+        if let Some(path) = get(members, key).and_then(GridValue::name) {
+            set(members, key, text(&join(base, &path)));
+        }
+    }
 }
 
 fn check_selection(file: &ConfigFile, selected: &[String]) -> Result<(), ExperimentsError> {

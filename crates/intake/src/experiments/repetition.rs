@@ -1,5 +1,7 @@
 //! One repetition: its names, its folder, its task.
 
+use std::num::NonZeroU32;
+
 use packhorse_model::{ByteString, TaskSpec};
 use serde_json::{Map, Value};
 
@@ -50,6 +52,11 @@ impl Repetition<'_> {
     /// The job that it belongs to, counted from 0.
     pub fn job(&self) -> u32 {
         self.all.job_of(self.at.experiment, self.place)
+    }
+
+    /// How many of its experiment run at a time, if that says so.
+    pub fn limit(&self) -> Option<NonZeroU32> {
+        self.experiment.reps_in_parallel
     }
 
     /// The folder that the folder of its run is in.

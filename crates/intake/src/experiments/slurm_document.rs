@@ -2,11 +2,12 @@
 
 use std::num::NonZeroU32;
 
-use packhorse_model::GpuRequest;
+use packhorse_model::{GpuRequest, JobTime, ParseValueError, SlurmSpec};
 
 use super::documents::{ConfigFile, Document, FileError};
 use super::keys::{kind, slip};
 use super::merge::Members;
+use super::paths::join;
 use super::problem::{ExperimentError, ExperimentProblem};
 use crate::grid::source_text::SourceText;
 use crate::grid::value::{GridValue, ValueKind};
@@ -37,16 +38,6 @@ const KNOWN: &[&str] = &[
     "scheduler",
 ];
 
-/// What a job of Slurm needs to know.
-const REQUIRED: [&str; 6] = [
-    "partition",
-    "job-name",
-    "num_parallel_jobs",
-    "ntasks",
-    "cpus-per-task",
-    "time",
-];
-
 /// The SLURM document of a file.
 #[derive(Clone, Debug, Default)]
 pub struct SlurmDocument {
@@ -62,8 +53,8 @@ pub struct SlurmDocument {
     pub ntasks: Option<NonZeroU32>,
     /// Cores for each of these.
     pub cpus_per_task: Option<NonZeroU32>,
-    /// How long a job may take, as it was written. A whole number is minutes.
-    pub time: Option<String>,
+    /// How long a job may take. A whole number is minutes.
+    pub time: Option<JobTime>,
     /// Main memory for each core.
     pub mem_per_cpu: Option<String>,
     /// The virtual environment to activate.
@@ -175,7 +166,7 @@ impl SlurmDocument {
                 "num_parallel_jobs" => slurm.num_parallel_jobs = whole(key_name, value)?,
                 "ntasks" => slurm.ntasks = whole(key_name, value)?,
                 "cpus-per-task" => slurm.cpus_per_task = whole(key_name, value)?,
-                "time" => slurm.time = word(key_name, value)?,
+                "time" => slurm.time = time(text, value)?,
                 "mem-per-cpu" => slurm.mem_per_cpu = word(key_name, value)?,
                 "venv" => slurm.venv = word(key_name, value)?,
                 "sh_lines" => slurm.sh_lines = lines(text, value)?,
@@ -198,60 +189,37 @@ impl SlurmDocument {
         Ok(slurm)
     }
 
-    /// Whether its scheduler uses no GPUs.
-    pub fn scheduler_without_gpus(&self) -> bool {
-        self.scheduler == Some(ExperimentScheduler::CpuDistribute)
-    }
-
-    /// Keys that a job of Slurm needs, and that are not there.
-    pub fn missing(&self) -> Vec<&'static str> {
-        let is_there = |key: &str| super::merge::get(&self.members, key).is_some();
-        let missing = REQUIRED.into_iter().filter(|key| !is_there(key));
-        missing.collect()
-    }
-
-    /// How many cores a job has, if it says so.
-    pub fn cores(&self) -> Option<u32> {
-        let tasks = self.ntasks.map_or(1, NonZeroU32::get);
-        self.cpus_per_task?.get().checked_mul(tasks)
-    }
-
-    /// How many GPUs a job asks for, if it asks for any.
-    pub fn gpus(&self) -> Option<u32> {
-        let argument = |name: &str| {
-            let mut arguments = self.sbatch_args.iter();
-            arguments
-                .find(|(key, _)| key == name)
-                .map(|(_, value)| value)
+    /// What Slurm is asked for.
+    pub fn spec(&self) -> SlurmSpec {
+        let mut spec = SlurmSpec {
+            partition: self.partition.clone(),
+            account: self.account.clone().filter(|account| !account.is_empty()),
+            job_name: self.job_name.clone(),
+            time: self.time,
+            ntasks: self.ntasks,
+            cpus_per_task: self.cpus_per_task,
+            mem_per_cpu: self.mem_per_cpu.clone(),
+            jobs: self.num_parallel_jobs,
+            sh_lines: self.sh_lines.clone(),
+            venv: self.venv.clone(),
+            template: self.path_to_template.clone().map(Into::into),
+            output: self
+                .slurm_log
+                .as_ref()
+                .map(|folder| join(folder, "out_%A_%a.log")),
+            ..SlurmSpec::default()
         };
-        if let Some(gres) = argument("gres") {
-            let parts = gres.split(',').filter_map(gpus_of_gres);
-            if let Some(count) = parts.reduce(u32::saturating_add) {
-                return Some(count);
+        for (key, value) in &self.sbatch_args {
+            // What also has an option of its own can be replaced by it.
+            match key.as_str() {
+                "gres" => spec.gres = Some(value.clone()),
+                "mem" => spec.mem = Some(value.clone()),
+                _ if value.is_empty() => spec.sbatch.push(format!("--{key}")),
+                _ => spec.sbatch.push(format!("--{key}={value}")),
             }
         }
-        if let Some(gpus) = argument("gpus").or_else(|| argument("gpus-per-node")) {
-            return count_at_end(gpus);
-        }
-        let tasks = self.ntasks.map_or(1, NonZeroU32::get);
-        count_at_end(argument("gpus-per-task")?)?.checked_mul(tasks)
+        spec
     }
-}
-
-/// `gpu:a100:4` is four GPUs, `gpu` is one, and `license:2` is none.
-fn gpus_of_gres(part: &str) -> Option<u32> {
-    // Where the cores are near: `gpu:4(S:0-1)`.
-    let part = part.split('(').next().unwrap_or(part).trim();
-    match part.split_once(':') {
-        None => (part == "gpu").then_some(1),
-        Some(("gpu", rest)) => Some(count_at_end(rest).unwrap_or(1)),
-        Some(_) => None,
-    }
-}
-
-/// The number at the end of `a100:4`.
-fn count_at_end(text: &str) -> Option<u32> {
-    text.rsplit(':').next()?.trim().parse().ok()
 }
 
 fn lines(text: SourceText<'_>, value: &GridValue) -> Result<Vec<String>, ExperimentError> {
@@ -287,10 +255,30 @@ fn arguments(
             ValueKind::List(_) | ValueKind::Tuple(_) | ValueKind::Dict(_) => {
                 Err(kind(text, &key, value, "text or a number"))
             }
+            ValueKind::None => Ok((key, String::new())),
             _ => Ok((key, value.as_written())),
         }
     });
     arguments.collect()
+}
+
+/// `1:00:00` is an hour, although PyYAML takes it for the number 3600.
+fn time(text: SourceText<'_>, value: &GridValue) -> Result<Option<JobTime>, ExperimentError> {
+    if value.kind == ValueKind::None {
+        return Ok(None);
+    }
+    let time = value
+        .as_written()
+        .parse()
+        .map_err(|error: ParseValueError| {
+            let problem = ExperimentProblem::Value {
+                key: "time".to_owned(),
+                message: error.to_string(),
+                hint: "a whole number is minutes".to_owned(),
+            };
+            text.error(value.span.clone(), problem)
+        })?;
+    Ok(Some(time))
 }
 
 fn gpus_per_rep(text: SourceText<'_>, value: &GridValue) -> Result<GpuRequest, ExperimentError> {
@@ -331,35 +319,30 @@ fn scheduler(
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
-    fn the_gpus_of_a_job_are_found_however_they_are_asked_for() {
-        let gpus = |arguments: &[(&str, &str)], ntasks| {
-            let arguments = arguments.iter();
-            let arguments = arguments.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-            let document = SlurmDocument {
-                sbatch_args: arguments.collect(),
-                ntasks: NonZeroU32::new(ntasks),
-                ..SlurmDocument::default()
-            };
-            document.gpus()
+    fn what_slurm_is_asked_for_is_what_the_document_says() {
+        let text = "\
+            name: SLURM\npartition: gpu\njob-name: half\ntime: 20\nntasks: 1\ncpus-per-task: 8\n\
+            num_parallel_jobs: 3\nmem-per-cpu: 1000\nvenv: my env\nsh_lines: [module load a, b]\n\
+            slurm_log: logs\nsbatch_args: {gres: 'gpu:1', constraint: a100, exclusive: , mem: 4G}\n";
+        let read = |text: &str| {
+            let file = ConfigFile::read(PathBuf::new(), PathBuf::new(), text.to_owned());
+            let read = SlurmDocument::read(&file.unwrap(), "here", &mut Vec::new());
+            read.unwrap().unwrap().spec()
         };
-        for (arguments, wanted) in [
-            (vec![("gres", "gpu:4")], Some(4)),
-            (vec![("gres", "gpu:a100:2")], Some(2)),
-            (vec![("gres", "gpu:full:4(S:0-1)")], Some(4)),
-            (vec![("gres", "gpu")], Some(1)),
-            (vec![("gres", "gpu:a100")], Some(1)),
-            (vec![("gres", "license:3,gpu:a100:1,gpu:h100:2")], Some(3)),
-            (vec![("gres", "license:3")], None),
-            (vec![("gpus", "a100:3")], Some(3)),
-            (vec![("gpus-per-node", "2")], Some(2)),
-            (vec![("gpus-per-task", "1")], Some(2)),
-            (vec![("constraint", "gpu")], None),
-            (vec![], None),
-        ] {
-            assert_eq!(gpus(&arguments, 2), wanted, "{arguments:?}");
-        }
+        let spec = read(text);
+        let wanted = serde_json::json!({
+            "partition": "gpu", "job_name": "half", "time": "00:20:00", "ntasks": 1,
+            "cpus_per_task": 8, "jobs": 3, "mem_per_cpu": "1000", "mem": "4G", "gres": "gpu:1",
+            "sbatch": ["--constraint=a100", "--exclusive"], "venv": "my env",
+            "sh_lines": ["module load a", "b"], "output": "logs/out_%A_%a.log",
+        });
+        assert_eq!(serde_json::to_value(spec).unwrap(), wanted);
+        let hour = read("name: SLURM\ntime: 1:00:00\n").time;
+        assert_eq!(hour, "60".parse().ok());
     }
 }
