@@ -37,6 +37,7 @@ mod results_table;
 mod run;
 mod settings;
 mod signals;
+mod slurm;
 mod sweep;
 mod task_lines;
 mod terminal;
