@@ -97,7 +97,10 @@ impl Workload {
     /// As few elements as make sense.
     pub(crate) fn cut(self, limits: ElementLimits) -> Vec<Rows> {
         let time = limits.time.unwrap_or(ASSUMED_JOB);
-        let mut room = time.as_secs_f64() * PLANNED;
+        let mut room = ElementRoom {
+            most: time.as_secs_f64() * PLANNED,
+            enough: f64::INFINITY,
+        };
         let of_all = |of: fn(TaskCost) -> f64| -> f64 {
             let costs = self.costs.iter();
             costs
@@ -110,7 +113,7 @@ impl Workload {
             let full = of_all(|cost| f64::from(cost.share) / 1000.0)
                 .ceil()
                 .max(1.0);
-            room = room.min(of_all(TaskCost::work) / f64::from(jobs).min(full));
+            room.enough = of_all(TaskCost::work) / f64::from(jobs).min(full);
         }
         if self.chains.is_empty() {
             self.cut_in_order(room)
@@ -119,7 +122,7 @@ impl Workload {
         }
     }
 
-    fn cut_in_order(self, room: f64) -> Vec<Rows> {
+    fn cut_in_order(self, room: ElementRoom) -> Vec<Rows> {
         let (mut elements, mut first) = (Vec::new(), 1_u32);
         let (mut next, mut fill) = (1_u32, ElementFill::default());
         for (cost, mut count) in self.costs {
@@ -143,7 +146,7 @@ impl Workload {
         elements
     }
 
-    fn cut_by_chains(mut self, room: f64) -> Vec<Rows> {
+    fn cut_by_chains(mut self, room: ElementRoom) -> Vec<Rows> {
         let costs = std::mem::take(&mut self.costs).into_iter();
         let costs = costs.flat_map(|(cost, count)| std::iter::repeat_n(cost, count as usize));
         // What hangs together counts where the first of it stands.
@@ -194,16 +197,30 @@ impl ElementFill {
 
     /// How many more tasks it takes: those that run at once anyway, and those that there is
     /// time for.
-    fn how_many(&self, cost: TaskCost, room: f64) -> u32 {
+    fn how_many(&self, cost: TaskCost, room: ElementRoom) -> u32 {
         let at_once = WHOLE.saturating_sub(self.share) / u64::from(cost.share.max(1));
         let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
-        how_many(room - self.work, cost.work()).max(at_once)
+        let work = cost.work();
+        let enough = ((room.enough - self.work - TINY) / work).ceil();
+        let most = ((room.most - self.work + TINY) / work).floor();
+        whole_number(enough.min(most)).max(at_once)
     }
 
     /// Whether it takes all of this.
-    fn takes(&self, other: &Self, room: f64) -> bool {
-        self.work + other.work <= room + TINY || self.share + other.share <= WHOLE
+    fn takes(&self, other: &Self, room: ElementRoom) -> bool {
+        let has_time = self.work + other.work <= room.most + TINY;
+        let has_enough = self.work >= room.enough - TINY;
+        (has_time && !has_enough) || self.share + other.share <= WHOLE
     }
+}
+
+/// How much work an element has, in seconds of a whole job.
+#[derive(Clone, Copy, Debug)]
+struct ElementRoom {
+    /// No more than this.
+    most: f64,
+    /// No more when it has this.
+    enough: f64,
 }
 
 /// A whole job.
@@ -212,18 +229,15 @@ const WHOLE: u64 = 1000;
 /// What sums of many small times may be off by.
 const TINY: f64 = 1e-6;
 
-/// How many tasks of this work there is room for.
-fn how_many(room: f64, work: f64) -> u32 {
-    if work <= 0.0 {
-        return u32::MAX;
-    }
+/// A number of tasks.
+fn whole_number(number: f64) -> u32 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a number beyond all tasks saturates, and so does a negative one"
     )]
-    let fit = ((room + TINY) / work) as u32;
-    fit
+    let whole = number as u32;
+    whole
 }
 
 /// Numbers as rows of several.
@@ -301,6 +315,8 @@ mod tests {
         };
         let elements = workload(80, 125, MINUTE).cut(limits);
         assert_eq!(sizes(&elements), [20, 20, 20, 20]);
+        let elements = workload(9, 1000, MINUTE).cut(limits);
+        assert_eq!(sizes(&elements), [3, 3, 3]);
         // Not if most of each would be idle.
         let elements = workload(10, 125, MINUTE).cut(limits);
         assert_eq!(sizes(&elements), [8, 2]);

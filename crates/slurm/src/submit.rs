@@ -204,7 +204,6 @@ impl PreparedRun {
         };
         let count = u32::try_from(self.elements.len()).unwrap_or(u32::MAX);
         self.arrays = arrays(&[(0, count)], cluster.max_array_size);
-        self.plan = plan_in_words(self, shape, job_time);
         if counts_memory {
             write_known_peaks(&reader, &self.folder)?;
         }
@@ -221,6 +220,7 @@ impl PreparedRun {
             elements: count,
         })?;
         self.spec.slurm = Some(slurm);
+        self.plan = plan_in_words(self, shape, job_time);
         Ok(())
     }
 

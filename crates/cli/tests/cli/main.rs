@@ -39,6 +39,7 @@ mod results_table;
 mod run;
 mod settings;
 mod signals;
+mod slurm;
 mod sweep;
 mod task_lines;
 mod terminal;
