@@ -111,6 +111,16 @@ pub fn devices(labels: &[String]) -> String {
     }
 }
 
+/// Where an attempt runs, if there is anything to say of that.
+pub fn place(node: Option<&str>, gpus: &[String]) -> Option<String> {
+    match (node, gpus) {
+        (None, []) => None,
+        (None, gpus) => Some(devices(gpus)),
+        (Some(node), []) => Some(node.to_owned()),
+        (Some(node), gpus) => Some(format!("{node} {}", devices(gpus))),
+    }
+}
+
 /// What there is, or a dash.
 pub fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())

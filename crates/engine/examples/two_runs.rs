@@ -126,6 +126,7 @@ fn engine() -> Engine {
         silence: Duration::from_secs(20),
         rest: Duration::MAX,
         leases: false,
+        at_most: None,
         mps: None,
         oom_signs: OomSigns::default(),
         patience: Duration::ZERO,

@@ -127,6 +127,9 @@ impl Engine {
         placement: Placement,
         time_limit: Option<Duration>,
     ) {
+        if attempt > 0 && self.is_too_long(id) {
+            return self.set_aside(id, attempt);
+        }
         let labels = self.labels(&placement);
         let (Some(task), Some(run)) = (self.tasks.get_mut(&id), self.runs.get_mut(&id.run)) else {
             return;
@@ -171,6 +174,7 @@ impl Engine {
                 attempt: number,
                 command: Arc::clone(&command),
                 gpus: labels,
+                node: None,
             });
             self.act(Action::Tell(event));
         }
@@ -221,6 +225,7 @@ impl Engine {
                 attempt: number,
                 command,
                 gpus,
+                node: None,
             };
             self.tell_after(place, started);
         }
@@ -292,12 +297,19 @@ impl Engine {
         note: Option<&str>,
         place: u64,
     ) {
+        if let Some(end) = end {
+            self.note_time(id, end);
+        }
         self.forget_need(id);
         self.probe_over(id);
         self.mps.suspects.remove(&id);
         let metrics = end.map(|end| self.metrics.of(id, end.attempt));
         self.metrics.forget(id);
-        let (Some(task), Some(run)) = (self.tasks.remove(&id), self.runs.get_mut(&id.run)) else {
+        let Some(task) = self.tasks.remove(&id) else {
+            return;
+        };
+        self.make_room_in_group(id, &task.spec);
+        let Some(run) = self.runs.get_mut(&id.run) else {
             return;
         };
         run.live = run.live.saturating_sub(1);

@@ -21,6 +21,7 @@ use crate::other_runs::OtherRuns;
 use crate::outbox::{Outbox, Release};
 use crate::run::Run;
 use crate::task::{Task, first_request};
+use crate::time_budget::Times;
 
 /// What both clocks show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +65,8 @@ pub struct EngineSettings {
     pub rest: Duration,
     /// Whether other runs on this machine are told what we hold, and listened to.
     pub leases: bool,
+    /// At most so many attempts at a time, on whatever devices.
+    pub at_most: Option<u32>,
     /// How devices are shared through MPS, if they are.
     pub mps: Option<MpsSettings>,
     /// How running out of memory is recognised, beyond what is known anyway.
@@ -97,6 +100,8 @@ pub struct Engine {
     pub(crate) mps: MpsState,
     pub(crate) output: OutputLines,
     pub(crate) metrics: MetricBook,
+    /// How long tasks took, where their time ends at a known moment.
+    pub(crate) times: Option<Times>,
     pub(crate) outbox: Outbox,
     /// How many numbers have been given to tasks in the order of their arrival.
     pub(crate) arrivals: u64,
@@ -122,14 +127,17 @@ struct Step {
 impl Engine {
     /// An engine with no runs.
     pub fn new(settings: EngineSettings) -> Result<Self, PoolError> {
-        let state = SchedulerState::new(&settings.pool, settings.scheduler)?;
+        let mut pool = settings.pool;
+        let slots = pool.slots;
+        pool.slots = [slots, settings.at_most].into_iter().flatten().min();
+        let state = SchedulerState::new(&pool, settings.scheduler)?;
         let watched = if settings.sampled {
             settings.devices.len()
         } else {
             0
         };
         Ok(Self {
-            slots: settings.pool.slots,
+            slots,
             state,
             oom_signs: settings.oom_signs,
             runs: BTreeMap::new(),
@@ -140,6 +148,7 @@ impl Engine {
             mps: MpsState::new(settings.mps),
             output: OutputLines::default(),
             metrics: MetricBook::default(),
+            times: None,
             outbox: Outbox::new(settings.patience),
             arrivals: 0,
             records: 0,
@@ -159,6 +168,7 @@ impl Engine {
         self.now = now;
         std::mem::swap(&mut self.actions, actions);
         self.take_note(input);
+        self.end_in_time();
         self.settle();
         std::mem::swap(&mut self.actions, actions);
     }
@@ -199,6 +209,7 @@ impl Engine {
                 let text = self.why(task);
                 self.act(Action::Reply { to: reply_to, text });
             }
+            Input::TimeBudget(budget) => self.time_budget(*budget),
             Input::Warning { task, message } => self.warn(task, message),
             Input::Stalled(message) => {
                 self.release(Release::Recoverable);
@@ -220,7 +231,7 @@ impl Engine {
         loop {
             self.run_scheduler();
             self.judge_pending();
-            if self.steps.is_empty() {
+            if !self.submit_released() && self.steps.is_empty() {
                 break;
             }
         }
@@ -366,6 +377,7 @@ impl Engine {
             self.other_runs.again,
             self.claims_wake_at(),
             self.metrics.wake_at(),
+            self.times.as_ref().and_then(Times::wake_at),
         ];
         wake.into_iter().flatten().min()
     }

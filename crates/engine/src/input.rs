@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_model::{
-    Bytes, Claim, DeviceId, LeasedDevice, Outcome, OutputMode, ProcessEvent, RunId, StoredTask,
-    TaskId, TaskSpec,
+    Bytes, Claim, Command, DeviceId, LeasedDevice, Outcome, OutputMode, ProcessEvent, RunId,
+    StoredTask, TaskId, TaskSpec,
 };
 
 use crate::memory::LearnedPeaks;
@@ -132,6 +132,9 @@ pub enum Input {
         /// Whom to answer.
         reply_to: u64,
     },
+    /// The time that there is ends at a known moment. Said when there is a run, and before
+    /// there are tasks.
+    TimeBudget(Box<TimeBudget>),
     /// Something to tell that ends nothing.
     Warning {
         /// The task it is about, if it is about one.
@@ -279,6 +282,18 @@ pub enum MpsInput {
     Released(TaskId),
 }
 
+/// The time that there is, as that of a job on a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct TimeBudget {
+    /// When tasks that still run are ended, on the monotonic clock.
+    pub ends: Duration,
+    /// How long a later session would have: a task that takes longer than that need not be
+    /// left to it.
+    pub whole: Duration,
+    /// How long tasks took that succeeded before, each with its run.
+    pub seen: Vec<(RunId, Arc<Command>, Arc<TaskSpec>, Duration)>,
+}
+
 /// A signal that asks for an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignal {
@@ -290,4 +305,6 @@ pub enum StopSignal {
     Hangup,
     /// Ctrl-\.
     Quit,
+    /// The time is over that there was.
+    TimeOver,
 }

@@ -6,6 +6,7 @@
 //!            ├ memory        what a task will need, why an attempt ended
 //!            ├ other_runs    what is left to other processes on this machine
 //!            ├ metrics       what tasks print of themselves
+//!            ├ time_budget   what can still be done in the time that is left
 //!            ├ backlog       which tasks wait in the store only
 //!            └ outbox        what may be told already
 //! ```
@@ -35,6 +36,7 @@ mod attempts;
 mod backlog;
 mod control;
 mod engine;
+mod held;
 mod input;
 mod lines;
 mod memory;
@@ -45,11 +47,13 @@ mod outbox;
 mod run;
 mod stopping;
 mod task;
+mod time_budget;
 
 pub use action::{Action, LogTail, MpsAction, MpsShare, StartAttempt};
 pub use engine::{ClockReading, DeviceInfo, Engine, EngineSettings, MpsSettings};
 pub use input::{
     DeviceView, Input, MemberView, MpsInput, NewRunInput, OtherRun, Owner, ProcessView, StopSignal,
+    TimeBudget,
 };
 pub use memory::{Forecast, LearnedPeaks, OomSigns, OomSignsError, draft_of, models, models_named};
 pub use task::{first_request, own_log, run_log};

@@ -14,6 +14,7 @@ use crate::action::Action;
 use crate::arrivals::Arrival;
 use crate::backlog::Backlog;
 use crate::engine::{ClockReading, Engine};
+use crate::held::HeldTasks;
 use crate::input::{NewRunInput, StopSignal};
 use crate::outbox::Release;
 use crate::task::{Task, own_log, run_log};
@@ -42,6 +43,8 @@ pub(crate) struct Run {
     /// Tasks that wait for what has to be looked up before they are submitted, and those
     /// behind them.
     pub(crate) arriving: VecDeque<Arrival>,
+    /// Tasks that wait for others of their group.
+    pub(crate) held: HeldTasks,
     /// Whether nothing is handed out until all that arrived together is in line.
     pub(crate) holding: bool,
     /// Whether more of what arrived together follows.
@@ -114,6 +117,7 @@ impl Engine {
             gpus: labels.collect(),
             slots: self.slots,
             resumed: new.resumed.is_some(),
+            jobs: Vec::new(),
         };
         self.tell_after(new.record, started);
         self.runs.insert(
@@ -132,6 +136,7 @@ impl Engine {
                 rejected: 0,
                 backlog: Backlog::default(),
                 arriving: VecDeque::new(),
+                held: HeldTasks::default(),
                 holding: false,
                 more_follow: false,
                 decided: FxHashMap::default(),
@@ -249,6 +254,8 @@ impl Engine {
             Some(StopSignal::Hangup) => Exit::Signal(1),
             Some(StopSignal::Quit) => Exit::Signal(3),
             Some(StopSignal::Interrupt) => Exit::Signal(2),
+            // What is left is left to a later session.
+            Some(StopSignal::TimeOver) => Exit::TasksFailed,
             None if run.failed + run.rejected > 0 || left > 0 => Exit::TasksFailed,
             None => Exit::Success,
         };

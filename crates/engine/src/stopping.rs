@@ -23,7 +23,9 @@ fn after(phase: Phase, signal: StopSignal) -> Phase {
     };
     match signal {
         StopSignal::Interrupt => next,
-        StopSignal::Terminate | StopSignal::Hangup => next.max(Phase::Terminating),
+        StopSignal::Terminate | StopSignal::Hangup | StopSignal::TimeOver => {
+            next.max(Phase::Terminating)
+        }
         StopSignal::Quit => Phase::Killing,
     }
 }

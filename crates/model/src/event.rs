@@ -38,6 +38,9 @@ pub enum EventKind {
         slots: Option<u32>,
         /// Whether this continues an earlier run (`resume` or `retry`).
         resumed: bool,
+        /// The numbers that Slurm gave to its jobs. Only with `--slurm`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        jobs: Vec<u32>,
     },
     /// More of the input has been read.
     Known {
@@ -59,6 +62,9 @@ pub enum EventKind {
         command: Arc<Command>,
         /// Its GPUs, as in `run-started`; empty if it has none.
         gpus: Arc<[String]>,
+        /// The node of the cluster that it runs on. Only with `--slurm`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<Arc<str>>,
     },
     /// A task has written a line. Only with `--output lines`.
     Output {
@@ -286,6 +292,7 @@ mod tests {
             attempt: 1,
             command: Arc::new(Command::Line(b"echo \xff".to_vec())),
             gpus: Arc::from(["0".to_owned()]),
+            node: Some("n1".into()),
         });
         assert_eq!(started["event"], "started");
         assert_eq!(started["task"], "3.7");

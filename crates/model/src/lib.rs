@@ -9,6 +9,7 @@
 //! There is no logic here beyond reading and writing a value the way people write
 //! it, and no input or output at all.
 
+mod attempt_place;
 mod byte_string;
 mod command;
 mod event;
@@ -28,10 +29,12 @@ mod request;
 mod run_spec;
 #[cfg(feature = "schema")]
 mod schema;
+mod slurm_spec;
 mod task_spec;
 mod time;
 mod written;
 
+pub use attempt_place::AttemptPlace;
 pub use byte_string::ByteString;
 pub use command::Command;
 pub use event::{
@@ -52,8 +55,9 @@ pub use record::{
 };
 pub use request::{GpuRequest, MemoryRequest, Models, Priority, Request, TimeLimit, VramRequest};
 pub use run_spec::{
-    Ageing, ConsumedRows, DEFAULT_REST, GridLanguage, GridSpec, InputFile, Placing, PoolSpec,
-    RunSpec, SourceSpec, SweepSpec,
+    Ageing, ConsumedRows, DEFAULT_REST, ExperimentDebug, ExperimentsSpec, GridLanguage, GridSpec,
+    InputFile, Placing, PoolSpec, RunSpec, SavedFile, SourceSpec, SweepSpec,
 };
+pub use slurm_spec::{DEFAULT_REQUEUES, JobTime, SlurmSpec};
 pub use task_spec::{Grace, ProbeSpec, TaskSpec};
 pub use time::Timestamp;

@@ -1,9 +1,11 @@
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Bytes, Timestamp};
 
 /// How much GPU memory an attempt took, as far as that was seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearnedPeak {
     /// When the attempt ended.
     pub at: Timestamp,
@@ -19,7 +21,8 @@ pub struct LearnedPeak {
 }
 
 /// Where a peak comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PeakOrigin {
     /// An attempt ran to its end.
     Run,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::optional::{Optional, OptionalFields, optional_fields};
 use crate::{
-    ByteString, Command, OutputMode, ParseValueError, TaskSpec, TimeLimit, byte_string,
+    ByteString, Command, OutputMode, ParseValueError, SlurmSpec, TaskSpec, TimeLimit, byte_string,
     parse_duration, written,
 };
 
@@ -33,6 +33,9 @@ pub struct RunSpec {
     /// What becomes of the tasks' output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputMode>,
+    /// What Slurm is asked for, if its tasks run on a Slurm cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmSpec>,
 }
 
 optional_fields! {
@@ -49,6 +52,8 @@ optional_fields! {
         pub slots: Option<u32>,
         /// At most so many tasks on one GPU.
         pub max_per_gpu: Option<u32>,
+        /// At most so many tasks at a time, whatever fits.
+        pub at_most: Option<u32>,
         /// Which GPU a task gets when several would do.
         pub place: Option<Placing>,
         /// Processes whose GPU memory does not count: a name, `uid:1000` or a process id.
@@ -174,6 +179,8 @@ pub enum SourceSpec {
     },
     /// The tests of a grid file.
     Grid(GridSpec),
+    /// The repetitions of an experiment file.
+    Experiments(ExperimentsSpec),
 }
 
 /// The tests of a grid file: all that is needed to make them again, whatever becomes of the
@@ -202,6 +209,58 @@ pub enum GridLanguage {
     Json,
     /// A Python file that assigns a literal to `config`.
     Python,
+}
+
+/// The repetitions of an experiment file: all that is needed to make them again, whatever
+/// becomes of the file and of those that it imports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExperimentsSpec {
+    /// The file, and then those that it imports.
+    pub files: Vec<SavedFile>,
+    /// What people call the first of them.
+    #[serde(with = "byte_string::path")]
+    pub shown: PathBuf,
+    /// The names of the experiments that are wanted; all if there are none.
+    pub selected: Vec<String>,
+    /// What stands before the name of each experiment.
+    pub prefix: Option<String>,
+    /// How much of each experiment is wanted.
+    pub debug: ExperimentDebug,
+    /// Where a relative `path` starts from, if not from the folder that repetitions run in.
+    #[serde(with = "byte_string::path::option")]
+    pub base: Option<PathBuf>,
+    /// The command that was given beside it.
+    pub command: Option<Command>,
+    /// Whether nothing is put into the command.
+    pub plain_command: bool,
+    /// Whether each repetition's output goes to a log in its folder.
+    pub log: bool,
+    /// The repetitions that run: the place of the first of several in a row, and how many.
+    pub places: Vec<(u32, u32)>,
+}
+
+/// A file as it was when a run began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedFile {
+    /// Where it was.
+    #[serde(with = "byte_string::path")]
+    pub path: PathBuf,
+    /// What was in it.
+    pub text: String,
+}
+
+/// How much of an experiment runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExperimentDebug {
+    /// All of it.
+    #[default]
+    Off,
+    /// The first run of each expansion, once, with one iteration.
+    First,
+    /// Every run once, with one iteration.
+    All,
 }
 
 /// A file that tasks are read from, and how to know that it is still the same.

@@ -74,3 +74,9 @@ pub(crate) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Str
         List::Several(texts) => texts,
     })
 }
+
+/// Text, or a number taken as text.
+pub(crate) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let amount = Option::<Amount>::deserialize(deserializer)?;
+    amount.map(Amount::parse).transpose()
+}

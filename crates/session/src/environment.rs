@@ -57,6 +57,8 @@ impl AttemptEnvironment {
             "PACKHORSE_GPUS",
             "PACKHORSE_PARAMS",
             "PACKHORSE_RESULTS",
+            "PACKHORSE_EXPERIMENT",
+            "PACKHORSE_CONFIG",
         ];
         let mut names: Vec<OsString> = ours.map(OsString::from).into();
         names.extend(CORES.map(OsString::from));

@@ -1,7 +1,7 @@
 //! A `RunSpec` becomes a run.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use packhorse_core::RefusalReason;
@@ -27,11 +27,12 @@ use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
 use crate::file_contents::FileContents;
 use crate::ignored_process::IgnoredProcess;
-use crate::journal::{Journal as _, StoreJournal};
+use crate::journal::{Journal, StoreJournal};
 use crate::leaders::LeaderRecord;
 use crate::markers::Markers;
 use crate::mps::MpsThread;
 use crate::observer::Observer;
+use crate::run_part::{PartTime, RunPart};
 use crate::sampling::Attributor;
 use crate::session::{Session, SessionParts};
 use crate::settings::Settings;
@@ -51,6 +52,14 @@ pub struct Launch {
     end_with: Option<OwnedFd>,
     ignored: Vec<IgnoredProcess>,
     settings: Settings,
+}
+
+/// Who keeps what becomes of a run.
+enum Keeper<'a> {
+    /// The store, which may have it from an earlier session.
+    Store(&'a RunLock, Option<EarlierTasks>),
+    /// Another store, of which this part is.
+    Elsewhere(RunPart),
 }
 
 /// What an earlier session has left.
@@ -163,8 +172,30 @@ impl Launch {
         notices: &mut Notices<'_>,
     ) -> Result<RunSummary, SessionError> {
         warn_of_network(home, notices);
+        let keeper = Keeper::Store(lock, earlier);
+        self.keep_and_run(home, keeper, source, observer)
+    }
+
+    /// Runs a part of a run that is in a store elsewhere, and stays until it is over.
+    /// `self` was prepared with what that run says.
+    pub fn run_part(
+        self,
+        part: RunPart,
+        observer: &mut dyn Observer,
+    ) -> Result<RunSummary, SessionError> {
+        let home = part.home.clone();
+        fs_err::create_dir_all(home.run_dir(part.run))?;
+        self.keep_and_run(&home, Keeper::Elsewhere(part), None, observer)
+    }
+
+    fn keep_and_run(
+        self,
+        home: &Home,
+        keeper: Keeper<'_>,
+        source: Option<Box<dyn TaskSource>>,
+        observer: &mut dyn Observer,
+    ) -> Result<RunSummary, SessionError> {
         let (spec, devices, settings) = (self.spec, self.devices, self.settings);
-        let run = lock.run();
         let origin = clock_origin();
         let folder = std::env::current_dir().map_err(system("tell the current folder"))?;
         let mps = spec.pool.mps == Some(true);
@@ -175,14 +206,18 @@ impl Launch {
         let home_id = home.id()?;
         // Whoever runs attempts elsewhere has the folders of their results there.
         let markers = (self.executor.is_none()).then(|| Markers::new(&devices.units, &home_id));
-        let most = most_tasks(earlier.as_ref(), source.as_deref());
+        let most = match &keeper {
+            Keeper::Store(_, earlier) => most_tasks(earlier.as_ref(), source.as_deref()),
+            Keeper::Elsewhere(_) => None,
+        };
         let caps = ThreadCaps::new(&spec.pool, &self.defaults, most, devices.cores.len());
         let caps = caps.shared(self.engine.at_a_time(&self.defaults));
         let executor = match self.executor {
             Some(executor) => executor,
             None => local_executor(&home_id, &devices, caps, mps, mask, signals.end_notice())?,
         };
-        let mut journal = StoreJournal::new(home)?;
+        let mut kept = KeptRun::begin(home, keeper, &spec, &folder)?;
+        let run = kept.run;
         let mut warnings = Vec::new();
         let mut warn = |message| warnings.push(message);
         let leases = leases(&spec, &devices, &settings, run, &home_id)
@@ -195,20 +230,20 @@ impl Launch {
             .transpose()
             .map_err(|error| warn(format!("the GPUs cannot be watched: {error}")))
             .unwrap_or_default();
-        let resumed = earlier.as_ref().map(|earlier| earlier.count);
-        let (succeeded_before, failed_before) = earlier
-            .as_ref()
-            .map_or((0, 0), |earlier| (earlier.succeeded, earlier.failed));
-        let record = begin(&mut journal, run, earlier, &spec, &folder);
-        let recoverable = journal.is_recoverable(run);
         let has_source = source.is_some();
-        let drained = match &sampler {
-            Some(_) => drained(journal.reader()?, &devices.info)?,
-            None => Vec::new(),
+        let drained = match (&sampler, &mut kept.journal) {
+            (Some(_), KeptJournal::Store(journal)) => drained(journal.reader()?, &devices.info)?,
+            _ => Vec::new(),
         };
-        if resumed.is_some() {
-            journal.wait_for(record)?;
-        }
+        let journal = match kept.journal {
+            KeptJournal::Store(journal) => {
+                if kept.resumed.is_some() {
+                    journal.wait_for(kept.record)?;
+                }
+                Box::new(*journal)
+            }
+            KeptJournal::Elsewhere(journal) => journal,
+        };
         let parts = SessionParts {
             executor,
             control_folder: Some(home.run_dir(run)),
@@ -221,7 +256,7 @@ impl Launch {
                 .map_err(system("start a thread"))?,
             attributor: Attributor::new(self.ignored, origin),
             file_contents: FileContents::default(),
-            journal: Box::new(journal),
+            journal,
             source: source.unwrap_or_else(|| Box::new(MadeTasks::default())),
             signals,
             end_with: self.end_with,
@@ -230,6 +265,7 @@ impl Launch {
             leaders: LeaderRecord::new(home, run),
             markers,
             home: home_id,
+            holds_failures: kept.is_part,
         };
         let new = NewRunInput {
             run,
@@ -238,12 +274,12 @@ impl Launch {
             batch: spec.batch,
             output: spec.output.unwrap_or_default(),
             folder,
-            logs: home.log_dir(run).into(),
-            resumed,
-            succeeded_before,
-            failed_before,
-            record,
-            recoverable,
+            logs: kept.logs.into(),
+            resumed: kept.resumed,
+            succeeded_before: kept.before.0,
+            failed_before: kept.before.1,
+            record: kept.record,
+            recoverable: kept.recoverable,
         };
         let patience = settings.store_patience;
         let mut session = Session::new(run, self.engine, parts, observer, origin, patience)?;
@@ -255,7 +291,11 @@ impl Launch {
             let task = None;
             session.feed(Input::Warning { task, message });
         }
-        if resumed.is_some() {
+        if let Some(time) = kept.time {
+            let budget = time.budget(run, origin);
+            session.feed(Input::TimeBudget(Box::new(budget)));
+        }
+        if kept.resumed.is_some() {
             session.resume()?;
         }
         if !has_source {
@@ -293,6 +333,7 @@ pub(crate) fn engine(
             Some(rest) => rest.get().unwrap_or(Duration::MAX),
         },
         leases: uses_leases(spec),
+        at_most: pool.at_most,
         mps: (pool.mps == Some(true)).then_some(MpsSettings {
             threads: pool.thread_percentage,
         }),
@@ -390,6 +431,72 @@ fn user() -> String {
             let uid = rustix::process::getuid().as_raw();
             user_name(uid).unwrap_or_else(|| uid.to_string())
         })
+}
+
+/// A run, and who keeps what becomes of it.
+struct KeptRun {
+    run: RunId,
+    logs: PathBuf,
+    journal: KeptJournal,
+    /// How many tasks there were before; `None` for a new run.
+    resumed: Option<u32>,
+    /// How many of them succeeded and failed, and do not run again.
+    before: (u64, u64),
+    /// The place of the record that makes the run known.
+    record: u64,
+    recoverable: bool,
+    /// When its time is over, if that is known.
+    time: Option<PartTime>,
+    /// Whether there is more of it elsewhere.
+    is_part: bool,
+}
+
+enum KeptJournal {
+    Store(Box<StoreJournal>),
+    Elsewhere(Box<dyn Journal>),
+}
+
+impl KeptRun {
+    fn begin(
+        home: &Home,
+        keeper: Keeper<'_>,
+        spec: &RunSpec,
+        folder: &Path,
+    ) -> Result<Self, SessionError> {
+        let (lock, earlier) = match keeper {
+            Keeper::Store(lock, earlier) => (lock, earlier),
+            Keeper::Elsewhere(part) => {
+                return Ok(Self {
+                    run: part.run,
+                    logs: part.logs,
+                    journal: KeptJournal::Elsewhere(part.journal),
+                    resumed: Some(part.last),
+                    before: (0, 0),
+                    record: 0,
+                    recoverable: false,
+                    time: part.time,
+                    is_part: true,
+                });
+            }
+        };
+        let run = lock.run();
+        let mut journal = StoreJournal::new(home)?;
+        let resumed = earlier.as_ref().map(|earlier| earlier.count);
+        let before = earlier.as_ref();
+        let before = before.map_or((0, 0), |earlier| (earlier.succeeded, earlier.failed));
+        let record = begin(&mut journal, run, earlier, spec, folder);
+        Ok(Self {
+            run,
+            logs: home.log_dir(run),
+            resumed,
+            before,
+            record,
+            recoverable: journal.is_recoverable(run),
+            journal: KeptJournal::Store(Box::new(journal)),
+            time: None,
+            is_part: false,
+        })
+    }
 }
 
 /// Writes down how the run begins. Returns the place of the last record about that.

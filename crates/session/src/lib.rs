@@ -12,11 +12,12 @@
 //!
 //! - [`settings`] finds what was set where, and [`variables`] lists every environment
 //!   variable there is.
-//! - [`Launch`] turns a `RunSpec` into a run; [`Resume`] goes on with one.
+//! - [`Launch`] turns a `RunSpec` into a run; [`Resume`] goes on with one. A [`RunPart`] is
+//!   what runs here of one that is kept elsewhere.
 //! - Three traits are where something new goes: a door is a [`TaskSource`], another
 //!   place to run processes is an [`Executor`], and whoever shows or follows a run is an
 //!   [`Observer`]. The fourth, [`Journal`], keeps the loop apart from the store, which is
-//!   the only one that [`Launch`] uses.
+//!   what [`Launch`] uses unless it runs a part.
 //!
 //! It never prints: what has to be said before a run has begun goes to the caller's
 //! [`Notices`], and everything after that is an event. It knows nothing of command lines.
@@ -29,6 +30,7 @@ mod end_with;
 mod environment;
 mod error;
 mod executor;
+mod experiments;
 mod file_contents;
 mod git;
 mod grid;
@@ -43,8 +45,10 @@ mod markers;
 mod mps;
 mod observer;
 mod plan;
+mod repetition_fit;
 mod results;
 mod resume;
+mod run_part;
 mod sampling;
 mod scheduler_log;
 mod session;
@@ -63,6 +67,10 @@ pub use devices::{Devices, ask_driver, has_driver, has_mps, is_on_path, schedule
 pub use end_with::NamedProcess;
 pub use error::SessionError;
 pub use executor::Executor;
+pub use experiments::{
+    changed_source, experiments_source, open_experiments, read_experiments, repetition_states,
+    time_stamp, write_back,
+};
 pub use grid::{
     RunningTests, TestAtWork, TestState, add_place, grid_language, grid_source, read_grid,
     test_states, tidy_results,
@@ -74,9 +82,12 @@ pub use launch::Launch;
 pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
 pub use observer::{Observer, QueueView};
 pub use plan::{DevicesNow, plan_submissions, read_all};
+pub use repetition_fit::{SharedRoom, fit_here, say_what_each_gets, warn_of_limits};
 pub use results::{TestOutcome, TestResult, folder_results, is_more_better, run_results};
 pub use resume::{Resume, WhichTasks};
+pub use run_part::{PartTime, RunPart};
 pub use scheduler_log::SchedulerLog;
+pub use signals::{ProgramSignal, Signals};
 pub use source::{Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskSource};
 pub use stop::{StoppedRun, stop_run};
 pub use sweep::{build_sweep, sweep_source};

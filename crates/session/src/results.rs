@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use fs_err::File;
 use packhorse_model::{
-    Bytes, Command, GitState, Marker, MetricSummary, Outcome, TaskId, TaskSpec, Timestamp,
+    AttemptPlace, Bytes, Command, GitState, Marker, MetricSummary, Outcome, TaskId, TaskSpec,
+    Timestamp,
 };
 use packhorse_store::{ListedTask, Reader, RunState, StoredRun, TaskFilter};
 use rustc_hash::FxHashSet;
@@ -123,7 +124,9 @@ fn of_task(
     let outcome = match task.outcome {
         Some(outcome) => TestOutcome::Ended(outcome),
         None if !is_running => TestOutcome::Waiting,
-        None if run.state == RunState::Running => TestOutcome::Running,
+        None if matches!(run.state, RunState::Running | RunState::OnCluster) => {
+            TestOutcome::Running
+        }
         None => TestOutcome::Died,
     };
     // A probe is no attempt at the task.
@@ -143,6 +146,7 @@ fn of_task(
         last.and_then(|last| last.ended),
     );
     let device = last.and_then(|last| last.device.as_deref());
+    let place = device.map(AttemptPlace::parse).unwrap_or_default();
     Ok(TestResult {
         task: Some(task.id),
         folder,
@@ -155,14 +159,10 @@ fn of_task(
         took: ended
             .zip(started)
             .map(|(ended, started)| ended.since(started)),
-        gpus: device
-            .into_iter()
-            .flat_map(|all| all.split(','))
-            .map(str::to_owned)
-            .collect(),
+        gpus: place.gpus,
         peak: last.and_then(|last| last.peak),
         git: None,
-        host: Some(run.host.clone()),
+        host: Some(place.node.unwrap_or_else(|| run.host.clone())),
         metrics,
     })
 }

@@ -12,6 +12,7 @@
 //! ```
 
 mod actions;
+mod held_ends;
 mod input;
 mod leases;
 
@@ -38,6 +39,7 @@ use crate::sampling::Attributor;
 use crate::signals::{ProgramSignal, Signals};
 use crate::source::TaskSource;
 use crate::{SessionError, system};
+use held_ends::HeldEnds;
 use input::SourceWatch;
 use leases::OtherRunsWatch;
 
@@ -80,6 +82,8 @@ pub(crate) struct SessionParts {
     pub(crate) markers: Option<Markers>,
     /// The id of the state folder.
     pub(crate) home: String,
+    /// Whether whoever ends us ends our tasks with us.
+    pub(crate) holds_failures: bool,
 }
 
 /// A run while it goes on.
@@ -96,6 +100,7 @@ pub(crate) struct Session<'o> {
     /// Answers to actions, to be handled next.
     answers: VecDeque<Input>,
     processes: Vec<ProcessEvent>,
+    held: HeldEnds,
     /// Nothing more comes from the source.
     source_over: bool,
     source_watch: SourceWatch,
@@ -138,6 +143,7 @@ impl<'o> Session<'o> {
             actions: Vec::new(),
             answers: VecDeque::new(),
             processes: Vec::new(),
+            held: HeldEnds::default(),
             source_over: false,
             source_watch: SourceWatch::Off,
             bell: false,
@@ -264,6 +270,7 @@ impl<'o> Session<'o> {
         if let SourceWatch::AlwaysReadable = self.source_watch {
             self.read_source();
         }
+        self.tell_held(Instant::now());
         let now = self.origin.elapsed();
         if self.engine.wake_at().is_some_and(|at| at <= now) {
             self.feed(Input::Wake);
@@ -278,6 +285,7 @@ impl<'o> Session<'o> {
             self.engine.wake_at().map(|at| self.origin + at),
             self.parts.leaders.due(),
             self.others.look_again,
+            self.held.due(),
             waits.then(|| now + LULL),
         ];
         let wake = wake.into_iter().flatten().min();
@@ -318,10 +326,13 @@ impl<'o> Session<'o> {
     fn read_signals(&mut self) -> Result<(), SessionError> {
         for signal in self.parts.signals.read() {
             match signal {
-                ProgramSignal::Stop(signal) => self.feed(Input::Stop {
-                    run: self.run,
-                    signal,
-                }),
+                ProgramSignal::Stop(signal) => {
+                    let run = self.run;
+                    self.feed(Input::Stop { run, signal });
+                    if signal != StopSignal::Interrupt {
+                        self.blame_others();
+                    }
+                }
                 ProgramSignal::Resize => self.observer.resized(),
                 ProgramSignal::Suspend => {
                     self.observer.suspended();
@@ -361,8 +372,11 @@ impl<'o> Session<'o> {
         if !events.is_empty() {
             self.parts.leaders.changed(Instant::now());
         }
+        let now = Instant::now();
         for event in events.drain(..) {
-            self.feed(Input::Process(event));
+            if let Some(event) = self.hold_back(event, now) {
+                self.feed(Input::Process(event));
+            }
         }
         self.processes = events;
         Ok(())

@@ -11,6 +11,8 @@
 //! vram = "auto"
 //! retries = 1
 //! env = { OMP_NUM_THREADS = "4" }
+//! [slurm]                # what `--slurm` asks for
+//! partition = "gpu"
 //! ```
 
 mod layer_checks;
@@ -23,8 +25,8 @@ use std::time::Duration;
 
 use packhorse_gpu::GpuConfig;
 use packhorse_model::{
-    Ageing, DEFAULT_REST, GpuRequest, Grace, OutputMode, Placing, PoolSpec, Priority, TaskSpec,
-    TimeLimit, parse_duration,
+    Ageing, DEFAULT_REQUEUES, DEFAULT_REST, GpuRequest, Grace, OutputMode, Placing, PoolSpec,
+    Priority, SlurmSpec, TaskSpec, TimeLimit, parse_duration,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -34,6 +36,10 @@ use crate::variables::{READ, SettingKind};
 
 /// How long what happens is told only once it is written, if nobody says.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where the folders of Slurm runs are, if nobody says: tasks run in the current folder,
+/// so every node sees it.
+pub const SLURM_FOLDER: &str = "packhorse-slurm";
 
 /// The project's file, looked for in the current folder and above it.
 const PROJECT_FILE: &str = "packhorse.toml";
@@ -70,6 +76,7 @@ impl fmt::Display for SettingOrigin {
 struct Layer {
     pool: PoolSpec,
     task: TaskSpec,
+    slurm: SlurmSpec,
     output: Option<OutputMode>,
     driver_patience: Option<String>,
     store_patience: Option<String>,
@@ -85,7 +92,7 @@ type RefusedKeys = (&'static str, &'static str);
 
 /// They name what is loaded or executed, or where the person's own things are.
 const NOT_FOR_PROJECTS: RefusedKeys = (
-    "lease_folder oom_texts nvml_library sysfs mps_control",
+    "lease_folder oom_texts nvml_library sysfs mps_control slurm.program",
     "cannot be set by a project\nhint: put it into your own config.toml",
 );
 
@@ -99,14 +106,20 @@ const OF_SINGLE_TASKS: RefusedKeys = (
 const OF_STORED_RUNS: RefusedKeys = ("pool.as_written", "is no setting");
 
 /// What can be set in files alone, separated by blanks.
-const WITHOUT_VARIABLE: &str = "pool.gpus pool.thread_percentage task.cores task.env task.folder \
-    task.gpus task.params task.preload task.priority task.probe task.results task.signature";
+const WITHOUT_VARIABLE: &str = "pool.gpus pool.at_most pool.thread_percentage task.cores \
+    task.env task.folder task.gpus task.group task.group_limit task.params task.preload \
+    task.priority task.probe task.results task.signature \
+    slurm.partition slurm.account slurm.job_name slurm.time slurm.gres slurm.ntasks \
+    slurm.cpus_per_task slurm.mem slurm.mem_per_cpu slurm.jobs slurm.sbatch slurm.sh_lines \
+    slurm.venv slurm.template slurm.output slurm.folder slurm.program slurm.requeues \
+    slurm.task_time slurm.margin";
 
 /// All that was set, below the arguments.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pool: PoolSpec,
     task: TaskSpec,
+    slurm: SlurmSpec,
     /// What becomes of the tasks' output.
     pub output: Option<OutputMode>,
     /// Each key that is set, its value, and where that comes from.
@@ -160,6 +173,7 @@ impl Settings {
         let mut settings = Self {
             pool: PoolSpec::default(),
             task: TaskSpec::default(),
+            slurm: SlurmSpec::default(),
             output: None,
             set: BTreeMap::new(),
             store_patience: STORE_PATIENCE,
@@ -176,12 +190,14 @@ impl Settings {
             task.cores = settings.pool.cores_below(task.cores);
             settings.task = settings.task.over(&task);
             settings.pool = settings.pool.over(&layer.pool);
+            settings.slurm = settings.slurm.over(&layer.slurm);
             settings.output = settings.output.or(layer.output);
         }
         // What holds may come from several layers, or be ruled out by another setting.
         let holds = flat(&Layer {
             pool: settings.pool.clone(),
             task: settings.task.clone(),
+            slurm: settings.slurm.clone(),
             ..Layer::default()
         });
         settings.set.retain(|key, (value, _)| match holds.get(key) {
@@ -226,6 +242,11 @@ impl Settings {
             below.gpus = None;
         }
         (pool, task.over(&below))
+    }
+
+    /// What is asked of Slurm, laid over what was set elsewhere.
+    pub fn under_slurm(&self, spec: SlurmSpec) -> SlurmSpec {
+        spec.over(&self.slurm)
     }
 
     /// How GPUs are found.
@@ -309,6 +330,11 @@ fn defaults() -> Layer {
             grace: Some(Grace::default()),
             ..TaskSpec::default()
         },
+        slurm: SlurmSpec {
+            folder: Some(SLURM_FOLDER.into()),
+            requeues: Some(DEFAULT_REQUEUES),
+            ..SlurmSpec::default()
+        },
         output: Some(OutputMode::default()),
         driver_patience: seconds(config.driver_patience),
         store_patience: seconds(STORE_PATIENCE),
@@ -387,7 +413,7 @@ fn flat(layer: &Layer) -> BTreeMap<String, Value> {
     for (name, value) in top {
         match value {
             Value::Null => {}
-            Value::Object(section) if matches!(name.as_str(), "pool" | "task") => {
+            Value::Object(section) if matches!(name.as_str(), "pool" | "task" | "slurm") => {
                 for (key, value) in section {
                     match value {
                         // Each of these may come from another layer.
@@ -588,7 +614,7 @@ mod tests {
         let folder = folder("", "");
         let settings = find(folder.path(), &[]).unwrap();
         let listed = settings.list();
-        for section in ["pool", "task"] {
+        for section in ["pool", "task", "slurm"] {
             let unknown = format!("[{section}]\nunknown = 1\n");
             let error = toml::from_str::<Layer>(&unknown).unwrap_err().to_string();
             let (_, expected) = error.split_once("expected one of ").unwrap();
@@ -596,7 +622,7 @@ mod tests {
                 let key = format!("{section}.{name}");
                 let known =
                     listed.contains_key(&key) || OF_SINGLE_TASKS.0.split(' ').any(|of| of == key);
-                let other = ["model", "as_written"].contains(&name);
+                let other = ["model", "as_written"].contains(&name) || name.contains('-');
                 assert!(known || other, "{key}");
             }
         }

@@ -13,7 +13,7 @@ use packhorse_supervisor::EndNotice;
 
 /// A signal sent to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProgramSignal {
+pub enum ProgramSignal {
     /// We are asked to stop.
     Stop(StopSignal),
     /// The terminal has another size.
@@ -39,7 +39,7 @@ const WATCHED: [(i32, ProgramSignal); 8] = [
 ];
 
 /// The watched signals, blocked while this lives.
-pub(crate) struct Signals {
+pub struct Signals {
     descriptor: OwnedFd,
     end_notice: EndNotice,
     /// What was in force before: what other signals did, and the mask.
@@ -49,7 +49,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Blocks the signals in this thread and in those it starts from now on.
-    pub(crate) fn block() -> io::Result<Self> {
+    pub fn block() -> io::Result<Self> {
         // A thread that was there before and does not have it blocked would take it away.
         let end_notice = if is_blocked_elsewhere(libc::SIGCHLD) {
             EndNotice::Sigchld
@@ -110,7 +110,7 @@ impl Signals {
 
     /// Does what SIGTSTP would have done: stops this process until it is continued, unless
     /// there is nobody who could do that.
-    pub(crate) fn suspend() {
+    pub fn suspend() {
         let mut suspend = MaybeUninit::uninit();
         // SAFETY: `sigemptyset` initialises the set; no pointer outlives its call. The
         // signal's action is the usual one: nobody has changed it.
@@ -124,7 +124,7 @@ impl Signals {
     }
 
     /// Those that came in since the last look.
-    pub(crate) fn read(&self) -> Vec<ProgramSignal> {
+    pub fn read(&self) -> Vec<ProgramSignal> {
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
         let mut signals = Vec::new();
         let mut buffer = [0_u8; SIZE * 8];

@@ -99,6 +99,12 @@ impl TaskChecks {
         }
     }
 
+    /// What they ask for: source, line and request.
+    pub fn requests(&self) -> impl Iterator<Item = (&str, u64, &TaskSpec)> {
+        let checks = self.checks.iter();
+        checks.map(|check| (check.source.as_str(), check.line, &check.spec))
+    }
+
     /// Tells which of them could never run: source, line and reason.
     pub fn refused<'a>(
         &'a self,

@@ -25,6 +25,10 @@ pub struct Reader {
     db: Option<Connection>,
 }
 
+/// Whether a run was handed to a cluster.
+const ON_SLURM: &str =
+    "iif(json_valid(settings), json_extract(settings, '$.slurm'), NULL) IS NOT NULL";
+
 /// Which tasks of a run to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskFilter {
@@ -121,7 +125,7 @@ impl Reader {
         let (first, last) = task_keys(run);
         let counted = self.one(TALLY, [first, last, run.0.into()], TaskCounts::read)?;
         let mut counts = counted.unwrap_or_default();
-        if self.home.is_running(run)? {
+        if self.home.is_running(run)? || self.is_on_cluster(run)? {
             let sql = "SELECT count(*) FROM attempt \
                        WHERE task BETWEEN ?1 AND ?2 AND outcome IS NULL";
             let running: Option<i64> = self.one(sql, [first, last], |row| row.get(0))?;
@@ -215,6 +219,45 @@ impl Reader {
         rows.into_iter().map(TaskRow::into_task).collect()
     }
 
+    /// Whether a run was handed to a cluster, and its end is not recorded.
+    pub fn is_on_cluster(&self, run: RunId) -> Result<bool, StoreError> {
+        let sql = format!("SELECT ended IS NULL AND {ON_SLURM} FROM run WHERE id = ?1");
+        Ok(self.one(&sql, [run.0], |row| row.get(0))?.unwrap_or(false))
+    }
+
+    /// The runs that were handed to a cluster, newest first; only those whose end is not
+    /// recorded, if `open`.
+    pub fn cluster_runs(&self, open: bool) -> Result<Vec<RunId>, StoreError> {
+        let sql = format!(
+            "SELECT id FROM run WHERE (ended IS NULL OR NOT ?1) AND {ON_SLURM} ORDER BY id DESC"
+        );
+        self.all(&sql, [open], |row| row.get(0).map(RunId))
+    }
+
+    /// How every task of a run came out that is settled, in order.
+    pub fn outcomes(&self, run: RunId) -> Result<Vec<(u32, Outcome)>, StoreError> {
+        let sql = "SELECT id, outcome, detail FROM task \
+                   WHERE id BETWEEN ?1 AND ?2 AND outcome >= ?3 ORDER BY id";
+        let (first, last) = task_keys(run);
+        let read = |row: &Row<'_>| {
+            let task = columns::task_id(row.get(0)?);
+            Ok(columns::outcome(row.get(1)?, row.get(2)?).map(|outcome| (task.number, outcome)))
+        };
+        let rows = self.all(sql, [first, last, code::SUCCEEDED], read)?;
+        Ok(rows.into_iter().flatten().collect())
+    }
+
+    /// The attempts of a run whose end is not recorded: the number of the task, and which of
+    /// its attempts.
+    pub fn open_attempts(&self, run: RunId) -> Result<Vec<(u32, StoredAttempt)>, StoreError> {
+        let sql = "SELECT * FROM attempt WHERE task BETWEEN ?1 AND ?2 AND outcome IS NULL";
+        let (first, last) = task_keys(run);
+        self.all(sql, [first, last], |row| {
+            let task = columns::task_id(row.get("task")?);
+            Ok((task.number, StoredAttempt::read(row)?))
+        })
+    }
+
     /// What the run's row does not tell.
     fn complete(&self, mut run: StoredRun) -> Result<StoredRun, StoreError> {
         run.counts = self.counts(run.id)?;
@@ -223,6 +266,8 @@ impl Reader {
         } else if run.input_complete && run.counts.unfinished() == 0 {
             // Even if its process could not record that.
             RunState::Finished
+        } else if run.ended.is_none() && self.is_on_cluster(run.id)? {
+            RunState::OnCluster
         } else if run.ended.is_none() {
             RunState::Died
         } else {

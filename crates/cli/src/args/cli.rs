@@ -11,9 +11,9 @@ use clap::{
 
 use super::pool::parse_bool;
 use super::{
-    ConfigArgs, CsvArgs, ExportArgs, GpusArgs, GridArgs, LogsArgs, LsArgs, MpsArgs, PeaksArgs,
-    PlanArgs, PlannedDoor, ProbeArgs, ResultsArgs, ResumeArgs, RetryArgs, RunArgs, ShowArgs,
-    StopArgs, SweepArgs,
+    ConfigArgs, CsvArgs, ExperimentArgs, ExportArgs, GpusArgs, GridArgs, LogsArgs, LsArgs, MpsArgs,
+    PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs, ResultsArgs, ResumeArgs, RetryArgs, RunArgs,
+    ShowArgs, SlurmCommandArgs, StopArgs, SweepArgs,
 };
 
 /// Packs your work onto your GPUs.
@@ -190,6 +190,8 @@ pub enum Verb {
     Csv(CsvArgs),
     /// Run a test for each combination of parameters, each with a folder for its results
     Grid(GridArgs),
+    /// Run the repetitions of experiments, each with a folder for its results
+    Exp(Box<ExperimentArgs>),
     /// Measure a command: peak GPU memory, utilisation and time
     Probe(ProbeArgs),
     /// Show what was learned about commands, or forget it
@@ -217,6 +219,8 @@ pub enum Verb {
     Resume(ResumeArgs),
     /// Stop a run, from any terminal
     Stop(StopArgs),
+    /// See and control runs on a Slurm cluster
+    Slurm(Box<SlurmCommandArgs>),
     /// Print the tasks of a run as JSON, for `run --tasks`
     Export(ExportArgs),
     /// Show settings, their values and where they come from

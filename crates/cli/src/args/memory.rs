@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use packhorse_model::Bytes;
 
-use super::{GridArgs, LaunchArgs, PoolArgs, RunArgs, SweepArgs};
+use super::{ExperimentArgs, GridArgs, LaunchArgs, PoolArgs, RunArgs, SweepArgs};
 
 /// Run the rows of a CSV file, by priority and GPU memory.
 #[derive(Debug, Args)]
@@ -45,6 +45,10 @@ pub struct CsvArgs {
     /// The Python for rows whose executable is -1
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     pub python: String,
+
+    /// Print the script that --slurm would submit, and submit nothing
+    #[arg(long)]
+    pub dry_run: bool,
 
     /// What its run is like.
     #[command(flatten)]
@@ -169,6 +173,8 @@ pub enum PlannedDoor {
     Csv(PlanOf<CsvArgs>),
     /// Plan what `packhorse grid` would run
     Grid(PlanOf<GridArgs>),
+    /// Plan what `packhorse exp` would run
+    Exp(Box<PlanOf<ExperimentArgs>>),
     /// Plan what `packhorse sweep --run` would run
     Sweep(PlanOf<SweepArgs>),
 }

@@ -1,14 +1,17 @@
 //! What can be typed. What it means is worked out in [`crate::commands`].
 
 mod cli;
+mod experiments;
 mod grid;
 mod memory;
 mod pool;
 mod run;
 mod show;
+mod slurm;
 mod sweep;
 
 pub use cli::{Cli, Verb, occurrences};
+pub use experiments::ExperimentArgs;
 pub use grid::GridArgs;
 pub use memory::{
     CsvArgs, ImaginedArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs,
@@ -18,4 +21,5 @@ pub use run::{AgainArgs, LaunchArgs, OutputArgs, ResumeArgs, RetryArgs, RunArgs,
 pub use show::{
     ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ResultsArgs, ShowArgs, StopArgs,
 };
+pub use slurm::{SlurmArgs, SlurmCommandArgs, SlurmRequestArgs, SlurmResumeArgs, SlurmVerb};
 pub use sweep::{Mode, SweepArgs};

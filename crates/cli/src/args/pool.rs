@@ -90,6 +90,7 @@ impl PoolArgs {
             as_written: self.as_written,
             slots: self.slots,
             max_per_gpu: self.max_per_gpu,
+            at_most: None,
             place: self.place.map(|place| match place {
                 PlacingArg::Pack => Placing::Pack,
                 PlacingArg::Spread => Placing::Spread,

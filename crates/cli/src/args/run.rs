@@ -12,7 +12,7 @@ use packhorse_model::{
 
 use packhorse_session::NamedProcess;
 
-use super::PoolArgs;
+use super::{PoolArgs, SlurmArgs};
 
 /// Run commands, as many at a time as fit on the GPUs
 ///
@@ -25,7 +25,8 @@ use super::PoolArgs;
 ///
 /// applies to the next command. Lower priorities go first; `after` names
 /// earlier commands that must succeed first. Other keys are cores, cpu, ram,
-/// model, preload, signature, grace, folder, env, results and log.
+/// model, preload, signature, group, group_limit, grace, folder, env, results
+/// and log.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -56,6 +57,10 @@ pub struct RunArgs {
     #[arg(short = '0', long)]
     pub null: bool,
 
+    /// Print the script that --slurm would submit, and submit nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
     /// End the run and its tasks when process PID ends, for programs that drive packhorse
     ///
     /// It need not be told: packhorse notices, even after `kill -9`. PID:START also says
@@ -78,6 +83,9 @@ pub struct LaunchArgs {
     /// Where tasks run.
     #[command(flatten)]
     pub pool: PoolArgs,
+    /// Whether tasks run on a Slurm cluster, and how.
+    #[command(flatten)]
+    pub slurm: SlurmArgs,
     /// What is shown.
     #[command(flatten)]
     pub output: OutputArgs,

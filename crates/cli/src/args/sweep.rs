@@ -60,6 +60,10 @@ pub struct SweepArgs {
     #[arg(long)]
     pub run: bool,
 
+    /// Print the script that --run --slurm would submit, and submit nothing
+    #[arg(long, requires = "run")]
+    pub dry_run: bool,
+
     /// What its run is like.
     #[command(flatten)]
     pub launch: LaunchArgs,

@@ -1,10 +1,11 @@
 use anyhow::bail;
-use packhorse_model::Exit;
+use packhorse_model::{Exit, PoolSpec, SlurmSpec};
 use packhorse_session::settings::Settings;
-use packhorse_session::{Resume, WhichTasks};
-use packhorse_store::StoredRun;
+use packhorse_session::{Resume, WhichTasks, find_run};
+use packhorse_store::{Home, Reader, StoredRun};
 
 use super::launch::observer;
+use super::slurm::resume_run;
 use crate::args::AgainArgs;
 use crate::{complain, terminal, wording};
 
@@ -16,6 +17,23 @@ pub fn again(args: &AgainArgs, which: WhichTasks) -> anyhow::Result<Exit> {
              hint: name the run first, or separate GPUs with commas"
         );
     }
+    let home = Home::locate()?;
+    let reader = Reader::open(&home)?;
+    let run = find_run(&reader, args.run.as_deref())?.id;
+    if reader
+        .run_spec(run)?
+        .is_some_and(|spec| spec.slurm.is_some())
+    {
+        if args.pool.spec() != PoolSpec::default() {
+            bail!(
+                "run {run} is on Slurm, where options about this machine's GPUs have no effect\n\
+                 hint: `packhorse slurm resume {run}` takes options of Slurm"
+            );
+        }
+        let changes = SlurmSpec::default();
+        return resume_run(&home, run, which, changes, false, &args.output);
+    }
+    drop(reader);
     let mut resume = Resume::open(args.run.as_deref(), which, terminal::colour())?;
     if resume.is_done(&mut complain) {
         let run = resume.run();
@@ -41,7 +59,7 @@ pub fn again(args: &AgainArgs, which: WhichTasks) -> anyhow::Result<Exit> {
     Ok(summary.exit)
 }
 
-fn say_nothing_to_do(run: &StoredRun, which: WhichTasks) {
+pub fn say_nothing_to_do(run: &StoredRun, which: WhichTasks) {
     let done = wording::count(run.counts.succeeded, "task");
     let id = run.id;
     match which {

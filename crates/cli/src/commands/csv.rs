@@ -18,6 +18,7 @@ use packhorse_store::Home;
 use super::launch::{DoorRun, Order, observer};
 use super::mistakes::Mistakes;
 use super::run::{give_back_files, refuse_impossible};
+use super::slurm::{ClusterLaunch, launch};
 use crate::args::CsvArgs;
 use crate::{complain, terminal};
 
@@ -56,6 +57,9 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     run.order.spec.source = SourceSpec::Csv {
         consume: consume.clone(),
     };
+    if run.order.spec.slurm.is_some() {
+        return on_slurm(&args, run, consume);
+    }
     let (rows, num) = (run.rows, run.num);
     let output = run.order.spec.output;
     let prepared = run.order.prepare()?;
@@ -70,6 +74,28 @@ pub fn csv(mut args: CsvArgs) -> anyhow::Result<Exit> {
     let mut observer = consuming(observer(&args.launch.output, output, false), rows);
     let summary = prepared.start(source, &mut *observer, &mut complain)?;
     Ok(summary.exit)
+}
+
+/// Hands the rows to a cluster.
+fn on_slurm(args: &CsvArgs, run: CsvRun, consume: Option<ConsumedRows>) -> anyhow::Result<Exit> {
+    if args.consume && !args.launch.slurm.wait {
+        bail!(
+            "--consume takes rows out when they have succeeded\nhint: add --wait to stay until then"
+        );
+    }
+    let first = match args.id {
+        Some(first) => first,
+        None if args.dry_run => 1,
+        None => Home::locate()?.next_ids(COUNTER, count(&run.rows)?)?,
+    };
+    let door = DoorRun {
+        order: run.order,
+        source: Box::new(MadeTasks::new(tasks(&run.rows, run.num, first)?)),
+        checks: run.checks,
+    };
+    let how = ClusterLaunch::new(&args.launch, args.dry_run);
+    let rows = consume.map(ConsumedFile::new);
+    launch(door, how, |shown| Ok(consuming(shown, rows)))
 }
 
 /// What would be run. No ids are taken.
@@ -128,14 +154,15 @@ fn read_csv(
     let spec = &mut order.spec;
     // Tasks are packed by memory unless somebody says how.
     let said = spec.defaults.vram.is_some() || spec.defaults.gpus.is_some();
-    if !rows.is_empty() && !said && spec.pool.slots.is_none() {
+    let is_here = spec.slurm.is_none();
+    if !rows.is_empty() && !said && spec.pool.slots.is_none() && is_here {
         if has_driver(&gpu_config, &mut complain) {
             spec.defaults.vram = Some(VramRequest::Auto);
         } else {
             complain("warning: there is no GPU driver to ask, so each task has a GPU to itself");
         }
     }
-    if spec.pool.mps.is_none() && spec.pool.slots.is_none() {
+    if spec.pool.mps.is_none() && spec.pool.slots.is_none() && is_here {
         spec.pool.mps = Some(has_mps(&gpu_config));
     }
     spec.batch = Some(num);

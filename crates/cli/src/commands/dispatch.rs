@@ -4,8 +4,8 @@ use packhorse_model::Exit;
 use packhorse_session::WhichTasks;
 
 use super::{
-    again, config, csv, docs, export, gpus, grid, logs, ls, mps, peaks, plan, probe, results, run,
-    show, stop, sweep, why,
+    again, config, csv, docs, experiments, export, gpus, grid, logs, ls, mps, peaks, plan, probe,
+    results, run, show, slurm, stop, sweep, why,
 };
 use crate::args::Verb;
 
@@ -17,6 +17,7 @@ pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Plan(args) => plan::plan(*args),
         Verb::Csv(args) => csv::csv(args),
         Verb::Grid(args) => grid::grid(args),
+        Verb::Exp(args) => experiments::experiments(*args),
         Verb::Probe(args) => probe::probe(args),
         Verb::Peaks(args) => peaks::peaks(&args),
         Verb::Why { task } => why::why(&task),
@@ -29,6 +30,7 @@ pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Retry(args) => again::again(&args.again, WhichTasks::Failed),
         Verb::Resume(args) => again::again(&args.again, WhichTasks::Unfinished),
         Verb::Stop(args) => stop::stop(&args),
+        Verb::Slurm(args) => slurm::slurm(args.verb),
         Verb::Export(args) => export::export(&args),
         Verb::Config(args) => config::config(&args),
         Verb::Completions { shell } => docs::completions(shell),

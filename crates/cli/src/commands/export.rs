@@ -5,11 +5,14 @@ use packhorse_session::{each_task, find_run};
 use packhorse_store::{Home, Reader, TaskFilter};
 use rustc_hash::FxHashSet;
 
+use super::slurm::refresh_shown;
 use crate::args::ExportArgs;
 
 /// `packhorse export`
 pub fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
-    let reader = Reader::open(&Home::locate()?)?;
+    let home = Home::locate()?;
+    refresh_shown(&home, args.run.as_deref())?;
+    let reader = Reader::open(&home)?;
     let run = find_run(&reader, args.run.as_deref())?;
     let defaults = reader.run_spec(run.id)?.unwrap_or_default().defaults;
     let filter = if args.failed {

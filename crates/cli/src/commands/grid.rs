@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::launch::{DoorRun, Order, observer};
 use super::run::give_back_files;
+use super::slurm::{ClusterLaunch, launch};
 use crate::args::GridArgs;
 use crate::{complain, terminal, wording};
 
@@ -40,7 +41,7 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
     if args.list {
         return list(&open, args.launch.output.json);
     }
-    if args.dry_run {
+    if args.dry_run && !args.launch.slurm.slurm {
         return dry_run(&open, &args);
     }
     let order = order(&args, &open)?;
@@ -65,6 +66,18 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
     open.spec.places = work.run;
     tidy_results(&open.grid);
     let door = door(order, &open);
+    if door.order.spec.slurm.is_some() {
+        let how = ClusterLaunch::new(&args.launch, args.dry_run);
+        let (spec, grid) = (&open.spec, &open.grid);
+        return launch(door, how, |shown| {
+            Ok(SchedulerLog::beside(
+                shown,
+                spec,
+                grid,
+                each(&work.skipped),
+            )?)
+        });
+    }
     let shown = observer(&args.launch.output, door.order.spec.output, false);
     let prepared = door.order.prepare()?;
     let mut shown = SchedulerLog::beside(shown, &open.spec, &open.grid, each(&work.skipped))?;
@@ -162,8 +175,10 @@ fn order(args: &GridArgs, open: &OpenGrid) -> anyhow::Result<Order> {
         task,
         args.launch.output.mode(),
     )?;
+    let order = order.on_slurm(&args.launch)?;
     let pool = &order.spec.pool;
-    if pool.gpus.is_empty() && pool.slots.is_none() {
+    let on_slurm = order.spec.slurm.is_some();
+    if pool.gpus.is_empty() && pool.slots.is_none() && !on_slurm {
         bail!(
             "{} names no GPUs: scheduler_config has no `gpu`\n\
              hint: write `gpu: [\"0\", \"1\"]` there, or use --gpus 0,1, --gpus all or --slots N",
@@ -201,6 +216,12 @@ fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
         };
         add_place(places, place);
     }
+    refuse_at_work(&running)?;
+    Ok(work)
+}
+
+/// Refuses to run tests while one of them still runs.
+pub fn refuse_at_work(running: &RunningTests) -> anyhow::Result<()> {
     if let Some(TestAtWork { task, home, folder }) = running.at_work() {
         let end = if Home::locate()?.id()? == home {
             format!("end its run with `packhorse stop {}`", task.run)
@@ -213,10 +234,11 @@ fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
              hint: wait for it, or {end}"
         );
     }
-    Ok(work)
+    Ok(())
 }
 
-fn count(places: &[(u32, u32)]) -> u64 {
+/// How many places there are.
+pub fn count(places: &[(u32, u32)]) -> u64 {
     places.iter().map(|(_, count)| u64::from(*count)).sum()
 }
 
@@ -227,7 +249,8 @@ fn each(places: &[(u32, u32)]) -> impl Iterator<Item = u32> {
         .flat_map(|&(first, count)| first..first + count)
 }
 
-fn are(number: u64, thing: &str) -> String {
+/// `3 tests are`
+pub fn are(number: u64, thing: &str) -> String {
     let verb = if number == 1 { "is" } else { "are" };
     format!("{} {verb}", wording::count(number, thing))
 }
@@ -296,7 +319,8 @@ fn dry_run(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn why(state: &TestState) -> &str {
+/// Why a test is skipped.
+pub fn why(state: &TestState) -> &str {
     match state {
         TestState::Unmarked => "its folder is there",
         other => other.word(),

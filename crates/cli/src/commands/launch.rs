@@ -19,7 +19,15 @@ pub struct Order {
 impl Order {
     /// What the arguments ask for, over what was set elsewhere.
     pub fn new(args: &LaunchArgs) -> anyhow::Result<Self> {
-        Self::with(args.pool(), args.task.spec(), args.output.mode())
+        let order = Self::with(args.pool(), args.task.spec(), args.output.mode())?;
+        order.on_slurm(args)
+    }
+
+    /// The same on Slurm, if the arguments say so.
+    pub fn on_slurm(mut self, args: &LaunchArgs) -> anyhow::Result<Self> {
+        let slurm = args.slurm.spec()?;
+        self.spec.slurm = slurm.map(|slurm| self.settings.under_slurm(slurm));
+        Ok(self)
     }
 
     /// The same with a task that is no argument.

@@ -3,6 +3,7 @@ use std::path::Path;
 
 use jiff::tz::TimeZone;
 use packhorse_model::{ByteString, Command, Exit, Timestamp};
+use packhorse_slurm::refresh_all;
 use packhorse_store::{Home, Reader, RunState, StoredRun};
 use serde_json::{Value, json};
 
@@ -15,7 +16,9 @@ const LIMIT: u32 = 20;
 
 /// `packhorse ls`
 pub fn ls(args: &LsArgs) -> anyhow::Result<Exit> {
-    let reader = Reader::open(&Home::locate()?)?;
+    let home = Home::locate()?;
+    refresh_all(&home);
+    let reader = Reader::open(&home)?;
     if args.json {
         let runs = reader.runs(args.limit.unwrap_or(u32::MAX))?;
         return print_json(&runs.iter().map(as_json).collect());
@@ -65,6 +68,7 @@ fn left(run: &StoredRun) -> String {
 pub fn state(state: RunState) -> &'static str {
     match state {
         RunState::Running => "running",
+        RunState::OnCluster => "on Slurm",
         RunState::Finished => "finished",
         RunState::Interrupted => "interrupted",
         RunState::Died => "died",
@@ -96,7 +100,9 @@ pub fn command_line(run: &StoredRun) -> String {
 pub fn took(run: &StoredRun) -> Option<std::time::Duration> {
     match (run.ended, run.state) {
         (Some(ended), _) => Some(ended.since(run.started)),
-        (None, RunState::Running) => Some(Timestamp::now().since(run.started)),
+        (None, RunState::Running | RunState::OnCluster) => {
+            Some(Timestamp::now().since(run.started))
+        }
         (None, _) => None,
     }
 }

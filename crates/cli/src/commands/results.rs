@@ -13,6 +13,7 @@ use packhorse_session::{TestResult, find_run, folder_results, run_results};
 use packhorse_store::{Home, Reader};
 use serde_json::{Map, Value, json};
 
+use super::slurm::refresh_shown;
 use super::table::print_json;
 use crate::args::ResultsArgs;
 use crate::{complain, terminal, wording};
@@ -66,7 +67,9 @@ fn read(what: Option<&OsStr>) -> anyhow::Result<(Vec<TestResult>, Place, String)
         let name = wording::name(format!("`{}`", folder.display()));
         return Ok((tests, Place::Folder, name));
     }
-    let reader = Reader::open(&Home::locate()?)?;
+    let home = Home::locate()?;
+    refresh_shown(&home, text)?;
+    let reader = Reader::open(&home)?;
     let run = find_run(&reader, text)?;
     let tests = run_results(&reader, &run)?;
     Ok((tests, Place::Run, format!("run {}", run.id)))

@@ -15,6 +15,7 @@ use packhorse_session::{
 
 use super::launch::{DoorRun, Order, observer};
 use super::mistakes::Mistakes;
+use super::slurm::{ClusterLaunch, launch};
 use crate::args::RunArgs;
 use crate::{complain, terminal, wording};
 
@@ -22,6 +23,19 @@ use crate::{complain, terminal, wording};
 pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
     let end_with = args.end_with.map(NamedProcess::open).transpose()?;
     let (door, typed) = open_run(&mut args, "nothing was started")?;
+    if door.order.spec.slurm.is_some() {
+        if end_with.is_some() {
+            bail!("--end-with is for runs on this machine\nhint: leave it out with --slurm");
+        }
+        let how = ClusterLaunch::new(&args.launch, args.dry_run);
+        return launch(door, how, Ok);
+    }
+    if args.dry_run {
+        bail!(
+            "--dry-run shows what --slurm would submit\n\
+             hint: `packhorse plan` shows what would run where and when on this machine"
+        );
+    }
     let output = door.order.spec.output;
     let prepared = door.order.prepare()?.ending_with(end_with);
     refuse_impossible(&door.checks, &prepared)?;

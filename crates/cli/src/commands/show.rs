@@ -3,7 +3,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context as _;
-use packhorse_model::{ByteString, Exit, MetricSummary, Outcome, TaskId};
+use packhorse_model::{AttemptPlace, ByteString, Exit, MetricSummary, Outcome, TaskId};
 use packhorse_session::{each_task, find_run};
 use packhorse_store::{
     Home, ListedTask, Reader, RunState, StoreError, StoredAttempt, StoredRun, StoredTask,
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::logs::LogFolder;
 use super::ls;
+use super::slurm::refresh_shown;
 use crate::args::ShowArgs;
 use crate::{terminal, wording};
 
@@ -21,6 +22,7 @@ type Metrics = BTreeMap<String, MetricSummary>;
 /// `packhorse show`
 pub fn show(args: &ShowArgs) -> anyhow::Result<Exit> {
     let home = Home::locate()?;
+    refresh_shown(&home, args.what.as_deref())?;
     let reader = Reader::open(&home)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     match args.what.as_deref() {
@@ -91,6 +93,7 @@ fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
     let hint = match run.state {
         RunState::Interrupted | RunState::Died => Some(("resume", "goes on with it")),
         RunState::Finished if counts.failed > 0 => Some(("retry", "runs the failed ones again")),
+        RunState::OnCluster => Some(("slurm wait", "follows it")),
         RunState::Finished | RunState::Running => None,
     };
     if let Some((verb, effect)) = hint {
@@ -112,7 +115,7 @@ fn line(listed: &ListedTask, run: RunState, metrics: &Metrics) -> String {
     let last = listed.last.as_ref();
     let took = last.and_then(took).map(wording::duration);
     let device = last.and_then(|last| last.device.clone());
-    let device = device.map(|device| wording::devices(&[device]));
+    let device = device.and_then(|device| place(&device));
     let name = task.spec.name.as_ref().map(|name| format!("[{name}] "));
     let message = last.and_then(|last| last.message.as_ref());
     let message = message.and_then(|message| message.lines().next());
@@ -130,6 +133,12 @@ fn line(listed: &ListedTask, run: RunState, metrics: &Metrics) -> String {
     ))
 }
 
+/// Where an attempt was placed, in words.
+fn place(device: &str) -> Option<String> {
+    let place = AttemptPlace::parse(device);
+    wording::place(place.node.as_deref(), &place.gpus)
+}
+
 fn folder(path: &Path) -> String {
     wording::name(path.display().to_string())
 }
@@ -141,7 +150,7 @@ fn status(task: &StoredTask, last: Option<&StoredAttempt>, run: RunState) -> Str
         Some(Outcome::NotStarted) => "not started",
         Some(outcome) => return outcome.to_string(),
         None if last.is_none_or(|last| last.outcome.is_some()) => "waiting",
-        None if run == RunState::Running => "running",
+        None if matches!(run, RunState::Running | RunState::OnCluster) => "running",
         None => "died with run",
     };
     text.to_owned()
@@ -155,7 +164,7 @@ fn as_json(listed: &ListedTask, run: RunState, metrics: &Metrics) -> Value {
     let task = &listed.task;
     let last = listed.last.as_ref();
     let attempt = last.map_or(Value::Null, attempt_json);
-    json!({
+    let mut value = json!({
         "task": task.id.to_string(),
         "name": task.spec.name,
         "command": task.spec.command.to_text(),
@@ -170,7 +179,11 @@ fn as_json(listed: &ListedTask, run: RunState, metrics: &Metrics) -> Value {
         "note": attempt["note"],
         "peak": attempt["peak"],
         "metrics": metrics,
-    })
+    });
+    if attempt["node"].is_string() {
+        value["node"] = attempt["node"].clone();
+    }
+    value
 }
 
 fn one_task(
@@ -233,13 +246,17 @@ fn one_task(
             .map_or_else(|| "running".to_owned(), |outcome| outcome.to_string());
         let took = took(attempt).map(|took| format!(" after {}", wording::duration(took)));
         let log = logs.path(attempt.attempt);
+        let place = attempt.device.as_deref().map(AttemptPlace::parse);
+        let place = place.unwrap_or_default();
+        let gpus = Some(place.gpus.join(","));
         let known = [
             ("outcome", Some(outcome + &took.unwrap_or_default())),
             ("because", attempt.message.clone()),
             ("note", attempt.note.clone()),
             ("memory", attempt.peak.map(|peak| format!("{peak} at most"))),
             ("started", attempt.started.map(ls::clock)),
-            ("GPU", attempt.device.clone()),
+            ("GPU", gpus.filter(|gpus| !gpus.is_empty())),
+            ("node", place.node),
             ("log", log.exists().then(|| log.display().to_string())),
         ];
         let metrics = reader.metrics(id, attempt.attempt)?;
@@ -267,7 +284,9 @@ fn metric(summary: &MetricSummary) -> String {
 }
 
 fn attempt_json(attempt: &StoredAttempt) -> Value {
-    json!({
+    let place = attempt.device.as_deref().map(AttemptPlace::parse);
+    let place = place.unwrap_or_default();
+    let mut value = json!({
         "attempt": attempt.attempt,
         "outcome": attempt.outcome.map(Outcome::word),
         "detail": attempt.outcome.and_then(Outcome::detail),
@@ -276,6 +295,10 @@ fn attempt_json(attempt: &StoredAttempt) -> Value {
         "peak": attempt.peak,
         "started": attempt.started,
         "ended": attempt.ended,
-        "gpus": attempt.device.iter().flat_map(|all| all.split(',')).collect::<Vec<_>>(),
-    })
+        "gpus": place.gpus,
+    });
+    if let Some(node) = place.node {
+        value["node"] = json!(node);
+    }
+    value
 }

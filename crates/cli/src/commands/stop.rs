@@ -3,6 +3,7 @@ use packhorse_model::{Exit, StopMode};
 use packhorse_session::{SessionError, StoppedRun, find_run, stop_run};
 use packhorse_store::{Home, Reader, StoredRun};
 
+use super::slurm::cancel_run;
 use super::why::silent;
 use crate::args::StopArgs;
 use crate::complain;
@@ -36,6 +37,12 @@ pub fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
         named => find_run(&reader, named)?,
     };
     let run = stored.id;
+    if reader
+        .run_spec(run)?
+        .is_some_and(|spec| spec.slurm.is_some())
+    {
+        return cancel_run(&home, run);
+    }
     let how = if args.now {
         StopMode::Kill
     } else {

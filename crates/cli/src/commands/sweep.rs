@@ -8,6 +8,7 @@ use packhorse_model::{Exit, SourceSpec, SweepSpec};
 use packhorse_session::{TaskChecks, build_sweep, sweep_source};
 
 use super::launch::{DoorRun, Order, observer};
+use super::slurm::{ClusterLaunch, launch};
 use crate::args::{Mode, SweepArgs};
 use crate::{complain, terminal};
 
@@ -16,6 +17,15 @@ pub fn sweep(mut args: SweepArgs) -> anyhow::Result<Exit> {
     let (spec, sweep) = build(&mut args)?;
     if args.run {
         let door = open_sweep(&args, spec, sweep)?;
+        if door.order.spec.slurm.is_some() {
+            let how = ClusterLaunch::new(&args.launch, args.dry_run);
+            return launch(door, how, Ok);
+        }
+        if args.dry_run {
+            bail!(
+                "--dry-run shows what --slurm would submit\nhint: without --run, commands are only printed"
+            );
+        }
         let mut observer = observer(&args.launch.output, door.order.spec.output, false);
         let prepared = door.order.prepare()?;
         let summary = prepared.start(door.source, &mut *observer, &mut complain)?;

@@ -29,7 +29,8 @@ pub struct Live {
     palette: Palette,
     tally: Tally,
     run: Option<RunId>,
-    /// Devices in the pool's order; tasks without one are listed below them.
+    /// Devices in the pool's order, as they are called; tasks without one are listed below
+    /// them.
     devices: Vec<String>,
     running: BTreeMap<TaskId, Running>,
     /// Lines that go above the view.
@@ -166,15 +167,14 @@ impl Live {
     fn rows(&self) -> Vec<(String, Option<(TaskId, &Running)>)> {
         let mut rows = Vec::new();
         for device in &self.devices {
-            let name = wording::devices(std::slice::from_ref(device));
             let before = rows.len();
             for (task, running) in &self.running {
                 if running.devices.contains(device) {
-                    rows.push((name.clone(), Some((*task, running))));
+                    rows.push((device.clone(), Some((*task, running))));
                 }
             }
             if rows.len() == before {
-                rows.push((name, None));
+                rows.push((device.clone(), None));
             }
         }
         for (task, running) in &self.running {
@@ -288,19 +288,27 @@ impl Observer for Live {
         match &event.kind {
             EventKind::RunStarted { run, gpus, .. } => {
                 self.run = Some(*run);
-                self.devices.clone_from(gpus);
+                self.devices = places(None, gpus).to_vec();
             }
             EventKind::Started {
                 task,
                 attempt,
                 command,
                 gpus,
+                node,
             } => {
+                let places = places(node.as_deref(), gpus);
+                for place in places.iter() {
+                    // What a cluster has is known when something runs there.
+                    if node.is_some() && !self.devices.contains(place) {
+                        self.devices.push(place.clone());
+                    }
+                }
                 self.running.insert(
                     *task,
                     Running {
                         command: Arc::clone(command),
-                        devices: gpus.clone(),
+                        devices: places,
                         since: Instant::now(),
                         attempt: *attempt,
                     },
@@ -373,6 +381,15 @@ impl Observer for Live {
         self.drawn.clear();
         self.changed = true;
     }
+}
+
+/// What each of an attempt's devices is called; its node, if it has none.
+fn places(node: Option<&str>, gpus: &[String]) -> Arc<[String]> {
+    if gpus.is_empty() {
+        return node.map(str::to_owned).into_iter().collect();
+    }
+    let gpus = gpus.iter().map(std::slice::from_ref);
+    gpus.filter_map(|gpu| wording::place(node, gpu)).collect()
 }
 
 /// A line and how many columns it takes, which its colours do not count for.

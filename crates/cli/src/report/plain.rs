@@ -120,10 +120,14 @@ fn text_of(event: &Event) -> Option<(Weight, String)> {
             gpus,
             slots,
             resumed,
+            jobs,
         } => {
-            let place = match slots {
-                Some(slots) => format!("{} at a time", wording::count(*slots, "task")),
-                None => format!("on {}", wording::devices(gpus)),
+            let numbers: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+            let place = match (slots, jobs.as_slice()) {
+                (Some(slots), _) => format!("{} at a time", wording::count(*slots, "task")),
+                (None, []) => format!("on {}", wording::devices(gpus)),
+                (None, [_]) => format!("on Slurm as job {}", numbers.join(", ")),
+                (None, _) => format!("on Slurm as jobs {}", numbers.join(", ")),
             };
             let verb = if *resumed { "resumed" } else { "started" };
             (Ordinary, format!("run {run} {verb}, {place}"))
@@ -133,13 +137,11 @@ fn text_of(event: &Event) -> Option<(Weight, String)> {
             attempt,
             command,
             gpus,
+            node,
         } => {
             let again = wording::attempt(*attempt);
-            let place = if gpus.is_empty() {
-                String::new()
-            } else {
-                format!(" on {}", wording::devices(gpus))
-            };
+            let place = wording::place(node.as_deref(), gpus);
+            let place = place.map_or_else(String::new, |place| format!(" on {place}"));
             let command = wording::command(command);
             let command = wording::clipped(&command, LONGEST_COMMAND);
             (Ordinary, format!("{task} started{place}{again}: {command}"))

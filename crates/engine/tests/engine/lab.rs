@@ -142,6 +142,7 @@ impl Lab {
             silence: SILENCE,
             rest: REST,
             leases: false,
+            at_most: None,
             mps: None,
             oom_signs: OomSigns::default(),
             patience: PATIENCE,
@@ -421,6 +422,17 @@ impl Lab {
     }
 
     pub(crate) fn ends_saying(&mut self, task: &str, outcome: Outcome, message: Option<&str>) {
+        self.ends_after(task, outcome, message, SECOND);
+    }
+
+    /// The same after some time.
+    pub(crate) fn ends_after(
+        &mut self,
+        task: &str,
+        outcome: Outcome,
+        message: Option<&str>,
+        took: Duration,
+    ) {
         let task = id(task);
         let start = self.running.remove(&task).expect("it does not run");
         for gpu in &mut self.gpus {
@@ -431,7 +443,7 @@ impl Lab {
             attempt: start.attempt,
             outcome,
             message: message.map(str::to_owned),
-            took: SECOND,
+            took,
         })));
     }
 

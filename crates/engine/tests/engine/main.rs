@@ -7,6 +7,7 @@
 mod arriving;
 mod backlog;
 mod collateral;
+mod groups;
 mod health;
 mod kinds;
 mod lab;
@@ -25,5 +26,6 @@ mod resume;
 mod runs;
 mod stopping;
 mod tenancy;
+mod time_budget;
 mod unknown;
 mod withdrawing;

@@ -41,6 +41,8 @@ pub struct StoredRun {
 pub enum RunState {
     /// A process is at work on it.
     Running,
+    /// It was handed to a cluster and is not known to be over. No process here follows it.
+    OnCluster,
     /// All its input was read, and every task has a final outcome.
     Finished,
     /// Its process ended in order with work left over: `resume` goes on.
@@ -54,7 +56,7 @@ pub enum RunState {
 pub struct TaskCounts {
     /// Neither started nor settled.
     pub waiting: u64,
-    /// Started, and the run's process is alive.
+    /// Started, and the run's process is alive, or on a cluster.
     pub running: u64,
     /// Interrupted.
     pub interrupted: u64,

@@ -241,7 +241,7 @@ fn run_spec(settings: &str) -> Option<RunSpec> {
         },
         source,
         batch,
-        output: None,
+        ..RunSpec::default()
     })
 }
 

@@ -1,4 +1,9 @@
-use packhorse_model::{Command, GpuRequest, Milli, Priority, ProbeSpec, TaskSpec, VramRequest};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use packhorse_model::{
+    Command, GpuRequest, Milli, Priority, ProbeSpec, TaskSpec, TimeLimit, VramRequest,
+};
 
 use super::gib;
 
@@ -56,6 +61,18 @@ impl NewTask {
 
     pub(crate) fn retries(self, retries: u32) -> Self {
         self.with(|spec| spec.retries = Some(retries))
+    }
+
+    /// At most so many of this group run at a time.
+    pub(crate) fn group(self, name: &str, limit: u32) -> Self {
+        self.with(|spec| {
+            spec.group = Some(name.to_owned());
+            spec.group_limit = NonZeroU32::new(limit);
+        })
+    }
+
+    pub(crate) fn timeout(self, limit: Duration) -> Self {
+        self.with(|spec| spec.timeout = Some(TimeLimit::After(limit)))
     }
 
     pub(crate) fn after(mut self, number: u32) -> Self {

@@ -1,0 +1,114 @@
+//! Runs on a real Slurm: see `crates/slurm-lab`.
+
+mod cut_off;
+mod submitting;
+mod waiting;
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use packhorse_slurm_lab::{LabSettings, SlurmLab};
+
+use crate::support::{Done, Running, World, finish, finish_with};
+
+/// A cluster, and somebody who uses it.
+struct Cluster {
+    world: World,
+    lab: SlurmLab,
+}
+
+impl Cluster {
+    /// `None` where no Slurm can be started.
+    fn start() -> Option<Self> {
+        Self::with(LabSettings::default())
+    }
+
+    fn with(settings: LabSettings) -> Option<Self> {
+        let lab = SlurmLab::start(settings)?;
+        Some(Self {
+            world: World::new(),
+            lab,
+        })
+    }
+
+    /// The binary on the machine where people log in.
+    fn command<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
+        let mut command = self.lab.command(env!("CARGO_BIN_EXE_packhorse"));
+        command
+            .args(words)
+            .current_dir(self.world.work())
+            .env("PACKHORSE_HOME", self.world.home())
+            .env("PACKHORSE_NVML_LIBRARY", "none")
+            .env("PACKHORSE_SYSFS", self.world.work().join("no-sys"))
+            .env("TZ", "UTC")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn packhorse<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Done {
+        finish(self.command(words))
+    }
+
+    fn packhorse_with<S: AsRef<OsStr>>(
+        &self,
+        words: impl IntoIterator<Item = S>,
+        input: impl AsRef<[u8]>,
+    ) -> Done {
+        finish_with(self.command(words), input)
+    }
+
+    /// Starts it with these commands for its standard input.
+    fn start_with<S: AsRef<OsStr>>(
+        &self,
+        words: impl IntoIterator<Item = S>,
+        input: impl AsRef<[u8]>,
+    ) -> Running {
+        let mut running = Running::start(self.command(words));
+        running.send(input);
+        running.end_input();
+        running
+    }
+
+    /// The folder that a run and its jobs share.
+    fn folder(&self, run: u32) -> PathBuf {
+        self.world.work().join(format!("packhorse-slurm/{run}"))
+    }
+
+    /// The number that Slurm gave to the first array of a run: it takes one for the question
+    /// whether it would take the job.
+    fn job(&self, run: u32) -> String {
+        let jobs = fs_err::read_to_string(self.folder(run).join("jobs.jsonl")).unwrap();
+        let first: serde_json::Value = serde_json::from_str(jobs.lines().next().unwrap()).unwrap();
+        first["job"].to_string()
+    }
+
+    /// Waits until a file in the folder of work has so many lines.
+    fn wait_for_lines(&self, name: &str, count: usize) {
+        let lines = || self.world.read(name).lines().count();
+        let there = self.lab.wait(|_| (lines() >= count).then_some(()));
+        assert!(there.is_some(), "{name} has {} lines", lines());
+    }
+
+    /// What each task wrote first, in the order of their numbers.
+    fn logs(&self, run: u32, tasks: u32) -> Vec<String> {
+        let log = |task| self.folder(run).join(format!("logs/{task}.1.log"));
+        let text = |task| fs_err::read_to_string(log(task)).unwrap_or_default();
+        (1..=tasks)
+            .map(|task| text(task).trim().to_owned())
+            .collect()
+    }
+
+    /// The outcomes of a run's tasks, as `show` has them.
+    fn outcomes(&self, run: u32) -> Vec<String> {
+        let shown = self.packhorse(["show", "--json", &run.to_string()]);
+        let tasks = shown.events();
+        let word = |task: &serde_json::Value| task["outcome"].as_str().unwrap_or("none").to_owned();
+        tasks.iter().skip(1).map(word).collect()
+    }
+}
+
+/// A command a line, so many times.
+fn lines(command: &str, count: usize) -> String {
+    format!("{command}\n").repeat(count)
+}

@@ -1,0 +1,263 @@
+//! Jobs that do not come to their end: dead nodes, scancel, time limits.
+
+use packhorse_slurm_lab::LabSettings;
+
+use super::{Cluster, lines};
+
+/// Says in a file of the folder which task runs, and waits at the gate.
+const WAITING: &str = "echo $PACKHORSE_TASK >> ran; read x < gate";
+
+#[test]
+fn what_ran_on_a_node_that_died_runs_again_and_nothing_else_does() {
+    let Some(mut cluster) = Cluster::start() else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    let words = [
+        "run", "--slurm", "--wait", "--gres", "gpu:2", "--time", "1h",
+    ];
+    let mut running = cluster.start_with(words, lines(WAITING, 4));
+    // The first two end, the other two are cut off.
+    running.wait_for("1.2 started on n1");
+    gate.pass(2);
+    running.wait_for("succeeded in");
+    running.wait_for("succeeded in");
+    cluster.wait_for_lines("ran", 4);
+    cluster.lab.kill_node("n1");
+    running.wait_for("1.3 attempt 1: its job was cut off; no retry is used up");
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("on n2 GPU 0 (attempt 2)"), "{done:?}");
+    let mut ran: Vec<String> = cluster
+        .world
+        .read("ran")
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    ran.sort();
+    assert_eq!(ran, ["1.1", "1.2", "1.3", "1.3", "1.4", "1.4"]);
+    let task = cluster.packhorse(["show", "1.3", "--json"]).json();
+    let tries = task["tries"].as_array().unwrap();
+    let outcomes: Vec<_> = tries
+        .iter()
+        .map(|it| (&it["outcome"], &it["node"]))
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            (&"interrupted".into(), &"n1".into()),
+            (&"succeeded".into(), &"n2".into())
+        ]
+    );
+}
+
+#[test]
+fn a_task_that_is_cut_off_too_often_is_left() {
+    let Some(mut cluster) = Cluster::start() else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    let words = [
+        "run",
+        "--slurm",
+        "--wait",
+        "--gres",
+        "gpu:1",
+        "--requeues",
+        "0",
+        "--time",
+        "1h",
+    ];
+    let mut running = cluster.start_with(words, lines(WAITING, 2));
+    running.wait_for("1.1 started on n1");
+    cluster.lab.kill_node("n1");
+    // The second task never ran, so it does now.
+    running.wait_for("1.2 started on n2");
+    gate.pass(1);
+    let done = running.finish();
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(done.stdout.contains("1.1 interrupted after"), "{done:?}");
+    assert!(
+        done.stdout.contains("run 1 ended: 1 succeeded, 1 left"),
+        "{done:?}"
+    );
+    // Whoever wants it all the same gets it.
+    let again = cluster.packhorse(["slurm", "resume", "1"]);
+    assert!(again.stdout.contains("1 task in 1 job"), "{again:?}");
+    gate.pass(1);
+    assert_eq!(cluster.packhorse(["slurm", "wait"]).code, 0);
+    assert_eq!(cluster.outcomes(1), ["succeeded"; 2]);
+}
+
+#[test]
+fn scancel_interrupts_tasks_and_never_fails_them() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    // One dies of the signal, one in a shell that tells so, one takes its time and fails.
+    let tasks = "exec sleep 1000\nsleep 1000; exit $?\ntrap 'sleep 0.2; exit 7' TERM; sleep 1000 & wait\nread x < gate\n";
+    let words = [
+        "run",
+        "--slurm",
+        "--wait",
+        "--gres",
+        "gpu:4",
+        "--retries",
+        "3",
+        "--time",
+        "1h",
+    ];
+    let mut running = cluster.start_with(words, tasks);
+    for task in 1..=4 {
+        running.wait_for(&format!("1.{task} started"));
+    }
+    cluster
+        .lab
+        .output(cluster.lab.command("scancel").arg(cluster.job(1)));
+    let done = running.finish();
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(
+        done.stdout.contains("run 1 ended: 0 succeeded, 4 left"),
+        "{done:?}"
+    );
+    assert!(!done.stdout.contains("failed"), "{done:?}");
+    assert_eq!(cluster.outcomes(1), ["interrupted"; 4]);
+    drop(gate);
+}
+
+#[test]
+fn a_run_is_cancelled_and_resumed() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    let words = [
+        "run",
+        "--slurm",
+        "--gres",
+        "gpu:1",
+        "--time",
+        "1h",
+        "--task-time",
+        "1h",
+        "--jobs",
+        "2",
+    ];
+    let done = cluster.packhorse_with(words, lines(WAITING, 4));
+    assert!(done.stdout.contains("4 tasks in 4 jobs"), "{done:?}");
+    cluster.wait_for_lines("ran", 2);
+    let status = cluster.packhorse(["slurm", "status"]).stdout;
+    assert!(status.contains(": 2 running, 2 pending, of 4"), "{status}");
+    assert!(
+        status.contains("(JobArrayTaskLimit): as many run at a time as --jobs allows"),
+        "{status}"
+    );
+    assert!(status.contains("n1    0    1.1"), "{status}");
+    assert!(cluster.packhorse(["ls"]).stdout.contains("on Slurm"));
+    let refused = cluster.packhorse(["resume", "1"]);
+    assert!(
+        refused.stderr.contains("run 1 is still on the cluster"),
+        "{refused:?}"
+    );
+
+    let done = cluster.packhorse(["stop", "1"]);
+    assert!(done.stderr.contains("run 1 has stopped"), "{done:?}");
+    assert_eq!(
+        cluster.outcomes(1),
+        ["interrupted", "interrupted", "none", "none"]
+    );
+    let status = cluster.packhorse(["slurm", "status"]);
+    assert!(
+        status.stdout.starts_with("run 1  interrupted\n"),
+        "{status:?}"
+    );
+    assert!(
+        status.stderr.contains("packhorse slurm resume 1"),
+        "{status:?}"
+    );
+
+    // With other options, all that is left fits into one job.
+    let words = ["slurm", "resume", "1", "--gres", "gpu:4", "--wait"];
+    let running = cluster.start_with(words, "");
+    gate.pass(4);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("on Slurm as jobs "), "{done:?}");
+    assert_eq!(cluster.outcomes(1), ["succeeded"; 4]);
+    let task = cluster.packhorse(["show", "1.1", "--json"]).json();
+    assert_eq!(task["attempts"], 2);
+    assert_eq!(
+        cluster.packhorse(["show", "1.3", "--json"]).json()["attempts"],
+        1
+    );
+}
+
+/// Jobs of a minute, of which tasks have some seconds: Slurm knows no shorter ones.
+fn short_jobs() -> Option<Cluster> {
+    let cluster = Cluster::with(LabSettings {
+        // A requeued job waits for its old credentials to expire.
+        nodes: 1,
+        ..LabSettings::default()
+    })?;
+    cluster
+        .world
+        .write("packhorse.toml", "[slurm]\ntime = 1\nmargin = \"54s\"\n");
+    Some(cluster)
+}
+
+#[test]
+fn what_does_not_fit_into_a_jobs_time_goes_on_in_another() {
+    let Some(cluster) = short_jobs() else {
+        return;
+    };
+    // Of six seconds, the first takes four: the second is known to take as long, and waits for
+    // the next job, as does the third.
+    let words = [
+        "run",
+        "--slurm",
+        "--wait",
+        "--gres",
+        "gpu:1",
+        "--task-time",
+        "1s",
+    ];
+    let task = "echo $PACKHORSE_TASK ${SLURM_RESTART_COUNT:-0} >> ran; sleep 4";
+    let done = cluster.packhorse_with(words, lines(task, 3));
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("run 1 ended: 3 succeeded"), "{done:?}");
+    assert!(!done.stdout.contains("cut off"), "{done:?}");
+    assert_eq!(cluster.world.read("ran"), "1.1 0\n1.2 1\n1.3 2\n");
+    let jobs = fs_err::read_to_string(cluster.folder(1).join("jobs.jsonl")).unwrap();
+    assert_eq!(jobs.lines().count(), 1, "it is the same job: {jobs}");
+}
+
+#[test]
+fn what_runs_when_a_jobs_time_is_over_is_cut_off_and_runs_again() {
+    let Some(cluster) = short_jobs() else {
+        return;
+    };
+    // A job that may not be put back is followed by another.
+    let words = [
+        "run",
+        "--slurm",
+        "--wait",
+        "--gres",
+        "gpu:1",
+        "--sbatch=--no-requeue",
+    ];
+    let task = "test -e checkpoint && exit 0; touch checkpoint; sleep 100";
+    let done = cluster.packhorse_with(words, lines(task, 1));
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(
+        done.stdout
+            .contains("1.1 attempt 1: its job was cut off; no retry is used up"),
+        "{done:?}"
+    );
+    assert!(done.stdout.contains("run 1 ended: 1 succeeded"), "{done:?}");
+    let followed = fs_err::read_dir(cluster.folder(1).join("jobs"))
+        .unwrap()
+        .count();
+    assert_eq!(followed, 1);
+}

@@ -1,0 +1,474 @@
+//! What is submitted, what jobs do with it, and what is refused.
+
+use packhorse_slurm_lab::{CpuBinding, LabSettings, SlurmVersion};
+
+use super::{Cluster, lines};
+
+#[test]
+fn tasks_run_on_the_devices_that_their_job_was_given() {
+    let settings = LabSettings {
+        nodes: 1,
+        ..LabSettings::default()
+    };
+    let Some(cluster) = Cluster::with(settings) else {
+        return;
+    };
+    // Two jobs share the node: the second has the devices 2 and 3. All eight tasks, two on each
+    // device, are there at once before one of them goes on.
+    let gate = cluster.world.gate("gate");
+    let task = "echo $CUDA_VISIBLE_DEVICES $PACKHORSE_TASK; echo here >> here; read x < gate";
+    let words = [
+        "run", "--slurm", "--gres", "gpu:2", "-g", "0.5", "--time", "10", "--jobs", "2",
+    ];
+    let done = cluster.packhorse_with(words, lines(task, 8));
+    assert_eq!(done.code, 0, "{done:?}");
+    let job = cluster.job(1);
+    assert_eq!(
+        done.stdout,
+        format!("run 1: 8 tasks in 2 jobs, submitted to Slurm as {job}\n")
+    );
+    assert!(done.stderr.contains("packhorse slurm wait 1"), "{done:?}");
+    cluster.wait_for_lines("here", 8);
+    let status = cluster.packhorse(["slurm", "status", "--json"]).json();
+    let running = status["running_tasks"].as_array().unwrap();
+    assert_eq!(
+        (running.len(), running[0]["node"].as_str()),
+        (8, Some("n1"))
+    );
+    gate.pass(8);
+    let done = cluster.packhorse(["slurm", "wait"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let mut logs = cluster.logs(1, 8);
+    for (log, number) in logs.iter_mut().zip(1..) {
+        assert!(log.ends_with(&format!(" 1.{number}")), "{log}");
+        log.truncate(1);
+    }
+    logs.sort();
+    assert_eq!(logs, ["0", "0", "1", "1", "2", "2", "3", "3"]);
+    let shown = cluster.packhorse(["show", "1"]).stdout;
+    assert!(
+        shown.contains("n1 GPU 3") && shown.contains("8 succeeded"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_run_looks_as_if_it_were_here() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    cluster.world.write(
+        "packhorse.toml",
+        "[slurm]\npartition = \"main\"\ntime = 5\n",
+    );
+    let tasks =
+        "#packhorse name=first\necho one; pwd\nexit 3\n#packhorse after=first\necho three\n";
+    let words = [
+        "run", "--slurm", "--wait", "--gres", "gpu:1", "--env", "LETTER=x",
+    ];
+    let done = cluster.packhorse_with(words, tasks);
+    assert_eq!(done.code, 1, "{done:?}");
+    for line in [
+        "run 1 started, on Slurm as job ",
+        "1.1 started on n1 GPU 0: echo one; pwd",
+        "1.2 failed after",
+        "run 1 ended: 2 succeeded, 1 failed in",
+    ] {
+        assert!(done.stdout.contains(line), "{line}: {}", done.stdout);
+    }
+    let script = fs_err::read_to_string(cluster.folder(1).join("script.sh")).unwrap();
+    assert!(
+        script.contains("--partition=main") && script.contains("--time=00:05:00"),
+        "{script}"
+    );
+    assert_eq!(cluster.outcomes(1), ["succeeded", "failed", "succeeded"]);
+    let log = cluster.packhorse(["logs", "1.1"]).stdout;
+    assert_eq!(log, format!("one\n{}\n", cluster.world.work().display()));
+    let listed = cluster.packhorse(["ls", "--json"]).json();
+    assert_eq!(
+        (&listed[0]["state"], &listed[0]["exit"]),
+        (&"finished".into(), &1.into())
+    );
+    let exported = cluster.packhorse(["export", "1"]);
+    assert_eq!(exported.stdout.lines().count(), 3);
+
+    // What failed runs again on the cluster, with its next attempt.
+    let again = cluster.packhorse(["retry", "1"]);
+    assert!(
+        again
+            .stdout
+            .starts_with("run 1: 1 task in 1 job, submitted"),
+        "{again:?}"
+    );
+    assert_eq!(cluster.packhorse(["slurm", "wait", "1"]).code, 1);
+    let task = cluster.packhorse(["show", "1.2", "--json"]).json();
+    assert_eq!(
+        (&task["outcome"], &task["attempts"]),
+        (&"failed".into(), &2.into())
+    );
+}
+
+#[test]
+fn the_events_are_those_of_a_run_that_is_here() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let words = ["run", "--slurm", "--wait", "--json", "--slots", "2"];
+    let task = "echo 'packhorse: {\"loss\": 0.5}'";
+    let done = cluster.packhorse_with(words, lines(task, 2));
+    let events = done.events();
+    let names = events.iter().map(|event| event["event"].as_str().unwrap());
+    let mut names: Vec<&str> = names.collect();
+    names[2..].sort_unstable();
+    assert_eq!(
+        names,
+        [
+            "run-started",
+            "known",
+            "finished",
+            "finished",
+            "metrics",
+            "metrics",
+            "run-ended",
+            "started",
+            "started"
+        ]
+    );
+    let started = events
+        .iter()
+        .find(|event| event["event"] == "started")
+        .unwrap();
+    assert_eq!(
+        (&started["node"], &started["gpus"]),
+        (&"n1".into(), &serde_json::json!([]))
+    );
+    let results = cluster.packhorse(["results", "1", "--json"]).json();
+    assert_eq!(results[0]["metrics"]["loss"]["last"], 0.5);
+}
+
+#[test]
+fn thousands_of_tasks_need_few_jobs() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let words = [
+        "run",
+        "--slurm",
+        "--wait",
+        "--quiet",
+        "--slots",
+        "8",
+        "--jobs",
+        "4",
+        "--task-time",
+        "10ms",
+    ];
+    let tasks: String = (1..=2000)
+        .map(|number| format!("echo {number}\n"))
+        .collect();
+    let done = cluster.packhorse_with(words, tasks);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(
+        done.stdout.contains("run 1 ended: 2000 succeeded"),
+        "{done:?}"
+    );
+    let jobs = fs_err::read_to_string(cluster.folder(1).join("jobs.jsonl")).unwrap();
+    assert!(jobs.contains("\"elements\":[[0,4]]"), "{jobs}");
+    let logs = cluster.logs(1, 2000);
+    assert!(
+        logs.iter()
+            .zip(1..)
+            .all(|(log, number): (_, u32)| *log == number.to_string())
+    );
+}
+
+#[test]
+fn arrays_are_no_larger_than_slurm_allows() {
+    let settings = LabSettings {
+        slurm_conf: vec!["MaxArraySize=3".to_owned()],
+        ..LabSettings::default()
+    };
+    let Some(cluster) = Cluster::with(settings) else {
+        return;
+    };
+    let words = [
+        "run",
+        "--slurm",
+        "--wait",
+        "--gres",
+        "gpu:1",
+        "--time",
+        "30",
+        "--task-time",
+        "30m",
+        "--jobs",
+        "4",
+    ];
+    let done = cluster.packhorse_with(words, lines("true", 7));
+    assert_eq!(done.code, 0, "{done:?}");
+    // One array comes after the other, so that no more than four jobs run at a time.
+    assert!(done.stdout.contains("on Slurm as jobs "), "{done:?}");
+    let jobs = fs_err::read_to_string(cluster.folder(1).join("jobs.jsonl")).unwrap();
+    let elements: Vec<&str> = jobs
+        .lines()
+        .map(|line| {
+            let (_, behind) = line.split_once("\"elements\":").unwrap();
+            behind.split_once(",\"at\"").unwrap().0
+        })
+        .collect();
+    assert_eq!(elements, ["[[0,3]]", "[[3,3]]", "[[6,1]]"]);
+    assert_eq!(cluster.outcomes(1), ["succeeded"; 7]);
+}
+
+#[test]
+fn what_slurm_refuses_is_told_in_its_own_words_and_leaves_nothing() {
+    let settings = LabSettings {
+        nodes: 1,
+        ..LabSettings::default()
+    };
+    let Some(cluster) = Cluster::with(settings) else {
+        return;
+    };
+    for (words, told) in [
+        (
+            &["--partition", "nope"][..],
+            "invalid partition specified: nope",
+        ),
+        (
+            &["--gres", "gpu:5"],
+            "Requested node configuration is not available",
+        ),
+        (&["--sbatch=--nonsense"], "unrecognized option"),
+    ] {
+        let words = ["run", "--slurm"].iter().chain(words);
+        let done = cluster.packhorse_with(words, "true\n");
+        assert_eq!(done.code, 2, "{done:?}");
+        assert!(done.stderr.contains(told), "{told}: {}", done.stderr);
+        assert_eq!(done.stderr.matches("error").count(), 1, "{}", done.stderr);
+    }
+    assert_eq!(cluster.packhorse(["ls"]).stdout, "no runs yet\n");
+    let left = fs_err::read_dir(cluster.world.work()).unwrap().count();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn what_could_never_run_is_refused_before_anything_is_submitted() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let refused = |words: &[&str], tasks: &str| {
+        let done = cluster.packhorse_with(["run", "--slurm"].iter().chain(words), tasks);
+        assert_eq!(done.code, 2, "{done:?}");
+        done.stderr
+    };
+    let told = refused(&["-g", "1"], "true\n");
+    assert!(
+        told.contains("tasks ask for GPUs, and nothing asks Slurm for any"),
+        "{told}"
+    );
+    let told = refused(&["-g", "2", "--gres", "gpu:1"], "true\n");
+    assert!(
+        told.contains("a task asks for 2 GPUs, and a job has 1"),
+        "{told}"
+    );
+    let file = cluster
+        .world
+        .write("c.txt", "true\n#packhorse gpus=3\ntrue\n");
+    let file = file.to_str().unwrap();
+    let told = refused(&["--gres", "gpu:2", file], "");
+    assert!(
+        told.contains("c.txt:3: this task could never run: a task asks for 3"),
+        "{told}"
+    );
+    let told = refused(&["--gpus", "0"], "true\n");
+    assert!(told.contains("--gpus"), "{told}");
+    let told = cluster.packhorse(["run", "--partition", "main", "--", "true"]);
+    assert!(told.stderr.contains("without --slurm"), "{told:?}");
+}
+
+#[test]
+fn without_slurms_commands_there_is_one_clear_error() {
+    let world = crate::support::World::new();
+    let mut command = world.command(["run", "--slurm", "--", "true"]);
+    command.env("PATH", world.work());
+    let done = crate::support::finish(command);
+    assert_eq!(done.code, 2);
+    assert!(
+        done.stderr
+            .starts_with("error: there is no `sbatch` on the PATH\nhint: "),
+        "{}",
+        done.stderr
+    );
+}
+
+#[test]
+fn a_dry_run_shows_the_script_and_submits_nothing() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let template = "#!/bin/sh\n#SBATCH -p %%partition%%\n%%sh_lines%%\nexec %%command%%\n";
+    cluster.world.write("template.sh", template);
+    let settings = "[slurm]\ntemplate = \"template.sh\"\nsh_lines = [\"export A=b\"]\n";
+    cluster.world.write("packhorse.toml", settings);
+    let words = [
+        "--slurm",
+        "--dry-run",
+        "--partition",
+        "main",
+        "--jobs",
+        "2",
+        "--time",
+        "1h",
+    ];
+    let door = ["sweep", "--run", "echo {a}", "-p", "a", "1", "2", "3"];
+    let shown = cluster.packhorse(door.iter().chain(&words));
+    let lines: Vec<&str> = shown.stdout.lines().collect();
+    assert_eq!(
+        lines[..6],
+        [
+            "# sbatch --array=0-1%2 script.sh",
+            "# 3 tasks in 2 jobs, at most 2 in one, each for at most 01:00:00, at most 2 at a time",
+            "#!/bin/sh",
+            "#SBATCH -p main",
+            "export A=b",
+            lines[5],
+        ],
+        "{shown:?}"
+    );
+    assert!(
+        lines[5].starts_with("exec /") && lines[5].contains(" slurm element "),
+        "{shown:?}"
+    );
+    assert!(cluster.lab.job_states("1").is_empty());
+    assert!(!cluster.folder(1).exists());
+    // The same with a template that cannot work.
+    cluster
+        .world
+        .write("template.sh", "#!/bin/sh\n#SBATCH -p %%partitoin%%\n");
+    let shown = cluster.packhorse(door.iter().chain(&words));
+    assert!(
+        shown
+            .stderr
+            .contains("template.sh: line 2: there is no placeholder"),
+        "{shown:?}"
+    );
+}
+
+#[test]
+fn a_script_that_cannot_run_us_is_told() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    cluster.world.write("no-packhorse", "");
+    let config = cluster.lab.folder().join("home/.config/packhorse");
+    fs_err::create_dir_all(&config).unwrap();
+    fs_err::write(
+        config.join("config.toml"),
+        "[slurm]\nprogram = \"/no/packhorse\"\n",
+    )
+    .unwrap();
+    let done = cluster.packhorse_with(["run", "--slurm", "--wait"], "true\n");
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(
+        done.stdout.contains("_0 on n1 has ended: FAILED") && done.stdout.contains("/no/packhorse"),
+        "{done:?}"
+    );
+    assert!(done.stdout.contains("1 left"), "{done:?}");
+}
+
+#[test]
+fn jobs_keep_to_the_cores_that_they_were_given() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    if cores < 2 {
+        return;
+    }
+    for binding in [CpuBinding::None, CpuBinding::Affinity] {
+        let settings = LabSettings {
+            nodes: 1,
+            cpus: 2,
+            gpus_per_node: 0,
+            binding,
+            ..LabSettings::default()
+        };
+        let Some(cluster) = Cluster::with(settings) else {
+            return;
+        };
+        // Two jobs with a core each, at once.
+        let gate = cluster.world.gate("gate");
+        let task = "grep Cpus_allowed_list /proc/self/status; echo here >> here; read x < gate";
+        let words = [
+            "run",
+            "--slurm",
+            "--cpus-per-task",
+            "1",
+            "--jobs",
+            "2",
+            "--task-time",
+            "1h",
+            "--time",
+            "1h",
+        ];
+        let done = cluster.packhorse_with(words, lines(task, 2));
+        assert_eq!(done.code, 0, "{done:?}");
+        cluster.wait_for_lines("here", 2);
+        gate.pass(2);
+        assert_eq!(cluster.packhorse(["slurm", "wait"]).code, 0);
+        let mut logs = cluster.logs(1, 2);
+        logs.sort();
+        let core = |log: &String| log.rsplit('\t').next().unwrap().to_owned();
+        let given: Vec<String> = logs.iter().map(core).collect();
+        assert!(
+            given.iter().all(|core| core.parse::<u32>().is_ok()),
+            "{given:?}"
+        );
+        assert_ne!(given[0], given[1], "{binding:?}");
+    }
+}
+
+#[test]
+fn the_other_doors_lead_to_the_cluster_too() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let sweep = [
+        "sweep", "--run", "echo {a}", "-p", "a", "1", "2", "--slurm", "--wait",
+    ];
+    let done = cluster.packhorse(sweep);
+    assert!(
+        done.code == 0 && done.stdout.contains("run 1 ended: 2 succeeded"),
+        "{done:?}"
+    );
+    assert_eq!(cluster.logs(1, 2), ["1", "2"]);
+}
+
+#[test]
+fn slurm_24_11_does_the_same() {
+    let settings = LabSettings {
+        version: SlurmVersion::V24_11,
+        ..LabSettings::default()
+    };
+    let Some(mut cluster) = Cluster::with(settings) else {
+        return;
+    };
+    let refused = cluster.packhorse_with(["run", "--slurm", "--partition", "nope"], "true\n");
+    assert!(
+        refused.stderr.contains("invalid partition specified: nope"),
+        "{refused:?}"
+    );
+    let gate = cluster.world.gate("gate");
+    let words = [
+        "run", "--slurm", "--wait", "--gres", "gpu:2", "-g", "0.5", "--time", "10", "--jobs", "2",
+    ];
+    let task = "echo $CUDA_VISIBLE_DEVICES; echo here >> here; read x < gate";
+    let mut running = cluster.start_with(words, lines(task, 8));
+    cluster.wait_for_lines("here", 8);
+    // A node is lost, and what ran there runs again.
+    let status = cluster.packhorse(["slurm", "status", "--json"]).json();
+    assert_eq!(status["elements"][0]["phase"], "running", "{status}");
+    cluster.lab.kill_node("n1");
+    running.wait_for("its job was cut off; no retry is used up");
+    gate.pass(16);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("run 1 ended: 8 succeeded"), "{done:?}");
+}

@@ -1,0 +1,141 @@
+//! Staying with a run: Ctrl-C, leaving, coming back.
+
+use rustix::process::Signal;
+
+use super::{Cluster, lines};
+
+const WORDS: [&str; 12] = [
+    "run",
+    "--slurm",
+    "--wait",
+    "--gres",
+    "gpu:1",
+    "--time",
+    "1h",
+    "--task-time",
+    "1h",
+    "--jobs",
+    "2",
+    "--json",
+];
+
+#[test]
+fn ctrl_c_lets_what_runs_finish_and_takes_the_rest_out_of_the_queue() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    let words = &WORDS[..11];
+    let mut running = cluster.start_with(words, lines("read x < gate", 4));
+    running.wait_for(" started on n1");
+    running.wait_for(" started on n1");
+    running.signal(Signal::INT);
+    running.wait_for("stopping: no new tasks are started, 2 running tasks may finish");
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    assert!(
+        done.stdout.contains("run 1 ended: 2 succeeded, 2 left"),
+        "{done:?}"
+    );
+    assert_eq!(
+        cluster.outcomes(1),
+        ["succeeded", "succeeded", "none", "none"]
+    );
+    // The rest can be had.
+    gate.pass(2);
+    let words = ["slurm", "resume", "--wait"];
+    let done = cluster.packhorse(words);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("4 succeeded in all"), "{done:?}");
+}
+
+#[test]
+fn a_second_ctrl_c_cancels_everything() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let words = &WORDS[..11];
+    let mut running = cluster.start_with(words, lines("sleep 1000", 3));
+    running.wait_for(" started on n1");
+    running.wait_for(" started on n1");
+    running.signal(Signal::INT);
+    running.wait_for("stopping:");
+    running.signal(Signal::INT);
+    running.wait_for("ending 2 running tasks");
+    let done = running.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    assert!(
+        done.stdout.contains("run 1 ended: 0 succeeded, 3 left"),
+        "{done:?}"
+    );
+    assert_eq!(cluster.outcomes(1), ["interrupted", "interrupted", "none"]);
+}
+
+#[test]
+fn a_run_goes_on_without_those_who_follow_it() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    let mut running = cluster.start_with(WORDS, lines("echo here; read x < gate", 3));
+    running.wait_for("\"started\"");
+    running.wait_for("\"started\"");
+    // Somebody else may look meanwhile.
+    let other = cluster.packhorse(["slurm", "wait"]);
+    assert!(
+        other.code == 2 && other.stderr.contains("run 1"),
+        "{other:?}"
+    );
+    let status = cluster.packhorse(["slurm", "status"]).stdout;
+    assert!(status.contains("2 running, 1 pending, of 3"), "{status}");
+    running.signal(Signal::TERM);
+    let done = running.finish();
+    assert_eq!(done.code, 143, "{done:?}");
+    assert!(done.stderr.contains("run 1 goes on without us"), "{done:?}");
+    assert_eq!(
+        cluster.lab.job_states(&format!("{}_0", cluster.job(1))),
+        ["RUNNING"]
+    );
+
+    // Whoever comes back sees what runs, and how it ends.
+    let mut running = cluster.start_with(["slurm", "wait", "1"], "");
+    running.wait_for("run 1 resumed, on Slurm as job ");
+    running.wait_for("1.1 started on n1 GPU 0");
+    let log = cluster.start_with(["slurm", "logs", "-f", "1.1"], "");
+    gate.pass(3);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("3 succeeded"), "{done:?}");
+    assert_eq!(log.finish().stdout, "here\n");
+    // Once more, there is nothing to follow.
+    let done = cluster.packhorse(["slurm", "wait"]);
+    assert!(
+        done.code == 0 && done.stderr.contains("run 1 is over: 3 succeeded"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn elements_that_somebody_took_out_of_the_queue_are_missed() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    let words = &WORDS[..11];
+    let mut running = cluster.start_with(words, lines("read x < gate", 4));
+    running.wait_for(" started on n1");
+    running.wait_for(" started on n1");
+    // They leave no trace.
+    let scancel = [2, 3].map(|index| format!("{}_{index}", cluster.job(1)));
+    cluster
+        .lab
+        .output(cluster.lab.command("scancel").args(scancel));
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(
+        done.stdout.contains("run 1 ended: 2 succeeded, 2 left"),
+        "{done:?}"
+    );
+}

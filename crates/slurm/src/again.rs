@@ -1,0 +1,224 @@
+//! Submitting what is left of a run, or what failed.
+//!
+//! What is left is cut into new elements, whose numbers follow those that there were. The old
+//! ones are over: none of them starts again.
+
+use std::time::Instant;
+
+use packhorse_model::{ByteString, JobTime, Record, RunId, SlurmSpec, StoredTask, TimeLimit};
+use packhorse_session::{WhichTasks, each_task, stored_run};
+use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter, Writer};
+use rustc_hash::FxHashMap;
+
+use crate::SlurmError;
+use crate::arrays::{ArraySubmission, arrays, test_script};
+use crate::cluster_run::Submitted;
+use crate::commands::{limits, squeue};
+use crate::estimate::TimeEstimate;
+use crate::folder::{AgainTask, ElementSpec, SharedFolder};
+use crate::followed_run::{FollowedRun, shared_folder};
+use crate::job_shape::JobShape;
+use crate::planning::{ElementLimits, TaskCost, Workload};
+use crate::script::{ScriptParts, script};
+use crate::submit::has_dependency;
+use crate::task_file::{AfterNumbers, ElementTasks, TaskFileWriter};
+
+/// What has come of submitting a run again.
+#[derive(Debug)]
+pub enum Again {
+    /// There is nothing to do.
+    Nothing(Box<StoredRun>),
+    /// It is on the cluster again. The lock is that of the run.
+    Submitted(Submitted, RunLock),
+}
+
+/// Submits the tasks of a run that are left, or those that failed as well. `changes` replaces
+/// what was asked of Slurm before.
+pub fn submit_again(
+    home: &Home,
+    run: RunId,
+    which: WhichTasks,
+    changes: SlurmSpec,
+) -> Result<Again, SlurmError> {
+    let reader = Reader::open(home)?;
+    let (_, folder) = shared_folder(&reader, run)?;
+    let lock = home.lock_run(run)?;
+    let lock = if reader.is_on_cluster(run)? {
+        settle(home, lock)?
+    } else {
+        lock
+    };
+    let reader = Reader::open(home)?;
+    let tasks = tasks_of(&reader, run, which)?;
+    if tasks.is_empty() {
+        return Ok(Again::Nothing(Box::new(stored_run(&reader, run)?)));
+    }
+    let mut file = folder.read_run()?;
+    let slurm = changes.over(&file.spec.slurm.clone().unwrap_or_default());
+    let mut elements = folder.elements()?;
+    let first = u32::try_from(elements.len()).unwrap_or(u32::MAX);
+    let cluster = limits(slurm.partition.as_deref());
+    let limits = ElementLimits {
+        time: slurm.time.map_or(cluster.time, JobTime::get),
+        jobs: slurm.jobs.map(std::num::NonZeroU32::get),
+    };
+    let run_in = std::path::PathBuf::from(file.folder.as_os_str());
+    let said = slurm.task_time.and_then(TimeLimit::get);
+    let mut estimate = TimeEstimate::new(said, &reader, &run_in);
+    let name = next_name(&folder);
+    let mut writer = TaskFileWriter::create(&folder, &name)?;
+    let shape = JobShape::of(&slurm);
+    let mut place = 0;
+    for (likes, tasks) in group(&folder, &elements, &tasks)? {
+        let mut workload = Workload::default();
+        let numbers = tasks.iter().map(|task| task.id.number);
+        let places: FxHashMap<u32, u32> = numbers.zip(1..).collect();
+        for task in &tasks {
+            let whole = task.spec.clone().over(&file.spec.defaults);
+            let share = shape.share_of(&whole, &file.spec.pool)?.0;
+            let time = estimate.of(&whole);
+            // What it comes after and is not left has succeeded.
+            let after = task.after.iter().copied();
+            let after: Vec<u32> = after.filter(|it| places.contains_key(it)).collect();
+            let lines: Vec<u32> = after.iter().map(|it| places[it]).collect();
+            workload.add(TaskCost { share, time }, &lines);
+            writer.add(&AgainTask {
+                number: task.id.number,
+                attempts: task.attempts,
+                after,
+                spec: task.spec.clone(),
+            })?;
+        }
+        for mut rows in workload.cut(limits) {
+            rows.iter_mut().for_each(|(first, _)| *first += place);
+            elements.push(ElementSpec {
+                parallel: likes.0,
+                folder: likes.1.clone(),
+                ..writer.element(rows)
+            });
+        }
+        place += u32::try_from(tasks.len()).unwrap_or(u32::MAX);
+    }
+    writer.finish()?;
+    let count = u32::try_from(elements.len()).unwrap_or(u32::MAX) - first;
+    let plans = arrays(&[(first, count)], cluster.max_array_size);
+    let program = match &slurm.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()?,
+    };
+    let text = script(&ScriptParts {
+        spec: &slurm,
+        run,
+        folder: &folder,
+        run_in: &run_in,
+        program: &program,
+        elements: first + count,
+    })?;
+    folder.write("script.sh", &text)?;
+    test_script(&folder.script(), &plans)?;
+    folder.write_elements(&elements)?;
+    file.spec.slurm = Some(slurm.clone());
+    folder.write_run(&file)?;
+    reopen(home, run, &tasks)?;
+    let submission = ArraySubmission {
+        folder: &folder,
+        at_once: limits.jobs,
+        has_dependency: has_dependency(&slurm),
+    };
+    let jobs = submission.submit(&plans)?;
+    let submitted = Submitted {
+        run,
+        jobs: jobs.iter().map(|job| job.job).collect(),
+        elements: count,
+        tasks: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
+        folder: folder.path().to_owned(),
+    };
+    Ok(Again::Submitted(submitted, lock))
+}
+
+/// Brings a run that may still be on the cluster to its end here, if nothing of it is alive.
+fn settle(home: &Home, lock: RunLock) -> Result<RunLock, SlurmError> {
+    let run = lock.run();
+    let mut followed = FollowedRun::open(home, lock)?;
+    let queue = squeue(&followed.jobs())?;
+    followed.note_queue(&queue)?;
+    if !followed.is_idle() {
+        followed.leave()?;
+        return Err(SlurmError::Plan(format!(
+            "run {run} is still on the cluster\n\
+             hint: `packhorse slurm wait {run}` follows it, `packhorse slurm cancel {run}` ends it"
+        )));
+    }
+    followed.look(Instant::now(), true)?;
+    let (_, _, lock) = followed.close(None)?;
+    Ok(lock)
+}
+
+/// How an element was given: how many tasks at a time, and in which folder.
+type GivenAs = (Option<u32>, Option<ByteString>);
+
+/// Tasks that were in elements that somebody has cut are in such elements again.
+fn group(
+    folder: &SharedFolder,
+    elements: &[ElementSpec],
+    tasks: &[StoredTask],
+) -> Result<Vec<(GivenAs, Vec<StoredTask>)>, SlurmError> {
+    let is_given = |element: &&ElementSpec| element.parallel.is_some() || element.folder.is_some();
+    let mut given: FxHashMap<u32, &ElementSpec> = FxHashMap::default();
+    for element in elements.iter().filter(is_given) {
+        let mut of = ElementTasks::open(folder, element)?;
+        while let Some(task) = of.next_task(&AfterNumbers::default())? {
+            given.insert(task.number, element);
+        }
+    }
+    let mut groups: Vec<(GivenAs, Vec<StoredTask>)> = Vec::new();
+    for task in tasks {
+        let element = given.get(&task.id.number);
+        let likes = element.map_or((None, None), |it| (it.parallel, it.folder.clone()));
+        match groups.iter_mut().find(|(of, _)| *of == likes) {
+            Some((_, group)) => group.push(task.clone()),
+            None => groups.push((likes, vec![task.clone()])),
+        }
+    }
+    Ok(groups)
+}
+
+/// The tasks that are to run.
+fn tasks_of(reader: &Reader, run: RunId, which: WhichTasks) -> Result<Vec<StoredTask>, SlurmError> {
+    let mut tasks = Vec::new();
+    let filters = match which {
+        WhichTasks::Unfinished => &[TaskFilter::Unfinished][..],
+        WhichTasks::Failed => &[TaskFilter::Unfinished, TaskFilter::Failed],
+    };
+    for &filter in filters {
+        each_task(reader, run, filter, |listed| {
+            tasks.push(listed.task);
+            Ok::<_, SlurmError>(())
+        })?;
+    }
+    tasks.sort_by_key(|task| task.id);
+    Ok(tasks)
+}
+
+/// A name that no file of tasks has.
+fn next_name(folder: &SharedFolder) -> String {
+    let names = (2_u32..).map(|round| format!("again.{round}.jsonl"));
+    let mut free = names.filter(|name| !folder.file(name).exists());
+    free.next().unwrap_or_default()
+}
+
+/// Records that the run goes on.
+fn reopen(home: &Home, run: RunId, tasks: &[StoredTask]) -> Result<(), SlurmError> {
+    let mut writer = Writer::start(home)?;
+    let names = rustix::system::uname();
+    let host = names.nodename().to_string_lossy().into_owned();
+    let pid = std::process::id();
+    writer.send(Record::RunResumed {
+        run,
+        pid,
+        host: host.into(),
+    });
+    let tasks = tasks.iter().map(|task| task.id.number).collect();
+    writer.send(Record::Reopened { run, tasks });
+    Ok(writer.finish()?)
+}

@@ -1,0 +1,334 @@
+//! Staying with a run on the cluster until it is over, and showing it as if it were here.
+
+use std::time::Instant;
+
+use packhorse_engine::StopSignal;
+use packhorse_model::{Event, EventKind, Exit, Phase, RunSummary, Timestamp};
+use packhorse_session::{Observer, ProgramSignal, QueueView, Signals};
+use packhorse_store::{Home, RunLock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::SlurmError;
+use crate::commands::scancel;
+use crate::followed_run::{FollowedRun, SETTLING};
+use crate::queue::{QueuedElement, pending_reasons, reason_in_words};
+use crate::queue_watch::QueueWatch;
+
+/// How following a run came to its end.
+#[derive(Debug)]
+pub enum Followed {
+    /// The run is over.
+    Over(RunSummary),
+    /// We were asked to leave; the run goes on without us.
+    Left(Exit),
+}
+
+/// Whether a run was just submitted, or has been on the cluster for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attached {
+    /// Just now.
+    Submitted,
+    /// Before, by whomever.
+    Later,
+}
+
+/// Follows a run until it is over. The first Ctrl-C takes what is pending out of the queue
+/// and lets what runs come to its end, the second cancels everything, the third leaves. Any
+/// other signal leaves at once: the run goes on.
+pub fn follow(
+    home: &Home,
+    lock: RunLock,
+    attached: Attached,
+    observer: &mut dyn Observer,
+) -> Result<Followed, SlurmError> {
+    // Before other threads start, which inherit the signal mask.
+    let signals = Signals::block()?;
+    let run = FollowedRun::open(home, lock)?;
+    let mut follower = Follower {
+        signals,
+        queue: QueueWatch::start()?,
+        run,
+        observer,
+        last_queue: Vec::new(),
+        answers: 0,
+        idle: None,
+        stopping: Phase::Running,
+        over: None,
+    };
+    follower.begin(attached);
+    let end = follower.turn_until_over();
+    let Follower { run, observer, .. } = follower;
+    let end = match end {
+        Ok(end) => end,
+        Err(error) => {
+            observer.suspended();
+            run.leave()?;
+            return Err(error);
+        }
+    };
+    match end {
+        End::Left(signal) => {
+            observer.suspended();
+            run.leave()?;
+            Ok(Followed::Left(Exit::Signal(signal)))
+        }
+        End::Over(signal) => {
+            let (summary, events, _lock) = run.close(signal)?;
+            events.iter().for_each(|event| observer.event(event));
+            observer.event(&Event {
+                time: Timestamp::now(),
+                kind: EventKind::RunEnded(summary.clone()),
+            });
+            observer.show(Instant::now(), &WaitingJobs(&[]));
+            Ok(Followed::Over(summary))
+        }
+    }
+}
+
+/// Why following ends, and the signal that has brought it about.
+#[derive(Clone, Copy)]
+enum End {
+    Over(Option<u8>),
+    Left(u8),
+}
+
+struct Follower<'o> {
+    signals: Signals,
+    queue: QueueWatch,
+    run: FollowedRun,
+    observer: &'o mut dyn Observer,
+    last_queue: Vec<QueuedElement>,
+    /// How often Slurm has answered.
+    answers: u64,
+    /// Since when nothing of it is in the queue, and how many answers there were then.
+    idle: Option<(Instant, u64)>,
+    stopping: Phase,
+    over: Option<End>,
+}
+
+impl Follower<'_> {
+    fn begin(&mut self, attached: Attached) {
+        let run = self.run.id();
+        let (_, _, left) = self.run.progress.counts();
+        let jobs = self.run.jobs();
+        self.tell(EventKind::RunStarted {
+            run,
+            gpus: Vec::new(),
+            slots: None,
+            resumed: attached == Attached::Later,
+            jobs,
+        });
+        self.tell(EventKind::Known {
+            run,
+            tasks: left,
+            complete: true,
+        });
+        let events = std::mem::take(&mut self.run.progress.events);
+        self.show(&events);
+    }
+
+    fn tell(&mut self, kind: EventKind) {
+        let time = Timestamp::now();
+        self.observer.event(&Event { time, kind });
+    }
+
+    fn warn(&mut self, message: String) {
+        self.tell(EventKind::Warning {
+            task: None,
+            message,
+        });
+    }
+
+    fn show(&mut self, events: &[Event]) {
+        events.iter().for_each(|event| self.observer.event(event));
+    }
+
+    fn turn_until_over(&mut self) -> Result<End, SlurmError> {
+        loop {
+            let now = Instant::now();
+            let events = self.run.look(now, false)?;
+            if !events.is_empty() {
+                self.show(&events);
+                self.idle = None;
+                self.queue.hurry(now);
+            }
+            let signal = (self.stopping > Phase::Running).then_some(2);
+            if self.run.progress.is_done() || self.has_settled(now)? {
+                return Ok(End::Over(signal));
+            }
+            let run = &self.run;
+            self.queue.ask(now, || run.jobs());
+            let again = self.observer.show(now, &WaitingJobs(&self.last_queue));
+            self.wait(now, again);
+            self.read_signals();
+            if let Some(end) = self.over {
+                return Ok(end);
+            }
+            if let Some(answer) = self.queue.answer(Instant::now()) {
+                self.answered(answer)?;
+            }
+        }
+    }
+
+    /// Whether nothing of the run is in the queue any more, and everything was read that it
+    /// has written. What was lost through no fault of its own is submitted again.
+    fn has_settled(&mut self, now: Instant) -> Result<bool, SlurmError> {
+        let Some((since, answers)) = self.idle else {
+            return Ok(false);
+        };
+        if now < since + SETTLING || self.answers == answers {
+            return Ok(false);
+        }
+        let events = self.run.look(now, true)?;
+        if !events.is_empty() {
+            self.show(&events);
+            self.idle = None;
+            return Ok(false);
+        }
+        if self.stopping > Phase::Running {
+            return Ok(true);
+        }
+        match self.run.submit_lost() {
+            Ok(0) => Ok(true),
+            Ok(count) => {
+                self.idle = None;
+                self.queue.hurry(now);
+                let jobs = match count {
+                    1 => "a job that was cut off was".to_owned(),
+                    many => format!("{many} jobs that were cut off were"),
+                };
+                self.warn(format!("{jobs} submitted again"));
+                Ok(false)
+            }
+            Err(error) => {
+                self.warn(error.to_string());
+                Ok(true)
+            }
+        }
+    }
+
+    fn answered(&mut self, answer: crate::queue_watch::QueueAnswer) -> Result<(), SlurmError> {
+        self.answers += 1;
+        let queue = match answer {
+            Ok(queue) => queue,
+            // It is asked again.
+            Err(error) => {
+                self.idle = None;
+                self.warn(error.to_string());
+                return Ok(());
+            }
+        };
+        let events = self.run.note_queue(&queue)?;
+        self.show(&events);
+        if queue != self.last_queue || self.run.has_gone() {
+            self.queue.hurry(Instant::now());
+        }
+        self.last_queue = queue;
+        if !self.run.is_idle() {
+            self.idle = None;
+        } else if self.idle.is_none() {
+            self.idle = Some((Instant::now(), self.answers));
+        }
+        // What Slurm has put back meanwhile is not to start again.
+        let is_pending = !pending_reasons(&self.last_queue).is_empty();
+        if self.stopping > Phase::Running && is_pending {
+            self.cancel(&["--state=PENDING"]);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, now: Instant, again: Option<Instant>) {
+        let settled = self.idle.map(|(since, _)| since + SETTLING);
+        let settled = settled.filter(|settled| *settled > now);
+        let due = [Some(self.run.due()), self.queue.due(), again, settled];
+        let due = due.into_iter().flatten().min().unwrap_or(now);
+        let timeout = due.saturating_duration_since(now);
+        let mut sources = [
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&self.queue, PollFlags::IN),
+        ];
+        // Whatever happened is met when it is looked at.
+        let _ = poll(&mut sources, Timespec::try_from(timeout).ok().as_ref());
+    }
+
+    fn read_signals(&mut self) {
+        for signal in self.signals.read() {
+            match signal {
+                ProgramSignal::Stop(StopSignal::Interrupt) => self.stop(),
+                ProgramSignal::Stop(signal) => {
+                    self.over = Some(End::Left(match signal {
+                        StopSignal::Hangup => 1,
+                        StopSignal::Quit => 3,
+                        _ => 15,
+                    }));
+                }
+                ProgramSignal::Resize => self.observer.resized(),
+                ProgramSignal::Suspend => {
+                    self.observer.suspended();
+                    Signals::suspend();
+                }
+                ProgramSignal::Continue => self.observer.continued(),
+                ProgramSignal::Child => {}
+            }
+        }
+    }
+
+    /// Ctrl-C.
+    fn stop(&mut self) {
+        self.stopping = match self.stopping {
+            Phase::Running => {
+                self.cancel(&["--state=PENDING"]);
+                // As Ctrl-C would: what runs may come to its end.
+                self.cancel(&["--batch", "--signal=INT"]);
+                Phase::Draining
+            }
+            Phase::Draining => {
+                self.cancel(&[]);
+                Phase::Terminating
+            }
+            Phase::Terminating | Phase::Killing => {
+                self.over = Some(End::Left(2));
+                Phase::Killing
+            }
+        };
+        if self.stopping < Phase::Killing {
+            self.tell(EventKind::Stopping {
+                run: self.run.id(),
+                phase: self.stopping,
+                running: self.run.progress.running().len() as u64,
+            });
+        }
+        self.queue.hurry(Instant::now());
+    }
+
+    fn cancel(&mut self, options: &[&str]) {
+        if let Err(error) = scancel(options, &self.run.jobs()) {
+            self.warn(error.to_string());
+        }
+    }
+}
+
+/// What Slurm says of the jobs that wait.
+struct WaitingJobs<'a>(&'a [QueuedElement]);
+
+impl QueueView for WaitingJobs<'_> {
+    fn why_first_waits(&self) -> Option<String> {
+        waiting_in_words(self.0)
+    }
+}
+
+/// Why jobs wait in Slurm's queue, in words.
+pub(crate) fn waiting_in_words(queue: &[QueuedElement]) -> Option<String> {
+    let reasons = pending_reasons(queue).into_iter();
+    let reasons = reasons.map(|(reason, count)| {
+        let jobs = match count {
+            1 => "1 job waits".to_owned(),
+            count => format!("{count} jobs wait"),
+        };
+        let words = reason_in_words(&reason);
+        let words = words.map_or_else(String::new, |words| format!(": {words}"));
+        format!("{jobs} in Slurm's queue ({reason}){words}")
+    });
+    let reasons: Vec<String> = reasons.collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}

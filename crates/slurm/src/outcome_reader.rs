@@ -1,0 +1,299 @@
+//! Following outcome files as they grow. Network file systems tell nobody of changes, so they
+//! are looked at: often while there is news, and less and less often while there is none.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use fs_err::{self as fs, File};
+use packhorse_model::{Event, EventKind, NewPeak};
+use serde::{Deserialize, Serialize};
+
+use crate::SlurmError;
+use crate::earlier_lives::whole_lines;
+use crate::folder::SharedFolder;
+
+/// After news, a file is looked at again so soon.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// It is looked at no less often.
+const LONGEST: Duration = Duration::from_secs(5);
+/// New files are looked for no more often.
+const LISTING: Duration = Duration::from_millis(500);
+/// At most so much is read of a file at once.
+const PIECE: u64 = 4 << 20;
+
+/// Which file: the element, and which of its lives.
+pub(crate) type LifeId = (u32, u32);
+
+/// What was read of one file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FilePosition {
+    /// How far.
+    pub(crate) position: u64,
+    /// How far of what was learned.
+    pub(crate) peaks: u64,
+    /// The element has said that it is over: nothing follows.
+    pub(crate) is_over: bool,
+}
+
+/// Outcome files, and how far they were read.
+pub(crate) struct OutcomeFiles {
+    folder: SharedFolder,
+    files: BTreeMap<LifeId, FollowedFile>,
+    /// When to look for new ones, and after what pause again.
+    listing: (Instant, Duration),
+}
+
+#[derive(Debug, Default)]
+struct FollowedFile {
+    at: FilePosition,
+    /// When it is looked at next.
+    next: Option<Instant>,
+    pause: Duration,
+}
+
+/// Something that an element has written.
+pub(crate) enum OutcomeNews {
+    Event(Box<Event>),
+    Peak(Box<NewPeak>),
+}
+
+impl OutcomeFiles {
+    /// Goes on where somebody has stopped reading.
+    pub(crate) fn new(folder: &SharedFolder, positions: BTreeMap<LifeId, FilePosition>) -> Self {
+        let files = positions.into_iter().map(|(life, at)| {
+            let file = FollowedFile {
+                at,
+                ..FollowedFile::default()
+            };
+            (life, file)
+        });
+        Self {
+            folder: folder.clone(),
+            files: files.collect(),
+            listing: (Instant::now(), LISTING),
+        }
+    }
+
+    /// How far everything was read.
+    pub(crate) fn positions(&self) -> BTreeMap<LifeId, FilePosition> {
+        let files = self.files.iter();
+        files.map(|(life, file)| (*life, file.at)).collect()
+    }
+
+    /// When there is something to look at again.
+    pub(crate) fn due(&self) -> Instant {
+        let open = self.files.values().filter(|file| !file.at.is_over);
+        let next = open.filter_map(|file| file.next).min();
+        next.map_or(self.listing.0, |next| next.min(self.listing.0))
+    }
+
+    /// Whether the last life of an element has said that it is over. `None`: it has not begun.
+    pub(crate) fn is_over(&self, element: u32) -> Option<bool> {
+        let lives = self.files.range((element, 0)..(element, u32::MAX));
+        let (_, last) = lives.last()?;
+        Some(last.at.is_over)
+    }
+
+    /// Looks at what is due, or at everything, and hands out what is new. Lives of an element
+    /// are read one after the other.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        everything: bool,
+        mut news: impl FnMut(LifeId, OutcomeNews),
+    ) -> Result<(), SlurmError> {
+        if everything || self.listing.0 <= now {
+            let found = self.list()?;
+            let pause = if found {
+                LISTING
+            } else {
+                (self.listing.1 * 2).min(LONGEST)
+            };
+            self.listing = (now + pause, pause);
+        }
+        for (life, file) in &mut self.files {
+            if file.at.is_over || (!everything && file.next.is_some_and(|next| next > now)) {
+                continue;
+            }
+            let path = self.folder.outcome_file(life.0, life.1);
+            let mut has_news = false;
+            loop {
+                let (lines, length) = read_on(&path, file.at.position)?;
+                for line in whole_lines(&lines) {
+                    // What cannot be read did not happen, or only a later version knows it.
+                    let Ok(event) = serde_json::from_slice::<Event>(line) else {
+                        continue;
+                    };
+                    file.at.is_over |= matches!(event.kind, EventKind::RunEnded(_));
+                    news(*life, OutcomeNews::Event(Box::new(event)));
+                }
+                file.at.position += length;
+                has_news |= length > 0;
+                if length == 0 {
+                    break;
+                }
+            }
+            let peaks = path.with_extension("peaks");
+            let (lines, length) = read_on(&peaks, file.at.peaks)?;
+            for line in whole_lines(&lines) {
+                if let Ok(peak) = serde_json::from_slice::<NewPeak>(line) {
+                    news(*life, OutcomeNews::Peak(Box::new(peak)));
+                }
+            }
+            file.at.peaks += length;
+            file.pause = match has_news {
+                true => SHORTEST,
+                false => (file.pause * 3 / 2).clamp(SHORTEST, LONGEST),
+            };
+            file.next = Some(now + file.pause);
+        }
+        Ok(())
+    }
+
+    /// Looks for new files. Whether there are any.
+    fn list(&mut self) -> Result<bool, SlurmError> {
+        let mut found = false;
+        for entry in fs::read_dir(self.folder.outcomes())? {
+            let name = entry?.file_name();
+            let Some(life) = name.to_str().and_then(life_of) else {
+                continue;
+            };
+            found |= !self.files.contains_key(&life);
+            self.files.entry(life).or_default();
+        }
+        Ok(found)
+    }
+}
+
+/// `3.1.jsonl`
+fn life_of(name: &str) -> Option<LifeId> {
+    let (element, life) = name.strip_suffix(".jsonl")?.split_once('.')?;
+    Some((element.parse().ok()?, life.parse().ok()?))
+}
+
+/// The whole lines behind a place, and how long they are. Opening the file each time has a
+/// network file system ask how long it is by now.
+fn read_on(path: &PathBuf, position: u64) -> Result<(Vec<u8>, u64), SlurmError> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        Err(error) => return Err(error.into()),
+    };
+    let length = file.metadata()?.len();
+    if length <= position {
+        return Ok((Vec::new(), 0));
+    }
+    file.seek(SeekFrom::Start(position))?;
+    let mut piece = PIECE;
+    loop {
+        let mut text = Vec::new();
+        file.by_ref().take(piece).read_to_end(&mut text)?;
+        match text.iter().rposition(|&byte| byte == b'\n') {
+            Some(end) => {
+                text.truncate(end + 1);
+                let length = text.len() as u64;
+                return Ok((text, length));
+            }
+            // A line may be longer than a piece, or be torn.
+            None if position + piece < length => {
+                piece *= 2;
+                file.seek(SeekFrom::Start(position))?;
+            }
+            None => return Ok((Vec::new(), 0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use fs_err::OpenOptions;
+    use packhorse_model::RunId;
+
+    use super::*;
+
+    fn warning(text: &str) -> String {
+        format!("{{\"time\":1.0,\"event\":\"warning\",\"task\":null,\"message\":\"{text}\"}}\n")
+    }
+
+    fn append(folder: &SharedFolder, life: LifeId, text: &str) {
+        let path = folder.outcome_file(life.0, life.1);
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn look(files: &mut OutcomeFiles) -> Vec<String> {
+        let mut read = Vec::new();
+        let news = |life: LifeId, news| {
+            let OutcomeNews::Event(event) = news else {
+                return;
+            };
+            if let EventKind::Warning { message, .. } = event.kind {
+                read.push(format!("{}.{} {message}", life.0, life.1));
+            }
+        };
+        files.look(Instant::now(), true, news).unwrap();
+        read
+    }
+
+    #[test]
+    fn files_are_read_as_they_grow_and_only_in_whole_lines() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = SharedFolder::create(parent.path(), RunId(1)).unwrap();
+        let mut files = OutcomeFiles::new(&folder, BTreeMap::new());
+        assert!(look(&mut files).is_empty());
+        let torn = warning("second");
+        append(&folder, (2, 1), &(warning("first") + &torn[..10]));
+        append(&folder, (0, 1), &warning("other"));
+        assert_eq!(look(&mut files), ["0.1 other", "2.1 first"]);
+        assert!(look(&mut files).is_empty());
+        append(&folder, (2, 1), &torn[10..]);
+        append(&folder, (2, 2), "nonsense\n");
+        append(&folder, (2, 2), &warning("third"));
+        assert_eq!(look(&mut files), ["2.1 second", "2.2 third"]);
+        // Another reader goes on where this one stopped.
+        let mut later = OutcomeFiles::new(&folder, files.positions());
+        append(&folder, (0, 1), &warning("last"));
+        assert_eq!(look(&mut later), ["0.1 last"]);
+        assert_eq!((later.is_over(2), later.is_over(7)), (Some(false), None));
+    }
+
+    #[test]
+    fn a_line_may_be_longer_than_what_is_read_at_once() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = SharedFolder::create(parent.path(), RunId(1)).unwrap();
+        let long = "x".repeat(9 << 20);
+        append(
+            &folder,
+            (0, 1),
+            &(warning("a") + &warning(&long) + &warning("b")),
+        );
+        let mut files = OutcomeFiles::new(&folder, BTreeMap::new());
+        let read = look(&mut files);
+        assert_eq!((read.len(), read[2].as_str()), (3, "0.1 b"));
+    }
+
+    #[test]
+    fn a_file_without_news_is_looked_at_less_and_less_often() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = SharedFolder::create(parent.path(), RunId(1)).unwrap();
+        append(&folder, (0, 1), &warning("a"));
+        let mut files = OutcomeFiles::new(&folder, BTreeMap::new());
+        let mut now = Instant::now();
+        let start = now;
+        let mut looks = 0;
+        while now < start + Duration::from_mins(10) {
+            now = files.due().max(now);
+            files.look(now, false, |_, _| {}).unwrap();
+            looks += 1;
+        }
+        assert!(looks < 300, "{looks}");
+    }
+}

@@ -1,0 +1,132 @@
+//! What Slurm's queue says of the elements of arrays.
+
+use std::collections::BTreeMap;
+
+/// What squeue is asked for, separated by bars: array, index, state, reason, node, time.
+pub(crate) const QUEUE_FORMAT: &str = "%F|%K|%T|%r|%N|%M";
+
+/// One element in Slurm's queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedElement {
+    /// The array.
+    pub job: u32,
+    /// Its index there.
+    pub index: u32,
+    /// Slurm's word for its state.
+    pub state: String,
+    /// Slurm's word for why it is pending.
+    pub reason: String,
+    /// The node it runs on, or ran.
+    pub node: String,
+    /// How long it has run, as Slurm writes it.
+    pub time: String,
+}
+
+/// How far an element has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ElementPhase {
+    /// It waits in the queue.
+    Pending,
+    /// It is on a node.
+    Running,
+    /// It is over, and Slurm does not start it again.
+    Over,
+}
+
+impl QueuedElement {
+    /// How far it has come.
+    pub fn phase(&self) -> ElementPhase {
+        match self.state.as_str() {
+            "PENDING" | "CONFIGURING" | "REQUEUED" | "REQUEUE_HOLD" | "REQUEUE_FED"
+            | "RESV_DEL_HOLD" | "SPECIAL_EXIT" => ElementPhase::Pending,
+            "RUNNING" | "COMPLETING" | "SUSPENDED" | "STOPPED" | "RESIZING" | "SIGNALING"
+            | "STAGE_OUT" => ElementPhase::Running,
+            _ => ElementPhase::Over,
+        }
+    }
+}
+
+/// Reads what squeue wrote. What is no element of an array is left out.
+pub(crate) fn read_queue(text: &str) -> Vec<QueuedElement> {
+    let read = |line: &str| {
+        let mut parts = line.trim().split('|');
+        let mut next = || parts.next().map(str::to_owned);
+        Some(QueuedElement {
+            job: next()?.parse().ok()?,
+            index: next()?.parse().ok()?,
+            state: next()?,
+            reason: next()?,
+            node: next()?,
+            time: next()?,
+        })
+    };
+    text.lines().filter_map(read).collect()
+}
+
+/// Slurm's words for why jobs wait, in words for people.
+pub fn reason_in_words(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "Resources" => "no node is free that has what they ask for",
+        "Priority" => "others are in front of them",
+        "JobArrayTaskLimit" => "as many run at a time as --jobs allows",
+        "Dependency" => "they come after others",
+        "DependencyNeverSatisfied" => "what they come after has failed",
+        "BeginTime" => "they were put back a moment ago",
+        "JobHeldUser" | "JobHeldAdmin" => "they are held; `scontrol release` lets them go",
+        "Licenses" => "they wait for a licence",
+        "PartitionDown" | "PartitionInactive" => "the partition is not in use",
+        "PartitionTimeLimit" => "--time is longer than the partition allows",
+        "PartitionNodeLimit" => "they ask for more nodes than the partition has",
+        "ReqNodeNotAvail" => "the nodes that would do are down or reserved",
+        "Reservation" => "they wait for a reservation",
+        "BadConstraints" => "no node has what they ask for",
+        reason if reason.starts_with("ReqNodeNotAvail") => {
+            "the nodes that would do are down or reserved"
+        }
+        reason if reason.starts_with("QOS") || reason.starts_with("Assoc") => {
+            "your account or quality of service has as much as it may"
+        }
+        _ => return None,
+    })
+}
+
+/// Why elements wait: how many, by Slurm's word.
+pub(crate) fn pending_reasons(queue: &[QueuedElement]) -> BTreeMap<String, u32> {
+    let mut reasons = BTreeMap::new();
+    let pending = queue
+        .iter()
+        .filter(|it| it.phase() == ElementPhase::Pending);
+    for element in pending {
+        *reasons.entry(element.reason.clone()).or_default() += 1;
+    }
+    reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_is_read() {
+        let queue = read_queue(
+            "2|2|PENDING|BeginTime||0:00\n\
+             2|1|RUNNING|None|n1|1:05\n\
+             3|N/A|RUNNING|None|n1|1:05\n\
+             2|0|NODE_FAIL|None|n1|2-00:00:01\n",
+        );
+        let phases: Vec<_> = queue.iter().map(|it| (it.index, it.phase())).collect();
+        assert_eq!(
+            phases,
+            [
+                (2, ElementPhase::Pending),
+                (1, ElementPhase::Running),
+                (0, ElementPhase::Over)
+            ]
+        );
+        assert_eq!(queue[1].node, "n1");
+        assert_eq!(
+            pending_reasons(&queue),
+            BTreeMap::from([("BeginTime".to_owned(), 1)])
+        );
+    }
+}
