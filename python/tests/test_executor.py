@@ -295,7 +295,7 @@ def test_tasks_are_named_after_their_functions() -> None:
     import functools
 
     from packhorse._chunks import call_each
-    from packhorse._executor import _name
+    from packhorse._pool import _name
 
     assert _name(f.double) == "functions.double"
     assert _name(functools.partial(functools.partial(f.add, 1), 2)) == "functions.add"
