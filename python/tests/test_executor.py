@@ -14,7 +14,7 @@ from pathlib import Path
 import functions as f
 import packhorse
 import pytest
-from conftest import Script, is_alive
+from conftest import Script, hear, is_alive
 from conftest import packhorse as program
 
 
@@ -214,7 +214,7 @@ def test_whatever_happens_in_the_thread_every_future_ends(
     first = pool.submit(f.nothing)
     first.result()
     running = pool.submit(f.announce, os.path.abspath("said"))
-    task, program = map(int, Path("said").read_text().split())
+    task, program = map(int, hear("said").split())
 
     def leave(_: object) -> None:
         raise SystemExit("from a callback")
@@ -246,7 +246,7 @@ def test_a_binary_that_is_gone_at_the_end_keeps_nobody_waiting(
     os.mkfifo("said.never")
     pool = packhorse.Executor(slots=1)
     running = pool.submit(f.announce, os.path.abspath("said"))
-    task, program = map(int, Path("said").read_text().split())
+    task, program = map(int, hear("said").split())
     copy.unlink()
     monkeypatch.setenv("PACKHORSE_BINARY", "/nowhere")
     os.kill(program, 9)
@@ -448,7 +448,7 @@ def test_a_binary_that_is_killed_breaks_the_executor(world: Path) -> None:
     pool = packhorse.Executor(slots=1)
     running = pool.submit(f.announce, os.path.abspath("said"))
     waiting = pool.submit(f.nothing)
-    task, program = map(int, Path("said").read_text().split())
+    task, program = map(int, hear("said").split())
     os.kill(program, 9)
     for future in (running, waiting):
         with pytest.raises(concurrent.futures.BrokenExecutor, match="signal 9"):
@@ -467,7 +467,7 @@ def test_a_run_that_is_stopped_from_elsewhere_breaks_the_executor() -> None:
     with packhorse.Executor(slots=1) as pool:
         running = pool.submit(f.announce, os.path.abspath("said"))
         waiting = pool.submit(f.nothing)
-        Path("said").read_text()
+        hear("said")
         program("stop", "1")
         with pytest.raises(packhorse.BrokenRun, match="stopped"):
             running.result()
