@@ -21,6 +21,7 @@
 //! It never prints: what has to be said before a run has begun goes to the caller's
 //! [`Notices`], and everything after that is an event. It knows nothing of command lines.
 
+mod attempt_log;
 mod consume;
 mod control;
 mod devices;
@@ -46,6 +47,7 @@ mod results;
 mod resume;
 mod sampling;
 mod scheduler_log;
+mod series;
 mod session;
 pub mod settings;
 mod signals;
@@ -55,6 +57,7 @@ mod sweep;
 mod task_checks;
 pub mod variables;
 
+pub use attempt_log::AttemptLog;
 pub use consume::{ConsumedFile, consume_leftovers, consuming};
 pub use control::ask_why;
 pub use devices::{Devices, ask_driver, has_driver, has_mps, is_on_path, scheduler_settings};
@@ -72,9 +75,12 @@ pub use launch::Launch;
 pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
 pub use observer::{Observer, QueueView};
 pub use plan::{DevicesNow, plan_submissions, read_all};
-pub use results::{TestOutcome, TestResult, folder_results, is_more_better, run_results};
+pub use results::{
+    TestOutcome, TestResult, folder_results, is_more_better, run_results, task_result,
+};
 pub use resume::{Resume, WhichTasks};
 pub use scheduler_log::SchedulerLog;
+pub use series::MetricSeries;
 pub use source::{Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskSource};
 pub use stop::{StoppedRun, stop_run};
 pub use sweep::{build_sweep, sweep_source};
