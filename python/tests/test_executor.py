@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
 import itertools
 import os
 import pickle
@@ -355,6 +356,26 @@ def test_files_are_removed_as_results_are_read(world: Path) -> None:
         [folder] = world.parent.glob("packhorse-*")
         assert folder.stat().st_mode & 0o777 == 0o700
         assert not [path for path in folder.iterdir() if path.name.split(".")[0] != "21"]
+
+
+def test_results_that_were_taken_do_not_pile_up(world: Path) -> None:
+    def kept() -> tuple[int, int]:
+        gc.collect()
+        # Sent tasks have files, too.
+        [folder] = world.parent.glob("packhorse-*")
+        return len(gc.get_objects()), len(list(folder.iterdir()))
+
+    with packhorse.Executor(slots=2, preload=[]) as pool:
+        results = pool.map(f.double, itertools.count(), buffersize=16)
+        assert list(itertools.islice(results, 100)) == list(range(0, 200, 2))
+        objects, files = kept()
+        for _ in itertools.islice(results, 400):
+            pass
+        more_objects, more_files = kept()
+        results.close()  # type: ignore[attr-defined]
+    # One thing for each result would be four hundred.
+    assert more_objects - objects < 200, (objects, more_objects)
+    assert more_files <= 64 and files <= 64
 
 
 def test_nothing_is_left_of_a_process_that_was_killed_early_or_late(world: Path) -> None:
