@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ._errors import RemoteTraceback as RemoteTraceback
     from ._errors import TaskError as TaskError
     from ._executor import Executor as Executor
-    from ._executor import Future as Future
+    from ._future import Future as Future
     from ._grid import grid as grid
     from ._run import Run as Run
     from ._run import TaskResult as TaskResult
@@ -55,7 +55,7 @@ _HOMES = {
     "RemoteTraceback": "packhorse._errors",
     "TaskError": "packhorse._errors",
     "Executor": "packhorse._executor",
-    "Future": "packhorse._executor",
+    "Future": "packhorse._future",
     "grid": "packhorse._grid",
     "Run": "packhorse._run",
     "TaskResult": "packhorse._run",

@@ -66,6 +66,17 @@ def wait_for_end(pid: int) -> None:
         assert ready, f"process {pid} is still there"
 
 
+def hear(pipe: str) -> str:
+    """What somebody writes into a named pipe."""
+    descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with open(descriptor) as file:
+        # Before anybody has opened it for writing, it is not at its end but empty.
+        ready, _, _ = select.select([file], [], [], PATIENCE)
+        assert ready, f"nobody has written into {pipe}"
+        os.set_blocking(descriptor, True)
+        return file.read()
+
+
 def is_alive(pid: int) -> bool:
     """Whether it is there. One that has ended and was not waited for is not."""
     try:

@@ -5,7 +5,7 @@
 //! runs on.
 
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
@@ -36,7 +36,7 @@ pub fn run() -> Result<ExitCode> {
         "packhorse-cli",
     ]))?;
     done(&mut maturin(&builder_ready()?, "release", &dist))?;
-    tarball(&dist)?;
+    tarball(&target()?.join("release/packhorse"), &dist)?;
     for file in fs_err::read_dir(&dist)? {
         let file = file?;
         let length = file.metadata()?.len();
@@ -45,13 +45,14 @@ pub fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn tarball(dist: &Path) -> Result<()> {
+/// Makes a tarball of a binary that was built, in this folder. Returns the file.
+fn tarball(built: &Path, dist: &Path) -> Result<PathBuf> {
     let arch = std::env::consts::ARCH;
     let name = format!("packhorse-{}-{arch}-linux", env!("CARGO_PKG_VERSION"));
     let folder = dist.join(&name);
     fs_err::create_dir_all(folder.join("bin"))?;
     let binary = folder.join("bin/packhorse");
-    fs_err::copy(target()?.join("release/packhorse"), &binary)?;
+    fs_err::copy(built, &binary)?;
     // It acts as what it is called.
     for original in ["simple_gpu_scheduler", "simple_hypersearch"] {
         symlink("packhorse", folder.join("bin").join(original))?;
@@ -88,7 +89,7 @@ fn tarball(dist: &Path) -> Result<()> {
     tar.args(["--numeric-owner", "--mtime=1980-01-01", "--file"]);
     done(tar.arg(&archive).arg("--directory").arg(dist).arg(&name))?;
     fs_err::remove_dir_all(&folder)?;
-    Ok(())
+    Ok(archive)
 }
 
 fn done(command: &mut Command) -> Result<()> {
@@ -97,4 +98,80 @@ fn done(command: &mut Command) -> Result<()> {
         bail!("failed ({status}): {}", show(command));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn said(command: &mut Command) -> String {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn the_tarball_has_all_that_belongs_to_the_binary() {
+        // It is there already when all tests are run.
+        done(cargo().args(["build", "--quiet", "--workspace", "--bins", "--locked"])).unwrap();
+        let test = std::env::current_exe().unwrap();
+        let built = test.ancestors().nth(2).unwrap().join("packhorse");
+        let folder = tempfile::tempdir().unwrap();
+        // As the one that is given away is, and six times as small.
+        let stripped = folder.path().join("packhorse");
+        done(Command::new("strip").arg("-o").arg(&stripped).arg(built)).unwrap();
+        let [first, second] = ["first", "second"].map(|name| {
+            let dist = folder.path().join(name);
+            fs_err::create_dir(&dist).unwrap();
+            tarball(&stripped, &dist).unwrap()
+        });
+        let same = fs_err::read(&first).unwrap() == fs_err::read(&second).unwrap();
+        assert!(same, "the same files give the same archive");
+
+        let list = said(Command::new("tar").arg("--list").arg("--file").arg(&first));
+        let root = first.file_name().unwrap().to_str().unwrap();
+        let root = root.strip_suffix(".tar.gz").unwrap();
+        let files: BTreeSet<&str> = list
+            .lines()
+            .filter(|line| !line.ends_with('/'))
+            .map(|line| line.strip_prefix(root).unwrap().trim_start_matches('/'))
+            .collect();
+        for file in [
+            "LICENSE-APACHE",
+            "LICENSE-MIT",
+            "README.md",
+            "bin/packhorse",
+            "bin/simple_gpu_scheduler",
+            "bin/simple_hypersearch",
+            "completions/_packhorse",
+            "completions/packhorse.bash",
+            "completions/packhorse.fish",
+            "man/man1/packhorse.1",
+            "man/man1/packhorse-run.1",
+        ] {
+            assert!(files.contains(file), "{file}: {list}");
+        }
+        let kinds = ["LICENSE-", "README.md", "bin/", "completions/", "man/man1/"];
+        let is_known = |file: &&str| kinds.iter().any(|kind| file.starts_with(kind));
+        assert!(files.iter().all(is_known), "{list}");
+
+        let mut tar = Command::new("tar");
+        tar.arg("--extract").arg("--file").arg(&first);
+        done(tar.arg("--directory").arg(folder.path())).unwrap();
+        let bin = folder.path().join(root).join("bin");
+        let version = said(Command::new(bin.join("packhorse")).arg("--version"));
+        assert_eq!(
+            version,
+            format!("packhorse {}\n", env!("CARGO_PKG_VERSION"))
+        );
+        let mut search = Command::new(bin.join("simple_hypersearch"));
+        let combinations = said(search.args(["train {lr}", "-p", "lr", "1", "2"]));
+        let lines: BTreeSet<&str> = combinations.lines().collect();
+        assert_eq!(lines, BTreeSet::from(["train 1", "train 2"]));
+        // What completes words knows the commands of today.
+        let bash = folder.path().join(root).join("completions/packhorse.bash");
+        assert!(fs_err::read_to_string(bash).unwrap().contains("resume"));
+    }
 }

@@ -52,7 +52,6 @@ pub use device::{
 pub use driver::{Driver, Inventory};
 pub use error::{BrokenDriver, GpuError};
 pub use nvidia::Nvidia;
-pub use process::user_name;
 pub use sampler::{DeviceReading, DeviceSample, ProcessMemory, Sampler, SamplerReport};
 pub use select::{
     SelectError, Selection, Unit, UnitMember, VisibleDevices, looks_like_gpu_list, resolve,

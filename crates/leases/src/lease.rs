@@ -1,5 +1,5 @@
 use packhorse_model::{Claim, LeaseContent, LeasedDevice, RunId};
-use packhorse_proc::ProcessKey;
+use packhorse_proc::{ProcessKey, user_name};
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,8 @@ const VERSION: u32 = 2;
 /// Who holds a lease: what a process tells others about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseOwner {
-    /// The name of its user.
+    /// The name of its user. In the file it is empty if the process was not told: to look it
+    /// up may take longer than all else that it does before its first task.
     pub user: String,
     /// The run that it executes.
     pub run: Option<RunId>,
@@ -171,10 +172,14 @@ fn parse(bytes: &[u8], name: LeaseName, system: &SystemId) -> LeaseFile {
     }
     let leaders = content.leaders.into_iter().take(MOST_LEADERS);
     let leaders = leaders.map(|(pid, start_time)| ProcessKey { pid, start_time });
+    let mut owner = content.owner.printable();
+    if owner.user.is_empty() {
+        owner.user = user_name(name.uid).unwrap_or_else(|| name.uid.to_string());
+    }
     let lease = Lease {
         pid: name.pid,
         uid: name.uid,
-        owner: content.owner.printable(),
+        owner,
         held: content.devices.into_iter().map(named_printably).collect(),
         claim: content.claim.map(|claim| Claim {
             devices: claim.devices.into_iter().map(named_printably).collect(),

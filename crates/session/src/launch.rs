@@ -8,7 +8,7 @@ use packhorse_core::RefusalReason;
 use packhorse_engine::{
     DeviceInfo, Engine, EngineSettings, Input, MpsSettings, NewRunInput, OomSigns,
 };
-use packhorse_gpu::{Sampler, user_name};
+use packhorse_gpu::Sampler;
 use packhorse_intake::probe::ProbeTemplate;
 use packhorse_intake::{Colour, check_values};
 use packhorse_leases::{LeaseError, LeaseOwner, Leases};
@@ -422,15 +422,10 @@ fn leases(
     Leases::open(&settings.lease_folder(), owner).map(Some)
 }
 
-/// Who we are, as the environment or the system tells: for people to read.
+/// Who we are, if the environment tells. Else whoever reads the lease looks it up.
 fn user() -> String {
     let name = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
-    name.ok()
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| {
-            let uid = rustix::process::getuid().as_raw();
-            user_name(uid).unwrap_or_else(|| uid.to_string())
-        })
+    name.unwrap_or_default()
 }
 
 /// A run, and who keeps what becomes of it.

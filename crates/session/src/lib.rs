@@ -22,6 +22,7 @@
 //! It never prints: what has to be said before a run has begun goes to the caller's
 //! [`Notices`], and everything after that is an event. It knows nothing of command lines.
 
+mod attempt_log;
 mod consume;
 mod control;
 mod core_parts;
@@ -51,6 +52,7 @@ mod resume;
 mod run_part;
 mod sampling;
 mod scheduler_log;
+mod series;
 mod session;
 pub mod settings;
 mod signals;
@@ -61,6 +63,7 @@ mod task_checks;
 mod topology;
 pub mod variables;
 
+pub use attempt_log::AttemptLog;
 pub use consume::{ConsumedFile, consume_leftovers, consuming};
 pub use control::ask_why;
 pub use devices::{Devices, ask_driver, has_driver, has_mps, is_on_path, scheduler_settings};
@@ -83,10 +86,13 @@ pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
 pub use observer::{Observer, QueueView};
 pub use plan::{DevicesNow, plan_submissions, read_all};
 pub use repetition_fit::{SharedRoom, fit_here, say_what_each_gets, warn_of_limits};
-pub use results::{TestOutcome, TestResult, folder_results, is_more_better, run_results};
+pub use results::{
+    TestOutcome, TestResult, folder_results, is_more_better, run_results, task_result,
+};
 pub use resume::{Resume, WhichTasks};
 pub use run_part::{PartTime, RunPart};
 pub use scheduler_log::SchedulerLog;
+pub use series::MetricSeries;
 pub use signals::{ProgramSignal, Signals};
 pub use source::{Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskSource};
 pub use stop::{StoppedRun, stop_run};

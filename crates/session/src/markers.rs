@@ -18,7 +18,8 @@ use std::time::Duration;
 use packhorse_engine::{Input, StartAttempt};
 use packhorse_gpu::Unit;
 use packhorse_model::{
-    AttemptEnd, EndedAttempt, Marker, Outcome, ProcessEvent, Record, RunId, TaskId, Timestamp,
+    AttemptEnd, ByteString, EndedAttempt, Marker, Outcome, OutputMode, ProcessEvent, Record, RunId,
+    TaskId, Timestamp,
 };
 use packhorse_proc::{ProcessTable, RunProcesses};
 use rustc_hash::FxHashMap;
@@ -86,6 +87,7 @@ impl Markers {
             git: self.git.answer().cloned().flatten(),
             host: self.host.clone(),
             home: self.home.clone(),
+            log: log(start),
             ..Marker::default()
         };
         let made = self
@@ -228,6 +230,13 @@ impl Drop for Markers {
     fn drop(&mut self) {
         self.add_git();
     }
+}
+
+/// Where the output of an attempt is written, if it is.
+fn log(start: &StartAttempt) -> Option<ByteString> {
+    let path = start.own_log.as_ref().unwrap_or(&start.log);
+    let path = std::path::absolute(path).ok()?;
+    (start.output != OutputMode::Inherit).then(|| path.into_os_string().into())
 }
 
 /// Makes a folder that has this marker from the first moment, or writes it into the folder
