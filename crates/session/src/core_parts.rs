@@ -24,7 +24,7 @@ const THREAD_CAPS: [&str; 4] = [
 impl Devices {
     /// How many tasks with these options fit at a time where nothing else runs.
     /// `u64::MAX`: nothing that is counted limits them.
-    fn at_a_time(&self, pool: &PoolSpec, task: &TaskSpec) -> Result<u64, SessionError> {
+    pub(crate) fn at_a_time(&self, pool: &PoolSpec, task: &TaskSpec) -> Result<u64, SessionError> {
         let state = SchedulerState::new(&self.pool(), scheduler_settings(pool));
         Ok(state?.at_a_time(&first_request(task, &self.info, self.slots)))
     }

@@ -206,10 +206,7 @@ impl Launch {
         let home_id = home.id()?;
         // Whoever runs attempts elsewhere has the folders of their results there.
         let markers = (self.executor.is_none()).then(|| Markers::new(&devices.units, &home_id));
-        let most = match &keeper {
-            Keeper::Store(_, earlier) => most_tasks(earlier.as_ref(), source.as_deref()),
-            Keeper::Elsewhere(_) => None,
-        };
+        let most = most_tasks(&keeper, source.as_deref());
         let caps = ThreadCaps::new(&spec.pool, &self.defaults, most, devices.cores.len());
         let caps = caps.shared(self.engine.at_a_time(&self.defaults));
         let executor = match self.executor {
@@ -235,15 +232,7 @@ impl Launch {
             (Some(_), KeptJournal::Store(journal)) => drained(journal.reader()?, &devices.info)?,
             _ => Vec::new(),
         };
-        let journal = match kept.journal {
-            KeptJournal::Store(journal) => {
-                if kept.resumed.is_some() {
-                    journal.wait_for(kept.record)?;
-                }
-                Box::new(*journal)
-            }
-            KeptJournal::Elsewhere(journal) => journal,
-        };
+        let journal = kept.journal.after(kept.resumed.map(|_| kept.record))?;
         let parts = SessionParts {
             executor,
             control_folder: Some(home.run_dir(run)),
@@ -343,8 +332,11 @@ pub(crate) fn engine(
 }
 
 /// No more tasks than this will run, if that is known.
-fn most_tasks(earlier: Option<&EarlierTasks>, source: Option<&dyn TaskSource>) -> Option<u64> {
-    let left = earlier.map_or(0, |earlier| {
+fn most_tasks(keeper: &Keeper<'_>, source: Option<&dyn TaskSource>) -> Option<u64> {
+    let Keeper::Store(_, earlier) = keeper else {
+        return None;
+    };
+    let left = earlier.as_ref().map_or(0, |earlier| {
         u64::from(earlier.count).saturating_sub(earlier.succeeded + earlier.failed)
     });
     let to_come = source.map_or(Some(0), TaskSource::most);
@@ -449,6 +441,19 @@ struct KeptRun {
 enum KeptJournal {
     Store(Box<StoreJournal>),
     Elsewhere(Box<dyn Journal>),
+}
+
+impl KeptJournal {
+    /// The journal, once this record is in it.
+    fn after(self, record: Option<u64>) -> Result<Box<dyn Journal>, SessionError> {
+        match self {
+            Self::Store(journal) => {
+                record.map_or(Ok(()), |record| journal.wait_for(record))?;
+                Ok(journal)
+            }
+            Self::Elsewhere(journal) => Ok(journal),
+        }
+    }
 }
 
 impl KeptRun {
