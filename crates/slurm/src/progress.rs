@@ -38,19 +38,12 @@ pub(crate) struct Progress {
 
 /// A task that runs on the cluster.
 #[derive(Clone, Debug)]
-pub struct RunningTask {
-    /// Which attempt.
-    pub attempt: u32,
+pub(crate) struct RunningTask {
+    attempt: u32,
     /// The element it belongs to, if that is known.
-    pub element: Option<u32>,
-    /// Since when.
-    pub since: Timestamp,
-    /// What it executes.
-    pub command: Arc<Command>,
-    /// Its GPUs.
-    pub gpus: Arc<[String]>,
-    /// Its node.
-    pub node: Option<Arc<str>>,
+    element: Option<u32>,
+    since: Timestamp,
+    command: Arc<Command>,
     peak: Option<Bytes>,
     metrics: BTreeMap<String, MetricSummary>,
     has_new_metrics: bool,
@@ -94,8 +87,6 @@ impl Progress {
                 element: None,
                 since,
                 command: Arc::clone(&command),
-                gpus: Arc::clone(&gpus),
-                node: node.clone(),
                 peak: None,
                 metrics: BTreeMap::new(),
                 has_new_metrics: false,
@@ -170,8 +161,6 @@ impl Progress {
                     element: Some(element),
                     since: time,
                     command: Arc::clone(&command),
-                    gpus: Arc::clone(&gpus),
-                    node: node.clone(),
                     peak: None,
                     metrics: BTreeMap::new(),
                     has_new_metrics: false,

@@ -191,16 +191,22 @@ impl PreparedRun {
             file.flush()?;
         }
         let jobs = slurm.jobs.map(std::num::NonZeroU32::get);
-        let rows = match cut {
-            Cut::Packed => workload.cut(ElementLimits {
-                time: job_time,
-                jobs,
-            }),
-            Cut::Given(_) => Vec::new(),
-        };
         self.elements = match cut {
-            Cut::Packed => rows.into_iter().map(|rows| file.element(rows)).collect(),
-            Cut::Given(given) => given_elements(&file, given, self.tasks)?,
+            Cut::Packed => {
+                let time = job_time;
+                let rows = workload.cut(ElementLimits { time, jobs });
+                rows.into_iter().map(|rows| file.element(rows)).collect()
+            }
+            Cut::Given(given) => {
+                let sizes: Vec<u32> = given.iter().map(|element| element.tasks).collect();
+                if let Some((first, task)) = workload.torn_apart(&sizes) {
+                    return Err(SlurmError::Plan(format!(
+                        "task {task} comes after task {first}, and they are in different jobs\n\
+                         hint: put them into one"
+                    )));
+                }
+                given_elements(&file, given, self.tasks)?
+            }
         };
         let count = u32::try_from(self.elements.len()).unwrap_or(u32::MAX);
         self.arrays = arrays(&[(0, count)], cluster.max_array_size);

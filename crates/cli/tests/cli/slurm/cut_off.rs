@@ -155,7 +155,7 @@ fn a_run_is_cancelled_and_resumed() {
         "{status}"
     );
     assert!(status.contains("n1    0    1.1"), "{status}");
-    assert!(cluster.packhorse(["ls"]).stdout.contains("on Slurm"));
+    assert!(cluster.packhorse(["ls"]).stdout.contains("on-slurm"));
     let refused = cluster.packhorse(["resume", "1"]);
     assert!(
         refused.stderr.contains("run 1 is still on the cluster"),
