@@ -169,12 +169,12 @@ impl Workload {
         let mut chains: Vec<(ElementFill, Vec<u32>)> = Vec::new();
         let mut places: FxHashMap<u32, usize> = FxHashMap::default();
         for (cost, task) in costs.zip(1..) {
-            let root = if self.chains.contains_key(&task) {
+            let first = if self.chains.contains_key(&task) {
                 self.chain(task)
             } else {
                 task
             };
-            let place = *places.entry(root).or_insert_with(|| {
+            let place = *places.entry(first).or_insert_with(|| {
                 chains.push((ElementFill::default(), Vec::new()));
                 chains.len() - 1
             });

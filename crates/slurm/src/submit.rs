@@ -167,9 +167,11 @@ impl PreparedRun {
                 }
                 counts_memory |= counts_memory_itself(&task);
                 let whole = task.over(&self.spec.defaults);
-                let share = shape.share_of(&whole, &self.spec.pool)?.0;
-                let time = estimate.of(&whole);
-                workload.add(TaskCost { share, time }, &after);
+                let cost = TaskCost {
+                    share: shape.share_of(&whole, &self.spec.pool)?.0,
+                    time: estimate.of(&whole),
+                };
+                workload.add(cost, &after);
             }
             for (_, message) in read.rejected {
                 rejected = true;
@@ -365,12 +367,11 @@ fn add_after(
     number: u32,
     after: &[u32],
 ) -> Result<(), SlurmError> {
-    let file = match file {
-        Some(file) => file,
-        None => {
-            let new = File::create(folder.file("after.jsonl"))?;
-            file.insert(std::io::BufWriter::new(new))
-        }
+    let file = if let Some(file) = file {
+        file
+    } else {
+        let new = File::create(folder.file("after.jsonl"))?;
+        file.insert(std::io::BufWriter::new(new))
     };
     Ok(writeln!(file, "{}", crate::folder::json(&(number, after)))?)
 }

@@ -235,7 +235,7 @@ fn follow_on_cluster(
         let (task, attempts) = reader
             .task(id)?
             .context("the task is gone from the store")?;
-        let printed = printer.print()?;
+        let has_news = printer.print()?;
         if go_on && attempts.iter().any(|other| other.attempt > printer.attempt) {
             printer.attempt += 1;
             printer.reader = None;
@@ -248,9 +248,10 @@ fn follow_on_cluster(
         if is_over || (has_ended && !go_on) {
             return Ok(());
         }
-        pause = match printed {
-            true => LEAST_PAUSE,
-            false => (pause * 2).clamp(LEAST_PAUSE, LONGEST_PAUSE),
+        pause = if has_news {
+            LEAST_PAUSE
+        } else {
+            (pause * 2).clamp(LEAST_PAUSE, LONGEST_PAUSE)
         };
         packhorse_slurm::pause(pause);
     }

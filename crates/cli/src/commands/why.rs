@@ -33,9 +33,10 @@ pub fn why(task: &str) -> anyhow::Result<Exit> {
         .run_spec(run.id)?
         .is_some_and(|spec| spec.slurm.is_some())
     {
-        let why = match reader.is_on_cluster(run.id)? {
-            true => view(&home, run.id)?.why_waiting(),
-            false => None,
+        let why = if reader.is_on_cluster(run.id)? {
+            view(&home, run.id)?.why_waiting()
+        } else {
+            None
         };
         match why {
             Some(why) => writeln!(out, "task {id} waits: {why}")?,
