@@ -197,7 +197,7 @@ mod tests {
         }
         assert_eq!("UNLIMITED".parse(), Ok(JobTime::Unlimited));
         assert_eq!(
-            JobTime::After(Duration::from_secs(7200)).to_string(),
+            JobTime::After(Duration::from_hours(2)).to_string(),
             "02:00:00"
         );
         for text in ["", "0", "soon", "1:2:3:4", "-5", "1-", "1--2", "3 parsecs"] {

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use packhorse_intake::Colour;
 use packhorse_intake::grid::{Grid, GridFileError, GridSelection};
 use packhorse_model::{Command, GridLanguage, GridSpec, Marker, Outcome, RunId, TaskId};
+use packhorse_store::{Home, Reader};
 use rustc_hash::FxBuildHasher;
 
 use crate::SessionError;
@@ -192,16 +193,24 @@ impl RunningTests {
         }
     }
 
-    /// One of them that is still at work on this machine, if any is.
+    /// One of them that is still at work, on this machine or on a cluster, if any is.
     pub fn at_work(&self) -> Option<TestAtWork<'_>> {
         let mut runs = self.0.iter();
-        let alive = runs.find(|((home, run), _)| is_at_work(home, *run));
+        let alive = runs.find(|((home, run), _)| {
+            is_at_work(home, *run) || is_on_cluster(home, *run).unwrap_or(false)
+        });
         alive.map(|((home, _), (task, folder))| TestAtWork {
             task: *task,
             home,
             folder,
         })
     }
+}
+
+/// Whether a run is one of our own that is on a cluster.
+fn is_on_cluster(home: &str, run: RunId) -> Result<bool, SessionError> {
+    let ours = Home::locate()?;
+    Ok(ours.id()? == home && Reader::open(&ours)?.is_on_cluster(run)?)
 }
 
 /// A test that runs.

@@ -67,7 +67,7 @@ pub fn submit_again(
     let mut estimate = TimeEstimate::new(said, &reader, &run_in);
     let name = next_name(&folder);
     let mut writer = TaskFileWriter::create(&folder, &name)?;
-    let shape = JobShape::of(&slurm);
+    let job = JobShape::of(&slurm);
     let mut place = 0;
     for (likes, tasks) in group(&folder, &elements, &tasks)? {
         let mut workload = Workload::default();
@@ -75,13 +75,15 @@ pub fn submit_again(
         let places: FxHashMap<u32, u32> = numbers.zip(1..).collect();
         for task in &tasks {
             let whole = task.spec.clone().over(&file.spec.defaults);
-            let share = shape.share_of(&whole, &file.spec.pool)?.0;
-            let time = estimate.of(&whole);
+            let cost = TaskCost {
+                share: job.share_of(&whole, &file.spec.pool)?.0,
+                time: estimate.of(&whole),
+            };
             // What it comes after and is not left has succeeded.
             let after = task.after.iter().copied();
             let after: Vec<u32> = after.filter(|it| places.contains_key(it)).collect();
             let lines: Vec<u32> = after.iter().map(|it| places[it]).collect();
-            workload.add(TaskCost { share, time }, &lines);
+            workload.add(cost, &lines);
             writer.add(&AgainTask {
                 number: task.id.number,
                 attempts: task.attempts,
@@ -90,7 +92,9 @@ pub fn submit_again(
             })?;
         }
         for mut rows in workload.cut(limits) {
-            rows.iter_mut().for_each(|(first, _)| *first += place);
+            for (first, _) in &mut rows {
+                *first += place;
+            }
             elements.push(ElementSpec {
                 parallel: likes.0,
                 folder: likes.1.clone(),

@@ -68,7 +68,9 @@ impl Allocation {
         let given = given.filter(|cores| cores.iter().all(|core| all.contains(core)));
         let cores = given.unwrap_or_else(|| all[..count].to_vec());
         let mut set = CpuSet::new();
-        cores.into_iter().for_each(|core| set.set(core));
+        for core in cores {
+            set.set(core);
+        }
         // If that is refused, tasks have more cores than they should.
         let _ = sched_setaffinity(None, &set);
     }
@@ -104,7 +106,7 @@ impl Allocation {
 
     /// How many tasks its cores can take.
     fn slots(&self, spec: &RunSpec) -> u32 {
-        let ours = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let ours = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let ours = || u32::try_from(ours()).unwrap_or(u32::MAX);
         let cores = self.cores.unwrap_or_else(ours).max(1);
         let task = &spec.defaults;

@@ -149,10 +149,8 @@ pub(crate) fn given_cores(element: &str) -> Option<Vec<usize>> {
         &["--details", "--oneliner", "show", "job", element],
     )
     .ok()?;
-    let ids = text.split_whitespace();
-    let ids = ids
-        .filter_map(|word| word.strip_prefix("CPU_IDs="))
-        .next()?;
+    let mut words = text.split_whitespace();
+    let ids = words.find_map(|word| word.strip_prefix("CPU_IDs="))?;
     number_list(ids)
 }
 

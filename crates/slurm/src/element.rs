@@ -60,7 +60,7 @@ pub fn run_element(
         number,
         base,
         run,
-        element,
+        tasks: element,
     };
     this.run(observer, notices)
 }
@@ -71,7 +71,7 @@ struct Element {
     number: u32,
     base: u32,
     run: RunFile,
-    element: ElementSpec,
+    tasks: ElementSpec,
 }
 
 impl Element {
@@ -115,7 +115,7 @@ impl Element {
         observer: &mut dyn Observer,
         notices: &mut Notices<'_>,
     ) -> Result<RunSummary, SlurmError> {
-        let own = self.element.folder.as_ref().unwrap_or(&self.run.folder);
+        let own = self.tasks.folder.as_ref().unwrap_or(&self.run.folder);
         let run_in = PathBuf::from(own.as_os_str());
         std::env::set_current_dir(&run_in).map_err(|error| {
             let text = format!("this node cannot enter {}: {error}", run_in.display());
@@ -125,7 +125,7 @@ impl Element {
         let mut journal = self.journal(earlier, Some(file))?;
         let (last, _) = journal.look_through()?;
         let spec = RunSpec {
-            pool: self.allocation.pool(&self.run.spec, self.element.parallel),
+            pool: self.allocation.pool(&self.run.spec, self.tasks.parallel),
             ..self.run.spec.clone()
         };
         let time = ends.map(|ends| part_time(&spec, ends, earlier));
@@ -155,7 +155,7 @@ impl Element {
         file: Option<&Rc<RefCell<OutcomeFile>>>,
     ) -> Result<ElementJournal, SlurmError> {
         let (run, requeues) = (self.run.run, self.requeues());
-        ElementJournal::new(run, &self.folder, &self.element, earlier, requeues, file)
+        ElementJournal::new(run, &self.folder, &self.tasks, earlier, requeues, file)
     }
 
     fn slurm(&self) -> Option<&SlurmSpec> {

@@ -74,7 +74,9 @@ pub fn follow(
         }
         End::Over(signal) => {
             let (summary, events, _lock) = run.close(signal)?;
-            events.iter().for_each(|event| observer.event(event));
+            for event in &events {
+                observer.event(event);
+            }
             observer.event(&Event {
                 time: Timestamp::now(),
                 kind: EventKind::RunEnded(summary.clone()),
@@ -140,7 +142,9 @@ impl Follower<'_> {
     }
 
     fn show(&mut self, events: &[Event]) {
-        events.iter().for_each(|event| self.observer.event(event));
+        for event in events {
+            self.observer.event(event);
+        }
     }
 
     fn turn_until_over(&mut self) -> Result<End, SlurmError> {

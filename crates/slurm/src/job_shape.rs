@@ -17,8 +17,8 @@ pub struct JobShape {
 impl JobShape {
     /// What is asked for.
     pub fn of(spec: &SlurmSpec) -> Self {
-        let mut ntasks = spec.ntasks.map(|count| count.get());
-        let mut cores_each = spec.cpus_per_task.map(|count| count.get());
+        let mut ntasks = spec.ntasks.map(std::num::NonZero::get);
+        let mut cores_each = spec.cpus_per_task.map(std::num::NonZero::get);
         let mut gpus = spec.gres.as_deref().map(gpus_of_gres);
         let mut gpus_each = None;
         for (key, value) in options(&spec.sbatch) {

@@ -37,7 +37,7 @@ pub use follow::{Attached, Followed, follow};
 pub use job_shape::JobShape;
 pub use queue::{ElementPhase, QueuedElement, reason_in_words};
 pub use status::{
-    AskSlurm, Cancelled, ClusterView, RunningOnNode, cancel, find_cluster_run, refresh,
+    AskSlurm, Cancelled, ClusterView, RunningOnNode, cancel, find_cluster_run, pause, refresh,
     refresh_all, view,
 };
 pub use submit::PreparedRun;

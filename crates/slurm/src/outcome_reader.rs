@@ -143,9 +143,10 @@ impl OutcomeFiles {
                 }
             }
             file.at.peaks += length;
-            file.pause = match has_news {
-                true => SHORTEST,
-                false => (file.pause * 3 / 2).clamp(SHORTEST, LONGEST),
+            file.pause = if has_news {
+                SHORTEST
+            } else {
+                (file.pause * 3 / 2).clamp(SHORTEST, LONGEST)
             };
             file.next = Some(now + file.pause);
         }

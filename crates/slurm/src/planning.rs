@@ -94,6 +94,22 @@ impl Workload {
         self.chains.insert(one.max(other), one.min(other));
     }
 
+    /// Two tasks of which one comes after the other though they are in different elements, if
+    /// these are of so many tasks each.
+    pub(crate) fn torn_apart(&mut self, sizes: &[u32]) -> Option<(u32, u32)> {
+        let mut ends = Vec::with_capacity(sizes.len());
+        let mut end = 0_u32;
+        for size in sizes {
+            end = end.saturating_add(*size);
+            ends.push(end);
+        }
+        let element = |task: u32| ends.partition_point(|end| *end < task);
+        let mut tasks: Vec<u32> = self.chains.keys().copied().collect();
+        tasks.sort_unstable();
+        let mut pairs = tasks.into_iter().map(|task| (self.chain(task), task));
+        pairs.find(|(first, task)| element(*first) != element(*task))
+    }
+
     /// As few elements as make sense.
     pub(crate) fn cut(self, limits: ElementLimits) -> Vec<Rows> {
         let time = limits.time.unwrap_or(ASSUMED_JOB);
@@ -153,12 +169,12 @@ impl Workload {
         let mut chains: Vec<(ElementFill, Vec<u32>)> = Vec::new();
         let mut places: FxHashMap<u32, usize> = FxHashMap::default();
         for (cost, task) in costs.zip(1..) {
-            let root = if self.chains.contains_key(&task) {
+            let first = if self.chains.contains_key(&task) {
                 self.chain(task)
             } else {
                 task
             };
-            let place = *places.entry(root).or_insert_with(|| {
+            let place = *places.entry(first).or_insert_with(|| {
                 chains.push((ElementFill::default(), Vec::new()));
                 chains.len() - 1
             });
@@ -340,6 +356,18 @@ mod tests {
             vec![(5, 2), (11, 2)],
         ];
         assert_eq!(elements, wanted);
+    }
+
+    #[test]
+    fn what_hangs_together_is_not_torn_apart() {
+        let mut workload = workload(3, 1000, MINUTE);
+        let cost = TaskCost {
+            share: 1000,
+            time: MINUTE,
+        };
+        workload.add(cost, &[2]);
+        assert_eq!(workload.torn_apart(&[1, 3]), None);
+        assert_eq!(workload.torn_apart(&[2, 2]), Some((2, 4)));
     }
 
     #[test]

@@ -38,19 +38,12 @@ pub(crate) struct Progress {
 
 /// A task that runs on the cluster.
 #[derive(Clone, Debug)]
-pub struct RunningTask {
-    /// Which attempt.
-    pub attempt: u32,
+pub(crate) struct RunningTask {
+    attempt: u32,
     /// The element it belongs to, if that is known.
-    pub element: Option<u32>,
-    /// Since when.
-    pub since: Timestamp,
-    /// What it executes.
-    pub command: Arc<Command>,
-    /// Its GPUs.
-    pub gpus: Arc<[String]>,
-    /// Its node.
-    pub node: Option<Arc<str>>,
+    element: Option<u32>,
+    since: Timestamp,
+    command: Arc<Command>,
     peak: Option<Bytes>,
     metrics: BTreeMap<String, MetricSummary>,
     has_new_metrics: bool,
@@ -94,8 +87,6 @@ impl Progress {
                 element: None,
                 since,
                 command: Arc::clone(&command),
-                gpus: Arc::clone(&gpus),
-                node: node.clone(),
                 peak: None,
                 metrics: BTreeMap::new(),
                 has_new_metrics: false,
@@ -154,46 +145,7 @@ impl Progress {
     pub(crate) fn note(&mut self, element: u32, event: Event) {
         let Event { time, kind } = event;
         match kind {
-            EventKind::Started {
-                task,
-                attempt,
-                command,
-                gpus,
-                node,
-            } => {
-                if self.is_settled(task.number) || task.run != self.run {
-                    return;
-                }
-                self.goes_on(task, time);
-                let task_running = RunningTask {
-                    attempt,
-                    element: Some(element),
-                    since: time,
-                    command: Arc::clone(&command),
-                    gpus: Arc::clone(&gpus),
-                    node: node.clone(),
-                    peak: None,
-                    metrics: BTreeMap::new(),
-                    has_new_metrics: false,
-                };
-                self.running.insert(task.number, task_running);
-                self.records.push(Record::Started(StartedAttempt {
-                    task,
-                    attempt,
-                    at: time,
-                    device: device_text(node.as_deref(), &gpus),
-                }));
-                self.show(
-                    time,
-                    EventKind::Started {
-                        task,
-                        attempt,
-                        command,
-                        gpus,
-                        node,
-                    },
-                );
-            }
+            started @ EventKind::Started { .. } => self.started(element, time, started),
             EventKind::Retrying {
                 task,
                 attempt,
@@ -224,36 +176,7 @@ impl Progress {
                 }
                 self.show(time, EventKind::Measured(measurement));
             }
-            EventKind::Metrics {
-                task,
-                attempt,
-                values,
-                step,
-            } => {
-                let running = self.running.get_mut(&task.number);
-                if let Some(running) = running.filter(|it| it.attempt == attempt) {
-                    running.has_new_metrics = true;
-                    for (name, &value) in &values {
-                        let summary = running.metrics.get_mut(name);
-                        match summary {
-                            Some(summary) => summary.add(value),
-                            None => {
-                                let summary = MetricSummary::of(value);
-                                running.metrics.insert(name.clone(), summary);
-                            }
-                        }
-                    }
-                }
-                self.show(
-                    time,
-                    EventKind::Metrics {
-                        task,
-                        attempt,
-                        values,
-                        step,
-                    },
-                );
-            }
+            metrics @ EventKind::Metrics { .. } => self.metrics(time, metrics),
             kind @ (EventKind::Warning { .. } | EventKind::Output { .. }) => self.show(time, kind),
             // These are about an element: the run has its own.
             EventKind::RunStarted { .. }
@@ -261,6 +184,65 @@ impl Progress {
             | EventKind::Stopping { .. }
             | EventKind::RunEnded(_) => {}
         }
+    }
+
+    fn started(&mut self, element: u32, time: Timestamp, kind: EventKind) {
+        let EventKind::Started {
+            task,
+            attempt,
+            command,
+            gpus,
+            node,
+        } = &kind
+        else {
+            return;
+        };
+        let (task, attempt) = (*task, *attempt);
+        if self.is_settled(task.number) || task.run != self.run {
+            return;
+        }
+        let device = device_text(node.as_deref(), gpus);
+        let ran = RunningTask {
+            attempt,
+            element: Some(element),
+            since: time,
+            command: Arc::clone(command),
+            peak: None,
+            metrics: BTreeMap::new(),
+            has_new_metrics: false,
+        };
+        self.goes_on(task, time);
+        self.running.insert(task.number, ran);
+        self.records.push(Record::Started(StartedAttempt {
+            task,
+            attempt,
+            at: time,
+            device,
+        }));
+        self.show(time, kind);
+    }
+
+    fn metrics(&mut self, time: Timestamp, kind: EventKind) {
+        if let EventKind::Metrics {
+            task,
+            attempt,
+            values,
+            ..
+        } = &kind
+            && let Some(running) = self.running.get_mut(&task.number)
+            && running.attempt == *attempt
+        {
+            running.has_new_metrics = true;
+            for (name, &value) in values {
+                if let Some(summary) = running.metrics.get_mut(name) {
+                    summary.add(value);
+                } else {
+                    let summary = MetricSummary::of(value);
+                    running.metrics.insert(name.clone(), summary);
+                }
+            }
+        }
+        self.show(time, kind);
     }
 
     /// A task starts that was cut off before: that ends now, if nobody has said so.

@@ -126,11 +126,12 @@ fn is_gone(followed: &mut FollowedRun) -> Result<bool, SlurmError> {
     Ok(followed.is_idle())
 }
 
+/// Waits for so long.
 #[expect(
     clippy::disallowed_methods,
     reason = "neither Slurm nor a network file system tells when something has changed"
 )]
-pub(crate) fn pause(time: std::time::Duration) {
+pub fn pause(time: std::time::Duration) {
     std::thread::sleep(time);
 }
 

@@ -167,9 +167,11 @@ impl PreparedRun {
                 }
                 counts_memory |= counts_memory_itself(&task);
                 let whole = task.over(&self.spec.defaults);
-                let share = shape.share_of(&whole, &self.spec.pool)?.0;
-                let time = estimate.of(&whole);
-                workload.add(TaskCost { share, time }, &after);
+                let cost = TaskCost {
+                    share: shape.share_of(&whole, &self.spec.pool)?.0,
+                    time: estimate.of(&whole),
+                };
+                workload.add(cost, &after);
             }
             for (_, message) in read.rejected {
                 rejected = true;
@@ -191,16 +193,22 @@ impl PreparedRun {
             file.flush()?;
         }
         let jobs = slurm.jobs.map(std::num::NonZeroU32::get);
-        let rows = match cut {
-            Cut::Packed => workload.cut(ElementLimits {
-                time: job_time,
-                jobs,
-            }),
-            Cut::Given(_) => Vec::new(),
-        };
         self.elements = match cut {
-            Cut::Packed => rows.into_iter().map(|rows| file.element(rows)).collect(),
-            Cut::Given(given) => given_elements(&file, given, self.tasks)?,
+            Cut::Packed => {
+                let time = job_time;
+                let rows = workload.cut(ElementLimits { time, jobs });
+                rows.into_iter().map(|rows| file.element(rows)).collect()
+            }
+            Cut::Given(given) => {
+                let sizes: Vec<u32> = given.iter().map(|element| element.tasks).collect();
+                if let Some((first, task)) = workload.torn_apart(&sizes) {
+                    return Err(SlurmError::Plan(format!(
+                        "task {task} comes after task {first}, and they are in different jobs\n\
+                         hint: put them into one"
+                    )));
+                }
+                given_elements(&file, given, self.tasks)?
+            }
         };
         let count = u32::try_from(self.elements.len()).unwrap_or(u32::MAX);
         self.arrays = arrays(&[(0, count)], cluster.max_array_size);
@@ -359,12 +367,11 @@ fn add_after(
     number: u32,
     after: &[u32],
 ) -> Result<(), SlurmError> {
-    let file = match file {
-        Some(file) => file,
-        None => {
-            let new = File::create(folder.file("after.jsonl"))?;
-            file.insert(std::io::BufWriter::new(new))
-        }
+    let file = if let Some(file) = file {
+        file
+    } else {
+        let new = File::create(folder.file("after.jsonl"))?;
+        file.insert(std::io::BufWriter::new(new))
     };
     Ok(writeln!(file, "{}", crate::folder::json(&(number, after)))?)
 }

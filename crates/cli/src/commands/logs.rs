@@ -1,10 +1,12 @@
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use packhorse_model::{Exit, Outcome, OutputMode, Stream, TaskId, TaskSpec};
 use packhorse_proc::has_ended;
 use packhorse_session::{AttemptLog, find_task, stored_run, stored_task};
+use packhorse_slurm::{AskSlurm, refresh};
 use packhorse_store::{Home, Reader, StoredRun, StoredTask};
 use packhorse_supervisor::{LogReader, processes_of_attempt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,6 +20,11 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     let home = Home::locate()?;
     let reader = Reader::open(&home)?;
     let id = find_task(&reader, &args.task)?;
+    let on_cluster = reader.is_on_cluster(id.run)?;
+    if on_cluster {
+        // What cannot be read now is not shown.
+        let _ = refresh(&home, id.run, AskSlurm::No);
+    }
     let wanted = match (args.stdout, args.stderr) {
         (true, _) => Some(Stream::Stdout),
         (_, true) => Some(Stream::Stderr),
@@ -48,6 +55,9 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     };
     if args.follow {
         let go_on = args.attempt.is_none();
+        if on_cluster {
+            follow_on_cluster(&home, &reader, go_on, &mut printer)?;
+        }
         let process = process_of(&home, &run);
         follow(&home, &reader, process, go_on, &mut printer)?;
     } else {
@@ -122,27 +132,31 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn print(&mut self) -> anyhow::Result<()> {
+    /// Whether there was anything new.
+    fn print(&mut self) -> anyhow::Result<bool> {
         let reader = match &mut self.reader {
             Some(reader) => reader,
             None => match self.logs.log(self.attempt).open() {
                 Ok(reader) => self.reader.insert(reader),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
                 Err(error) => return Err(error.into()),
             },
         };
         let mut out = std::io::stdout().lock();
+        let mut has_news = false;
         loop {
             let (stream, bytes) = reader.read(&mut self.buffer)?;
             if bytes.is_empty() {
                 break;
             }
+            has_news = true;
             if self.wanted.is_none_or(|wanted| wanted == stream) {
                 out.write_all(bytes)?;
                 self.printed = true;
             }
         }
-        Ok(out.flush()?)
+        out.flush()?;
+        Ok(has_news)
     }
 }
 
@@ -194,6 +208,49 @@ fn follow(
         settling = wait(&watch, &writers, settling)?;
     }
 }
+
+/// The same of a task on a cluster, of which nobody tells: it is looked at, less and less
+/// often while there is nothing new. Returns when the task or its run is over.
+fn follow_on_cluster(
+    home: &Home,
+    reader: &Reader,
+    go_on: bool,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<()> {
+    let id = printer.logs.id;
+    let mut pause = Duration::ZERO;
+    loop {
+        // Whoever follows the run does it already.
+        let _ = refresh(home, id.run, AskSlurm::No);
+        let on_cluster = reader.is_on_cluster(id.run)?;
+        let (task, attempts) = reader
+            .task(id)?
+            .context("the task is gone from the store")?;
+        let has_news = printer.print()?;
+        if go_on && attempts.iter().any(|other| other.attempt > printer.attempt) {
+            printer.attempt += 1;
+            printer.reader = None;
+            continue;
+        }
+        let is_over = task.outcome.is_some() || !on_cluster;
+        let mut shown = attempts.iter();
+        let shown = shown.find(|other| other.attempt == printer.attempt);
+        let has_ended = shown.is_some_and(|shown| shown.outcome.is_some());
+        if is_over || (has_ended && !go_on) {
+            return Ok(());
+        }
+        pause = if has_news {
+            LEAST_PAUSE
+        } else {
+            (pause * 2).clamp(LEAST_PAUSE, LONGEST_PAUSE)
+        };
+        packhorse_slurm::pause(pause);
+    }
+}
+
+/// How long a log on a cluster is not looked at, at least and at most.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The process that works on the run, if one does.
 fn process_of(home: &Home, run: &StoredRun) -> Option<OwnedFd> {

@@ -68,7 +68,7 @@ fn left(run: &StoredRun) -> String {
 pub fn state(state: RunState) -> &'static str {
     match state {
         RunState::Running => "running",
-        RunState::OnCluster => "on Slurm",
+        RunState::OnCluster => "on-slurm",
         RunState::Finished => "finished",
         RunState::Interrupted => "interrupted",
         RunState::Died => "died",

@@ -4,8 +4,10 @@ use anyhow::bail;
 use packhorse_model::Exit;
 use packhorse_proc::ProcEntry;
 use packhorse_session::{SessionError, ask_why, find_task, stored_run, stored_task};
+use packhorse_slurm::view;
 use packhorse_store::{Home, Reader, StoredRun};
 
+use super::slurm::refresh_shown;
 use crate::wording;
 
 /// `packhorse why`
@@ -13,6 +15,7 @@ pub fn why(task: &str) -> anyhow::Result<Exit> {
     let home = Home::locate()?;
     let reader = Reader::open(&home)?;
     let id = find_task(&reader, task)?;
+    refresh_shown(&home, Some(&id.to_string()))?;
     let run = stored_run(&reader, id.run)?;
     let mut out = std::io::stdout().lock();
     let running = home.is_running(run.id)?;
@@ -24,6 +27,25 @@ pub fn why(task: &str) -> anyhow::Result<Exit> {
     };
     if let Some(outcome) = outcome {
         writeln!(out, "task {id} is over: {outcome}")?;
+        return Ok(Exit::Success);
+    }
+    if reader
+        .run_spec(run.id)?
+        .is_some_and(|spec| spec.slurm.is_some())
+    {
+        let why = if reader.is_on_cluster(run.id)? {
+            view(&home, run.id)?.why_waiting()
+        } else {
+            None
+        };
+        match why {
+            Some(why) => writeln!(out, "task {id} waits: {why}")?,
+            None => writeln!(
+                out,
+                "task {id} waits\nhint: `packhorse slurm status {}` shows its run",
+                run.id
+            )?,
+        }
         return Ok(Exit::Success);
     }
     if running {

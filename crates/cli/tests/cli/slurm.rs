@@ -90,6 +90,17 @@ impl Cluster {
         assert!(there.is_some(), "{name} has {} lines", lines());
     }
 
+    /// Waits until a task of a run is known to run.
+    fn wait_for_run(&self, run: u32) {
+        let run = run.to_string();
+        let is_running = || {
+            let status = self.packhorse(["slurm", "status", "--json", &run]).json();
+            status["running"] != 0
+        };
+        let there = self.lab.wait(|_| is_running().then_some(()));
+        assert!(there.is_some(), "nothing runs");
+    }
+
     /// What each task wrote first, in the order of their numbers.
     fn logs(&self, run: u32, tasks: u32) -> Vec<String> {
         let log = |task| self.folder(run).join(format!("logs/{task}.1.log"));

@@ -53,6 +53,41 @@ fn what_ran_on_a_node_that_died_runs_again_and_nothing_else_does() {
 }
 
 #[test]
+fn what_a_task_comes_after_is_known_to_its_next_life() {
+    let Some(mut cluster) = Cluster::start() else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    let tasks = format!(
+        "#packhorse name=a\necho $PACKHORSE_TASK >> ran\n\
+         #packhorse name=b\nfalse\n\
+         #packhorse after=a retries=1\n{WAITING}; test -e mended\n\
+         #packhorse after=b\ntrue\n"
+    );
+    let words = [
+        "run", "--slurm", "--wait", "--gres", "gpu:1", "--time", "1h", "--json",
+    ];
+    let mut running = cluster.start_with(words, tasks);
+    running.wait_for("\"task\":\"1.4\"");
+    cluster.wait_for_lines("ran", 2);
+    // It fails once, and is cut off while it runs a second time.
+    gate.pass(1);
+    cluster.wait_for_lines("ran", 3);
+    cluster.lab.kill_node("n1");
+    cluster.world.write("mended", "");
+    gate.pass(1);
+    let done = running.finish();
+    assert_eq!(done.code, 1, "{done:?}");
+    assert_eq!(
+        cluster.outcomes(1),
+        ["succeeded", "failed", "succeeded", "skipped"]
+    );
+    assert_eq!(cluster.world.read("ran"), "1.1\n1.3\n1.3\n1.3\n");
+    let task = cluster.packhorse(["show", "1.3", "--json"]).json();
+    assert_eq!(task["attempts"], 3);
+}
+
+#[test]
 fn a_task_that_is_cut_off_too_often_is_left() {
     let Some(mut cluster) = Cluster::start() else {
         return;
@@ -155,7 +190,7 @@ fn a_run_is_cancelled_and_resumed() {
         "{status}"
     );
     assert!(status.contains("n1    0    1.1"), "{status}");
-    assert!(cluster.packhorse(["ls"]).stdout.contains("on Slurm"));
+    assert!(cluster.packhorse(["ls"]).stdout.contains("on-slurm"));
     let refused = cluster.packhorse(["resume", "1"]);
     assert!(
         refused.stderr.contains("run 1 is still on the cluster"),

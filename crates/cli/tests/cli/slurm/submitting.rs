@@ -1,8 +1,11 @@
 //! What is submitted, what jobs do with it, and what is refused.
 
+use packhorse_fake_nvml::{FakeDevice, FakeState, STATE_VARIABLE, library_path};
 use packhorse_slurm_lab::{CpuBinding, LabSettings, SlurmVersion};
 
 use super::{Cluster, lines};
+use crate::machine::taking;
+use crate::support::finish_with;
 
 #[test]
 fn tasks_run_on_the_devices_that_their_job_was_given() {
@@ -163,9 +166,11 @@ fn thousands_of_tasks_need_few_jobs() {
         "--task-time",
         "10ms",
     ];
-    let tasks: String = (1..=2000)
-        .map(|number| format!("echo {number}\n"))
-        .collect();
+    let tasks: Vec<String> = (1..=2000).map(|number| format!("echo {number}")).collect();
+    let tasks = tasks.join(
+        "
+",
+    );
     let done = cluster.packhorse_with(words, tasks);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(
@@ -426,7 +431,7 @@ fn jobs_keep_to_the_cores_that_they_were_given() {
 }
 
 #[test]
-fn the_other_doors_lead_to_the_cluster_too() {
+fn sweeps_and_csv_files_go_to_the_cluster_too() {
     let Some(cluster) = Cluster::start() else {
         return;
     };
@@ -434,11 +439,86 @@ fn the_other_doors_lead_to_the_cluster_too() {
         "sweep", "--run", "echo {a}", "-p", "a", "1", "2", "--slurm", "--wait",
     ];
     let done = cluster.packhorse(sweep);
+    assert!(done.code == 0, "{done:?}");
+    let mut logs = cluster.logs(1, 2);
+    logs.sort();
+    assert_eq!(logs, ["1", "2"]);
+    fs_err::create_dir(cluster.world.work().join("code")).unwrap();
+    cluster.world.write("code/train.sh", "echo $*\n");
+    let rows = "Directory,Executable,Filename,Epochs,Priority\ncode,sh,train.sh,7,0\n";
+    cluster.world.write("rows.csv", rows);
+    let csv = ["csv", "rows.csv", "--consume", "--slurm", "--gres", "gpu:1"];
+    let refused = cluster.packhorse(csv);
+    assert!(refused.stderr.contains("add --wait"), "{refused:?}");
+    let done = cluster.packhorse(csv.iter().chain(&["--wait"]));
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(cluster.logs(2, 1)[0].contains("--epochs=7"), "{done:?}");
+    assert_eq!(cluster.world.read("rows.csv").lines().count(), 1);
+}
+
+#[test]
+fn what_jobs_learn_of_gpu_memory_is_known_here_and_to_the_next() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let state = FakeState::new(cluster.world.work().join("state"));
+    state.device(&FakeDevice::new(0));
+    let run = |tasks: &str, count: usize| {
+        let words = [
+            "run", "--slurm", "--wait", "--gres", "gpu:1", "--vram", "auto", "--time", "1h",
+        ];
+        let mut command = cluster.command(words);
+        command
+            .env("PACKHORSE_NVML_LIBRARY", library_path())
+            .env(STATE_VARIABLE, state.path());
+        let done = finish_with(command, lines(tasks, count));
+        assert_eq!(done.code, 0, "{done:?}");
+        done.stdout
+    };
+    run(&taking("--peak 5G --hold-looks 6"), 1);
+    let peaks = cluster.packhorse(["peaks", "--json"]).json();
+    assert_eq!(peaks.as_array().unwrap().len(), 1, "{peaks}");
+    let told = run(&taking("--peak 5G --hold-looks 6"), 3);
+    let before = told.split(" succeeded in ").next().unwrap();
+    assert_eq!(before.matches(" started on n1 GPU 0").count(), 3, "{told}");
+}
+
+const GRID: &str = "scheduler_config: {gpu: ['0', '1']}\ncommand: sh -c 'cat gate; echo $PACKHORSE_GPUS'\ntest_config:\n- a: [1, 2]\n  b: [3]\n";
+
+#[test]
+fn tests_of_a_grid_are_marked_in_their_folders_by_their_jobs() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    cluster.world.write("tests.yaml", GRID);
+    cluster.world.fifo("gate");
+    let words = ["grid", "tests.yaml", "--slurm", "--gres", "gpu:2"];
+    let done = cluster.packhorse(words);
+    assert_eq!(done.code, 0, "{done:?}");
+    cluster.wait_for_run(1);
+    // Who starts them once more is told that they run, on whatever node.
+    let again = cluster.packhorse(words);
     assert!(
-        done.code == 0 && done.stdout.contains("run 1 ended: 2 succeeded"),
-        "{done:?}"
+        again.code == 2 && again.stderr.contains("is in use"),
+        "{again:?}"
     );
-    assert_eq!(cluster.logs(1, 2), ["1", "2"]);
+    for _ in 0..2 {
+        crate::support::release(&cluster.world.work().join("gate"));
+    }
+    assert_eq!(cluster.packhorse(["slurm", "wait"]).code, 0);
+    let marked = cluster.packhorse(["results", "results", "--json"]).json();
+    let marked = marked.as_array().unwrap();
+    assert_eq!(marked.len(), 2);
+    assert!(
+        marked
+            .iter()
+            .all(|test| test["outcome"] == "succeeded" && test["host"] == "n1")
+    );
+    let again = cluster.packhorse(words);
+    assert!(
+        again.stderr.contains("nothing to do: 2 tests are done"),
+        "{again:?}"
+    );
 }
 
 #[test]
@@ -447,14 +527,9 @@ fn slurm_24_11_does_the_same() {
         version: SlurmVersion::V24_11,
         ..LabSettings::default()
     };
-    let Some(mut cluster) = Cluster::with(settings) else {
+    let Some(cluster) = Cluster::with(settings) else {
         return;
     };
-    let refused = cluster.packhorse_with(["run", "--slurm", "--partition", "nope"], "true\n");
-    assert!(
-        refused.stderr.contains("invalid partition specified: nope"),
-        "{refused:?}"
-    );
     let gate = cluster.world.gate("gate");
     let words = [
         "run", "--slurm", "--wait", "--gres", "gpu:2", "-g", "0.5", "--time", "10", "--jobs", "2",
@@ -462,13 +537,31 @@ fn slurm_24_11_does_the_same() {
     let task = "echo $CUDA_VISIBLE_DEVICES; echo here >> here; read x < gate";
     let mut running = cluster.start_with(words, lines(task, 8));
     cluster.wait_for_lines("here", 8);
-    // A node is lost, and what ran there runs again.
     let status = cluster.packhorse(["slurm", "status", "--json"]).json();
     assert_eq!(status["elements"][0]["phase"], "running", "{status}");
-    cluster.lab.kill_node("n1");
-    running.wait_for("its job was cut off; no retry is used up");
-    gate.pass(16);
+    // Somebody puts one of the jobs back: what ran in it runs again.
+    let mut scontrol = cluster.lab.command("scontrol");
+    let element = format!("{}_0", cluster.job(1));
+    cluster.lab.output(scontrol.args(["requeue", &element]));
+    for _ in 0..4 {
+        running.wait_for("its job was cut off; no retry is used up");
+    }
+    gate.pass(8);
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stdout.contains("run 1 ended: 8 succeeded"), "{done:?}");
+    let mut devices = cluster.logs(1, 8);
+    devices.sort();
+    assert_eq!(devices, ["0", "0", "1", "1", "2", "2", "3", "3"]);
+
+    let words = ["run", "--slurm", "--partition", "nope"];
+    let refused = cluster.packhorse_with(words, "true\n");
+    let told = "invalid partition specified: nope";
+    assert!(refused.stderr.contains(told), "{refused:?}");
+    let words = ["run", "--slurm", "--gres", "gpu:1", "--time", "10"];
+    cluster.packhorse_with(words, "sleep 1000\n");
+    cluster.wait_for_run(3);
+    let done = cluster.packhorse(["slurm", "cancel"]);
+    assert!(done.stderr.contains("run 3 has stopped"), "{done:?}");
+    assert_eq!(cluster.outcomes(3), ["interrupted"]);
 }

@@ -78,7 +78,7 @@ fn a_run_goes_on_without_those_who_follow_it() {
         return;
     };
     let gate = cluster.world.gate("gate");
-    let mut running = cluster.start_with(WORDS, lines("echo here; read x < gate", 3));
+    let mut running = cluster.start_with(WORDS, lines("echo here; read x < gate; echo gone", 3));
     running.wait_for("\"started\"");
     running.wait_for("\"started\"");
     // Somebody else may look meanwhile.
@@ -102,12 +102,18 @@ fn a_run_goes_on_without_those_who_follow_it() {
     let mut running = cluster.start_with(["slurm", "wait", "1"], "");
     running.wait_for("run 1 resumed, on Slurm as job ");
     running.wait_for("1.1 started on n1 GPU 0");
-    let log = cluster.start_with(["slurm", "logs", "-f", "1.1"], "");
+    let mut log = cluster.start_with(["slurm", "logs", "-f", "1.1"], "");
+    log.wait_for("here");
+    let why = cluster.packhorse(["why", "1.3"]).stdout;
+    assert!(
+        why.contains("(JobArrayTaskLimit): as many run at a time"),
+        "{why}"
+    );
     gate.pass(3);
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stdout.contains("3 succeeded"), "{done:?}");
-    assert_eq!(log.finish().stdout, "here\n");
+    assert_eq!(log.finish().stdout, "here\ngone\n");
     // Once more, there is nothing to follow.
     let done = cluster.packhorse(["slurm", "wait"]);
     assert!(
