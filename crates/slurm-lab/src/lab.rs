@@ -160,7 +160,9 @@ impl SlurmLab {
     pub fn node_state(&self, node: &str) -> String {
         let mut sinfo = self.command("sinfo");
         sinfo.args(["--noheader", "--Node", "--format=%T", "--nodes", node]);
-        self.output(&mut sinfo).trim().to_owned()
+        // A line for each partition that it is in.
+        let states = self.output(&mut sinfo);
+        states.lines().next().unwrap_or_default().trim().to_owned()
     }
 
     /// Ends a node as a power failure would: no process on it is left, and none of them had

@@ -51,6 +51,8 @@ pub struct PreparedRun {
     plan: String,
     /// Whether it is to be removed again: it was neither recorded nor submitted.
     is_draft: bool,
+    /// Whether Slurm has said that it would take it.
+    is_tested: bool,
 }
 
 impl Drop for PreparedRun {
@@ -94,6 +96,7 @@ impl ClusterRun {
             script: String::new(),
             plan: String::new(),
             is_draft: true,
+            is_tested: false,
         };
         slurm.folder = Some(draft.folder.path().to_owned());
         slurm.template = slurm.template.map(std::path::absolute).transpose()?;
@@ -258,6 +261,16 @@ impl PreparedRun {
             .map(std::num::NonZeroU32::get)
     }
 
+    /// Asks Slurm whether it would take the job.
+    pub fn test(&mut self) -> Result<(), SlurmError> {
+        if !self.is_tested {
+            self.folder.write("script.sh", &self.script)?;
+            test_script(&self.folder.script(), &self.arrays)?;
+            self.is_tested = true;
+        }
+        Ok(())
+    }
+
     /// Records it in the person's store, and submits it. The lock is that of the run, for
     /// whoever follows it.
     pub fn submit(mut self) -> Result<(Submitted, Option<RunLock>), SlurmError> {
@@ -269,8 +282,7 @@ impl PreparedRun {
             folder: ByteString::from(self.run_in.clone().into_os_string()),
             spec: self.spec.clone(),
         })?;
-        self.folder.write("script.sh", &self.script)?;
-        test_script(&self.folder.script(), &self.arrays)?;
+        self.test()?;
         // From here on it has a name.
         self.is_draft = false;
         self.record(run)?;

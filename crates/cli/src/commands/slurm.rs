@@ -96,7 +96,7 @@ pub fn launch(
         folder,
     }
     .prepare(&mut complain);
-    let prepared = match prepared {
+    let mut prepared = match prepared {
         Err(SlurmError::NoTasks) => {
             complain("warning: there were no commands in the input");
             return Ok(Exit::Success);
@@ -113,6 +113,7 @@ pub fn launch(
         return Ok(Exit::Success);
     }
     if let Some(before) = how.before {
+        prepared.test()?;
         before(prepared.script())?;
     }
     let (submitted, lock) = prepared.submit()?;
