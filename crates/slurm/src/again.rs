@@ -112,7 +112,7 @@ pub fn submit_again(
     };
     let text = script(&ScriptParts {
         spec: &slurm,
-        run,
+        run: &run.to_string(),
         folder: &folder,
         run_in: &run_in,
         program: &program,

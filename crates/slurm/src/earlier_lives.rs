@@ -101,8 +101,6 @@ pub(crate) fn whole_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use packhorse_model::RunId;
-
     use super::*;
 
     fn event(json: &str) -> String {
@@ -127,7 +125,7 @@ mod tests {
     #[test]
     fn a_later_life_knows_what_is_done_and_what_was_cut_off() {
         let parent = tempfile::tempdir().unwrap();
-        let folder = SharedFolder::create(parent.path(), RunId(3)).unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
         let retrying = event(
             r#""event":"retrying","task":"3.2","attempt":1,"outcome":"failed","detail":1,"note":null,"left":4"#,
         );

@@ -113,27 +113,47 @@ impl SharedFolder {
         Self(path)
     }
 
-    /// Makes a new one below `parent`, which is called after the run.
-    pub fn create(parent: &Path, run: RunId) -> Result<Self, SlurmError> {
+    /// Makes a new one below `parent`, which has no run yet.
+    pub fn create(parent: &Path) -> Result<Self, SlurmError> {
         let parent = std::path::absolute(parent)?;
         fs::create_dir_all(&parent)?;
-        // Somebody else's run may have the same number there.
-        let mut names = std::iter::once(run.to_string());
-        let mut others = (2_u32..).map(|twin| format!("{run}-{twin}"));
-        let path = loop {
-            let name = names.next().or_else(|| others.next()).unwrap_or_default();
-            let path = parent.join(name);
+        // Somebody may have died over one with this number.
+        let names = (0_u32..).map(|twin| format!(".new-{}-{twin}", std::process::id()));
+        for path in names.map(|name| parent.join(name)) {
             match fs::create_dir(&path) {
-                Ok(()) => break path,
+                Ok(()) => {
+                    let folder = Self(path);
+                    for part in ["outcomes", "logs", "slurm", "jobs"] {
+                        fs::create_dir(folder.0.join(part))?;
+                    }
+                    return Ok(folder);
+                }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error.into()),
             }
-        };
-        let folder = Self(path);
-        for part in ["outcomes", "logs", "slurm", "jobs"] {
-            fs::create_dir(folder.0.join(part))?;
         }
-        Ok(folder)
+        Err(std::io::Error::from(ErrorKind::AlreadyExists).into())
+    }
+
+    /// Calls it after its run.
+    pub fn rename(&mut self, run: RunId) -> Result<(), SlurmError> {
+        let parent = self.0.parent().unwrap_or(Path::new("")).to_owned();
+        // Somebody else's run may have the same number there.
+        let twins = (2_u32..).map(|twin| format!("{run}-{twin}"));
+        let names = std::iter::once(run.to_string()).chain(twins);
+        for path in names.map(|name| parent.join(name)) {
+            // An empty folder is replaced, so this takes the name, and then the place.
+            match fs::create_dir(&path) {
+                Ok(()) => {
+                    fs::rename(&self.0, &path)?;
+                    self.0 = path;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(std::io::Error::from(ErrorKind::AlreadyExists).into())
     }
 
     /// Where it is.
@@ -271,15 +291,17 @@ mod tests {
     #[test]
     fn two_runs_of_the_same_number_have_folders_of_their_own() {
         let parent = tempfile::tempdir().unwrap();
-        let one = SharedFolder::create(parent.path(), RunId(3)).unwrap();
-        let other = SharedFolder::create(parent.path(), RunId(3)).unwrap();
+        let mut one = SharedFolder::create(parent.path()).unwrap();
+        one.rename(RunId(3)).unwrap();
+        let mut other = SharedFolder::create(parent.path()).unwrap();
+        other.rename(RunId(3)).unwrap();
         assert!(one.path().ends_with("3") && other.path().ends_with("3-2"));
     }
 
     #[test]
     fn a_torn_line_was_not_written() {
         let parent = tempfile::tempdir().unwrap();
-        let folder = SharedFolder::create(parent.path(), RunId(3)).unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
         let job = |number| SubmittedJob {
             job: number,
             base: 0,

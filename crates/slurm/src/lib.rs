@@ -1,4 +1,39 @@
-//! Runs on a Slurm cluster.
+//! Runs on a Slurm cluster: as few jobs as make sense, and packhorse again inside each.
+//!
+//! ```text
+//!  where people log in                    the shared folder            a node
+//!  ───────────────────                    ─────────────────            ──────
+//!  ClusterRun::prepare ── tasks, plan ──▶ tasks.jsonl, …
+//!  PreparedRun::submit ── sbatch ───────▶ script.sh ─────────────────▶ run_element
+//!       │ NewRun, Tasks                                                  │ session::Launch
+//!       ▼                                                                ▼
+//!  the person's store ◀── Progress ◀───── outcomes/E.L.jsonl ◀──────── OutcomeWriter
+//!       ▲                    ▲
+//!       └ observers          └ squeue
+//! ```
+//!
+//! - [`ClusterRun`] is what a door has made of its arguments. Its tasks are cut into elements
+//!   of an array (`planning`), written into the shared folder and submitted (`submit`,
+//!   `arrays`, `script`).
+//! - [`run_element`] is what an element does inside its job: a [`RunPart`] of the run, with the
+//!   devices, cores and time that the job was given (`allocation`), and with what its earlier
+//!   lives have written (`earlier_lives`).
+//! - [`follow`] stays with a run, [`refresh`] and [`view`] look at it once: what elements tell
+//!   becomes records and events, as if it had happened here (`progress`).
+//! - [`submit_again`] and [`cancel`] are what their names say.
+//!
+//! What it promises:
+//!
+//! - Nothing in the shared folder has two writers, and nothing in it is a database. A torn last
+//!   line is a line that was not written.
+//! - A run is recorded before its first job is submitted: whatever goes wrong, it has a name.
+//! - What was told to have ended has ended: it is not run again by a later life, and told twice
+//!   it counts once.
+//! - No task fails because its job was cut off.
+//!
+//! It never prints, and knows nothing of command lines. It asks Slurm by its commands alone.
+//!
+//! [`RunPart`]: packhorse_session::RunPart
 mod again;
 mod allocation;
 mod arrays;

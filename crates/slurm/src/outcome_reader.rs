@@ -211,10 +211,8 @@ fn read_on(path: &PathBuf, position: u64) -> Result<(Vec<u8>, u64), SlurmError> 
 mod tests {
     use std::io::Write as _;
 
-    use fs_err::OpenOptions;
-    use packhorse_model::RunId;
-
     use super::*;
+    use fs_err::OpenOptions;
 
     fn warning(text: &str) -> String {
         format!("{{\"time\":1.0,\"event\":\"warning\",\"task\":null,\"message\":\"{text}\"}}\n")
@@ -247,7 +245,7 @@ mod tests {
     #[test]
     fn files_are_read_as_they_grow_and_only_in_whole_lines() {
         let parent = tempfile::tempdir().unwrap();
-        let folder = SharedFolder::create(parent.path(), RunId(1)).unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
         let mut files = OutcomeFiles::new(&folder, BTreeMap::new());
         assert!(look(&mut files).is_empty());
         let torn = warning("second");
@@ -269,7 +267,7 @@ mod tests {
     #[test]
     fn a_line_may_be_longer_than_what_is_read_at_once() {
         let parent = tempfile::tempdir().unwrap();
-        let folder = SharedFolder::create(parent.path(), RunId(1)).unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
         let long = "x".repeat(9 << 20);
         append(
             &folder,
@@ -284,7 +282,7 @@ mod tests {
     #[test]
     fn a_file_without_news_is_looked_at_less_and_less_often() {
         let parent = tempfile::tempdir().unwrap();
-        let folder = SharedFolder::create(parent.path(), RunId(1)).unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
         append(&folder, (0, 1), &warning("a"));
         let mut files = OutcomeFiles::new(&folder, BTreeMap::new());
         let mut now = Instant::now();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fs_err as fs;
 use packhorse_intake::{did_you_mean, nearest};
-use packhorse_model::{RunId, SlurmSpec};
+use packhorse_model::SlurmSpec;
 
 use crate::SlurmError;
 use crate::folder::SharedFolder;
@@ -38,7 +38,8 @@ exec %%command%%
 /// What a script is made of.
 pub(crate) struct ScriptParts<'a> {
     pub(crate) spec: &'a SlurmSpec,
-    pub(crate) run: RunId,
+    /// The run's number, or what stands for it.
+    pub(crate) run: &'a str,
     pub(crate) folder: &'a SharedFolder,
     /// The folder that tasks run in.
     pub(crate) run_in: &'a Path,
@@ -223,7 +224,7 @@ mod tests {
     fn made(spec: &SlurmSpec) -> Result<String, SlurmError> {
         script(&ScriptParts {
             spec,
-            run: RunId(12),
+            run: "12",
             folder: &SharedFolder::open("/shared/my run/12".into()),
             run_in: Path::new("/work"),
             program: Path::new("/opt/packhorse"),

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use fs_err::{self as fs, File};
 use packhorse_intake::check_values;
 use packhorse_model::{
-    ByteString, NewRun, NewTask, Record, RunId, RunSpec, SlurmSpec, TaskId, TaskSpec, TimeLimit,
-    Timestamp, VramRequest,
+    ByteString, JobTime, NewRun, NewTask, Record, RunId, RunSpec, SlurmSpec, TaskId, TaskSpec,
+    TimeLimit, Timestamp, VramRequest,
 };
 use packhorse_session::settings::SLURM_FOLDER;
 use packhorse_session::{NextRead, Notices, SessionError, TaskSource, is_on_path};
@@ -38,16 +38,13 @@ const TASKS_AT_ONCE: usize = 512;
 /// A run that is written into its folder, and could be submitted.
 pub struct PreparedRun {
     spec: RunSpec,
+    slurm: SlurmSpec,
     home: Home,
-    run: RunId,
-    /// Taken by whoever goes on with it.
-    lock: Option<RunLock>,
     folder: SharedFolder,
     run_in: PathBuf,
     elements: Vec<ElementSpec>,
     arrays: Vec<ArrayPlan>,
     tasks: u32,
-    script: String,
     plan: String,
     /// Whether it is to be removed again: it was neither recorded nor submitted.
     is_draft: bool,
@@ -59,7 +56,6 @@ impl Drop for PreparedRun {
     fn drop(&mut self) {
         if self.is_draft {
             let _ = fs::remove_dir_all(self.folder.path());
-            let _ = fs::remove_dir_all(self.home.run_dir(self.run));
             // The folder of such folders too, if nothing else is in it.
             let _ = self.folder.path().parent().map(fs::remove_dir);
         }
@@ -80,27 +76,24 @@ impl ClusterRun {
         shape.share_of(&spec.defaults, &spec.pool)?;
         let home = Home::locate()?;
         home.check_database()?;
-        let (run, lock) = home.new_run()?;
         let parent = slurm.folder.take().unwrap_or_else(|| SLURM_FOLDER.into());
-        let folder = SharedFolder::create(&self.folder.join(parent), run)?;
+        slurm.template = slurm.template.map(std::path::absolute).transpose()?;
         let mut draft = PreparedRun {
             spec,
+            slurm,
             home,
-            run,
-            lock: Some(lock),
-            folder,
+            folder: SharedFolder::create(&self.folder.join(parent))?,
             run_in: self.folder,
             elements: Vec::new(),
             arrays: Vec::new(),
             tasks: 0,
-            script: String::new(),
             plan: String::new(),
             is_draft: true,
             is_tested: false,
         };
-        slurm.folder = Some(draft.folder.path().to_owned());
-        slurm.template = slurm.template.map(std::path::absolute).transpose()?;
-        draft.fill(self.source, self.cut, slurm, shape, notices)?;
+        draft.fill(self.source, self.cut, shape, notices)?;
+        // What is wrong with a template is found here.
+        draft.script()?;
         Ok(draft)
     }
 }
@@ -139,17 +132,14 @@ impl PreparedRun {
         &mut self,
         mut source: Box<dyn TaskSource>,
         cut: Cut,
-        slurm: SlurmSpec,
         shape: JobShape,
         notices: &mut Notices<'_>,
     ) -> Result<(), SlurmError> {
-        let cluster = limits(slurm.partition.as_deref());
-        let job_time = slurm
-            .time
-            .map_or(cluster.time, packhorse_model::JobTime::get);
+        let cluster = limits(self.slurm.partition.as_deref());
+        let job_time = self.slurm.time.map_or(cluster.time, JobTime::get);
         warn_of_long_tasks(&self.spec.defaults, job_time, notices);
         let reader = Reader::open(&self.home)?;
-        let said = slurm.task_time.and_then(TimeLimit::get);
+        let said = self.slurm.task_time.and_then(TimeLimit::get);
         let mut estimate = TimeEstimate::new(said, &reader, &self.run_in);
         let mut file = TaskFileWriter::create(&self.folder, SharedFolder::TASKS)?;
         let mut workload = Workload::default();
@@ -195,7 +185,7 @@ impl PreparedRun {
         if let Some(file) = &mut after_file {
             file.flush()?;
         }
-        let jobs = slurm.jobs.map(std::num::NonZeroU32::get);
+        let jobs = self.at_once();
         self.elements = match cut {
             Cut::Packed => {
                 let time = job_time;
@@ -218,26 +208,29 @@ impl PreparedRun {
         if counts_memory {
             write_known_peaks(&reader, &self.folder)?;
         }
-        let program = match &slurm.program {
-            Some(program) => program.clone(),
-            None => std::env::current_exe()?,
-        };
-        self.script = script(&ScriptParts {
-            spec: &slurm,
-            run: self.run,
-            folder: &self.folder,
-            run_in: &self.run_in,
-            program: &program,
-            elements: count,
-        })?;
-        self.spec.slurm = Some(slurm);
         self.plan = plan_in_words(self, shape, job_time);
         Ok(())
     }
 
     /// The script that sbatch would be given.
-    pub fn script(&self) -> &str {
-        &self.script
+    pub fn script(&self) -> Result<String, SlurmError> {
+        let parent = self.folder.path().parent().unwrap_or(Path::new(""));
+        self.script_of("RUN", &SharedFolder::open(parent.join("RUN")))
+    }
+
+    fn script_of(&self, run: &str, folder: &SharedFolder) -> Result<String, SlurmError> {
+        let program = match &self.slurm.program {
+            Some(program) => program.clone(),
+            None => std::env::current_exe()?,
+        };
+        script(&ScriptParts {
+            spec: &self.slurm,
+            run,
+            folder,
+            run_in: &self.run_in,
+            program: &program,
+            elements: u32::try_from(self.elements.len()).unwrap_or(u32::MAX),
+        })
     }
 
     /// What would be submitted, in words.
@@ -255,16 +248,14 @@ impl PreparedRun {
     }
 
     fn at_once(&self) -> Option<u32> {
-        let slurm = self.spec.slurm.as_ref();
-        slurm
-            .and_then(|slurm| slurm.jobs)
-            .map(std::num::NonZeroU32::get)
+        self.slurm.jobs.map(std::num::NonZeroU32::get)
     }
 
     /// Asks Slurm whether it would take the job.
     pub fn test(&mut self) -> Result<(), SlurmError> {
         if !self.is_tested {
-            self.folder.write("script.sh", &self.script)?;
+            let draft = self.script_of("new", &self.folder)?;
+            self.folder.write("script.sh", &draft)?;
             test_script(&self.folder.script(), &self.arrays)?;
             self.is_tested = true;
         }
@@ -273,8 +264,16 @@ impl PreparedRun {
 
     /// Records it in the person's store, and submits it. The lock is that of the run, for
     /// whoever follows it.
-    pub fn submit(mut self) -> Result<(Submitted, Option<RunLock>), SlurmError> {
-        let run = self.run;
+    pub fn submit(mut self) -> Result<(Submitted, RunLock), SlurmError> {
+        self.test()?;
+        // From here on it has a name.
+        let (run, lock) = self.home.new_run()?;
+        self.folder.rename(run)?;
+        self.is_draft = false;
+        let script = self.script_of(&run.to_string(), &self.folder)?;
+        self.folder.write("script.sh", &script)?;
+        self.slurm.folder = Some(self.folder.path().to_owned());
+        self.spec.slurm = Some(self.slurm.clone());
         self.folder.write_elements(&self.elements)?;
         self.folder.write_run(&RunFile {
             run,
@@ -282,15 +281,11 @@ impl PreparedRun {
             folder: ByteString::from(self.run_in.clone().into_os_string()),
             spec: self.spec.clone(),
         })?;
-        self.test()?;
-        // From here on it has a name.
-        self.is_draft = false;
         self.record(run)?;
-        let slurm = self.spec.slurm.clone().unwrap_or_default();
         let submission = ArraySubmission {
             folder: &self.folder,
             at_once: self.at_once(),
-            has_dependency: has_dependency(&slurm),
+            has_dependency: has_dependency(&self.slurm),
         };
         let jobs = submission.submit(&self.arrays).map_err(|error| {
             let rest = format!(
@@ -308,7 +303,7 @@ impl PreparedRun {
             tasks: self.tasks,
             folder: self.folder.path().to_owned(),
         };
-        Ok((submitted, self.lock.take()))
+        Ok((submitted, lock))
     }
 
     /// Writes the run and its tasks into the person's store.
@@ -469,10 +464,10 @@ fn plan_in_words(
         }
     };
     let time = job_time.map(|time| {
-        let time = packhorse_model::JobTime::After(time);
+        let time = JobTime::After(time);
         format!(", each for at most {time}")
     });
-    let at_once = run.spec.slurm.as_ref().and_then(|slurm| slurm.jobs);
+    let at_once = run.at_once();
     let at_once = at_once.map(|most| format!(", at most {most} at a time"));
     format!(
         "{} in {}{has}, at most {} in one{}{}",

@@ -148,14 +148,14 @@ impl ElementTasks {
 
 #[cfg(test)]
 mod tests {
-    use packhorse_model::{Command, RunId};
+    use packhorse_model::Command;
 
     use super::*;
 
     #[test]
     fn an_element_finds_its_tasks_wherever_they_are() {
         let parent = tempfile::tempdir().unwrap();
-        let folder = SharedFolder::create(parent.path(), RunId(1)).unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
         let mut writer = TaskFileWriter::create(&folder, SharedFolder::TASKS).unwrap();
         for number in 1..=5000 {
             let command = Command::Line(format!("echo {number}").into_bytes());

@@ -122,6 +122,12 @@ fn plan_door(
     launch: &LaunchArgs,
     imagined: ImaginedArgs,
 ) -> anyhow::Result<Exit> {
+    if door.order.spec.slurm.is_some() {
+        bail!(
+            "a plan is for this machine\n\
+             hint: with --slurm, `packhorse run --dry-run` shows what would be submitted"
+        );
+    }
     let (tasks, rejected) = read_all(&mut *door.source);
     let mut mistakes = Mistakes::default();
     for message in rejected {

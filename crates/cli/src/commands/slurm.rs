@@ -109,7 +109,7 @@ pub fn launch(
             writeln!(out, "# sbatch {option} script.sh")?;
         }
         writeln!(out, "# {}", prepared.plan())?;
-        write!(out, "{}", prepared.script())?;
+        write!(out, "{}", prepared.script()?)?;
         return Ok(Exit::Success);
     }
     if let Some(before) = how.before {
@@ -130,13 +130,13 @@ pub fn launch(
 /// Says what was submitted, or follows it.
 fn told(
     submitted: &Submitted,
-    lock: Option<RunLock>,
+    lock: RunLock,
     wait: bool,
     output: &OutputArgs,
     attached: Attached,
     beside: impl FnOnce(Box<dyn Observer>) -> anyhow::Result<Box<dyn Observer>>,
 ) -> anyhow::Result<Exit> {
-    if let (true, Some(lock)) = (wait, lock) {
+    if wait {
         let mut shown = beside(observer(output, None, false))?;
         return follow_run(&Home::locate()?, lock, attached, &mut *shown);
     }
@@ -301,14 +301,7 @@ pub fn resume_run(
         Again::Submitted(submitted, lock) => {
             let spec = Reader::open(home)?.run_spec(run)?.unwrap_or_default();
             let beside = |shown| beside_of(&spec, shown);
-            told(
-                &submitted,
-                Some(lock),
-                wait,
-                output,
-                Attached::Later,
-                beside,
-            )
+            told(&submitted, lock, wait, output, Attached::Later, beside)
         }
     }
 }

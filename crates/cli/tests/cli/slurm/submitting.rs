@@ -560,8 +560,8 @@ fn slurm_24_11_does_the_same() {
     assert!(refused.stderr.contains(told), "{refused:?}");
     let words = ["run", "--slurm", "--gres", "gpu:1", "--time", "10"];
     cluster.packhorse_with(words, "sleep 1000\n");
-    cluster.wait_for_run(3);
+    cluster.wait_for_run(2);
     let done = cluster.packhorse(["slurm", "cancel"]);
-    assert!(done.stderr.contains("run 3 has stopped"), "{done:?}");
-    assert_eq!(cluster.outcomes(3), ["interrupted"]);
+    assert!(done.stderr.contains("run 2 has stopped"), "{done:?}");
+    assert_eq!(cluster.outcomes(2), ["interrupted"]);
 }
