@@ -48,7 +48,7 @@ class Driver:
             stdin=subprocess.DEVNULL if tasks else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env=_environment(),
+            env=environment(),
             start_new_session=True,
             # Python's buffers have locks. One that a thread holds while this process forks
             # would be held in the copy for ever.
@@ -181,7 +181,7 @@ class Driver:
             pass
 
 
-def _environment() -> dict[str, str] | None:
+def environment() -> dict[str, str] | None:
     """That of this process, with the GPUs that are hidden from it alone."""
     visibility = sys.modules.get("packhorse.gpu_task_scheduler._visibility")
     return None if visibility is None else visibility.environment()
