@@ -1,0 +1,83 @@
+"""A file of experiments, resolved."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from .. import _ask
+from . import cw_conf_keys as KEYS
+
+#: What paths a repetition has.
+_PATHS = (KEYS.PATH, KEYS.LOG_PATH, KEYS.i_BASIC_PATH, KEYS.i_REP_LOG_PATH)
+
+
+class Config:
+    """The repetitions of a file, and its ``SLURM`` document.
+
+    Programs may change both before ``ClusterWork.run()``, which then runs what they are.
+    """
+
+    def __init__(
+        self,
+        config_path: str | None = None,
+        experiment_selections: Sequence[str] | None = None,
+        debug: bool = False,
+        debug_all: bool = False,
+        prefix_with_timestamp: bool = False,
+    ) -> None:
+        """Loads the file, if there is one."""
+        #: The ``SLURM`` document that counts on this machine, if there is one.
+        self.slurm_config: dict[str, Any] | None = None
+        #: The configurations of all repetitions.
+        self.exp_configs: list[dict[str, Any]] = []
+        #: The name of the file, without its folder.
+        self.f_name = ""
+        self.config_path = config_path
+        self.exp_selections = experiment_selections
+        self.prefix_with_timestamp = prefix_with_timestamp
+        self._loaded: Any = (None, [])
+        if config_path is not None:
+            self.load_config(config_path, experiment_selections, debug, debug_all)
+
+    def load_config(
+        self,
+        config_path: str,
+        experiment_selections: Sequence[str] | None = None,
+        debug: bool = False,
+        debug_all: bool = False,
+    ) -> None:
+        """Loads a file, or some of the experiments in it."""
+        self.config_path = config_path
+        self.f_name = os.path.basename(config_path)
+        self.exp_selections = experiment_selections
+        found = _ask.repetitions(
+            config_path,
+            debug=debug,
+            debug_all=debug_all,
+            experiments=experiment_selections,
+            timestamp=self.prefix_with_timestamp,
+        )
+        self.exp_configs = [repetition.config for repetition in found]
+        self.slurm_config = _ask.slurm_document(config_path)
+        self._loaded = copy.deepcopy((self.slurm_config, self.exp_configs))
+
+    def documents(self) -> list[dict[str, Any]]:
+        """Everything, as the documents of a file."""
+        slurm = [] if self.slurm_config is None else [self.slurm_config]
+        return [*slurm, *self.exp_configs]
+
+    def is_as_loaded(self) -> bool:
+        """Whether nobody has changed anything."""
+        now: Any = (self.slurm_config, self.exp_configs)
+        return bool(now == self._loaded)
+
+    def below(self, root_dir: str) -> Config:
+        """The same with all paths below a folder."""
+        moved = copy.deepcopy(self)
+        for config in moved.exp_configs:
+            for key in _PATHS:
+                config[key] = os.path.join(root_dir, config[key])
+        return moved
