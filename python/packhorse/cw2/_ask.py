@@ -52,12 +52,22 @@ def expanded(
     return _ask(documents, ["--expand", *_debug(debug, debug_all)]) if documents else []
 
 
+def slurm_document(source: Source) -> Document | None:
+    """The ``SLURM`` document that counts on this machine."""
+    found = _ask(source, ["--slurm-document"])
+    return found[0] if found else None
+
+
 def jobs_of(configs: Sequence[Document]) -> list[list[Document]]:
     """Repetitions, by their jobs."""
-    jobs: dict[int, list[Document]] = {}
     listed = repetitions(configs) if configs else []
-    for config, found in zip(configs, listed, strict=True):
-        jobs.setdefault(found.job, []).append(config)
+    # By their folders: what is there twice is listed once.
+    job_of = {found.config["_rep_log_path"]: found.job for found in listed}
+    jobs: dict[int, list[Document]] = {}
+    for config in configs:
+        number = job_of.pop(config["_rep_log_path"], None)
+        if number is not None:
+            jobs.setdefault(number, []).append(config)
     return [jobs[number] for number in sorted(jobs)]
 
 
@@ -82,7 +92,10 @@ def _ask(source: Source, words: list[str]) -> list[Any]:
     )
     said = done.stderr.decode(errors="replace").strip()
     if done.returncode != 0:
-        raise cw_error.ConfigKeyError(said.removeprefix("error: "))
+        said = said.removeprefix("error: ")
+        if said.startswith("there is no experiment"):
+            raise cw_error.ExperimentNotFoundError(said)
+        raise cw_error.ConfigKeyError(said)
     if said:
         getLogger().warning("%s", said.removeprefix("warning: "))
     return [json.loads(line) for line in done.stdout.splitlines()]

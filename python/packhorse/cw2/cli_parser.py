@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 #: Options that mean the same to `packhorse exp`, and take no value.
 _FLAGS = {
@@ -54,7 +54,7 @@ class Arguments:
         known, self.others = self._parser.parse_known_args(words)
         self._args = vars(known)
         if self._args["slurm"] and self._args["prefix_with_timestamp"]:
-            self._parser.error("-t (--prefix-with-timestamp) does not work with -s (--slurm)")
+            self.refuse("-t (--prefix-with-timestamp) does not work with -s (--slurm)")
 
     def get(self) -> dict[str, Any]:
         """The options by their names."""
@@ -63,7 +63,11 @@ class Arguments:
     def refuse_others(self) -> None:
         """Where ``packhorse exp`` is not called, its options mean nothing."""
         if self.others:
-            self._parser.error(f"unrecognized arguments: {' '.join(self.others)}")
+            self.refuse(f"unrecognized arguments: {' '.join(self.others)}")
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Says what is wrong with what was typed, and ends the program."""
+        self._parser.error(problem)
 
 
 def exp_words(args: dict[str, Any]) -> list[str]:

@@ -114,19 +114,24 @@ class ClusterWork:
         from .cw_data.cw_loading import Loader
 
         self._arguments.refuse_others()
-        loader = Loader()
-        loader.assign(self._get_jobs(root_dir=root_dir, read_only=True))
+        loader = Loader(self.config)
+        loader.assign(self._get_jobs(self.config, root_dir, read_only=True))
         return loader.run()
 
     def _get_jobs(
-        self, delete: bool = False, root_dir: str = "", read_only: bool = False
+        self, config: Config, root_dir: str = "", read_only: bool = False
     ) -> list[jobs.Job]:
         """All jobs, or the one that was asked for."""
-        if self.joblist is None:
-            factory = jobs.JobFactory(self.exp_cls, self.logArray, delete, root_dir, read_only)
-            self.joblist = factory.create_jobs(self.config.exp_configs)
+        factory = jobs.JobFactory(
+            self.exp_cls, self.logArray, root_dir=root_dir, read_only=read_only
+        )
+        self.joblist = factory.create_jobs(config.exp_configs)
         number = self.args["job"]
-        return self.joblist if number is None else [self.joblist[number]]
+        if number is None:
+            return self.joblist
+        if number not in range(len(self.joblist)):
+            self._arguments.refuse(f"there is no job {number}: there are {len(self.joblist)}")
+        return [self.joblist[number]]
 
     def _run_scheduler(self, sch: AbstractScheduler, root_dir: str) -> Report:
         """Has a scheduler of the program's own run the jobs, in this process."""
@@ -134,7 +139,8 @@ class ClusterWork:
         if self.logArray.is_empty():
             cw_logging.getLogger().warning("no logger was added: nothing will be logged")
         before = len(jobs.crashed)
-        sch.assign(self._get_jobs(root_dir=root_dir))
+        config = self.config.below(root_dir) if root_dir else self.config
+        sch.assign(self._get_jobs(config))
         sch.run(overwrite=self.args["overwrite"])
         failed = jobs.crashed[before:]
         if failed:

@@ -29,8 +29,6 @@ class Config:
         prefix_with_timestamp: bool = False,
     ) -> None:
         """Loads the file, if there is one."""
-        #: The ``SLURM`` document that counts on this machine, if there is one.
-        self.slurm_config: dict[str, Any] | None = None
         #: The configurations of all repetitions.
         self.exp_configs: list[dict[str, Any]] = []
         #: The name of the file, without its folder.
@@ -38,7 +36,10 @@ class Config:
         self.config_path = config_path
         self.exp_selections = experiment_selections
         self.prefix_with_timestamp = prefix_with_timestamp
-        self._loaded: Any = (None, [])
+        self._loaded: list[dict[str, Any]] = []
+        self._slurm: dict[str, Any] | None = None
+        #: What it was at first, once it was asked for.
+        self._slurm_loaded: tuple[dict[str, Any] | None] | None = None
         if config_path is not None:
             self.load_config(config_path, experiment_selections, debug, debug_all)
 
@@ -61,8 +62,22 @@ class Config:
             timestamp=self.prefix_with_timestamp,
         )
         self.exp_configs = [repetition.config for repetition in found]
-        self.slurm_config = _ask.slurm_document(config_path)
-        self._loaded = copy.deepcopy((self.slurm_config, self.exp_configs))
+        self._loaded = copy.deepcopy(self.exp_configs)
+        self._slurm_loaded = None
+
+    @property
+    def slurm_config(self) -> dict[str, Any] | None:
+        """The ``SLURM`` document that counts on this machine, if there is one."""
+        if self._slurm_loaded is None and self.config_path is not None:
+            self._slurm = _ask.slurm_document(self.config_path)
+            self._slurm_loaded = (copy.deepcopy(self._slurm),)
+        return self._slurm
+
+    @slurm_config.setter
+    def slurm_config(self, document: dict[str, Any] | None) -> None:
+        # Asked for first, so that the change is seen.
+        _ = self.slurm_config
+        self._slurm = document
 
     def documents(self) -> list[dict[str, Any]]:
         """Everything, as the documents of a file."""
@@ -71,8 +86,9 @@ class Config:
 
     def is_as_loaded(self) -> bool:
         """Whether nobody has changed anything."""
-        now: Any = (self.slurm_config, self.exp_configs)
-        return bool(now == self._loaded)
+        if self._slurm_loaded is not None and self._slurm_loaded[0] != self._slurm:
+            return False
+        return self.exp_configs == self._loaded
 
     def below(self, root_dir: str) -> Config:
         """The same with all paths below a folder."""

@@ -123,5 +123,5 @@ class Cw2Accessor:
         """Of every row: from the index of a loaded table, or from a column."""
         table = self._obj
         if key in table.index.names:
-            return table.index.get_level_values(key)
-        return table[key].array
+            return table.index.get_level_values(key).to_numpy()
+        return table[key].to_numpy()
