@@ -113,6 +113,49 @@ def test_a_file_is_loaded(file: str) -> None:
     assert Config().exp_configs == []
 
 
+def test_the_slurm_document_of_this_machine_is_there(file: str) -> None:
+    config = Config(file)
+    assert config.slurm_config == {"name": "slurm", "partition": "gpu", "time": 20}
+    Path("none.yml").write_text("name: e\npath: out\nrepetitions: 1\n")
+    assert Config("none.yml").slurm_config is None
+    assert Config().slurm_config is None
+
+
+def test_changes_are_seen(file: str) -> None:
+    config = Config(file)
+    assert config.is_as_loaded()
+    assert config.slurm_config is not None and config.is_as_loaded()
+    config.slurm_config["time"] = 30
+    assert not config.is_as_loaded()
+    config = Config(file)
+    config.slurm_config = None
+    assert not config.is_as_loaded() and config.slurm_config is None
+    config = Config(file)
+    config.exp_configs[1]["params"]["lr"] = 0.5
+    assert not config.is_as_loaded()
+
+
+def test_everything_is_written_back_and_can_be_loaded_again(file: str) -> None:
+    config = Config(file)
+    config.exp_configs[0]["params"]["lr"] = 0.7
+    config.to_yaml()
+    written = {str(path) for path in Path("out").glob("**/*.yml")}
+    assert written == {
+        "out/relative_config.yml",
+        "out/plain/relative_config_plain.yml",
+        "out/tried/relative_config_tried.yml",
+    }
+    again = Config("out/relative_config.yml")
+    assert [found["_rep_log_path"] for found in again.exp_configs] == [
+        found["_rep_log_path"].replace("out/", "./") for found in config.exp_configs
+    ]
+    assert again.exp_configs[0]["params"]["lr"] == 0.7
+    assert again.slurm_config == config.slurm_config
+    config.to_yaml("elsewhere", relpath=False)
+    as_it_is = Config("elsewhere/relative_config.yml")
+    assert as_it_is.exp_configs == config.exp_configs
+
+
 def test_mistakes_are_told_as_the_program_tells_them(file: str) -> None:
     with pytest.raises(cw_error.MissingConfigError, match="there is no file none.yml"):
         Config("none.yml")

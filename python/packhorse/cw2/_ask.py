@@ -71,7 +71,12 @@ def jobs_of(configs: Sequence[Document]) -> list[list[Document]]:
     return [jobs[number] for number in sorted(jobs)]
 
 
-def documents(configs: Iterable[Document]) -> str:
+def write_back(source: Source, folder: str) -> None:
+    """Writes everything that is in a file into a folder."""
+    _ask(source, ["--write-back", folder])
+
+
+def text_of(configs: Iterable[Document]) -> str:
     """Documents as they stand in a file: JSON is YAML."""
     return "".join(f"---\n{json.dumps(_plain(config))}\n" for config in configs)
 
@@ -86,7 +91,7 @@ def _ask(source: Source, words: list[str]) -> list[Any]:
         if not os.path.exists(file):
             raise cw_error.MissingConfigError(f"there is no file {file}")
     else:
-        file, text = "-", documents(source)
+        file, text = "-", text_of(source)
     done = subprocess.run(
         [binary(), "exp", file, *words], input=text.encode(), capture_output=True, check=False
     )

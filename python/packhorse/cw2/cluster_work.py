@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 from .. import _worker
 from .._exit_status import Report
-from . import _ask, _program, _repetition, _told, cli_parser
+from . import _program, _repetition, _told, cli_parser
 from . import job as jobs
 from .cw_config.cw_config import Config
 from .cw_data import cw_logging
@@ -94,7 +93,7 @@ class ClusterWork:
         if made is not None:
             # What was made of the file has the names and the selection already.
             args = {**args, "experiments": None, "prefix_with_timestamp": False}
-        with _File(made, args["config"]) as file:
+        with nullcontext(args["config"]) if made is None else made.file() as file:
             status = _program.run(
                 [file, *cli_parser.exp_words(args), *self._arguments.others],
                 [*_program.this_script(), *sys.argv[1:]],
@@ -140,6 +139,7 @@ class ClusterWork:
             cw_logging.getLogger().warning("no logger was added: nothing will be logged")
         before = len(jobs.crashed)
         config = self.config.below(root_dir) if root_dir else self.config
+        config.to_yaml()
         sch.assign(self._get_jobs(config))
         sch.run(overwrite=self.args["overwrite"])
         failed = jobs.crashed[before:]
@@ -155,26 +155,3 @@ class ClusterWork:
         if self._config is None or self._config.is_as_loaded():
             return None
         return self._config
-
-
-class _File:
-    """A file for the program to read: the person's own, or one of what a program has made."""
-
-    def __init__(self, config: Config | None, typed: str) -> None:
-        self._config = config
-        self._typed = typed
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-
-    def __enter__(self) -> str:
-        if self._config is None:
-            return self._typed
-        self._folder = tempfile.TemporaryDirectory(prefix="packhorse-")
-        # The same name: so are the resolved files called that are written back.
-        path = os.path.join(self._folder.name, self._config.f_name or "experiments.yml")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(_ask.documents(self._config.documents()))
-        return path
-
-    def __exit__(self, *_: Any) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from .. import _ask
@@ -78,6 +80,35 @@ class Config:
         # Asked for first, so that the change is seen.
         _ = self.slurm_config
         self._slurm = document
+
+    def to_yaml(self, dir_path: str = "", relpath: bool = True) -> None:
+        """Writes everything into a folder, else into the one that ``path`` names:
+        ``relative_FILE.yml``, and ``NAME/relative_FILE_NAME.yml`` for each experiment.
+
+        Paths in them begin at the folder. With ``relpath=False`` they stay as they are, and
+        there is one file.
+        """
+        folder = dir_path or self.exp_configs[0][KEYS.i_BASIC_PATH]
+        if relpath:
+            with self.file() as file:
+                _ask.write_back(file, folder)
+            return
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, f"relative_{self._name()}"), "w", encoding="utf-8") as out:
+            out.write(_ask.text_of(self.documents()))
+
+    @contextmanager
+    def file(self) -> Iterator[str]:
+        """A file with everything in it, as long as it is needed."""
+        with tempfile.TemporaryDirectory(prefix="packhorse-") as folder:
+            # The same name: so are the files called that are made of it.
+            path = os.path.join(folder, self._name())
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(_ask.text_of(self.documents()))
+            yield path
+
+    def _name(self) -> str:
+        return self.f_name or "experiments.yml"
 
     def documents(self) -> list[dict[str, Any]]:
         """Everything, as the documents of a file."""
