@@ -65,7 +65,7 @@ if __name__ == "__main__":
     cw = cluster_work.ClusterWork(Training)
     cw.add_logger(cw_logging.Printer(allow_keys=["loss"]))
     cw.run()
-    print("after")
+    print("after", flush=True)
 """
 
 
@@ -178,7 +178,9 @@ def test_wrong_usage_and_wrong_files_end_the_program_with_2() -> None:
 def test_options_of_packhorse_can_be_given() -> None:
     done = program("--dry-run").run()
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("my_main.py config.yml --dry-run") == 6
+    assert done.stdout.count("my_main.py out/") == 6
+    # People see which one it is, and the script does not.
+    assert "my_main.py out/plain/log/rep_01 config.yml --dry-run\n" in done.stdout
     assert not list(Path("out").glob("**/rep_*"))
 
 

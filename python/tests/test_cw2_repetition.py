@@ -56,7 +56,7 @@ EXPERIMENT = """
 
 def repetition(
     *lines: str, params: dict[str, Any] | None = None, env: dict[str, str] | None = None,
-    words: tuple[str, ...] = ("config.yml",), **config: Any,
+    words: tuple[str, ...] = ("config.yml",), by_hand: bool = False, **config: Any,
 ) -> tuple[Script, dict[str, Any]]:  # fmt: skip
     """A script that ends in these lines, and how it is started as a repetition."""
     text = EXPERIMENT + "".join(f"    {line}\n" for line in lines or (RUN,))
@@ -65,10 +65,11 @@ def repetition(
     told = {
         "PACKHORSE_EXPERIMENT": json.dumps(about),
         "PACKHORSE_PARAMS": json.dumps(params or {}),
-        "PACKHORSE_CW2": "1",
+        **({} if by_hand else {"PACKHORSE_CW2": "1"}),
         **(env or {}),
     }
-    return Script(text, *words), {"env": {**os.environ, **told}}
+    label = () if by_hand else ("log/rep_01",)
+    return Script(text, *label, *words), {"env": {**os.environ, **told}}
 
 
 RUN = "cluster_work.ClusterWork(Told).run(); print('after')"
@@ -212,8 +213,8 @@ def test_what_an_experiment_starts_is_no_repetition() -> None:
 
 def test_a_script_is_a_repetition_of_packhorse_exp_by_hand() -> None:
     """``packhorse exp config.yml -- python script.py`` adds parameters as arguments."""
-    script, options = repetition(words=("--lr", "0.1", "--job", "no number"))
-    del options["env"]["PACKHORSE_CW2"]
+    words = ("--lr", "0.1", "--job", "no number")
+    script, options = repetition(words=words, by_hand=True)
     done = script.run(**options)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "log/rep_01\nfinalize None False\n"

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import sys
 
+from . import _told
+
 
 def _show_gpus() -> None:
     """``python -m packhorse`` hides the GPUs, because a program for ``gpu_task_scheduler``
@@ -30,3 +32,5 @@ def _show_gpus() -> None:
 
 
 _show_gpus()
+# Before the script looks at its arguments.
+_told.hide_label()

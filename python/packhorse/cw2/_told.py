@@ -2,19 +2,26 @@
 
 ``PACKHORSE_EXPERIMENT`` and ``PACKHORSE_PARAMS`` have its configuration, and
 ``PACKHORSE_CW2`` says which ``ClusterWork.run()`` of the script it belongs to: the first is 1.
+The script's first argument is then the folder of the repetition, for people who look at the
+commands of tasks; the script itself never sees it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Any
 
 EXPERIMENT = "PACKHORSE_EXPERIMENT"
 NUMBER = "PACKHORSE_CW2"
+#: What `packhorse exp` replaces by the folder.
+LABEL = "{folder}"
 #: The first that is there counts.
 _CORES = ("PACKHORSE_CPU_CORES", "PACKHORSE_CORES")
 
+#: Whether the label was taken out of the arguments.
+_hidden = False
 #: How many times ``run`` was called in this process.
 _calls = 0
 
@@ -27,6 +34,14 @@ def is_repetition() -> bool:
 def is_called_by_us() -> bool:
     """Whether a ``ClusterWork.run()`` has started it, and not ``packhorse exp`` by hand."""
     return NUMBER in os.environ
+
+
+def hide_label() -> None:
+    """Takes the folder out of the script's arguments."""
+    global _hidden
+    if is_repetition() and is_called_by_us() and not _hidden:
+        _hidden = True
+        del sys.argv[1:2]
 
 
 def next_call() -> int:

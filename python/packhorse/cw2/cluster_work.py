@@ -34,6 +34,8 @@ class ClusterWork:
     def __init__(self, exp_cls: type[AbstractExperiment] | None = None) -> None:
         """``exp_cls`` is derived from ``AbstractExperiment``. To load results, none is needed."""
         _worker.check_not_loading()
+        # If this was imported long before, in a warm Python.
+        _told.hide_label()
         # What was typed for `packhorse exp` is none of its business.
         typed = not _told.is_repetition() or _told.is_called_by_us()
         self._arguments = cli_parser.Arguments(None if typed else [])
@@ -45,6 +47,8 @@ class ClusterWork:
             self.add_logger(cw_logging.PythonLogger())
         self.joblist: list[jobs.Job] | None = None
         self._config: Config | None = None
+        #: Whether options of `packhorse exp` were for it.
+        self._has_run = False
 
     @property
     def config(self) -> Config:
@@ -88,6 +92,7 @@ class ClusterWork:
             _repetition.run_and_exit(_told.take(), self.exp_cls, self.logArray, sch)
         if sch is not None and not self.args["slurm"]:
             return self._run_scheduler(sch, root_dir)
+        self._has_run = True
         made = self._config_to_run(root_dir)
         args = self.args
         if made is not None:
@@ -96,7 +101,7 @@ class ClusterWork:
         with nullcontext(args["config"]) if made is None else made.file() as file:
             status = _program.run(
                 [file, *cli_parser.exp_words(args), *self._arguments.others],
-                [*_program.this_script(), *sys.argv[1:]],
+                [*_program.this_script(), _told.LABEL, *sys.argv[1:]],
                 {_told.NUMBER: str(number)},
             )
         if status not in (0, 1):
@@ -112,7 +117,8 @@ class ClusterWork:
         """
         from .cw_data.cw_loading import Loader
 
-        self._arguments.refuse_others()
+        if not self._has_run:
+            self._arguments.refuse_others()
         loader = Loader(self.config)
         loader.assign(self._get_jobs(self.config, root_dir, read_only=True))
         return loader.run()

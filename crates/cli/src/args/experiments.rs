@@ -96,7 +96,7 @@ pub struct ExperimentArgs {
     #[arg(long, hide = true, conflicts_with_all = ["list", "dry_run"])]
     pub expand: bool,
 
-    /// Run the command exactly as it is
+    /// Run the command exactly as it is, but for the word {folder}
     #[arg(long, hide = true)]
     pub plain_command: bool,
 
