@@ -181,10 +181,15 @@ pub fn changed_source(
 
 /// Writes what was read back, with everything in it: `path/relative_FILE.yml`, and
 /// `path/NAME/relative_FILE_NAME.yml` for each experiment.
-pub fn write_back(
+pub fn write_back(experiments: &Experiments, spec: &ExperimentsSpec) -> io::Result<()> {
+    write_back_into(Path::new(experiments.basic_path()), experiments, spec)
+}
+
+/// The same into another folder than `path`.
+pub fn write_back_into(
+    folder: &Path,
     experiments: &Experiments,
     spec: &ExperimentsSpec,
-    folder: &Path,
 ) -> io::Result<()> {
     let name = |name: Option<&OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
     let (file, stem) = (name(spec.shown.file_name()), name(spec.shown.file_stem()));

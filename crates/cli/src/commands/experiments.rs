@@ -9,7 +9,7 @@ use packhorse_model::{Command, Exit, ExperimentDebug, ExperimentsSpec, SourceSpe
 use packhorse_session::{
     NamedProcess, RunningTests, TaskChecks, add_place, experiments_source, fit_here,
     open_experiments as open_experiments_again, read_experiments, repetition_states, time_stamp,
-    write_back,
+    write_back, write_back_into,
 };
 use serde_json::json;
 
@@ -54,7 +54,7 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
         return slurm_document(&open.experiments);
     }
     if let Some(folder) = &args.write_back {
-        write_back(&open.experiments, &open.spec, folder)?;
+        write_back_into(folder, &open.experiments, &open.spec)?;
         return Ok(Exit::Success);
     }
     if args.list {
@@ -84,15 +84,14 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     }
     open.spec.places = work.run;
     if args.launch.slurm.slurm {
-        return submit(open, &args);
+        return submit(open, &args, end_with);
     }
     let order = order(&args, &open)?;
     let door = door(order, &open);
     let mut shown = observer(&args.launch.output, door.order.spec.output, false);
     let prepared = door.order.prepare()?.ending_with(end_with);
     if open.is_file {
-        let folder = Path::new(open.experiments.basic_path());
-        write_back(&open.experiments, &open.spec, folder)
+        write_back(&open.experiments, &open.spec)
             .context("what was read cannot be written back")?;
     }
     let summary = prepared.start(door.source, &mut *shown, &mut complain)?;
