@@ -48,11 +48,14 @@ def _from_here(path: str) -> str:
 def run(words: Sequence[str], command: Sequence[str], variables: dict[str, str]) -> int:
     """Runs ``packhorse exp`` with these options, and this command for each repetition, to its
     end. Its exit status; ``KeyboardInterrupt`` if Ctrl-C has ended it."""
-    env = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
+    driven = [f"--env={name}={value}" for name, value in variables.items()]
+    if "--slurm" not in words or "--wait" in words:
+        # Jobs that nobody waits for are there to outlive this program.
+        driven.append(f"--end-with={own_process()}")
     sys.stdout.flush()
     sys.stderr.flush()
     process = subprocess.Popen(
-        [binary(), "exp", *words, *env, "--end-with", own_process(), "--plain-command", "--", *command],
+        [binary(), "exp", *words, *driven, "--plain-command", "--", *command],
         env=environment(),
         start_new_session=True,
     )
