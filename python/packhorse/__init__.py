@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ._waiting import as_completed as as_completed
     from ._waiting import wait as wait
 
+    from ._affinity import assign_process_to_cpu as assign_process_to_cpu
     from ._binary import binary as binary
     from ._errors import BrokenRun as BrokenRun
     from ._errors import PackhorseError as PackhorseError
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "as_completed": "packhorse._waiting",
     "wait": "packhorse._waiting",
+    "assign_process_to_cpu": "packhorse._affinity",
     "binary": "packhorse._binary",
     "BrokenRun": "packhorse._errors",
     "PackhorseError": "packhorse._errors",
@@ -77,6 +79,7 @@ __all__ = [
     "TaskError",
     "TaskResult",
     "as_completed",
+    "assign_process_to_cpu",
     "binary",
     "grid",
     "log",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from . import _payload, _worker
 from ._chunks import call_each
 from ._future import Future
-from ._options import RunOptions, arguments
+from ._options import SLURM_FOLDER, RunOptions, arguments, is_on_slurm
 from ._pool import Pool
 
 if TYPE_CHECKING:
@@ -76,7 +76,15 @@ class Executor(concurrent.futures.Executor):
         # All tasks run the same program: what their memory is remembered by is the function.
         by_signature = vram is not None and options.get("signature") is None
         words = arguments(cast("dict[str, Any]", options))
-        self._pool = Pool(words, keys, by_signature=by_signature, pythonpath=pythonpath)
+        more: dict[str, Any] = {"by_signature": by_signature, "pythonpath": pythonpath}
+        self._pool: Pool
+        if is_on_slurm(options):
+            from ._slurm_pool import SlurmPool
+
+            shared = os.fspath(options.get("slurm_folder") or SLURM_FOLDER)
+            self._pool = SlurmPool(words, keys, shared=shared, **more)
+        else:
+            self._pool = Pool(words, keys, **more)
         self._finalizer = weakref.finalize(self, self._pool.close, False)
         self._finalizer.atexit = False
 

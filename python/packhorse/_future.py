@@ -38,6 +38,22 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         """The GPU it runs or ran on; several are joined by commas."""
         return ",".join(self.gpus) if self.gpus else None
 
+    def result(self, timeout: float | None = None) -> _T:
+        """What the function returned, or raises what it raised; waits for that."""
+        self.hurry()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the function raised, if it did; waits for its end."""
+        self.hurry()
+        return super().exception(timeout)
+
+    def hurry(self) -> None:
+        """Somebody waits for it: on a cluster, what was collected is submitted now."""
+        pool, call = self._pool, self._call
+        if pool is not None and call is not None:
+            pool.hurry(call)
+
     def cancel(self) -> bool:
         """Cancels it, unless it has begun. True: its function is never called."""
         # They are taken away when it is done, which may be now.

@@ -90,7 +90,7 @@ class Pool:
             return future
         with self._lock:
             self._check_open()
-            if self._driver is None:
+            if not self._folder:
                 self._start()
             path = os.path.join(self._folder, str(next(self._numbers)))
             call = Call(future, path, _name(function, args))
@@ -120,6 +120,9 @@ class Pool:
             call.cancelled = True
             call.data = None
             return True
+
+    def hurry(self, call: Call) -> None:
+        """Somebody waits for it. It is sent as soon as it can start, in any case."""
 
     def close(self, cancel: bool) -> None:
         """Takes no more; ends when all is done."""
@@ -198,8 +201,9 @@ class Pool:
             self._thread.start()
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = ""
             raise
-        _pools.add(self)
+        pools.add(self)
 
     def _fill(self) -> list[tuple[Call, Exception]]:
         """Sends what can start soon; what could not be sent. The lock is held."""
@@ -287,7 +291,7 @@ class Pool:
             self._sent.clear()
             self._tasks.clear()
             if self._broken is None and (left or not self._closing):
-                self._broken = BrokenRun(_why_ended(driver))
+                self._broken = BrokenRun(why_ended(driver))
             broken = self._broken
         for call in left:
             try:
@@ -380,7 +384,7 @@ def _name(function: Callable[..., Any], args: tuple[Any, ...] = ()) -> str:
     return f"{getattr(function, '__module__', '')}.{name}"
 
 
-def _why_ended(driver: Driver) -> str:
+def why_ended(driver: Driver) -> str:
     try:
         said = driver.said()
     except (OSError, ValueError):
@@ -392,7 +396,7 @@ def _why_ended(driver: Driver) -> str:
 
 # -- the end of the interpreter ------------------------------------------------------------
 
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 _exiting = False
 
 
@@ -400,12 +404,12 @@ def _wait_at_exit() -> None:
     """An interpreter that ends waits for its futures, as those of the standard library do."""
     global _exiting
     _exiting = True
-    pools = list(_pools)
+    there = list(pools)
     # A program that Ctrl-C has ended does not wait: nobody is there to use the results.
     interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
-    for pool in pools:
+    for pool in there:
         pool.close(cancel=interrupted)
-    for pool in pools:
+    for pool in there:
         if interrupted:
             pool.interrupt()
         else:
@@ -413,9 +417,9 @@ def _wait_at_exit() -> None:
 
 
 def _forget_in_fork() -> None:
-    for pool in list(_pools):
+    for pool in list(pools):
         pool.forget()
-    _pools.clear()
+    pools.clear()
 
 
 # Before threads are waited for; `atexit` comes after that.

@@ -13,7 +13,7 @@ use crate::setup::{Venv, missing};
 /// What builds wheels.
 const BUILDER: [&str; 1] = ["maturin==1.16.0"];
 /// What the package's tests need.
-const REQUIREMENTS: [&str; 3] = ["pytest", "cloudpickle", "mypy"];
+const REQUIREMENTS: [&str; 4] = ["pytest", "cloudpickle", "mypy", "pandas"];
 /// The oldest Python that the package supports: 3.10.
 const OLDEST: u32 = 10;
 

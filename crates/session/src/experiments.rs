@@ -182,9 +182,17 @@ pub fn changed_source(
 /// Writes what was read back, with everything in it: `path/relative_FILE.yml`, and
 /// `path/NAME/relative_FILE_NAME.yml` for each experiment.
 pub fn write_back(experiments: &Experiments, spec: &ExperimentsSpec) -> io::Result<()> {
+    write_back_into(Path::new(experiments.basic_path()), experiments, spec)
+}
+
+/// The same into another folder than `path`.
+pub fn write_back_into(
+    folder: &Path,
+    experiments: &Experiments,
+    spec: &ExperimentsSpec,
+) -> io::Result<()> {
     let name = |name: Option<&OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
     let (file, stem) = (name(spec.shown.file_name()), name(spec.shown.file_stem()));
-    let folder = Path::new(experiments.basic_path());
     for experiment in experiments.names() {
         let file = format!("relative_{stem}_{experiment}.yml");
         let path = folder.join(experiment).join(file);

@@ -72,7 +72,7 @@ pub use error::SessionError;
 pub use executor::Executor;
 pub use experiments::{
     changed_source, experiments_source, open_experiments, read_experiments, repetition_states,
-    time_stamp, write_back,
+    time_stamp, write_back, write_back_into,
 };
 pub use grid::{
     RunningTests, TestAtWork, TestState, add_place, grid_language, grid_source, read_grid,

@@ -2,6 +2,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use packhorse_session::NamedProcess;
 
 use super::LaunchArgs;
 
@@ -95,9 +96,22 @@ pub struct ExperimentArgs {
     #[arg(long, hide = true, conflicts_with_all = ["list", "dry_run"])]
     pub expand: bool,
 
-    /// Run the command exactly as it is
+    /// Run the command exactly as it is, but for the word {folder}
     #[arg(long, hide = true)]
     pub plain_command: bool,
+
+    /// Print the SLURM document for this machine as JSON, if there is one
+    #[arg(long, hide = true, conflicts_with_all = ["list", "dry_run", "expand"])]
+    pub slurm_document: bool,
+
+    /// Write what was read into this folder, as it is written before a run, and run nothing
+    #[arg(long, hide = true, value_name = "FOLDER",
+          conflicts_with_all = ["list", "dry_run", "expand", "slurm_document"])]
+    pub write_back: Option<PathBuf>,
+
+    /// End the run and its tasks when process PID ends, for programs that drive packhorse
+    #[arg(long, hide = true, value_name = "PID")]
+    pub end_with: Option<NamedProcess>,
 
     /// What its run is like.
     #[command(flatten)]

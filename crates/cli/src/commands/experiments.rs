@@ -7,9 +7,9 @@ use anyhow::{Context as _, bail};
 use packhorse_intake::experiments::Experiments;
 use packhorse_model::{Command, Exit, ExperimentDebug, ExperimentsSpec, SourceSpec};
 use packhorse_session::{
-    RunningTests, TaskChecks, add_place, experiments_source, fit_here,
+    NamedProcess, RunningTests, TaskChecks, add_place, experiments_source, fit_here,
     open_experiments as open_experiments_again, read_experiments, repetition_states, time_stamp,
-    write_back,
+    write_back, write_back_into,
 };
 use serde_json::json;
 
@@ -45,9 +45,17 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     if args.launch.slurm.slurm && args.prefix_with_timestamp {
         bail!("-t is for runs on this machine\nhint: leave it out, or run without --slurm");
     }
+    let end_with = args.end_with.map(NamedProcess::open).transpose()?;
     let mut open = read(&mut args)?;
     if args.expand {
         return expand(&open.experiments);
+    }
+    if args.slurm_document {
+        return slurm_document(&open.experiments);
+    }
+    if let Some(folder) = &args.write_back {
+        write_back_into(folder, &open.experiments, &open.spec)?;
+        return Ok(Exit::Success);
     }
     if args.list {
         return list(&open, &args);
@@ -76,12 +84,12 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     }
     open.spec.places = work.run;
     if args.launch.slurm.slurm {
-        return submit(open, &args);
+        return submit(open, &args, end_with);
     }
     let order = order(&args, &open)?;
     let door = door(order, &open);
     let mut shown = observer(&args.launch.output, door.order.spec.output, false);
-    let prepared = door.order.prepare()?;
+    let prepared = door.order.prepare()?.ending_with(end_with);
     if open.is_file {
         write_back(&open.experiments, &open.spec)
             .context("what was read cannot be written back")?;
@@ -274,6 +282,15 @@ fn expand(experiments: &Experiments) -> anyhow::Result<Exit> {
         out.write_all(b"\n")?;
     }
     out.flush()?;
+    Ok(Exit::Success)
+}
+
+/// `--slurm-document`: a line, if there is one.
+fn slurm_document(experiments: &Experiments) -> anyhow::Result<Exit> {
+    if let Some(slurm) = experiments.slurm() {
+        let document = serde_json::Value::Object(slurm.json());
+        writeln!(std::io::stdout().lock(), "{document}")?;
+    }
     Ok(Exit::Success)
 }
 

@@ -2,6 +2,7 @@
 //! job of the file.
 
 use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -34,8 +35,12 @@ fn has_destination(document: &SlurmDocument) -> bool {
     document.experiment_copy_dst.is_some() || document.experiment_copy_auto_dst.is_some()
 }
 
-/// Hands the repetitions to Slurm.
-pub fn submit(open: OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
+/// Hands the repetitions to Slurm. They are cancelled when the process `end_with` ends.
+pub fn submit(
+    open: OpenExperiments,
+    args: &ExperimentArgs,
+    end_with: Option<OwnedFd>,
+) -> anyhow::Result<Exit> {
     let nothing = SlurmDocument::default();
     let experiments = Rc::clone(&open.experiments);
     let document = experiments.slurm().unwrap_or(&nothing);
@@ -59,7 +64,7 @@ pub fn submit(open: OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Ex
         before: Some(Box::new(|script: &str| {
             before_submission(&open, document, copy.as_ref(), script)
         })),
-        ..ClusterLaunch::new(&args.launch, args.dry_run)
+        ..ClusterLaunch::new(&args.launch, args.dry_run).ending_with(end_with)?
     };
     let door = door(order, &open, copy.clone());
     launch(door, how, Ok)

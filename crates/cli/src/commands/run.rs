@@ -24,10 +24,7 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
     let end_with = args.end_with.map(NamedProcess::open).transpose()?;
     let (door, typed) = open_run(&mut args, "nothing was started")?;
     if door.order.spec.slurm.is_some() {
-        if end_with.is_some() {
-            bail!("--end-with is for runs on this machine\nhint: leave it out with --slurm");
-        }
-        let how = ClusterLaunch::new(&args.launch, args.dry_run);
+        let how = ClusterLaunch::new(&args.launch, args.dry_run).ending_with(end_with)?;
         return launch(door, how, Ok);
     }
     if args.dry_run {

@@ -12,12 +12,16 @@ use crate::sweep::pieces::Placeholders;
 /// The place for the path of a file with the whole configuration.
 const CONFIG: &str = "config";
 
+/// A word of a plain command that stands for the folder of the repetition: people, to whom
+/// commands are shown, tell repetitions apart by it.
+const FOLDER: &[u8] = b"{folder}";
+
 /// The place for the number of the repetition.
 const REP: &str = "rep";
 
 /// What an experiment runs.
 pub(super) enum ExperimentCommand {
-    /// Exactly this.
+    /// Exactly this, but for the folder.
     Plain(Command),
     /// This with parameters put into it, or appended.
     Template(CommandTemplate),
@@ -65,9 +69,15 @@ impl ExperimentCommand {
     }
 
     /// The command of a repetition with these parameters.
-    pub fn fill(&self, params: &Members, config: &Members, rep: u32, file: &str) -> Command {
+    pub fn fill(
+        &self,
+        params: &Members,
+        config: &Members,
+        rep: u32,
+        (folder, file): (&str, &str),
+    ) -> Command {
         let template = match self {
-            Self::Plain(command) => return command.clone(),
+            Self::Plain(command) => return with_folder(command, folder),
             Self::Template(template) => template,
         };
         let (mut nodes, mut leaves) = (Vec::new(), Vec::new());
@@ -88,6 +98,17 @@ impl ExperimentCommand {
             .collect();
         template.fill(&values, &leaves)
     }
+}
+
+fn with_folder(command: &Command, folder: &str) -> Command {
+    let Command::Words(words) = command else {
+        return command.clone();
+    };
+    let words = words.iter().map(|word| match word.as_slice() {
+        FOLDER => folder.as_bytes().to_vec(),
+        word => word.to_vec(),
+    });
+    Command::Words(words.collect())
 }
 
 /// What stands in the file as a command.

@@ -280,7 +280,8 @@ impl Experiment {
     }
 }
 
-fn to_map(members: &Members) -> Map<String, Value> {
+/// Members of a dictionary as JSON.
+pub(super) fn to_map(members: &Members) -> Map<String, Value> {
     let members = members.iter();
     members
         .map(|(key, value)| (key.json_key(), value.to_json()))

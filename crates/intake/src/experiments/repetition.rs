@@ -89,7 +89,7 @@ impl Repetition<'_> {
             let file = join(&folder, "config.json");
             let params = experiment.params(at.run);
             let members = experiment.rep_members(&self.run_name, at.rep);
-            task.command = command.fill(&params, &members, self.number(), &file);
+            task.command = command.fill(&params, &members, self.number(), (&folder, &file));
             if command.needs_config() {
                 let file = ByteString::from(file.as_str());
                 task.env.insert("PACKHORSE_CONFIG".to_owned(), file);

@@ -3,8 +3,10 @@
 use std::num::NonZeroU32;
 
 use packhorse_model::{GpuRequest, JobTime, ParseValueError, SlurmSpec};
+use serde_json::{Map, Value};
 
 use super::documents::{ConfigFile, Document, FileError};
+use super::experiment::to_map;
 use super::keys::{kind, slip};
 use super::merge::Members;
 use super::paths::join;
@@ -131,6 +133,14 @@ impl SlurmDocument {
         let read = Self::of(file.source(), document, &mut slips);
         warnings.extend(slips.into_iter().map(|slip| file.wrong(slip)));
         read.map(Some).map_err(|error| file.wrong(error))
+    }
+
+    /// The whole document as JSON.
+    pub fn json(&self) -> Map<String, Value> {
+        let mut document = to_map(&self.members);
+        // As the original has it: also that of a machine of its own.
+        document.insert("name".to_owned(), "slurm".into());
+        document
     }
 
     fn of(
