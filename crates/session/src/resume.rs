@@ -201,6 +201,8 @@ fn move_to(spec: &mut RunSpec, pool: PoolSpec, id: RunId, notices: &mut Notices<
         without_gpus(&mut spec.defaults);
         spec.pool = PoolSpec {
             ageing: pool.ageing.or(spec.pool.ageing),
+            equal_cores: pool.equal_cores.or(spec.pool.equal_cores),
+            thread_caps: pool.thread_caps.or(spec.pool.thread_caps),
             ..pool
         };
         return;

@@ -454,6 +454,24 @@ fn thread_caps_can_be_switched_off() {
 }
 
 #[test]
+fn what_was_said_of_cores_holds_when_a_run_goes_on_elsewhere() {
+    let world = World::new();
+    world.write("tasks", format!("{TELL}; test -e go\n").repeat(2));
+    for words in ["--no-thread-caps", "--cores auto"] {
+        let run = "run tasks --gpus 0,1";
+        let done = world.packhorse(run.split(' ').chain(words.split(' ')));
+        assert_eq!(done.code, 1, "{done:?}");
+    }
+    world.write("go", "");
+    for run in ["1", "2"] {
+        let done = world.packhorse(["retry", run, "--slots", "2"]);
+        assert_eq!(done.code, 0, "{done:?}");
+    }
+    assert_eq!(told(&world, "1.1").caps, ["unset"; 4]);
+    assert_ne!(told(&world, "2.1").named, "unset");
+}
+
+#[test]
 fn the_originals_name_sets_no_new_variables() {
     let world = World::new();
     let link = world.work().join("simple_gpu_scheduler");
