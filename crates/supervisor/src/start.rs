@@ -21,7 +21,7 @@ use crate::metric_scanner::MetricScanner;
 use crate::pipes::Pipes;
 use crate::process_tree::{MARK_ATTEMPT, MARK_TASK};
 use crate::spawn::{AwaitExec, Child, SpawnBuffer, Stdio};
-use crate::supervisor::{Slot, TOKEN_LEADER, TOKEN_STDERR, TOKEN_STDOUT};
+use crate::supervisor::{BUFFER, Slot, TOKEN_LEADER, TOKEN_STDERR, TOKEN_STDOUT};
 use crate::{Job, Supervisor};
 
 /// Why an attempt was not started.
@@ -74,6 +74,8 @@ impl Supervisor {
     }
 
     pub(crate) fn insert_attempt(&mut self, slot: usize, mut attempt: RunningAttempt) {
+        // Now, since before the first start it would only take time.
+        self.buffer.resize(BUFFER, 0);
         attempt.unknown_before = self.unknown_found;
         self.deadlines.change(slot, None, attempt.deadline);
         self.by_leader.insert(attempt.leader, slot);

@@ -14,7 +14,7 @@ use super::key::PythonKey;
 use super::python::{Message, PreloadedPython};
 use crate::Supervisor;
 use crate::exit::{ProcessEnd, end_of};
-use crate::supervisor::{TOKEN_PYTHON, TOKEN_PYTHON_END};
+use crate::supervisor::{BUFFER, TOKEN_PYTHON, TOKEN_PYTHON_END};
 
 /// How many Pythons are kept. Each holds its modules in memory.
 const MOST_PYTHONS: usize = 8;
@@ -97,6 +97,7 @@ impl Supervisor {
             return Err(failed(error));
         }
         self.spared.push(python.pid);
+        self.buffer.resize(BUFFER, 0);
         self.pythons.list.insert(id, python);
         Ok(id)
     }
