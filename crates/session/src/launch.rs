@@ -447,7 +447,7 @@ impl KeptJournal {
     /// The journal, once this record is in it.
     fn after(self, record: Option<u64>) -> Result<Box<dyn Journal>, SessionError> {
         match self {
-            Self::Store(journal) => {
+            Self::Store(mut journal) => {
                 record.map_or(Ok(()), |record| journal.wait_for(record))?;
                 Ok(journal)
             }
