@@ -11,9 +11,9 @@ use clap::{
 
 use super::pool::parse_bool;
 use super::{
-    ConfigArgs, CsvArgs, ExportArgs, GpusArgs, GridArgs, LogsArgs, LsArgs, MpsArgs, PeaksArgs,
-    PlanArgs, PlannedDoor, ProbeArgs, ResultsArgs, ResumeArgs, RetryArgs, RunArgs, ShowArgs,
-    StopArgs, SweepArgs,
+    ConfigArgs, CsvArgs, ExportArgs, GpusArgs, GridArgs, LogsArgs, LsArgs, MpsArgs, NodeArgs,
+    PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs, ResultsArgs, ResumeArgs, RetryArgs, RunArgs,
+    ShowArgs, StopArgs, SweepArgs,
 };
 
 /// Packs your work onto your GPUs.
@@ -201,6 +201,8 @@ pub enum Verb {
     },
     /// Control NVIDIA's Multi-Process Service
     Mps(MpsArgs),
+    /// Share the GPUs of a Slurm node
+    Node(NodeArgs),
     /// Show the GPUs, and who is using them
     Gpus(GpusArgs),
     /// List runs

@@ -3,6 +3,7 @@
 mod cli;
 mod grid;
 mod memory;
+mod node;
 mod pool;
 mod run;
 mod show;
@@ -13,6 +14,7 @@ pub use grid::GridArgs;
 pub use memory::{
     CsvArgs, ImaginedArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs,
 };
+pub use node::{DaemonTask, InstallArgs, ModeArg, NodeArgs, NodeVerb};
 pub use pool::PoolArgs;
 pub use run::{AgainArgs, LaunchArgs, OutputArgs, ResumeArgs, RetryArgs, RunArgs, TaskArgs};
 pub use show::{
