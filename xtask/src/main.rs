@@ -17,6 +17,7 @@ mod folders;
 mod limit;
 mod python;
 mod setup;
+mod slurm;
 mod test;
 
 /// What developers of Packhorse run.

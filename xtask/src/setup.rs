@@ -43,7 +43,7 @@ pub fn program(program: &str, package: &str) -> Result<()> {
     if find(program).is_some() {
         return Ok(());
     }
-    apt(package)
+    apt(&[package])
 }
 
 /// Makes sure that a component of the toolchain is installed, which a minimal toolchain
@@ -151,33 +151,39 @@ fn python_with_venv() -> Result<&'static str> {
     if let Some(python) = candidates.into_iter().find(usable) {
         return Ok(python);
     }
-    apt("python3-venv")?;
+    apt(&["python3-venv"])?;
     let hint = "install Python 3 with its venv module";
     let python = candidates.into_iter().find(usable);
     python.ok_or_else(|| missing("python3 with venv", hint))
 }
 
-/// Installs a Debian package, where that is possible and permitted.
-fn apt(package: &str) -> Result<()> {
+/// Installs Debian packages, where that is possible and permitted.
+pub fn apt(packages: &[&str]) -> Result<()> {
+    let what = packages.join(" ");
     let mut command = Command::new("apt-get");
-    command.args(["install", "--yes", "--no-install-recommends", package]);
+    command.args(["install", "--quiet=2", "--yes", "--no-install-recommends"]);
+    command.args(packages);
     command.env("DEBIAN_FRONTEND", "noninteractive");
     if find("apt-get").is_none() {
-        let hint = format!("no apt-get here: install what Debian calls {package}");
-        return Err(missing(package, hint));
+        let hint = format!("no apt-get here: install what Debian calls {what}");
+        return Err(missing(&what, hint));
     }
     if !rustix::process::geteuid().is_root() {
         let hint = format!("run as root: {}", show(&command));
-        return Err(missing(package, hint));
+        return Err(missing(&what, hint));
     }
-    install(&mut command, package).or_else(|_| {
+    // What goes wrong is on standard error.
+    command.stdout(Stdio::null());
+    install(&mut command, &what).or_else(|_| {
         // A fresh image has no package lists, and an old one has stale ones.
-        install(Command::new("apt-get").arg("update"), package)?;
-        install(&mut command, package)
+        let mut update = Command::new("apt-get");
+        install(update.args(["update", "--quiet=2"]), &what)?;
+        install(&mut command, &what)
     })
 }
 
-fn install(command: &mut Command, what: &str) -> Result<()> {
+/// Runs what installs something.
+pub fn install(command: &mut Command, what: &str) -> Result<()> {
     println!("installing {what}: {}", show(command));
     let problem = match command.stdin(Stdio::null()).status() {
         Ok(status) if status.success() => return Ok(()),

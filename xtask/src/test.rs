@@ -8,12 +8,16 @@ use anyhow::{Context, Error, Result};
 use crate::folders::cargo;
 use crate::python::PythonTests;
 use crate::setup::{self, Venv, show};
+use crate::slurm;
 
 #[derive(clap::Args)]
 pub struct TestArgs {
     /// Only test the Python package, with a build that is there already or made now
     #[arg(long)]
     python: bool,
+    /// Only install what the tests need
+    #[arg(long)]
+    set_up: bool,
     /// Arguments for the test runner, such as a test's name
     #[arg(last = true)]
     runner: Vec<String>,
@@ -76,6 +80,9 @@ fn set_up(args: &TestArgs) -> Tools {
     note(setup::component("clippy", "clippy"));
     let nextest = note(setup::nextest());
     note(setup::program("tmux", "tmux"));
+    if note(slurm::installed()) {
+        note(slurm::root_24_11());
+    }
     let mut venv = None;
     note(Venv::ready().map(|ready| venv = Some(ready)));
     let mut python = None;
@@ -108,6 +115,9 @@ fn steps(tools: &Tools, args: &TestArgs) -> Vec<Command> {
         tests.env("PACKHORSE_TEST_ORIGINAL", venv.bin());
     }
     let python = tools.python.iter().flat_map(PythonTests::steps);
+    if args.set_up {
+        return Vec::new();
+    }
     if args.python {
         let build = step("build --workspace --lib --bins");
         return [build].into_iter().chain(python).collect();

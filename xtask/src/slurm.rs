@@ -1,0 +1,188 @@
+//! The real Slurm that tests run: the machine's own, and a newer one in a folder.
+//!
+//! Nothing of it is ever started here: `crates/slurm-lab` does that, for one test at a time.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use fs_err::File;
+use packhorse_slurm_lab::ROOT_24_11;
+
+use crate::folders::target;
+use crate::setup::{apt, install, missing};
+
+/// The files that tell that a Debian package is installed.
+const PACKAGES: [(&str, &str); 9] = [
+    ("/usr/sbin/munged", "munge"),
+    ("/usr/sbin/slurmctld", "slurmctld"),
+    ("/usr/sbin/slurmd", "slurmd"),
+    ("/usr/bin/sbatch", "slurm-client"),
+    ("/etc/slurm/plugstack.conf", "slurm-wlm-basic-plugins"),
+    ("/usr/include/slurm/spank.h", "libslurm-dev"),
+    ("/usr/sbin/debootstrap", "debootstrap"),
+    ("/usr/bin/nsenter", "util-linux"),
+    ("/sbin/ip", "iproute2"),
+];
+
+/// The release of Debian that has Slurm 24.11.
+const SUITE: &str = "trixie";
+
+/// What is installed there.
+const PACKAGES_24_11: &str = "slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins";
+
+/// The file in a root folder with the recipe that it was made by.
+const RECIPE: &str = "etc/packhorse-recipe";
+
+/// The program that Debian's packages ask before they start a service.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// Makes sure that the tests can start the machine's own Slurm.
+pub fn installed() -> Result<()> {
+    let absent = PACKAGES
+        .iter()
+        .filter(|(file, _)| !Path::new(file).exists());
+    let absent: Vec<_> = absent.map(|(_, package)| *package).collect();
+    if !rustix::process::geteuid().is_root() {
+        let hint = "without it the tests that start a real Slurm are left out: run as root";
+        return Err(missing("root's rights, to start Slurm", hint));
+    }
+    if absent.is_empty() {
+        return Ok(());
+    }
+    let _policy = NoServices::begin()?;
+    apt(&absent)
+}
+
+/// Makes sure that there is a root folder with Slurm 24.11.
+///
+/// It is made beside its place and moved there when it is complete. That takes less than a
+/// minute, and some 150 MB; the next time it is there.
+pub fn root_24_11() -> Result<()> {
+    let root = target()?.join(ROOT_24_11);
+    let made_by = fs_err::read_to_string(root.join(RECIPE)).unwrap_or_default();
+    if made_by == recipe() {
+        return Ok(());
+    }
+    let part = root.with_extension("11.part");
+    for folder in [&root, &part] {
+        if folder.exists() {
+            fs_err::remove_dir_all(folder)?;
+        }
+    }
+    make_root(&part)?;
+    fs_err::rename(&part, &root)?;
+    Ok(())
+}
+
+/// What a root folder is made of and how. If that changes, it is made again.
+fn recipe() -> String {
+    format!("{SUITE}\n{PACKAGES_24_11}\n{INSIDE}")
+}
+
+/// What is done in the new root folder. A lab lays its own over `/etc/hosts`. Only programs
+/// and settings are of use: what is elsewhere is removed.
+const INSIDE: &str = "apt-get update --quiet=2 \
+    && apt-get install --quiet=2 --yes --no-install-recommends $PACKAGES \
+    && touch /etc/hosts \
+    && rm -rf /var/cache /var/lib/apt /usr/share/doc /usr/share/man /usr/share/locale";
+
+fn make_root(part: &Path) -> Result<()> {
+    // In namespaces of its own, so that what it mounts and starts ends with it.
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork", "--kill-child"]);
+        command
+    };
+    let log_path = part.with_extension("log");
+    let log = File::create(&log_path)?;
+    let quietly = |command: &mut Command| -> Result<()> {
+        command.stdout(log.file().try_clone()?);
+        command.stderr(log.file().try_clone()?);
+        let what = "Slurm 24.11 in target/ (once, a minute)";
+        install(command, what).with_context(|| format!("see {}", log_path.display()))
+    };
+
+    let mut debootstrap = unshare();
+    debootstrap.args(["debootstrap", "--variant=minbase", SUITE]);
+    quietly(debootstrap.arg(part).arg(mirror()))?;
+
+    deny_services(&part.join(POLICY.trim_start_matches('/')))?;
+    // The machine may need settings of its own to reach its mirror.
+    for settings in fs_err::read_dir("/etc/apt/apt.conf.d")? {
+        let settings = settings?.path();
+        let name = settings.file_name().unwrap_or_default();
+        if name.to_string_lossy().starts_with("99") {
+            fs_err::copy(&settings, part.join("etc/apt/apt.conf.d").join(name))?;
+        }
+    }
+    let mut packages = unshare();
+    packages.arg("chroot").arg(part).args(["sh", "-c", INSIDE]);
+    packages.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    packages.env("PACKAGES", PACKAGES_24_11);
+    packages.env("DEBIAN_FRONTEND", "noninteractive");
+    quietly(&mut packages)?;
+
+    fs_err::write(part.join(RECIPE), recipe())?;
+    fs_err::remove_file(&log_path)?;
+    Ok(())
+}
+
+/// Where this machine gets its Debian packages from.
+fn mirror() -> String {
+    let mut targets = Command::new("apt-get");
+    targets.args(["indextargets", "--format", "$(SITE)"]);
+    // Other sources, such as that of security updates, have other labels.
+    targets.args(["Label: Debian", "Created-By: Packages"]);
+    let output = targets.stdin(Stdio::null()).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let text = text.unwrap_or_default();
+    // Lists that were never fetched say nothing.
+    let first = text
+        .lines()
+        .next()
+        .unwrap_or("http://deb.debian.org/debian");
+    first.to_owned()
+}
+
+/// As long as this lives, packages that are installed start no services.
+struct NoServices {
+    /// What the machine had said before.
+    before: Option<PathBuf>,
+}
+
+impl NoServices {
+    fn begin() -> Result<Self> {
+        let before = Path::new(POLICY).with_extension("before-packhorse");
+        // If it is there already, a set-up was killed before it could put it back.
+        if Path::new(POLICY).exists() && !before.exists() {
+            fs_err::rename(POLICY, &before)?;
+        }
+        let guard = Self {
+            before: before.exists().then_some(before),
+        };
+        deny_services(Path::new(POLICY))?;
+        Ok(guard)
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        let done = match &self.before {
+            Some(before) => fs_err::rename(before, POLICY),
+            None => fs_err::remove_file(POLICY),
+        };
+        if let Err(error) = done {
+            println!("{POLICY} keeps services from starting, and could not be put back: {error}");
+        }
+    }
+}
+
+/// Writes the program that answers packages that no service may be started.
+fn deny_services(policy: &Path) -> Result<()> {
+    fs_err::write(policy, "#!/bin/sh\nexit 101\n")?;
+    fs_err::set_permissions(policy, Permissions::from_mode(0o755))?;
+    Ok(())
+}
