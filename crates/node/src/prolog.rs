@@ -90,13 +90,23 @@ pub fn prolog(file: &Path, facts: &JobFacts, program: &Path) -> PrologResult {
         node.refuse(&refusal);
         return PrologResult::Refused(refusal);
     }
-    match node.give() {
-        Ok((state, orders)) => {
-            if let Some(server) = &orders.server {
-                servers::settle(&state, server, file, program);
-            }
-            PrologResult::Given(Box::new(orders))
+    let mut gone = Vec::new();
+    let given = node.give(&mut gone);
+    if let Ok(state) = State::open(&config.state) {
+        let wanted = given
+            .as_ref()
+            .ok()
+            .and_then(|orders| orders.server.as_ref());
+        for server in gone
+            .iter()
+            .filter_map(|job| job.server.as_ref())
+            .chain(wanted)
+        {
+            servers::settle(&state, server, file, program);
         }
+    }
+    match given {
+        Ok(orders) => PrologResult::Given(Box::new(orders)),
         Err(trouble) => {
             if let Ok(state) = State::open(&config.state) {
                 state.log(now(), &format!("job {}: {trouble}", facts.job));
@@ -116,24 +126,24 @@ struct PrologOfNode<'a> {
 
 impl PrologOfNode<'_> {
     /// Chooses and writes it down.
-    fn give(&self) -> Result<(State, JobOrders), Trouble> {
+    /// Jobs that turn out to be `gone` are told.
+    fn give(&self, gone: &mut Vec<JobOrders>) -> Result<JobOrders, Trouble> {
         let state = State::open(&self.config.state)?;
         let devices = self.devices()?;
-        self.heal(&state, Urgency::Usual);
-        let given = match self.try_give(&state, &devices) {
+        gone.extend(self.heal(&state, Urgency::Usual));
+        match self.try_give(&state, &devices) {
             Err(Trouble::NoRoom(_)) => {
                 // Slurm says there is room: something is left of a job that is gone.
-                self.heal(&state, Urgency::Now);
+                gone.extend(self.heal(&state, Urgency::Now));
                 self.try_give(&state, &devices)
             }
             other => other,
-        };
-        given.map(|orders| (state, orders))
+        }
     }
 
-    fn heal(&self, state: &State, urgency: Urgency) {
+    fn heal(&self, state: &State, urgency: Urgency) -> Vec<JobOrders> {
         let (node, job) = (self.facts.node.as_deref(), self.facts.job);
-        forget_the_gone(state, self.slurm, node, Some(job), urgency);
+        forget_the_gone(state, self.slurm, node, Some(job), urgency)
     }
 
     fn try_give(&self, state: &State, devices: &[(u32, u32)]) -> Result<JobOrders, Trouble> {

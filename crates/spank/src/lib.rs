@@ -29,7 +29,7 @@ pub static plugin_type: [u8; 6] = *b"spank\0";
 
 /// The Slurm that the plugin was built for.
 #[unsafe(no_mangle)]
-pub static plugin_version: c_uint = slurm_version(env!("PACKHORSE_SLURM_VERSION"));
+pub static plugin_version: c_uint = slurm_version(env!("PACKHORSE_BUILT_FOR"));
 
 /// The version of the interface.
 #[unsafe(no_mangle)]
@@ -40,7 +40,7 @@ pub static spank_plugin_version: c_uint = 1;
 #[used]
 pub static PACKHORSE_BUILT_FOR: &[u8] = concat!(
     "packhorse plugin for Slurm ",
-    env!("PACKHORSE_SLURM_VERSION"),
+    env!("PACKHORSE_BUILT_FOR"),
     "\0"
 )
 .as_bytes();
