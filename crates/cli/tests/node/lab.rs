@@ -188,7 +188,7 @@ impl NodeLab {
 }
 
 /// The plugin for a release of Slurm, built once.
-fn plugin(version: SlurmVersion) -> Option<PathBuf> {
+pub fn plugin(version: SlurmVersion) -> Option<PathBuf> {
     let settings = LabSettings {
         nodes: 0,
         version,

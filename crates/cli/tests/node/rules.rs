@@ -58,25 +58,27 @@ fn seed_lab(filter: &str, line: &str) -> Option<NodeLab> {
         files: vec![(filter.to_owned(), filter_text(filter))],
         ..NodeSettings::default()
     })?;
-    for (reservation, _) in SEEN {
-        let Some(name) = reservation else { continue };
-        let mut scontrol = lab.slurm.command("scontrol");
-        scontrol.args([
-            "create",
-            "reservation",
-            "nodes=n1",
-            "starttime=now",
-            "duration=60",
-        ]);
-        scontrol.args(["users=nobody", "flags=maint,ignore_jobs,overlap"]);
-        lab.slurm
-            .output(scontrol.arg(format!("reservationname={name}")));
+    let reservations = SEEN.iter().filter_map(|(reservation, _)| *reservation);
+    for name in reservations.filter(|_| filter != "unused.lua") {
+        reserve(&lab, name);
     }
     Some(lab)
 }
 
+fn reserve(lab: &NodeLab, name: &str) {
+    let mut scontrol = lab.slurm.command("scontrol");
+    scontrol.args(["create", "reservation", "nodes=n1", "starttime=now"]);
+    scontrol.args([
+        "duration=60",
+        "users=nobody",
+        "flags=maint,ignore_jobs,overlap",
+    ]);
+    lab.slurm
+        .output(scontrol.arg(format!("reservationname={name}")));
+}
+
 /// What `packhorse node install` writes, for the lab's configuration.
-fn filter_text(name: &str) -> String {
+pub fn filter_text(name: &str) -> String {
     if name == "unused.lua" {
         return String::new();
     }
@@ -151,6 +153,7 @@ fn where_there_is_no_filter_the_node_ends_the_job() {
     assert!(text.contains("packhorse: mps is not allowed"), "{text}");
     assert_ne!(lab.slurm.node_state("n1"), "drained");
     // The node goes on with others.
+    reserve(&lab, "jhl_homework_gpu");
     let allowed = lab.submit(
         NOBODY,
         &["--gres=mps:64", "--reservation=jhl_homework_gpu"],

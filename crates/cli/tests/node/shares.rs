@@ -54,8 +54,8 @@ fn the_table_of_the_seed_holds_on_every_gpu() {
 }
 
 #[test]
-fn a_requeued_job_and_a_node_that_lost_power_leave_nothing_behind() {
-    let Some(mut lab) = NodeLab::start(NodeSettings::default()) else {
+fn a_requeued_job_and_one_whose_epilog_never_ran_leave_nothing_behind() {
+    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
         return;
     };
     let job = lab.submit_lasting(NOBODY, 64);
@@ -63,21 +63,28 @@ fn a_requeued_job_and_a_node_that_lost_power_leave_nothing_behind() {
     let mut scontrol = lab.slurm.command("scontrol");
     lab.slurm.output(scontrol.args(["requeue", &job]));
     lab.slurm.wait_for_job(&job, "PENDING");
-    let mut scontrol = lab.slurm.command("scontrol");
-    let id = format!("jobid={job}");
-    lab.slurm
-        .output(scontrol.args(["update", &id, "starttime=now"]));
+    // Slurm lets it wait until its old credentials have expired. One that is started before
+    // that gets no prolog at all.
     lab.slurm.wait_for_job(&job, "RUNNING");
     let number: u64 = job.parse().unwrap();
     assert_eq!(lab.jobs(), [vec![number], vec![], vec![], vec![]]);
-    // No epilog runs.
-    lab.slurm.kill_node("n1");
-    lab.slurm.output(lab.slurm.command("scancel").arg(&job));
-    lab.slurm.restart_node("n1");
-    let next = lab.submit_lasting(NOBODY, 320);
-    lab.slurm.wait_for_job(&next, "RUNNING");
-    let number: u64 = next.parse().unwrap();
-    assert_eq!(lab.jobs(), [vec![number], vec![], vec![], vec![]]);
+    // Its epilog does nothing.
+    let epilog = lab.folder().join("etc/epilog.sh");
+    let ours = fs_err::read(&epilog).unwrap();
+    fs_err::write(&epilog, "#!/bin/sh\n").unwrap();
+    lab.end_lasting();
+    lab.slurm.wait_for_job(&job, "COMPLETED");
+    let orders = lab.folder().join("shared/jobs").join(&job);
+    assert!(orders.exists());
+    fs_err::write(&epilog, ours).unwrap();
+    fs_err::remove_file(lab.folder().join("out/over")).unwrap();
+    let all: Vec<String> = (0..4).map(|_| lab.submit_lasting(NOBODY, 320)).collect();
+    for job in &all {
+        lab.slurm.wait_for_job(job, "RUNNING");
+    }
+    assert!(!orders.exists());
+    let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
+    assert_eq!(on, [1; 4]);
 }
 
 #[test]
