@@ -26,7 +26,7 @@ fn main() {
     let mut number = None;
     for header in &headers {
         println!("cargo::rerun-if-changed={}", header.display());
-        number = number.or_else(|| version(&std::fs::read_to_string(header).ok()?));
+        number = number.or_else(|| version(&fs_err::read_to_string(header).ok()?));
     }
     if number.is_none() {
         println!(

@@ -5,7 +5,7 @@
 //! runs on.
 
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::folders::{cargo, target, workspace};
 use crate::python::{builder_ready, maturin};
 use crate::setup::show;
+use crate::slurm;
 
 /// The shells that there are completions for.
 const SHELLS: [(&str, &str); 3] = [
@@ -21,7 +22,8 @@ const SHELLS: [(&str, &str); 3] = [
     ("fish", "packhorse.fish"),
 ];
 
-/// Makes a wheel, and a tarball with the binary, its manual pages and completions.
+/// Makes a wheel, and a tarball with the binary, its manual pages and completions, and the
+/// plugins for Slurm.
 pub fn run() -> Result<ExitCode> {
     let dist = target()?.join("dist");
     if dist.exists() {
@@ -36,7 +38,8 @@ pub fn run() -> Result<ExitCode> {
         "packhorse-cli",
     ]))?;
     done(&mut maturin(&builder_ready()?, "release", &dist))?;
-    tarball(&dist)?;
+    let plugins = plugins()?;
+    tarball(&dist, &plugins)?;
     for file in fs_err::read_dir(&dist)? {
         let file = file?;
         let length = file.metadata()?.len();
@@ -45,13 +48,43 @@ pub fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn tarball(dist: &Path) -> Result<()> {
+/// The SPANK plugin for each release of Slurm that is found here: Slurm loads no other.
+fn plugins() -> Result<Vec<(String, PathBuf)>> {
+    let mut plugins = Vec::new();
+    for version in slurm::versions() {
+        let folder = target()?.join("plugins").join(&version);
+        let mut build = cargo();
+        build.args([
+            "build",
+            "--release",
+            "--locked",
+            "--package",
+            "packhorse-spank",
+        ]);
+        build.arg("--target-dir").arg(&folder);
+        done(build.env("PACKHORSE_SLURM_VERSION", &version))?;
+        plugins.push((version, folder.join("release/libpackhorse_spank.so")));
+    }
+    if plugins.is_empty() {
+        println!("no Slurm is installed here: no plugin for Slurm nodes is made");
+    }
+    Ok(plugins)
+}
+
+fn tarball(dist: &Path, plugins: &[(String, PathBuf)]) -> Result<()> {
     let arch = std::env::consts::ARCH;
     let name = format!("packhorse-{}-{arch}-linux", env!("CARGO_PKG_VERSION"));
     let folder = dist.join(&name);
     fs_err::create_dir_all(folder.join("bin"))?;
     let binary = folder.join("bin/packhorse");
     fs_err::copy(target()?.join("release/packhorse"), &binary)?;
+    for (version, plugin) in plugins {
+        // Slurm takes any of the same release: 24.11 for 24.11.5.
+        let release: Vec<&str> = version.split('.').take(2).collect();
+        let place = folder.join("slurm").join(release.join("."));
+        fs_err::create_dir_all(&place)?;
+        fs_err::copy(plugin, place.join("libpackhorse_spank.so"))?;
+    }
     // It acts as what it is called.
     for original in ["simple_gpu_scheduler", "simple_hypersearch"] {
         symlink("packhorse", folder.join("bin").join(original))?;

@@ -15,7 +15,7 @@ const EPILOG: &str = "packhorse-epilog";
 
 /// The configuration beside such a link, or the usual one.
 fn node_config(words: &[OsString]) -> PathBuf {
-    let link = words.first().map(Path::new).unwrap_or(Path::new(""));
+    let link = words.first().map_or(Path::new(""), Path::new);
     packhorse_node::config_beside(link)
 }
 

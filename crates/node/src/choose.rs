@@ -241,26 +241,23 @@ mod tests {
                 let chosen = choose(gpus, per_gpu, placing, taken.iter().copied(), share);
                 let parts = share.div_ceil(per_gpu);
                 let part = share.div_ceil(parts);
-                match chosen {
-                    Ok(chosen) => {
-                        prop_assert_eq!(chosen.iter().map(|part| part.units).sum::<u64>(), share);
-                        prop_assert_eq!(chosen.len() as u64, parts);
-                        for part in &chosen {
-                            let left = &mut left[part.gpu as usize];
-                            prop_assert!(*left >= part.units);
-                            *left -= part.units;
-                        }
-                        let mut on: Vec<u32> = chosen.iter().map(|part| part.gpu).collect();
-                        on.dedup();
-                        prop_assert_eq!(on.len(), chosen.len(), "no GPU twice");
-                        taken.extend(chosen);
-                    }
+                let Ok(chosen) = chosen else {
                     // It is refused only if there is really no room.
-                    Err(_) => {
-                        let roomy = left.iter().filter(|left| **left >= part).count() as u64;
-                        prop_assert!(roomy < parts);
-                    }
+                    let roomy = left.iter().filter(|left| **left >= part).count() as u64;
+                    prop_assert!(roomy < parts);
+                    continue;
+                };
+                prop_assert_eq!(chosen.iter().map(|part| part.units).sum::<u64>(), share);
+                prop_assert_eq!(chosen.len() as u64, parts);
+                for part in &chosen {
+                    let left = &mut left[part.gpu as usize];
+                    prop_assert!(*left >= part.units);
+                    *left -= part.units;
                 }
+                let mut on: Vec<u32> = chosen.iter().map(|part| part.gpu).collect();
+                on.dedup();
+                prop_assert_eq!(on.len(), chosen.len(), "no GPU twice");
+                taken.extend(chosen);
             }
         }
     }

@@ -45,16 +45,9 @@ pub fn forget_the_gone(
     if suspects.is_empty() || (is_recent && urgency == Urgency::Usual) {
         return Vec::new();
     }
-    let host;
-    let node = match node {
-        Some(node) => node,
-        None => {
-            host = host_name();
-            &host
-        }
-    };
+    let node = node.map_or_else(host_name, str::to_owned);
     state.set_asked(now);
-    let Some(known) = slurm.jobs_on(node) else {
+    let Some(known) = slurm.jobs_on(&node) else {
         return Vec::new();
     };
     let gone = suspects.into_iter().filter(|job| !known.contains(&job.job));

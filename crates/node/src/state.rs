@@ -15,7 +15,9 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use packhorse_orders::{JOBS, JobOrders, is_trusted, read_trusted};
@@ -91,7 +93,7 @@ impl State {
 
     /// Waits for the right to change the state.
     pub fn lock(&self) -> Result<StateLock, StateError> {
-        self.lock_file(&self.folder.join("lock")).map(StateLock)
+        Self::lock_file(&self.folder.join("lock")).map(StateLock)
     }
 
     /// The right to start or end an MPS server, and the lock that jobs wait for. `None`:
@@ -105,7 +107,7 @@ impl State {
             Err(error) => return Err(io_error(&path, error.into())),
         }
         // Waits at most for a job that has just found it free.
-        let ready = self.lock_file(&self.ready_lock(name))?;
+        let ready = Self::lock_file(&self.ready_lock(name))?;
         Ok(Some((file, ready)))
     }
 
@@ -124,8 +126,7 @@ impl State {
         names(&self.folder.join(SERVERS))
     }
 
-    fn lock_file(&self, path: &Path) -> Result<File, StateError> {
-        let _ = &self.folder;
+    fn lock_file(path: &Path) -> Result<File, StateError> {
         let file = open(path).map_err(|source| io_error(path, source))?;
         rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))
             .map_err(|error| io_error(path, error.into()))?;
@@ -278,29 +279,22 @@ fn open_new(path: &Path) -> io::Result<File> {
 
 /// Makes a folder, or checks that nobody else could have put something into it.
 fn make(folder: &Path, mode: u32) -> Result<(), StateError> {
-    match DirBuilder::new().mode(mode).create(folder) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if let Some(parent) = folder.parent() {
-                fs_err::create_dir_all(parent).map_err(|source| io_error(parent, source))?;
-            }
-            let made = DirBuilder::new().mode(mode).create(folder);
-            match made {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(io_error(folder, error));
-                }
-                _ => {}
-            }
-        }
-        Err(source) => return Err(io_error(folder, source)),
-    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(folder)
+        .map_err(|source| io_error(folder, source))?;
     let found = fs_err::symlink_metadata(folder).map_err(|source| io_error(folder, source))?;
     if !found.is_dir() || !is_trusted(&found) {
         return Err(StateError::Foreign {
             folder: folder.to_owned(),
             uid: found.uid(),
         });
+    }
+    if found.mode() & 0o777 != mode {
+        // Whatever umask we were started with.
+        let mode = std::fs::Permissions::from_mode(mode);
+        fs_err::set_permissions(folder, mode).map_err(|source| io_error(folder, source))?;
     }
     Ok(())
 }

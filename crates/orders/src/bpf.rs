@@ -164,13 +164,8 @@ fn raw(descriptor: RawFd) -> u32 {
 }
 
 /// `union bpf_attr`, or a structure like it: numbers at fixed places.
+#[derive(Default)]
 struct Attributes([u64; 16]);
-
-impl Default for Attributes {
-    fn default() -> Self {
-        Self([0; 16])
-    }
-}
 
 impl Attributes {
     fn put32(&mut self, at: usize, value: u32) {

@@ -59,9 +59,11 @@ pub fn set_variable(spank: Spank, name: &str, value: Option<&str>) -> bool {
     let Ok(name) = CString::new(name) else {
         return false;
     };
-    // SAFETY: the handle is Slurm's, and the texts live until the calls return.
     match value.map(CString::new) {
-        Some(Ok(value)) => unsafe { spank_setenv(spank, name.as_ptr(), value.as_ptr(), 1) == 0 },
+        Some(Ok(value)) => {
+            // SAFETY: the handle is Slurm's, and the texts live until the call returns.
+            unsafe { spank_setenv(spank, name.as_ptr(), value.as_ptr(), 1) == 0 }
+        }
         Some(Err(_)) => false,
         None => {
             // SAFETY: as above. A variable that is not there is no harm.

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 
 use packhorse_orders::{Confinement, JOBS, JobOrders, STATE_FOLDER, confine, read_trusted};
@@ -75,7 +75,7 @@ pub fn prepare_task(spank: Spank) {
     }
 }
 
-fn read(file: &PathBuf) -> io::Result<JobOrders> {
+fn read(file: &Path) -> io::Result<JobOrders> {
     let text = read_trusted(file)?;
     text.parse().map_err(io::Error::other)
 }

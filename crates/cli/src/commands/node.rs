@@ -24,9 +24,9 @@ use crate::{complain, wording};
 pub fn node(verb: NodeVerb) -> anyhow::Result<Exit> {
     match verb {
         NodeVerb::Install(args) => install(args),
-        NodeVerb::Check { config, node } => check(&config.config, node.or_else(called)),
+        NodeVerb::Check { config, node } => check(&config.config, node.or_else(called).as_deref()),
         NodeVerb::Status { config, node, json } => {
-            status(&config.config, node.or_else(called), json)
+            status(&config.config, node.or_else(called).as_deref(), json)
         }
         NodeVerb::Prolog(config) => Ok(prolog(&config.config)),
         NodeVerb::Epilog(config) => Ok(epilog(&config.config)),
@@ -96,8 +96,8 @@ fn never_fail(what: &str, act: impl FnOnce() -> anyhow::Result<()>) -> Exit {
     Exit::Success
 }
 
-fn check(config: &Path, node: Option<String>) -> anyhow::Result<Exit> {
-    let points = packhorse_node::check(config, node.as_deref());
+fn check(config: &Path, node: Option<&str>) -> anyhow::Result<Exit> {
+    let points = packhorse_node::check(config, node);
     let mut out = io::stdout().lock();
     let mut exit = Exit::Success;
     for point in points {
@@ -117,8 +117,8 @@ fn check(config: &Path, node: Option<String>) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-fn status(config: &Path, node: Option<String>, as_json: bool) -> anyhow::Result<Exit> {
-    let status = packhorse_node::status(config, node.as_deref(), &program()?)?;
+fn status(config: &Path, node: Option<&str>, as_json: bool) -> anyhow::Result<Exit> {
+    let status = packhorse_node::status(config, node, &program()?)?;
     if as_json {
         return print_json(&serde_json::to_value(&status)?);
     }

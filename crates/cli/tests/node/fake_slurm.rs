@@ -53,7 +53,7 @@ impl FakeNode {
             "count = 1280\nstate = \"{}\"\nscontrol = \"{}\"\n{}\n",
             state.display(),
             scontrol.display(),
-            more.split("[").next().unwrap_or_default(),
+            more.split('[').next().unwrap_or_default(),
         );
         for (index, file) in DEVICES.iter().enumerate() {
             text.push_str(&format!(
@@ -117,8 +117,8 @@ impl FakeNode {
 
     /// The jobs that `squeue` knows.
     pub fn knows(&self, jobs: &[u32]) {
-        let text: String = jobs.iter().map(|job| format!("{job}\n")).collect();
-        fs_err::write(self.path("jobs"), text).unwrap();
+        let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+        fs_err::write(self.path("jobs"), jobs.join("\n")).unwrap();
     }
 
     /// A command of the node, in the environment of a job's prolog: there is no PATH.
