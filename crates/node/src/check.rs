@@ -258,18 +258,6 @@ fn gres(config: &Config, conf: &SlurmConf, slurm: &Slurm, node: &str, points: &m
             .parse::<u64>()
             .ok()
     });
-    let verdict = match amount {
-        Some(amount) if amount == config.count => Verdict::Ok,
-        Some(amount) => Verdict::Wrong(format!(
-            "the node has mps:{amount}, the configuration says count = {}: make them the same",
-            config.count
-        )),
-        None => Verdict::Wrong(format!(
-            "add mps:{} to Gres= in the line of node {node}",
-            config.count
-        )),
-    };
-    points.add(format!("slurm.conf: Gres of node {node}"), verdict);
     let Some(lines) = conf.lines("gres.conf") else {
         let todo = format!("there is no gres.conf in {}", conf.folder.display());
         return points.add("gres.conf", Verdict::Wrong(todo));
@@ -279,6 +267,23 @@ fn gres(config: &Config, conf: &SlurmConf, slurm: &Slurm, node: &str, points: &m
     let all_sharing = mps.iter().any(|line| line.contains("all_sharing"));
     let on_one = mps.iter().any(|line| line.contains("file="));
     let count = config.count;
+    // Without a file, Slurm divides what the node has, and counts on one of the parts.
+    let is_divided = config.mode == Mode::Choose && !on_one && !mps.is_empty();
+    let parts = if is_divided {
+        config.gpus.len() as u64
+    } else {
+        1
+    };
+    let verdict = match amount {
+        Some(amount) if amount == count * parts => Verdict::Ok,
+        Some(amount) => Verdict::Wrong(format!(
+            "the node has mps:{amount}, the configuration says count = {count}: make them the same"
+        )),
+        None => Verdict::Wrong(format!(
+            "add mps:{count} to Gres= in the line of node {node}"
+        )),
+    };
+    points.add(format!("slurm.conf: Gres of node {node}"), verdict);
     match config.mode {
         Mode::Native => points.wrong_unless(
             "gres.conf: mps on every GPU",
@@ -287,7 +292,7 @@ fn gres(config: &Config, conf: &SlurmConf, slurm: &Slurm, node: &str, points: &m
         ),
         Mode::Choose => points.wrong_unless(
             "gres.conf: mps on one GPU",
-            on_one && !all_sharing,
+            (on_one || is_divided) && !all_sharing,
             &format!("Name=mps Count={count} File={}, and no all_sharing: Slurm counts there, Packhorse chooses", config.gpus[0].file.display()),
         ),
     }

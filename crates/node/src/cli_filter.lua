@@ -1,8 +1,5 @@
-function slurm_cli_setup_defaults(options, early_pass)
-	return slurm.SUCCESS
-end
-
-function slurm_cli_pre_submit(options, pack_offset)
+-- A filter of your own can call this, and refuse what it refuses.
+function packhorse.check(options)
 	local amount = packhorse.asked(options["gres"], options["tres-per-task"], options["tres-per-node"],
 		options["tres-per-job"], options["tres-per-socket"])
 	if amount == nil then
@@ -27,6 +24,14 @@ function slurm_cli_pre_submit(options, pack_offset)
 		return slurm.ERROR
 	end
 	return slurm.SUCCESS
+end
+
+function slurm_cli_setup_defaults(options, early_pass)
+	return slurm.SUCCESS
+end
+
+function slurm_cli_pre_submit(options, pack_offset)
+	return packhorse.check(options)
 end
 
 function slurm_cli_post_submit(offset, job_id, step_id)

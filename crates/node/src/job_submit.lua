@@ -1,4 +1,5 @@
-function packhorse.check(job_desc, submit_uid)
+-- A filter of your own can call this, and refuse what it refuses.
+function packhorse.check(job_desc)
 	local amount = packhorse.asked(job_desc.gres, job_desc.tres_per_node, job_desc.tres_per_task,
 		job_desc.tres_per_job, job_desc.tres_per_socket)
 	if amount == nil then
@@ -25,11 +26,11 @@ function packhorse.check(job_desc, submit_uid)
 end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)
-	return packhorse.check(job_desc, submit_uid)
+	return packhorse.check(job_desc)
 end
 
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
-	return packhorse.check(job_desc, modify_uid)
+	return packhorse.check(job_desc)
 end
 
 return slurm.SUCCESS

@@ -1,6 +1,6 @@
 -- Made by `packhorse node install`. Who may ask for mps is written in the configuration,
 -- not here: a change there needs no change of this file.
-local packhorse = { config = "@CONFIG@" }
+packhorse = { config = "@CONFIG@" }
 
 -- A name with * and ? as a pattern of Lua.
 function packhorse.matches(pattern, name)

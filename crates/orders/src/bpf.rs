@@ -80,7 +80,15 @@ const ALLOW_OTHERS: [Instruction; 2] =
 /// Holds what is in this cgroup folder to `rules`.
 pub(crate) fn attach(folder: &std::fs::File, rules: &[DeviceRule]) -> io::Result<()> {
     let folder = folder.as_raw_fd();
-    let others = in_effect(folder).unwrap_or_else(|| ALLOW_OTHERS.to_vec());
+    let mut others = in_effect(folder).unwrap_or_else(|| ALLOW_OTHERS.to_vec());
+    let (flags, own) = query(folder, 0)?;
+    let ours = program(rules, &[]);
+    if others.starts_with(&ours) {
+        if !own.is_empty() {
+            return Ok(());
+        }
+        others.drain(..ours.len());
+    }
     let loaded = load(&program(rules, &others));
     // What another owner wrote may be nothing that can be loaded a second time.
     let program = match loaded {
@@ -88,7 +96,6 @@ pub(crate) fn attach(folder: &std::fs::File, rules: &[DeviceRule]) -> io::Result
         Ok(program) => program,
     };
     // The kernel replaces a program only by one with the same flags.
-    let (flags, own) = query(folder, 0)?;
     let flags = if own.is_empty() {
         ALLOW_OVERRIDE
     } else {

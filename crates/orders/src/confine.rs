@@ -17,40 +17,41 @@ pub enum Confinement {
     None,
 }
 
-/// Lets a task open the devices that `rules` allow and no others that they name. Devices
-/// that they do not name stay as they were.
+/// Lets the tasks of a job open the devices that `rules` allow and no others that they name.
+/// Devices that they do not name stay as they were.
 ///
-/// The task is found by its process, and Slurm's folders by the task: their names differ
-/// between versions and builds of Slurm.
-pub fn confine(task: u32, job: u32, rules: &[DeviceRule]) -> io::Result<Confinement> {
-    let cgroups = read(&format!("/proc/{task}/cgroup"))?;
+/// Slurm's folders are found by a process of the job: their names differ between versions
+/// and builds of Slurm. All tasks of the job that there are on this machine are gone through:
+/// with cgroups of version 1, Slurm takes from all of them what it did not give itself
+/// whenever a step begins.
+pub fn confine(process: u32, job: u32, rules: &[DeviceRule]) -> io::Result<Confinement> {
+    let cgroups = read(&format!("/proc/{process}/cgroup"))?;
     let mounts = read("/proc/self/mounts")?;
     if let Some(path) = path_in(&cgroups, job, |names| {
         names.split(',').any(|name| name == "devices")
     }) && let Some(folder) = mounted(&mounts, Version::One, path)
     {
-        version_1(&folder, job, rules)?;
+        version_1(&folder, rules)?;
         return Ok(Confinement::Version1(folder));
     }
     if let Some(path) = path_in(&cgroups, job, str::is_empty)
         && let Some(folder) = mounted(&mounts, Version::Two, path)
     {
-        let open = OpenOptions::new().read(true).open(&folder);
-        let open = open.map_err(|error| at(&folder, &error))?;
-        bpf::attach(&open, rules).map_err(|error| at(&folder, &error))?;
+        version_2(&folder, rules)?;
         return Ok(Confinement::Version2(folder));
     }
     Ok(Confinement::None)
 }
 
-/// The path in the hierarchy whose controllers are these, if it is one of this job.
+/// The job's path in the hierarchy whose controllers are these, if the process is there in it.
 fn path_in(cgroups: &str, job: u32, is_wanted: impl Fn(&str) -> bool) -> Option<&str> {
-    let name = format!("job_{job}");
+    let name = format!("/job_{job}");
     cgroups.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
-        let of_job = path.split('/').any(|part| part == name);
-        (is_wanted(controllers) && of_job).then_some(path)
+        let end = path.find(&name)? + name.len();
+        let is_whole = matches!(path.as_bytes().get(end), None | Some(b'/'));
+        (is_wanted(controllers) && is_whole).then(|| &path[..end])
     })
 }
 
@@ -78,26 +79,63 @@ fn mounted(mounts: &str, version: Version, path: &str) -> Option<PathBuf> {
     })
 }
 
-/// What a folder has, its parents must have: allowed from the job down, denied in the task's
-/// alone, since the job's other tasks may have been given something else.
-fn version_1(task: &Path, job: u32, rules: &[DeviceRule]) -> io::Result<()> {
-    let name = format!("job_{job}");
-    let mut folders: Vec<&Path> = Vec::new();
-    for folder in task.ancestors() {
-        folders.push(folder);
-        if folder.ends_with(&name) {
-            break;
+/// What a folder has, its parents must have: allowed from the job down. Denied only where
+/// processes of users are, since Slurm itself goes on with the folders above.
+fn version_1(job: &Path, rules: &[DeviceRule]) -> io::Result<()> {
+    for folder in folders(job) {
+        let is_users = is_users(&folder);
+        let write = |rule: &DeviceRule| match rule.allowed {
+            true => write_rule(&folder.join("devices.allow"), rule),
+            false if is_users => write_rule(&folder.join("devices.deny"), rule),
+            false => Ok(()),
+        };
+        let written = rules.iter().try_for_each(write);
+        // A step may end meanwhile.
+        if folder.is_dir() {
+            written?;
         }
-    }
-    for rule in rules.iter().filter(|rule| rule.allowed) {
-        for folder in folders.iter().rev() {
-            write_rule(&folder.join("devices.allow"), rule)?;
-        }
-    }
-    for rule in rules.iter().filter(|rule| !rule.allowed) {
-        write_rule(&task.join("devices.deny"), rule)?;
     }
     Ok(())
+}
+
+/// The program of a folder decides for all below it that have none of their own.
+fn version_2(job: &Path, rules: &[DeviceRule]) -> io::Result<()> {
+    for folder in folders(job).iter().filter(|folder| is_users(folder)) {
+        let attached = OpenOptions::new()
+            .read(true)
+            .open(folder)
+            .and_then(|open| bpf::attach(&open, rules));
+        if folder.is_dir() {
+            attached.map_err(|error| at(folder, &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether processes of users are put there: tasks, and what logs in to a job's node.
+fn is_users(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with("task_") || name == "step_extern")
+}
+
+/// A folder and all below it, parents first.
+fn folders(top: &Path) -> Vec<PathBuf> {
+    let mut folders = vec![top.to_owned()];
+    let mut next = 0;
+    while let Some(folder) = folders.get(next) {
+        let Ok(entries) = folder.read_dir() else {
+            next += 1;
+            continue;
+        };
+        let entries = entries.flatten();
+        let below: Vec<PathBuf> = entries
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .map(|entry| entry.path())
+            .collect();
+        folders.extend(below);
+        next += 1;
+    }
+    folders
 }
 
 fn write_rule(file: &Path, rule: &DeviceRule) -> io::Result<()> {
@@ -133,11 +171,9 @@ mod tests {
     #[test]
     fn a_path_is_the_jobs_own_or_none() {
         let devices = |names: &str| names.split(',').any(|name| name == "devices");
-        assert_eq!(
-            path_in(CGROUPS, 5, devices),
-            Some("/slurm_n1/uid_0/job_5/step_0/task_0")
-        );
+        assert_eq!(path_in(CGROUPS, 5, devices), Some("/slurm_n1/uid_0/job_5"));
         assert_eq!(path_in(CGROUPS, 55, devices), None);
+        assert_eq!(path_in("4:devices:/job_55/x\n", 5, devices), None);
         assert_eq!(path_in(CGROUPS, 5, str::is_empty), None);
         assert!(path_in(CGROUPS, 6, str::is_empty).is_some());
     }

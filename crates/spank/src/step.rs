@@ -44,16 +44,15 @@ pub fn begin(spank: Spank, words: &[String]) {
     }
 }
 
-/// Holds a task to its devices.
+/// Holds the job's tasks to their devices.
 pub fn confine_task(spank: Spank) {
     let Some(orders) = ORDERS.get() else { return };
     if orders.devices.is_empty() {
         return;
     }
-    let Some(task) = slurm::task(spank) else {
-        return;
-    };
-    match confine(task, orders.job, &orders.devices) {
+    // The step for logins has no task; it is in a cgroup of the job itself.
+    let process = slurm::task(spank).unwrap_or_else(std::process::id);
+    match confine(process, orders.job, &orders.devices) {
         Ok(Confinement::Version1(_) | Confinement::Version2(_) | Confinement::None) => {}
         Err(error) => slurm::tell(&format!("cannot give this task its GPU: {error}")),
     }

@@ -8,6 +8,7 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     let settings = NodeSettings {
         version,
         cgroups,
+        slurm_conf: &["PrologFlags=Alloc,Contain"],
         ..NodeSettings::default()
     };
     let Some(lab) = NodeLab::start(settings) else {
@@ -19,16 +20,18 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
 
     let look = |name: &str| lab.look(name);
     let script = format!(
-        "{}; srun -n2 --mem=10 sh -c '{}'; srun -n1 --mem=10 sh -c \"srun --overlap --mem=0 -n1 sh look.sh\"",
+        "{}; srun -n2 --mem=10 sh -c '{}'; srun -n1 --mem=10 sh -c \"srun --overlap --mem=0 -n1 sh look.sh\"; {}",
         look("batch"),
         look("srun").replace('\'', "'\\''"),
+        // Slurm 22.05 takes from it what it did not give itself, when a step begins.
+        look("after"),
     );
     fs_err::write(lab.folder().join("out/look.sh"), look("nested")).unwrap();
     let options = ["-n2", "--gres=mps:64", "--output=batch.txt"];
     let job = lab.submit(NOBODY, &options, &script);
     lab.slurm.wait_for_job(&job, "COMPLETED");
     let text = lab.wrote("batch.txt");
-    for (name, count) in [("batch", 1), ("srun", 2), ("nested", 1)] {
+    for (name, count) in [("batch", 1), ("srun", 2), ("nested", 1), ("after", 1)] {
         let line = format!("{name} visible=1 threads=20 opens=1");
         let found = text.lines().filter(|other| **other == line).count();
         assert_eq!(found, count, "{line}:\n{text}");
@@ -63,6 +66,36 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     let text = lab.slurm.output(&mut srun);
     assert!(
         text.contains("interactive visible=1 threads=20 opens=1"),
+        "{text}"
+    );
+
+    let mut salloc = lab.by(NOBODY, "salloc");
+    salloc.args([
+        "--mem=50",
+        "--gres=mps:64",
+        "srun",
+        "--interactive",
+        "--mem=0",
+    ]);
+    let text = lab.slurm.output(salloc.args(["sh", "-c", &look("shell")]));
+    assert!(
+        text.contains("shell visible=1 threads=20 opens=1"),
+        "{text}"
+    );
+
+    // What logs in to a job's node is put into a cgroup of the job's own. Here root does that.
+    let script = format!(
+        "for folder in $(find /sys/fs/cgroup/devices -path \"*/job_$SLURM_JOB_ID/step_extern\"; \
+         find /sys/fs/cgroup -path \"*/job_$SLURM_JOB_ID/step_extern/user/task_special\"); do \
+         echo $$ >$folder/cgroup.procs; {}; done",
+        look("login")
+    );
+    let root = (0, "root");
+    let job = lab.submit(root, &["--gres=mps:64", "--output=login.txt"], &script);
+    lab.slurm.wait_for_job(&job, "COMPLETED");
+    let text = lab.wrote("login.txt");
+    assert!(
+        text.contains("login visible=1 threads=20 opens=1"),
         "{text}"
     );
 

@@ -55,7 +55,14 @@ fn seed_lab(filter: &str, line: &str) -> Option<NodeLab> {
     let lab = NodeLab::start(NodeSettings {
         more: SEED,
         slurm_conf: &[line],
-        files: vec![(filter.to_owned(), filter_text(filter))],
+        // As an admin is told to: a file of the site's that runs ours.
+        files: vec![
+            (
+                filter.to_owned(),
+                format!("return dofile(\"{{lab}}/etc/our_{filter}\")\n"),
+            ),
+            (format!("our_{filter}"), filter_text(filter)),
+        ],
         ..NodeSettings::default()
     })?;
     let reservations = SEEN.iter().filter_map(|(reservation, _)| *reservation);
