@@ -33,16 +33,19 @@ pub fn forget_the_gone(
     except: Option<u32>,
     urgency: Urgency,
 ) -> Vec<JobOrders> {
+    let now = now();
+    let is_recent = state
+        .asked()
+        .is_some_and(|asked| asked <= now && now - asked < BETWEEN_QUESTIONS);
+    if is_recent && urgency == Urgency::Usual {
+        return Vec::new();
+    }
     let Ok((jobs, _)) = state.jobs(None) else {
         return Vec::new();
     };
     let is_suspect = |job: &JobOrders| Some(job.job) != except && !has_cgroup(job);
     let suspects: Vec<JobOrders> = jobs.into_iter().filter(is_suspect).collect();
-    let now = now();
-    let is_recent = state
-        .asked()
-        .is_some_and(|asked| asked <= now && now - asked < BETWEEN_QUESTIONS);
-    if suspects.is_empty() || (is_recent && urgency == Urgency::Usual) {
+    if suspects.is_empty() {
         return Vec::new();
     }
     let node = node.map_or_else(host_name, str::to_owned);

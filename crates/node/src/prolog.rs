@@ -221,8 +221,17 @@ impl PrologOfNode<'_> {
         });
         // In the other mode Slurm has done that.
         let rules = rules.filter(|_| config.mode == Mode::Choose).collect();
-        let server = (config.mps.servers && exists(&config.mps.control))
-            .then(|| server_name(&gpus, facts.uid));
+        let control = &config.mps.control;
+        let has_control = config.mps.servers && exists(control);
+        if config.mps.servers && !has_control {
+            let text = format!(
+                "job {} has no MPS server: no {}",
+                facts.job,
+                control.display()
+            );
+            state.log(now(), &text);
+        }
+        let server = has_control.then(|| server_name(&gpus, facts.uid));
         let per_gpu = config.per_gpu();
         let percent = |part: &GpuPart| (part.units * 100 / per_gpu).clamp(1, 100);
         let threads = gpus.iter().map(percent).min();

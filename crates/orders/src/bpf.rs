@@ -211,3 +211,77 @@ impl Attributes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    use super::*;
+
+    /// A cgroup of version 2 of our own, where root can make one.
+    struct Cgroup(PathBuf);
+
+    impl Cgroup {
+        fn new() -> Option<Self> {
+            let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+            let is_one = |root: &&&str| Path::new(root).join("cgroup.controllers").exists();
+            let root = roots.iter().find(is_one)?;
+            let folder = Path::new(root).join(format!("packhorse-test-{}", std::process::id()));
+            fs_err::create_dir(&folder).ok()?;
+            Some(Self(folder))
+        }
+
+        fn attach(&self, rules: &[(u32, bool)]) {
+            let rules: Vec<DeviceRule> = rules
+                .iter()
+                .map(|&(minor, allowed)| DeviceRule {
+                    major: 1,
+                    minor,
+                    allowed,
+                })
+                .collect();
+            let folder = fs_err::File::open(&self.0).unwrap();
+            attach(folder.file(), &rules).unwrap();
+        }
+
+        /// Which of /dev/null, /dev/zero and /dev/full a process in it can open.
+        fn opens(&self) -> String {
+            let script = "echo $$ >\"$1/cgroup.procs\"; \
+                          for name in null zero full; do (exec 3</dev/$name) && echo $name; done";
+            let mut shell = Command::new("/bin/sh");
+            let output = shell.args(["-c", script, "sh"]).arg(&self.0).output();
+            let text = String::from_utf8(output.unwrap().stdout).unwrap();
+            text.split_whitespace().collect::<Vec<&str>>().join(" ")
+        }
+
+        fn instructions(&self) -> usize {
+            let folder = fs_err::File::open(&self.0).unwrap();
+            in_effect(folder.file().as_raw_fd()).unwrap().len()
+        }
+    }
+
+    impl Drop for Cgroup {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_another_program_says_of_other_devices_still_holds() {
+        let Some(cgroup) = Cgroup::new() else { return };
+        assert_eq!(cgroup.opens(), "null zero full");
+        // As if Slurm had denied two.
+        cgroup.attach(&[(5, false), (7, false)]);
+        assert_eq!(cgroup.opens(), "null");
+        // Ours allows one of them, denies another, and says nothing of the third.
+        let ours = [(5, true), (3, false)];
+        cgroup.attach(&ours);
+        assert_eq!(cgroup.opens(), "zero");
+        // Once more changes nothing.
+        let before = cgroup.instructions();
+        cgroup.attach(&ours);
+        assert_eq!(cgroup.instructions(), before);
+        assert_eq!(cgroup.opens(), "zero");
+    }
+}

@@ -1,6 +1,7 @@
 //! What can be wrong with a node, and how it heals.
 
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::process::Command;
 
 use crate::fake_slurm::{FakeNode, exists, finish};
 
@@ -173,35 +174,46 @@ fn a_job_that_comes_again_keeps_what_it_has() {
 
 #[test]
 fn a_full_disk_takes_nothing_from_others() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
     let node = FakeNode::new("");
     node.knows(&[1]);
     node.prolog(1, 64);
-    // A job's file cannot be written: a folder is in its place.
-    fs_err::create_dir_all(node.state().join("jobs/.2/x")).unwrap();
-    let held = rustix::fs::open(
-        node.state().join("jobs"),
-        rustix::fs::OFlags::DIRECTORY,
-        rustix::fs::Mode::empty(),
-    )
-    .unwrap();
-    let flags = rustix::fs::IFlags::IMMUTABLE;
-    // Where the file system knows immutable folders, nothing can be written at all.
-    let is_full = rustix::fs::ioctl_setflags(&held, flags).is_ok();
-    let done = node.prolog(2, 64);
-    if is_full {
-        rustix::fs::ioctl_setflags(&held, rustix::fs::IFlags::empty()).unwrap();
-        assert!(
-            node.asked().contains("requeue 2"),
-            "{done:?} {}",
-            node.asked()
-        );
-    }
+    // No file can grow: what is written fails.
+    let prolog = node.command("prolog", 2, Some(64));
+    let mut full = Command::new("/bin/sh");
+    full.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "full"]);
+    full.arg(prolog.get_program()).args(prolog.get_args());
+    full.env_clear();
+    full.envs(
+        prolog
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    let done = finish(&mut full);
     assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.stderr.contains("job 2: "), "{done:?}");
+    assert!(!exists(&node.orders(2)));
     assert_eq!(node.gpus(1), [0]);
     node.knows(&[1, 3]);
     node.prolog(3, 64);
     assert_eq!(node.gpus(3), [1], "it is well again");
+}
+
+#[test]
+fn a_clock_that_was_set_back_stops_nothing_from_healing() {
+    let node = FakeNode::new("");
+    node.knows(&[1]);
+    node.prolog(1, 64);
+    let orders = fs_err::read_to_string(node.orders(1)).unwrap();
+    let boot = orders
+        .lines()
+        .find_map(|line| line.strip_prefix("boot "))
+        .unwrap();
+    // Slurm was asked in what is now the future.
+    fs_err::write(node.state().join("asked"), format!("{boot} 99999999999\n")).unwrap();
+    let later = orders.replace("\nsince ", "\nsince 9999999");
+    fs_err::write(node.orders(1), later).unwrap();
+    node.knows(&[2]);
+    node.prolog(2, 64);
+    assert!(!exists(&node.orders(1)));
+    assert_eq!(node.gpus(2), [0]);
 }
