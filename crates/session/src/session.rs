@@ -248,8 +248,8 @@ impl<'o> Session<'o> {
             return Ok(());
         }
         self.lower_lease();
-        self.watch_other_runs()?;
         let now = Instant::now();
+        self.watch_other_runs(now)?;
         self.record_leaders(now)?;
         let again = self.observer.show(now, &self.engine);
         self.watch_journal(now)?;
@@ -277,6 +277,7 @@ impl<'o> Session<'o> {
             again,
             self.engine.wake_at().map(|at| self.origin + at),
             self.parts.leaders.due(),
+            self.others.look_again,
             waits.then(|| now + LULL),
         ];
         let wake = wake.into_iter().flatten().min();

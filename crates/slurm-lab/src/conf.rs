@@ -4,7 +4,10 @@ use std::path::Path;
 
 use crate::settings::{Cgroups, CpuBinding, LabSettings};
 
-/// The first port of a node's `slurmd`. Only in the lab's own network.
+/// The port of `slurmctld`. Only in the lab's own network, as the others.
+pub const CONTROLLER_PORT: u16 = 6817;
+
+/// The port of the first node's `slurmd`.
 const FIRST_NODE_PORT: usize = 17001;
 
 /// The text of `slurm.conf`, for a lab in this folder.
@@ -29,13 +32,15 @@ pub fn slurm_conf(settings: &LabSettings, folder: &Path) -> String {
         "CredType=cred/munge".to_owned(),
         // What is requeued waits until old credentials have expired, usually for two minutes.
         format!("AuthInfo=socket={folder}/run/munge.socket,cred_expire=10"),
+        format!("SlurmctldPort={CONTROLLER_PORT}"),
         format!("SlurmctldPidFile={folder}/run/slurmctld.pid"),
         format!("SlurmdPidFile={folder}/run/slurmd.%n.pid"),
         format!("StateSaveLocation={folder}/state"),
         format!("SlurmdSpoolDir={folder}/spool/%n"),
         format!("SlurmctldLogFile={folder}/log/slurmctld.log"),
         format!("SlurmdLogFile={folder}/log/slurmd.%n.log"),
-        // Registration of nodes, which is waited for, is told at this level.
+        // Registration of nodes, which is waited for, is told at this level: waiting is longer
+        // without.
         "SlurmctldDebug=debug".to_owned(),
         "JobCompType=jobcomp/filetxt".to_owned(),
         format!("JobCompLoc={folder}/log/jobcomp.txt"),
@@ -43,6 +48,7 @@ pub fn slurm_conf(settings: &LabSettings, folder: &Path) -> String {
         format!("ProctrackType={tracking}"),
         format!("TaskPlugin={task_plugin}"),
         "MpiDefault=none".to_owned(),
+        "MailProg=/bin/true".to_owned(),
         "ReturnToService=2".to_owned(),
         "MinJobAge=600".to_owned(),
         // The usual 30 s between SIGTERM and SIGKILL would be most of a test.

@@ -49,6 +49,20 @@ impl Keeper {
         Ok(keeper)
     }
 
+    /// Whether somebody in the lab listens on this port.
+    pub fn listens(&self, port: u16) -> bool {
+        // Lines such as `0: 00000000:1AA1 00000000:0000 0A …`, where 0A is the listening state.
+        let address = format!(":{port:04X}");
+        ["tcp", "tcp6"].iter().any(|table| {
+            let table = fs_err::read_to_string(format!("/proc/{}/net/{table}", self.holder));
+            table.unwrap_or_default().lines().any(|line| {
+                let mut words = line.split_whitespace().skip(1);
+                words.next().is_some_and(|local| local.ends_with(&address))
+                    && words.nth(1) == Some("0A")
+            })
+        })
+    }
+
     /// A command that enters the lab and becomes this program, with the same process id.
     ///
     /// It keeps the caller's process namespace, as entering another needs one more process in

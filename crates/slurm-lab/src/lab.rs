@@ -7,18 +7,19 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use fs_err::OpenOptions;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::cgroups::{cgroup_conf, prefix};
-use crate::conf;
+use crate::conf::{self, CONTROLLER_PORT};
 use crate::keeper::Keeper;
 use crate::node::Machine;
 use crate::requirements::root_of;
 use crate::settings::LabSettings;
-use crate::watch::wait_for;
+use crate::watch::{PATIENCE, wait_for};
 
 /// How much of a log is shown if a test fails.
 const SHOWN_LINES: usize = 60;
@@ -142,8 +143,17 @@ impl SlurmLab {
 
     /// Waits until there is something to see, for as long as anything may take; it is looked
     /// for whenever Slurm has written to one of its logs.
-    pub fn wait<T>(&self, mut look: impl FnMut(&Self) -> Option<T>) -> Option<T> {
-        wait_for(&self.folder.join("log"), || look(self))
+    pub fn wait<T>(&self, look: impl FnMut(&Self) -> Option<T>) -> Option<T> {
+        self.wait_at_most(PATIENCE, look)
+    }
+
+    /// The same, for something that takes long.
+    pub fn wait_at_most<T>(
+        &self,
+        patience: Duration,
+        mut look: impl FnMut(&Self) -> Option<T>,
+    ) -> Option<T> {
+        wait_for(&self.folder.join("log"), patience, || look(self))
     }
 
     /// The state of a node as Slurm shows it, such as `idle`, `mixed` or `down`. (It shows one
@@ -207,12 +217,10 @@ impl SlurmLab {
             &daemon,
         ));
         // Who asks before it listens tries again only after a second.
-        let log = self.folder.join("log/slurmctld.log");
-        let listens = wait_for(&self.folder.join("log"), || {
+        let listens = wait_for(&self.folder.join("log"), PATIENCE, || {
             let running = self.controller.as_mut().is_some_and(Machine::is_running);
             assert!(running, "slurmctld has ended");
-            let log = fs_err::read_to_string(&log).ok()?;
-            log.contains("Running as primary controller").then_some(())
+            self.keeper.listens(CONTROLLER_PORT).then_some(())
         });
         assert!(listens.is_some(), "slurmctld does not start");
     }
@@ -228,7 +236,7 @@ impl SlurmLab {
     fn wait_until_idle(&mut self, node: &str) {
         let log = self.folder.join("log");
         let mut state = String::new();
-        let idle = wait_for(&log, || {
+        let idle = wait_for(&log, PATIENCE, || {
             let running = self.nodes.get_mut(node).is_some_and(Machine::is_running);
             assert!(running, "slurmd has ended on {node}");
             state = self.node_state(node);

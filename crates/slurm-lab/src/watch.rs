@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use rustix::io::Errno;
 
-/// How long anything may take, on a machine that runs other tests, too.
+/// How long anything may usually take, on a machine that runs other tests, too.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Some changes leave no line: nothing is overlooked for longer than this.
@@ -21,7 +21,11 @@ const LONGEST_LOOK_AWAY: Timespec = Timespec {
 
 /// Looks until there is something to see, whenever a file in this folder has changed. Gives
 /// up after a while.
-pub fn wait_for<T>(folder: &Path, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn wait_for<T>(
+    folder: &Path,
+    patience: Duration,
+    mut look: impl FnMut() -> Option<T>,
+) -> Option<T> {
     let start = Instant::now();
     // Before the first look, so that no change after it is missed.
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
@@ -32,7 +36,7 @@ pub fn wait_for<T>(folder: &Path, mut look: impl FnMut() -> Option<T>) -> Option
         if let Some(seen) = look() {
             return Some(seen);
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > patience {
             return None;
         }
         let mut descriptors = [PollFd::new(&changes, PollFlags::IN)];

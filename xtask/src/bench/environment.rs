@@ -98,9 +98,20 @@ impl BenchEnvironment {
                 command.env_remove(name);
             }
         }
+        self.silence(&mut command)?;
+        Ok(command)
+    }
+
+    /// Gives a command nothing to read, and keeps only what it writes to stderr.
+    pub fn silence(&self, command: &mut Command) -> Result<()> {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(fs_err::File::create(self.stderr())?.into_file());
-        Ok(command)
+        Ok(())
+    }
+
+    /// The binary that is measured.
+    pub fn binary(&self) -> &Path {
+        &self.packhorse
     }
 
     /// Packhorse, with its state in this folder.

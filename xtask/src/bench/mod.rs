@@ -26,6 +26,7 @@ mod process;
 mod python;
 mod report;
 mod run;
+mod slurm;
 mod spawn;
 mod statistics;
 mod sweep;

@@ -13,7 +13,7 @@ use super::environment::{BenchEnvironment, Effort};
 use super::report::{Section, document};
 use super::{
     cold, deciding, distinct, fairness, gap, grid, idle, million, node, packing, preload, python,
-    spawn, sweep, unknown,
+    slurm, spawn, sweep, unknown,
 };
 use crate::folders::workspace;
 
@@ -63,6 +63,8 @@ enum Benchmark {
     Python,
     /// Prolog and epilog of a shared Slurm node, beside scripts in Bash
     Node,
+    /// Short tasks on a Slurm cluster, beside array elements and HyperQueue: time per task
+    Slurm,
 }
 
 impl Benchmark {
@@ -84,6 +86,7 @@ impl Benchmark {
             Self::Fairness => fairness::measure(bench),
             Self::Python => python::measure(bench),
             Self::Node => node::measure(bench),
+            Self::Slurm => slurm::measure(bench),
         }
     }
 }

@@ -380,6 +380,29 @@ fn what_a_killed_run_left_running_can_be_stopped() {
 }
 
 #[test]
+fn nobody_goes_on_with_a_run_while_what_it_left_is_stopped() {
+    let world = World::new();
+    let [ready, said, gate] = ["ready", "said", "gate"].map(|name| world.fifo(name));
+    let task = "trap 'echo asked > said; read x < gate; exit' TERM; echo > ready; \
+        while :; do sleep 1000 & wait; done";
+    world.write("task", task);
+    world.write("tasks", "exec sh task");
+    let running = world.start(["run", "--slots", "1", "tasks"]);
+    receive(&ready);
+    running.signal(Signal::KILL);
+    running.finish();
+    let stopping = world.start(["stop", "1"]);
+    receive(&said);
+    let resumed = world.packhorse(["resume", "1"]);
+    assert!(
+        resumed.stderr.contains("run 1 is still running"),
+        "{resumed:?}"
+    );
+    release(&gate);
+    assert_eq!(stopping.finish().code, 0);
+}
+
+#[test]
 fn a_run_that_is_still_running_cannot_be_resumed() {
     let world = World::new();
     let gate = world.fifo("gate");
