@@ -63,8 +63,12 @@ fn a_requeued_job_and_one_whose_epilog_never_ran_leave_nothing_behind() {
     let mut scontrol = lab.slurm.command("scontrol");
     lab.slurm.output(scontrol.args(["requeue", &job]));
     lab.slurm.wait_for_job(&job, "PENDING");
-    // Slurm lets it wait until its old credentials have expired. One that is started before
-    // that gets no prolog at all.
+    // Slurm runs no prolog for a job whose old credentials slurmd still has: 10 s here, from
+    // when its epilog has run. A busy machine may take a while until then.
+    let mut scontrol = lab.slurm.command("scontrol");
+    let id = format!("jobid={job}");
+    lab.slurm
+        .output(scontrol.args(["update", &id, "starttime=now+20"]));
     lab.slurm.wait_for_job(&job, "RUNNING");
     let number: u64 = job.parse().unwrap();
     assert_eq!(lab.jobs(), [vec![number], vec![], vec![], vec![]]);
