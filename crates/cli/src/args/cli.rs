@@ -12,8 +12,8 @@ use clap::{
 use super::pool::parse_bool;
 use super::{
     ConfigArgs, CsvArgs, ExperimentArgs, ExportArgs, GpusArgs, GridArgs, LogsArgs, LsArgs, MpsArgs,
-    PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs, ResultsArgs, ResumeArgs, RetryArgs, RunArgs,
-    ShowArgs, SlurmCommandArgs, StopArgs, SweepArgs,
+    NodeArgs, PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs, ResultsArgs, ResumeArgs, RetryArgs,
+    RunArgs, ShowArgs, SlurmCommandArgs, StopArgs, SweepArgs,
 };
 
 /// Packs your work onto your GPUs.
@@ -203,6 +203,8 @@ pub enum Verb {
     },
     /// Control NVIDIA's Multi-Process Service
     Mps(MpsArgs),
+    /// Share the GPUs of a Slurm node
+    Node(NodeArgs),
     /// Show the GPUs, and who is using them
     Gpus(GpusArgs),
     /// List runs

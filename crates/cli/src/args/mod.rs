@@ -4,6 +4,7 @@ mod cli;
 mod experiments;
 mod grid;
 mod memory;
+mod node;
 mod pool;
 mod run;
 mod show;
@@ -16,6 +17,7 @@ pub use grid::GridArgs;
 pub use memory::{
     CsvArgs, ImaginedArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs,
 };
+pub use node::{DaemonTask, InstallArgs, ModeArg, NodeArgs, NodeVerb};
 pub use pool::PoolArgs;
 pub use run::{AgainArgs, LaunchArgs, OutputArgs, ResumeArgs, RetryArgs, RunArgs, TaskArgs};
 pub use show::{

@@ -4,8 +4,8 @@ use packhorse_model::Exit;
 use packhorse_session::WhichTasks;
 
 use super::{
-    again, config, csv, docs, experiments, export, gpus, grid, logs, ls, mps, peaks, plan, probe,
-    results, run, show, slurm, stop, sweep, why,
+    again, config, csv, docs, experiments, export, gpus, grid, logs, ls, mps, node, peaks, plan,
+    probe, results, run, show, slurm, stop, sweep, why,
 };
 use crate::args::Verb;
 
@@ -22,6 +22,7 @@ pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Peaks(args) => peaks::peaks(&args),
         Verb::Why { task } => why::why(&task),
         Verb::Mps(args) => mps::mps(&args.verb),
+        Verb::Node(args) => node::node(args.verb),
         Verb::Gpus(args) => gpus::gpus(&args),
         Verb::Ls(args) => ls::ls(&args),
         Verb::Results(args) => results::results(&args),

@@ -15,6 +15,7 @@ mod logs;
 mod ls;
 mod mistakes;
 mod mps;
+mod node;
 mod peaks;
 mod plan;
 mod probe;
@@ -30,4 +31,5 @@ mod why;
 
 pub use dispatch::dispatch;
 pub use launch::Order;
+pub use node::{epilog, prolog};
 pub use sweep::{parameters, print, seed};

@@ -131,7 +131,7 @@ pub fn launch(
     }
     if let Some(before) = how.before {
         prepared.test()?;
-        before(prepared.script())?;
+        before(&prepared.script()?)?;
     }
     let (submitted, lock) = prepared.submit()?;
     told(
