@@ -48,6 +48,8 @@ pub struct PreparedRun {
     plan: String,
     /// Whether it is to be removed again: it was neither recorded nor submitted.
     is_draft: bool,
+    /// Whether Slurm has said that it would take it.
+    is_tested: bool,
 }
 
 impl Drop for PreparedRun {
@@ -87,6 +89,7 @@ impl ClusterRun {
             tasks: 0,
             plan: String::new(),
             is_draft: true,
+            is_tested: false,
         };
         draft.fill(self.source, self.cut, shape, notices)?;
         // What is wrong with a template is found here.
@@ -248,12 +251,21 @@ impl PreparedRun {
         self.slurm.jobs.map(std::num::NonZeroU32::get)
     }
 
+    /// Asks Slurm whether it would take the job.
+    pub fn test(&mut self) -> Result<(), SlurmError> {
+        if !self.is_tested {
+            let draft = self.script_of("new", &self.folder)?;
+            self.folder.write("script.sh", &draft)?;
+            test_script(&self.folder.script(), &self.arrays)?;
+            self.is_tested = true;
+        }
+        Ok(())
+    }
+
     /// Records it in the person's store, and submits it. The lock is that of the run, for
     /// whoever follows it.
     pub fn submit(mut self) -> Result<(Submitted, RunLock), SlurmError> {
-        let draft = self.script_of("new", &self.folder)?;
-        self.folder.write("script.sh", &draft)?;
-        test_script(&self.folder.script(), &self.arrays)?;
+        self.test()?;
         // From here on it has a name.
         let (run, lock) = self.home.new_run()?;
         self.folder.rename(run)?;

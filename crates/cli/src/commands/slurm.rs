@@ -55,7 +55,12 @@ pub struct ClusterLaunch<'a> {
     pub wait: bool,
     /// What is shown.
     pub output: &'a OutputArgs,
+    /// What has to be done when all is prepared, before it is submitted.
+    pub before: Option<BeforeSubmission<'a>>,
 }
+
+/// What has to be done before a run is submitted. It is given the script.
+pub type BeforeSubmission<'a> = Box<dyn FnOnce(&str) -> anyhow::Result<()> + 'a>;
 
 impl<'a> ClusterLaunch<'a> {
     /// As few elements as make sense, in this folder.
@@ -66,6 +71,7 @@ impl<'a> ClusterLaunch<'a> {
             dry_run,
             wait: args.slurm.wait,
             output: &args.output,
+            before: None,
         }
     }
 }
@@ -90,7 +96,7 @@ pub fn launch(
         folder,
     }
     .prepare(&mut complain);
-    let prepared = match prepared {
+    let mut prepared = match prepared {
         Err(SlurmError::NoTasks) => {
             complain("warning: there were no commands in the input");
             return Ok(Exit::Success);
@@ -105,6 +111,10 @@ pub fn launch(
         writeln!(out, "# {}", prepared.plan())?;
         write!(out, "{}", prepared.script()?)?;
         return Ok(Exit::Success);
+    }
+    if let Some(before) = how.before {
+        prepared.test()?;
+        before(&prepared.script()?)?;
     }
     let (submitted, lock) = prepared.submit()?;
     told(
