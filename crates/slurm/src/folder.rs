@@ -17,6 +17,7 @@
 //! ```
 
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use fs_err::{self as fs, File, OpenOptions};
@@ -120,7 +121,7 @@ impl SharedFolder {
         // Somebody may have died over one with this number.
         let names = (0_u32..).map(|twin| format!(".new-{}-{twin}", std::process::id()));
         for path in names.map(|name| parent.join(name)) {
-            match fs::create_dir(&path) {
+            match private_folder(&path) {
                 Ok(()) => {
                     let folder = Self(path);
                     for part in ["outcomes", "logs", "slurm", "jobs"] {
@@ -143,7 +144,7 @@ impl SharedFolder {
         let names = std::iter::once(run.to_string()).chain(twins);
         for path in names.map(|name| parent.join(name)) {
             // An empty folder is replaced, so this takes the name, and then the place.
-            match fs::create_dir(&path) {
+            match private_folder(&path) {
                 Ok(()) => {
                     fs::rename(&self.0, &path)?;
                     self.0 = path;
@@ -277,6 +278,15 @@ impl SharedFolder {
         let read: Result<Vec<T>, _> = lines.map(serde_json::from_slice).collect();
         read.map_err(|source| SlurmError::Damaged { path, source })
     }
+}
+
+/// Makes a folder that nobody else can look into: variables of tasks may be secrets.
+fn private_folder(path: &Path) -> std::io::Result<()> {
+    let made = std::fs::DirBuilder::new().mode(0o700).create(path);
+    made.map_err(|error| {
+        let text = format!("failed to create folder `{}`: {error}", path.display());
+        std::io::Error::new(error.kind(), text)
+    })
 }
 
 /// A value on one line.

@@ -1,5 +1,6 @@
 //! Staying with a run on the cluster until it is over, and showing it as if it were here.
 
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -58,6 +59,7 @@ pub fn follow(
         idle: None,
         stopping: Phase::Running,
         over: None,
+        told_trouble: None,
     };
     follower.begin(attached);
     let end = follower.turn_until_over();
@@ -111,6 +113,8 @@ struct Follower<'o> {
     idle: Option<(Instant, u64)>,
     stopping: Phase,
     over: Option<End>,
+    /// What was wrong the last time.
+    told_trouble: Option<String>,
 }
 
 impl Follower<'_> {
@@ -155,7 +159,8 @@ impl Follower<'_> {
     fn turn_until_over(&mut self) -> Result<End, SlurmError> {
         loop {
             let now = Instant::now();
-            let events = self.run.look(now, false)?;
+            let looked = self.run.look(now, false);
+            let events = self.or_trouble(looked)?.unwrap_or_default();
             if !events.is_empty() {
                 self.show(&events);
                 self.idle = None;
@@ -188,7 +193,10 @@ impl Follower<'_> {
         if now < since + SETTLING || self.answers == answers {
             return Ok(false);
         }
-        let events = self.run.look(now, true)?;
+        let looked = self.run.look(now, true);
+        let Some(events) = self.or_trouble(looked)? else {
+            return Ok(false);
+        };
         if !events.is_empty() {
             self.show(&events);
             self.idle = None;
@@ -223,11 +231,12 @@ impl Follower<'_> {
             // It is asked again.
             Err(error) => {
                 self.idle = None;
-                self.warn(error.to_string());
+                self.trouble(error.to_string());
                 return Ok(());
             }
         };
-        let events = self.run.note_queue(&queue)?;
+        let noted = self.run.note_queue(&queue);
+        let events = self.or_trouble(noted)?.unwrap_or_default();
         self.show(&events);
         if queue != self.last_queue || self.run.has_gone() {
             self.queue.hurry(Instant::now());
@@ -244,6 +253,30 @@ impl Follower<'_> {
             self.cancel(&["--state=PENDING"]);
         }
         Ok(())
+    }
+
+    /// Says what is wrong, once.
+    fn trouble(&mut self, message: String) {
+        if self.told_trouble.as_ref() != Some(&message) {
+            self.warn(format!("{message}; it is tried again"));
+            self.told_trouble = Some(message);
+        }
+    }
+
+    /// What was found, unless a file cannot be read at the moment: network file systems have
+    /// such moments.
+    fn or_trouble<T>(&mut self, found: Result<T, SlurmError>) -> Result<Option<T>, SlurmError> {
+        match found {
+            Ok(found) => {
+                self.told_trouble = None;
+                Ok(Some(found))
+            }
+            Err(SlurmError::Io(error)) if error.kind() != ErrorKind::NotFound => {
+                self.trouble(error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn wait(&mut self, now: Instant, again: Option<Instant>) {
