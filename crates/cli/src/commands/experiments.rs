@@ -310,7 +310,8 @@ fn list(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
                 "state": state.word(),
                 "config": rep.config(),
             });
-            writeln!(out, "{rep}")?;
+            serde_json::to_writer(&mut out, &rep)?;
+            out.write_all(b"\n")?;
         } else {
             writeln!(out, "{:<12} {}", state.word(), wording::name(folder))?;
         }
