@@ -150,6 +150,14 @@ pub fn pause(time: Duration) {
     thread::sleep(time);
 }
 
+/// How many lines a file has. Counted by another process: what we read ourselves would count
+/// as memory of the programs that we start afterwards.
+pub fn count_lines(path: &Path) -> Result<u64> {
+    let output = Command::new("wc").arg("-l").arg(path).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.split_whitespace().next().unwrap_or_default().parse()?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,12 +179,4 @@ mod tests {
         assert_eq!(run.status.code(), Some(3));
         assert!(run.peak > 0);
     }
-}
-
-/// How many lines a file has. Counted by another process: what we read ourselves would count
-/// as memory of the programs that we start afterwards.
-pub fn count_lines(path: &Path) -> Result<u64> {
-    let output = Command::new("wc").arg("-l").arg(path).output()?;
-    let text = String::from_utf8(output.stdout)?;
-    Ok(text.split_whitespace().next().unwrap_or_default().parse()?)
 }

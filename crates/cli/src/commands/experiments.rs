@@ -84,7 +84,7 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     }
     open.spec.places = work.run;
     if args.launch.slurm.slurm {
-        return submit(open, &args, end_with);
+        return submit(&open, &args, end_with);
     }
     let order = order(&args, &open)?;
     let door = door(order, &open);

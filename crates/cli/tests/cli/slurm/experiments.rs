@@ -54,11 +54,11 @@ repetitions: 8
 "#;
 
 /// Waits until so many of its job run, and tells where.
-const TELLING: &str = r#"
+const TELLING: &str = r"
     here=here.$SLURM_ARRAY_TASK_ID
     touch $here.$$
     until test $(ls $here.* | wc -l) -ge $1; do sleep 0.01; done
-    echo $SLURM_ARRAY_TASK_ID $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS"#;
+    echo $SLURM_ARRAY_TASK_ID $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS";
 
 impl Cluster {
     /// Two nodes with the partitions of the examples.
