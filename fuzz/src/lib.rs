@@ -251,8 +251,11 @@ pub fn experiments(data: &[u8]) {
             }
             if experiments.len() <= 200 {
                 let mut written = Vec::new();
-                experiments.write_back(None, &mut written).unwrap();
-                let written = String::from_utf8(written).unwrap();
+                experiments
+                    .write_back(None, &mut written)
+                    .expect("a Vec takes all");
+                let written =
+                    String::from_utf8(written).expect("what was read as text is written as text");
                 let again = read(&written).unwrap_or_else(|error| panic!("{error}\n{written}"));
                 assert_eq!(again.len(), experiments.len(), "{written}");
             }
