@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from ._waiting import as_completed as as_completed
     from ._waiting import wait as wait
 
+    from ._affinity import assign_process_to_cpu as assign_process_to_cpu
     from ._binary import binary as binary
     from ._errors import BrokenRun as BrokenRun
     from ._errors import PackhorseError as PackhorseError
     from ._errors import RemoteTraceback as RemoteTraceback
     from ._errors import TaskError as TaskError
     from ._executor import Executor as Executor
-    from ._executor import Future as Future
+    from ._future import Future as Future
     from ._grid import grid as grid
     from ._run import Run as Run
     from ._run import TaskResult as TaskResult
@@ -49,13 +50,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "as_completed": "packhorse._waiting",
     "wait": "packhorse._waiting",
+    "assign_process_to_cpu": "packhorse._affinity",
     "binary": "packhorse._binary",
     "BrokenRun": "packhorse._errors",
     "PackhorseError": "packhorse._errors",
     "RemoteTraceback": "packhorse._errors",
     "TaskError": "packhorse._errors",
     "Executor": "packhorse._executor",
-    "Future": "packhorse._executor",
+    "Future": "packhorse._future",
     "grid": "packhorse._grid",
     "Run": "packhorse._run",
     "TaskResult": "packhorse._run",
@@ -77,6 +79,7 @@ __all__ = [
     "TaskError",
     "TaskResult",
     "as_completed",
+    "assign_process_to_cpu",
     "binary",
     "grid",
     "log",

@@ -1,5 +1,5 @@
 """``python -m packhorse SCRIPT [ARGUMENTS]``: a program that was written for the original
-``gpu_task_scheduler`` runs on packhorse, unmodified."""
+``gpu_task_scheduler`` or ``cw2`` runs on packhorse, unmodified."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import sys
 USAGE = """\
 usage: python -m packhorse SCRIPT [ARGUMENTS]
 
-Runs a Python script in which `gpu_task_scheduler` is packhorse: programs that were
-written for the original run unmodified. The exit status is 1 if a test failed.
+Runs a Python script in which `gpu_task_scheduler` and `cw2` are packhorse: programs that
+were written for the originals run unmodified. The exit status is 1 if a test or a
+repetition failed.
 
   -h, --help   this text
   --version    the version
@@ -49,11 +50,12 @@ def main(words: list[str]) -> None:
     else:
         sys.path.insert(0, folder)
     _run_as_main(script)
-    from packhorse.gpu_task_scheduler import _failures
+    from packhorse import _exit_status
 
-    # A script that has come to its end, and whose tests have not all succeeded.
-    if _failures.unseen():
-        sys.exit(1)
+    # A script that has come to its end, and whose tasks have not all succeeded.
+    status = _exit_status.unseen()
+    if status != 0:
+        sys.exit(status)
 
 
 def _run_as_main(script: str) -> None:
@@ -73,7 +75,7 @@ def _run_as_main(script: str) -> None:
 
 
 def _advice(script: str) -> str:
-    if script in ("run", "sweep", "csv", "grid", "results", "ls", "show", "logs", "gpus"):
+    if script in ("run", "sweep", "csv", "grid", "exp", "results", "ls", "show", "logs", "gpus"):
         return f"hint: commands are run without `python -m`: `packhorse {script}`\n"
     return "hint: `python -m packhorse --help` shows what can be given\n"
 

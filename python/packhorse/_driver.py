@@ -48,7 +48,7 @@ class Driver:
             stdin=subprocess.DEVNULL if tasks else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env=_environment(),
+            env=environment(),
             start_new_session=True,
             # Python's buffers have locks. One that a thread holds while this process forks
             # would be held in the copy for ever.
@@ -165,7 +165,11 @@ class Driver:
 
     def end_leftovers(self) -> None:
         """Ends what it has left running, if it was killed."""
-        if self.run is None or self._process.returncode not in (-9, -6, -11, -7):
+        if self._process.returncode in (-9, -6, -11, -7):
+            self._stop_run()
+
+    def _stop_run(self) -> None:
+        if self.run is None:
             return
         try:
             subprocess.run(
@@ -181,7 +185,23 @@ class Driver:
             pass
 
 
-def _environment() -> dict[str, str] | None:
+class ClusterDriver(Driver):
+    """The same for a run on a Slurm cluster, whose tasks are all known when it starts."""
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Cancels its jobs. It ends when they have, or at once if it is killed."""
+        if how == signal.SIGTERM:
+            self._stop_run()
+        else:
+            super().stop(how)
+
+    def end_leftovers(self) -> None:
+        """Cancels what it has left in Slurm's queue, if it was killed."""
+        if self.exit is None:
+            self._stop_run()
+
+
+def environment() -> dict[str, str] | None:
     """That of this process, with the GPUs that are hidden from it alone."""
     visibility = sys.modules.get("packhorse.gpu_task_scheduler._visibility")
     return None if visibility is None else visibility.environment()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypedDict, Union
 
@@ -21,8 +22,8 @@ class RunOptions(TypedDict, total=False):
     signature: str | None
     #: How to measure a command first: a template with ``{}`` where it goes.
     probe: str | None
-    #: How many cores a task gets for itself.
-    cores: int | None
+    #: How many cores a task gets for itself, or ``"auto"`` for an equal part.
+    cores: int | Literal["auto"] | None
     #: How many cores a task keeps busy; counted, not pinned.
     cpu: float | None
     #: Main memory a task needs; counted, not enforced.
@@ -46,6 +47,8 @@ class RunOptions(TypedDict, total=False):
     ignore_process: str | Iterable[str] | None
     #: Whether to coordinate with other runs on this machine.
     leases: bool | None
+    #: Whether tasks that run at the same time are told how many threads to start.
+    thread_caps: bool | None
     #: Whether to share GPUs through NVIDIA's Multi-Process Service.
     mps: bool | None
     #: The part of a GPU's threads that a task may use under MPS, in percent.
@@ -56,6 +59,31 @@ class RunOptions(TypedDict, total=False):
     rest: float | str | None
     #: Which GPU a task gets when several would do.
     place: Literal["pack", "spread"] | None
+    #: Where tasks run: on this machine, or in jobs of a Slurm cluster. What follows is about
+    #: those.
+    engine: Literal["local", "slurm"] | None
+    #: The partition.
+    partition: str | None
+    #: The account.
+    account: str | None
+    #: The GPUs of each job: ``"gpu:4"``, ``"gpu:a100:2"``.
+    gres: str | None
+    #: How long one job may take: minutes, ``"2h30m"``, ``"1-12:00:00"``.
+    time: int | str | None
+    #: The cores of each job.
+    cpus_per_task: int | None
+    #: Main memory of each job: ``"64G"``.
+    mem: str | None
+    #: More arguments of sbatch: ``["--constraint=a100"]``.
+    sbatch: str | Iterable[str] | None
+    #: At most so many jobs at a time.
+    jobs: int | None
+    #: How long a task takes, if you know: seconds, ``"10m"``.
+    task_time: float | str | None
+    #: How many more times to run a task whose job was cut off.
+    requeues: int | None
+    #: A folder that every node sees; ``packhorse-slurm`` in the current one if left out.
+    slurm_folder: str | os.PathLike[str] | None
 
 
 #: Options that take one value, under their name on the command line.
@@ -78,18 +106,41 @@ _PLAIN = {
     "rest": "--rest",
     "place": "--place",
 }
+#: The same for those about Slurm.
+_SLURM = {
+    "partition": "--partition",
+    "account": "--account",
+    "gres": "--gres",
+    "time": "--time",
+    "cpus_per_task": "--cpus-per-task",
+    "mem": "--mem",
+    "jobs": "--jobs",
+    "task_time": "--task-time",
+    "requeues": "--requeues",
+    "slurm_folder": "--slurm-folder",
+}
 #: What a bare number means there: seconds.
-_TIMES = ("timeout", "grace", "ageing", "rest")
+_TIMES = ("timeout", "grace", "ageing", "rest", "task_time")
+#: The folder for what a run and its jobs tell each other, if nobody says.
+SLURM_FOLDER = "packhorse-slurm"
 
 
 def arguments(options: Mapping[str, Any]) -> list[str]:
     """The words for ``packhorse run``. An option that there is not is a ``TypeError``."""
-    words: list[str] = []
+    words: list[str] = ["--slurm", "--wait"] if is_on_slurm(options) else []
     for name, value in options.items():
-        if value is None:
+        if value is None or name == "engine":
             continue
         if name in _PLAIN:
             words.append(f"{_PLAIN[name]}={_plain(name, value)}")
+        elif name in _SLURM or name == "sbatch":
+            if not is_on_slurm(options):
+                raise TypeError(f'{name} is for engine="slurm"')
+            if name == "sbatch":
+                several = [value] if isinstance(value, str) else value
+                words += [f"--sbatch={argument}" for argument in several]
+            else:
+                words.append(f"{_SLURM[name]}={_plain(name, value)}")
         elif name == "env":
             for variable, content in value.items():
                 words.append(f"--env={variable}={content}")
@@ -100,11 +151,21 @@ def arguments(options: Mapping[str, Any]) -> list[str]:
             words += [f"--ignore-process={who}" for who in several]
         elif name == "leases":
             words += [] if value else ["--no-leases"]
+        elif name == "thread_caps":
+            words += [] if value else ["--no-thread-caps"]
         elif name == "mps":
             words.append(f"--mps={'true' if value else 'false'}")
         else:
             raise TypeError(f"there is no option {name!r}{_nearest(name)}")
     return words
+
+
+def is_on_slurm(options: Mapping[str, Any]) -> bool:
+    """Whether tasks run on a Slurm cluster."""
+    engine = options.get("engine")
+    if engine not in (None, "local", "slurm"):
+        raise ValueError(f'engine={engine!r}: there are "local" and "slurm"')
+    return bool(engine == "slurm")
 
 
 def _plain(name: str, value: Any) -> str:

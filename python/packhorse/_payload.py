@@ -99,7 +99,7 @@ def python_path(
 
 
 def aliased() -> bool:
-    """Whether the name ``gpu_task_scheduler`` is ours in this process."""
+    """Whether the originals' names are ours in this process."""
     alias = sys.modules.get("packhorse._alias")
     return alias is not None and bool(alias.is_installed())
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _worker
-from ._driver import Driver, Event
-from ._options import RunOptions, arguments
+from ._driver import ClusterDriver, Driver, Event
+from ._options import RunOptions, arguments, is_on_slurm
 from ._task import Command, Task
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class Run:
         with tempfile.NamedTemporaryFile("w", prefix="packhorse-", suffix=".jsonl") as file:
             file.writelines(lines)
             file.flush()
-            self._driver = Driver(arguments(options), tasks=file.name)
+            kind = ClusterDriver if is_on_slurm(options) else Driver
+            self._driver = kind(arguments(options), tasks=file.name)
             first = self._driver.started()
         self._waiting_events: list[Event] = [first]
         self._results: dict[str, TaskResult] = {}

@@ -45,6 +45,8 @@ class Task:
         timeout: float | str | None = None,
         grace: float | str | None = None,
         preload: Iterable[str] | None = None,
+        group: str | None = None,
+        group_limit: int | None = None,
     ) -> None:
         keys: dict[str, Any] = {
             "command": _command(command),
@@ -68,6 +70,8 @@ class Task:
             "timeout": timeout,
             "grace": grace,
             "preload": [preload] if isinstance(preload, str) else _list(preload),
+            "group": group,
+            "group_limit": group_limit,
         }
         self._keys = {key: value for key, value in keys.items() if value is not None}
 

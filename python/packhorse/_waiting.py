@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def as_completed(fs: Iterable[_F], timeout: float | None = None) -> Iterator[_F]:
     """The futures as they are done, as ``concurrent.futures.as_completed`` gives them."""
-    return cast("Iterator[_F]", concurrent.futures.as_completed(fs, timeout))
+    return cast("Iterator[_F]", concurrent.futures.as_completed(_hurried(fs), timeout))
 
 
 def wait(
@@ -28,4 +28,14 @@ def wait(
     return_when: str = concurrent.futures.ALL_COMPLETED,
 ) -> Waited[_F]:
     """Waits for futures, as ``concurrent.futures.wait`` does."""
-    return cast("Waited[_F]", concurrent.futures.wait(fs, timeout, return_when))
+    return cast("Waited[_F]", concurrent.futures.wait(_hurried(fs), timeout, return_when))
+
+
+def _hurried(fs: Iterable[_F]) -> list[_F]:
+    """The same futures. Those of a cluster are told that somebody waits for them."""
+    futures = list(fs)
+    for future in futures:
+        hurry = getattr(future, "hurry", None)
+        if hurry is not None:
+            hurry()
+    return futures

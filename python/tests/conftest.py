@@ -55,6 +55,33 @@ class Script:
         )
 
 
+class Cluster:
+    """A Slurm cluster of its own for each program that is run in it."""
+
+    def __init__(self, lab: Path) -> None:
+        # Its own folder must be open to everybody, which those of tests are not.
+        self.lab = ["env", "-u", "TMPDIR", str(lab)]
+
+    def inside(self, script: Script, *options: str) -> Script:
+        """The same program on the cluster."""
+        folder = f"TMPDIR={os.environ['TMPDIR']}"
+        script.command = [*self.lab, *options, "env", folder, *script.command]
+        return script
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """A real Slurm; the test is left out where there can be none."""
+    lab = Path(os.environ.get("PACKHORSE_TEST_BUILT", ""), "slurm-lab")
+    if not lab.is_file():
+        pytest.skip("`cargo xtask test` builds the program that starts a Slurm")
+    cluster = Cluster(lab)
+    tried = subprocess.run([*cluster.lab, "true"], capture_output=True, timeout=PATIENCE)
+    if tried.returncode == 77:
+        pytest.skip("this machine cannot start a Slurm")
+    return cluster
+
+
 def wait_for_end(pid: int) -> None:
     """Waits for the end of any process."""
     try:
@@ -64,6 +91,17 @@ def wait_for_end(pid: int) -> None:
     with open(handle, "rb", buffering=0):
         ready, _, _ = select.select([handle], [], [], PATIENCE)
         assert ready, f"process {pid} is still there"
+
+
+def hear(pipe: str) -> str:
+    """What somebody writes into a named pipe."""
+    descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with open(descriptor) as file:
+        # Before anybody has opened it for writing, it is not at its end but empty.
+        ready, _, _ = select.select([file], [], [], PATIENCE)
+        assert ready, f"nobody has written into {pipe}"
+        os.set_blocking(descriptor, True)
+        return file.read()
 
 
 def is_alive(pid: int) -> bool:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, Script, is_alive, packhorse, wait_for_end
+from conftest import PATIENCE, Script, hear, is_alive, packhorse, wait_for_end
 
 #: A task that says who it is and waits for its end.
 WAITS = """
@@ -33,8 +33,12 @@ def pipes() -> None:
     os.mkfifo("never")
 
 
-def heard() -> tuple[int, int]:
-    task, program = map(int, Path("said").read_text().split())
+def heard(script: subprocess.Popen[str]) -> tuple[int, int]:
+    try:
+        task, program = map(int, hear("said").split())
+    except AssertionError:
+        script.send_signal(signal.SIGINT)
+        pytest.fail("\n".join(script.communicate(timeout=PATIENCE)))
     return task, program
 
 
@@ -48,7 +52,7 @@ def test_kill_9_leaves_nothing_running_and_what_had_finished_on_record() -> None
         pool.submit(wait).result()
     """
     ).start()
-    task, program = heard()
+    task, program = heard(script)
     script.kill()
     script.communicate(timeout=PATIENCE)
     wait_for_end(program)
@@ -75,7 +79,7 @@ def test_ctrl_c_ends_the_run_and_leaves_nothing(how: str) -> None:
         {use}
     """
     ).start(start_new_session=True)
-    task, program = heard()
+    task, program = heard(script)
     # As a terminal does: to the whole group.
     os.killpg(script.pid, signal.SIGINT)
     _, errors = script.communicate(timeout=PATIENCE)
@@ -106,7 +110,7 @@ def test_ctrl_c_ends_a_run_of_commands_and_a_grid() -> None:
         """,
     ):
         script = Script(text).start(start_new_session=True)
-        task, program = heard()
+        task, program = heard(script)
         os.killpg(script.pid, signal.SIGINT)
         _, errors = script.communicate(timeout=PATIENCE)
         assert "KeyboardInterrupt" in errors, errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
 import itertools
 import os
 import pickle
@@ -14,7 +15,7 @@ from pathlib import Path
 import functions as f
 import packhorse
 import pytest
-from conftest import Script, is_alive
+from conftest import Script, hear, is_alive
 from conftest import packhorse as program
 
 
@@ -214,7 +215,7 @@ def test_whatever_happens_in_the_thread_every_future_ends(
     first = pool.submit(f.nothing)
     first.result()
     running = pool.submit(f.announce, os.path.abspath("said"))
-    task, program = map(int, Path("said").read_text().split())
+    task, program = map(int, hear("said").split())
 
     def leave(_: object) -> None:
         raise SystemExit("from a callback")
@@ -246,7 +247,7 @@ def test_a_binary_that_is_gone_at_the_end_keeps_nobody_waiting(
     os.mkfifo("said.never")
     pool = packhorse.Executor(slots=1)
     running = pool.submit(f.announce, os.path.abspath("said"))
-    task, program = map(int, Path("said").read_text().split())
+    task, program = map(int, hear("said").split())
     copy.unlink()
     monkeypatch.setenv("PACKHORSE_BINARY", "/nowhere")
     os.kill(program, 9)
@@ -295,7 +296,7 @@ def test_tasks_are_named_after_their_functions() -> None:
     import functools
 
     from packhorse._chunks import call_each
-    from packhorse._executor import _name
+    from packhorse._pool import _name
 
     assert _name(f.double) == "functions.double"
     assert _name(functools.partial(functools.partial(f.add, 1), 2)) == "functions.add"
@@ -355,6 +356,26 @@ def test_files_are_removed_as_results_are_read(world: Path) -> None:
         [folder] = world.parent.glob("packhorse-*")
         assert folder.stat().st_mode & 0o777 == 0o700
         assert not [path for path in folder.iterdir() if path.name.split(".")[0] != "21"]
+
+
+def test_results_that_were_taken_do_not_pile_up(world: Path) -> None:
+    def kept() -> tuple[int, int]:
+        gc.collect()
+        # Sent tasks have files, too.
+        [folder] = world.parent.glob("packhorse-*")
+        return len(gc.get_objects()), len(list(folder.iterdir()))
+
+    with packhorse.Executor(slots=2, preload=[]) as pool:
+        results = pool.map(f.double, itertools.count(), buffersize=16)
+        assert list(itertools.islice(results, 100)) == list(range(0, 200, 2))
+        objects, files = kept()
+        for _ in itertools.islice(results, 400):
+            pass
+        more_objects, more_files = kept()
+        results.close()  # type: ignore[attr-defined]
+    # One thing for each result would be four hundred.
+    assert more_objects - objects < 200, (objects, more_objects)
+    assert more_files <= 64 and files <= 64
 
 
 def test_nothing_is_left_of_a_process_that_was_killed_early_or_late(world: Path) -> None:
@@ -448,7 +469,7 @@ def test_a_binary_that_is_killed_breaks_the_executor(world: Path) -> None:
     pool = packhorse.Executor(slots=1)
     running = pool.submit(f.announce, os.path.abspath("said"))
     waiting = pool.submit(f.nothing)
-    task, program = map(int, Path("said").read_text().split())
+    task, program = map(int, hear("said").split())
     os.kill(program, 9)
     for future in (running, waiting):
         with pytest.raises(concurrent.futures.BrokenExecutor, match="signal 9"):
@@ -467,7 +488,7 @@ def test_a_run_that_is_stopped_from_elsewhere_breaks_the_executor() -> None:
     with packhorse.Executor(slots=1) as pool:
         running = pool.submit(f.announce, os.path.abspath("said"))
         waiting = pool.submit(f.nothing)
-        Path("said").read_text()
+        hear("said")
         program("stop", "1")
         with pytest.raises(packhorse.BrokenRun, match="stopped"):
             running.result()

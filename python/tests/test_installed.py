@@ -43,6 +43,29 @@ def test_the_program_is_the_native_one_beside_python() -> None:
     assert said.stdout == f"packhorse {packhorse.__version__}\n", said
 
 
+def test_the_package_is_whole_and_has_nothing_else_in_it() -> None:
+    files = metadata.files("packhorse")
+    assert files is not None
+    names = {str(file) for file in files if "__pycache__" not in str(file)}
+    info = {name for name in names if ".dist-info/" in name}
+    # pip adds to it what it knows of the installation.
+    kinds = {name.rpartition("/")[2] for name in info}
+    assert {"METADATA", "WHEEL", "RECORD"} <= kinds, kinds
+    programs = {name for name in names if name.startswith("../")}
+    assert {name.rpartition("/")[2] for name in programs} == {
+        "packhorse",
+        "simple_gpu_scheduler",
+        "simple_hypersearch",
+    }
+    source = Path(__file__).parents[1] / "packhorse"
+    modules = {f"packhorse/{path.relative_to(source)}" for path in source.rglob("*.py")}
+    assert names - info - programs == modules | {"packhorse/py.typed"}
+    [wheel] = [file for file in files if file.name == "WHEEL"]
+    tags = [line for line in wheel.read_text().splitlines() if line.startswith("Tag: ")]
+    # Any Python, but only this kind of machine.
+    assert tags and all(tag.startswith("Tag: py3-none-") and "linux" in tag for tag in tags), tags
+
+
 def test_simple_gpu_scheduler_runs_commands_on_the_gpus_it_is_given() -> None:
     done = subprocess.run(
         [SCRIPTS / "simple_gpu_scheduler", "--gpus", "0", "1"],

@@ -82,12 +82,21 @@ def test_options_are_those_of_the_program() -> None:
     help = subprocess.run(
         [packhorse.binary(), "run", "--help"], capture_output=True, text=True, check=True
     ).stdout
-    values = {"env": {"A": "b"}, "leases": False, "mps": True, "devices": [0, [1, 2]]}
+    values = {
+        "env": {"A": "b"},
+        "leases": False,
+        "thread_caps": False,
+        "mps": True,
+        "devices": [0, [1, 2]],
+    }
     for name in RunOptions.__annotations__:
-        for word in arguments({name: values.get(name, "1")}):
+        for word in arguments({name: values.get(name, "1"), "engine": "slurm"}):
             option = word.partition("=")[0]
             if option.startswith("--"):
                 assert f"{option} " in help or f"{option}\n" in help or f"{option}[" in help, option
+    assert arguments({"engine": "slurm", "time": 90, "sbatch": ["-x", "--y=z"]}) == [
+        "--slurm", "--wait", "--time=90", "--sbatch=-x", "--sbatch=--y=z"
+    ]  # fmt: skip
     assert arguments({"devices": [0, [1, 2]]}) == ["--gpus", "0", "1+2"]
     assert arguments({"timeout": 1.5, "grace": "2m"}) == ["--timeout=1.5s", "--grace=2m"]
 

@@ -45,6 +45,63 @@ scheduler = GPUTaskScheduler(config={"scheduler_config": {"gpu": ["0"]}}, gpu_ta
 failed: int = len(scheduler.start().failed)
 left: int = ConfigManager({}).get_num_left_config()
 '''
+EXPERIMENT = '''
+from typing import Any
+
+import packhorse
+from packhorse.cw2 import cluster_work, cw_error, experiment, job, scheduler
+from packhorse.cw2.cw_config import conf_unfolder, cw_config
+from packhorse.cw2.cw_data import cw_logging
+from packhorse.cw2.cw_data.cw_loading import Loader
+from packhorse.cw2.cw_data.cw_pd_logger import PandasLogger
+
+
+class MyExperiment(experiment.AbstractIterativeExperiment):
+    def initialize(
+        self, cw_config: dict[str, Any], rep: int, logger: cw_logging.LoggerArray
+    ) -> None:
+        packhorse.assign_process_to_cpu(0, cw_config["cpu_cores"])
+
+    def iterate(self, cw_config: dict[str, Any], rep: int, n: int) -> dict[str, Any]:
+        raise cw_error.ExperimentSurrender({"n": n})
+
+    def save_state(self, cw_config: dict[str, Any], rep: int, n: int) -> None:
+        pass
+
+    def finalize(
+        self, surrender: cw_error.ExperimentSurrender | None = None, crash: bool = False
+    ) -> None:
+        pass
+
+
+class MyScheduler(scheduler.AbstractScheduler):
+    def run(self, overwrite: bool = False) -> None:
+        for one in self.joblist:
+            for config in one.tasks:
+                one.run_task(config, overwrite)
+
+
+class MyLocal(scheduler.LocalScheduler):
+    def execute_task(self, j: job.Job, c: dict[str, Any], overwrite: bool = False) -> None:
+        super().execute_task(j, c, overwrite)
+
+
+cw = cluster_work.ClusterWork(MyExperiment)
+cw.add_logger(PandasLogger(ignore_keys=["ts"]))
+cw.add_logger(cw_logging.Printer())
+status: int = cw.run(root_dir="", sch=MyScheduler()).exit_status
+cw.run(sch=MyLocal(cw.config))
+print(cw.load().cw2.flatten_pd_log())
+runs: list[dict[str, Any]] = conf_unfolder.expand_experiments([{"name": "e"}], False, False)
+configs: list[dict[str, Any]] = cw_config.Config("config.yml", ["e"]).exp_configs
+cw_logging.getLogger().info("said")
+'''
+WRONG_EXPERIMENT = [
+    "cluster_work.ClusterWork(int)",
+    "cw.add_logger(1)",
+    "cw.run(sch=3)",
+    "class Wrong(cw_logging.Printer):\n    def process(self, data: int) -> None: ...",
+]
 WRONG = [
     "pool.submit(train)",
     'pool.submit(train, "x")',
@@ -70,6 +127,14 @@ def test_a_users_program_passes_and_mistakes_do_not() -> None:
     done = mypy("user.py")
     found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
     assert found == set(range(right + 1, right + 1 + len(WRONG))), done.stdout
+
+
+def test_a_users_experiment_passes_and_mistakes_do_not() -> None:
+    right = EXPERIMENT.count("\n")
+    Path("user.py").write_text(EXPERIMENT + "\n".join(WRONG_EXPERIMENT) + "\n")
+    done = mypy("user.py")
+    found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
+    assert found == {right + 1, right + 2, right + 3, right + 5}, done.stdout
 
 
 def test_the_package_passes() -> None:

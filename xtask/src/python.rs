@@ -13,7 +13,7 @@ use crate::setup::{Venv, missing};
 /// What builds wheels.
 const BUILDER: [&str; 1] = ["maturin==1.16.0"];
 /// What the package's tests need.
-const REQUIREMENTS: [&str; 3] = ["pytest", "cloudpickle", "mypy"];
+const REQUIREMENTS: [&str; 4] = ["pytest", "cloudpickle", "mypy", "pandas"];
 /// The oldest Python that the package supports: 3.10.
 const OLDEST: u32 = 10;
 
@@ -22,6 +22,7 @@ pub struct PythonTests {
     builder: Venv,
     venvs: Vec<Venv>,
     wheels: PathBuf,
+    wheels_by_pip: PathBuf,
     /// A folder that describes a pretended machine with two GPUs, to be copied.
     machine: PathBuf,
 }
@@ -40,9 +41,12 @@ impl PythonTests {
         };
         let venvs = pythons.iter().map(venv).collect::<Result<_>>()?;
         let wheels = target()?.join("python/wheels");
+        let wheels_by_pip = target()?.join("python/wheels-by-pip");
         // Only the one that is built now is to be found there.
-        if wheels.exists() {
-            fs_err::remove_dir_all(&wheels)?;
+        for folder in [&wheels, &wheels_by_pip] {
+            if folder.exists() {
+                fs_err::remove_dir_all(folder)?;
+            }
         }
         let machine = target()?.join("python/machine");
         if machine.exists() {
@@ -56,6 +60,7 @@ impl PythonTests {
             builder,
             venvs,
             wheels,
+            wheels_by_pip,
             machine,
         })
     }
@@ -65,9 +70,15 @@ impl PythonTests {
         // The profile of the other tests: the binary is there already.
         let mut wheel = maturin(&self.builder, "dev", &self.wheels);
         wheel.arg("--strip");
-        let mut steps = vec![wheel];
-        for venv in &self.venvs {
-            steps.push(install(venv, &self.wheels));
+        let mut steps = vec![wheel, pip_wheel(&self.builder, &self.wheels_by_pip)];
+        for (number, venv) in self.venvs.iter().enumerate() {
+            // The newest Python has what `pip install .` makes.
+            let wheels = if number + 1 == self.venvs.len() {
+                &self.wheels_by_pip
+            } else {
+                &self.wheels
+            };
+            steps.push(install(venv, wheels));
             let mut tests = Command::new(venv.python());
             tests.args(["-m", "pytest", "-p", "no:cacheprovider", "python/tests"]);
             tests.current_dir(workspace());
@@ -82,6 +93,23 @@ impl PythonTests {
         }
         steps
     }
+}
+
+/// What `pip install .` does before it installs: builds a wheel into a folder, as the
+/// project says how. In the profile of the other tests, and with the builder that is there.
+fn pip_wheel(builder: &Venv, folder: &Path) -> Command {
+    let mut pip = Command::new(builder.python());
+    pip.args(["-m", "pip", "wheel", "--quiet", "--no-build-isolation"]);
+    pip.args(["--no-deps", "--no-index", "--disable-pip-version-check"]);
+    pip.arg("--no-cache-dir").arg("--wheel-dir").arg(folder);
+    pip.arg(".").current_dir(workspace());
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path = [builder.bin()].into_iter().chain(env::split_paths(&path));
+    if let (Ok(path), Ok(target)) = (env::join_paths(path), target()) {
+        pip.env("PATH", path).env("CARGO_TARGET_DIR", target);
+    }
+    pip.env("MATURIN_PEP517_ARGS", "--profile dev --locked --strip");
+    pip
 }
 
 /// Installs the wheel that was built into a folder.

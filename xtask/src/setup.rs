@@ -13,9 +13,13 @@ use anyhow::{Error, Result, anyhow};
 
 use crate::folders::{cargo, target};
 
-/// What the Python side of the tests needs: the original to compare with, and NVIDIA's
+/// What the Python side of the tests needs: the originals to compare with, and NVIDIA's
 /// bindings to NVML.
-const REQUIREMENTS: [&str; 2] = ["simple-gpu-scheduler==0.1.4", "nvidia-ml-py"];
+const REQUIREMENTS: [&str; 3] = ["simple-gpu-scheduler==0.1.4", "nvidia-ml-py", "PyYAML"];
+
+/// The same without what they depend on: what is compared of cw2 needs nothing but PyYAML,
+/// and pandas is large.
+const ALONE: [&str; 1] = ["cw2==2.5.1"];
 
 /// The file in a complete virtual environment that lists the requirements it was made for.
 const STAMP: &str = "packhorse-requirements.txt";
@@ -79,12 +83,14 @@ pub fn nextest() -> Result<()> {
 pub struct Venv {
     folder: PathBuf,
     requirements: Vec<String>,
+    /// What is installed without what it depends on.
+    alone: Vec<String>,
 }
 
 impl Venv {
     /// The one of the Rust tests, created now if there is none.
     pub fn ready() -> Result<Self> {
-        Self::of("test-venv", &REQUIREMENTS, python_with_venv)
+        Self::made_of("test-venv", &REQUIREMENTS, &ALONE, python_with_venv)
     }
 
     /// One with something heavy to import.
@@ -99,10 +105,21 @@ impl Venv {
         requirements: &[&str],
         python: impl FnOnce() -> Result<P>,
     ) -> Result<Self> {
+        Self::made_of(name, requirements, &[], python)
+    }
+
+    fn made_of<P: AsRef<OsStr>>(
+        name: &str,
+        requirements: &[&str],
+        alone: &[&str],
+        python: impl FnOnce() -> Result<P>,
+    ) -> Result<Self> {
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
         let folder = target().map_err(|error| missing("a target folder", error))?;
         let venv = Self {
             folder: folder.join(name),
-            requirements: requirements.iter().map(ToString::to_string).collect(),
+            requirements: texts(requirements),
+            alone: texts(alone),
         };
         if !venv.is_complete() {
             venv.create(python()?.as_ref())?;
@@ -123,7 +140,13 @@ impl Venv {
     fn is_complete(&self) -> bool {
         let stamp = fs_err::read_to_string(self.folder.join(STAMP));
         // The interpreter is a link, which may dangle after an update of Python.
-        stamp.is_ok_and(|stamp| stamp == self.requirements.join("\n")) && self.python().is_file()
+        stamp.is_ok_and(|stamp| stamp == self.stamp()) && self.python().is_file()
+    }
+
+    fn stamp(&self) -> String {
+        [self.requirements.as_slice(), &self.alone]
+            .concat()
+            .join("\n")
     }
 
     fn create(&self, python: &OsStr) -> Result<()> {
@@ -131,14 +154,22 @@ impl Venv {
         venv.args(["-m", "venv", "--clear"]).arg(&self.folder);
         install(&mut venv, "a Python virtual environment")?;
 
+        self.pip_install(&self.requirements, &[])?;
+        if !self.alone.is_empty() {
+            self.pip_install(&self.alone, &["--no-deps"])?;
+        }
+        fs_err::write(self.folder.join(STAMP), self.stamp())
+            .map_err(|error| missing("a Python virtual environment", error))
+    }
+}
+
+impl Venv {
+    fn pip_install(&self, requirements: &[String], options: &[&str]) -> Result<()> {
         let mut pip = Command::new(self.python());
         pip.args(["-m", "pip", "install", "--quiet"]);
         pip.arg("--disable-pip-version-check");
-        pip.args(&self.requirements);
-        install(&mut pip, &self.requirements.join(" and "))?;
-
-        fs_err::write(self.folder.join(STAMP), self.requirements.join("\n"))
-            .map_err(|error| missing("a Python virtual environment", error))
+        pip.args(options).args(requirements);
+        install(&mut pip, &requirements.join(" and "))
     }
 }
 

@@ -56,6 +56,30 @@ pub fn installed() -> Result<()> {
     apt(&absent)
 }
 
+/// The versions of Slurm that are here: this machine's own, and the one in the folder.
+pub fn versions() -> Vec<String> {
+    let roots = [
+        Some(PathBuf::from("/")),
+        target().ok().map(|target| target.join(ROOT_24_11)),
+    ];
+    let version = |root: PathBuf| {
+        let slurmd = root.join("usr/sbin/slurmd");
+        let mut command = if root == Path::new("/") {
+            Command::new(slurmd)
+        } else {
+            let mut command = Command::new("chroot");
+            command.arg(&root).arg("/usr/sbin/slurmd");
+            command
+        };
+        let output = command.arg("-V").stderr(Stdio::null()).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        let version = text.split_whitespace().last()?;
+        let is_version = version.starts_with(|c: char| c.is_ascii_digit());
+        is_version.then(|| version.to_owned())
+    };
+    roots.into_iter().flatten().filter_map(version).collect()
+}
+
 /// Makes sure that there is a root folder with Slurm 24.11.
 ///
 /// It is made beside its place and moved there when it is complete. That takes less than a

@@ -25,7 +25,7 @@ impl Machine {
         fs_err::hard_link(env!("CARGO_BIN_EXE_xtask"), xtask).unwrap();
         machine.write("path/tmux", "");
         machine.write("target/test-venv/bin/python", "");
-        let requirements = "simple-gpu-scheduler==0.1.4\nnvidia-ml-py";
+        let requirements = "simple-gpu-scheduler==0.1.4\nnvidia-ml-py\nPyYAML\ncw2==2.5.1";
         let stamp = "target/test-venv/packhorse-requirements.txt";
         machine.write(stamp, requirements);
         machine

@@ -78,6 +78,8 @@ pub fn scheduler(words: Vec<OsString>) -> anyhow::Result<Exit> {
         pool: PoolSpec {
             gpus: ids,
             as_written: true,
+            // Its tasks find what the original's find, and nothing else.
+            thread_caps: Some(false),
             ..PoolSpec::default()
         },
         source: SourceSpec::Lines {

@@ -2,18 +2,30 @@
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use packhorse_model::Exit;
 use packhorse_session::SessionError;
 
 use crate::{args, commands, dropin, wording};
 
+/// The names of links that slurm.conf can name as Prolog and Epilog, which take no arguments.
+const PROLOG: &str = "packhorse-prolog";
+const EPILOG: &str = "packhorse-epilog";
+
+/// The configuration beside such a link, or the usual one.
+fn node_config(words: &[OsString]) -> PathBuf {
+    let link = words.first().map_or(Path::new(""), Path::new);
+    packhorse_node::config_beside(link)
+}
+
 /// Does what the command line says.
 pub fn main() -> Exit {
     let words: Vec<OsString> = std::env::args_os().collect();
     let name = words.first().map(Path::new).and_then(Path::file_name);
     let result = match name.and_then(|name| name.to_str()) {
+        Some(name) if name.ends_with(PROLOG) => return commands::prolog(&node_config(&words)),
+        Some(name) if name.ends_with(EPILOG) => return commands::epilog(&node_config(&words)),
         Some(dropin::SCHEDULER) => dropin::scheduler(words),
         Some(dropin::HYPERSEARCH) => dropin::hypersearch(words),
         _ => match args::Cli::read(&words) {

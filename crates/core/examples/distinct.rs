@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use packhorse_core::{
-    DeviceSpec, Effect, EndCause, NodeSpec, Now, Pool, PoolError, SchedulerEvent,
+    CoreSpec, DeviceSpec, Effect, EndCause, NodeSpec, Now, Pool, PoolError, SchedulerEvent,
     SchedulerSettings, SchedulerState, Submission, step,
 };
 use packhorse_model::{
@@ -40,7 +40,7 @@ fn pool() -> Pool {
     let node = NodeSpec {
         id: NodeId(0),
         devices: (0..8).map(device).collect(),
-        cores: (0..64).map(CoreId).collect(),
+        cores: (0..64).map(|core| CoreSpec::whole(CoreId(core))).collect(),
         cpu: Some(Milli(64_000)),
         ram: Some(Bytes(512 * GIB)),
     };

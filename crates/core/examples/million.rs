@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use packhorse_core::{
-    DeviceSpec, Effect, EndCause, NodeSpec, Now, Pool, PoolError, SchedulerEvent,
+    CoreSpec, DeviceSpec, Effect, EndCause, NodeSpec, Now, Pool, PoolError, SchedulerEvent,
     SchedulerSettings, SchedulerState, Submission, step,
 };
 use packhorse_model::{
@@ -62,7 +62,7 @@ fn pool(nodes: u32) -> Pool {
     let node = |node: u32| NodeSpec {
         id: NodeId(node),
         devices: (0..8).map(|index| device(node, index)).collect(),
-        cores: (0..64).map(CoreId).collect(),
+        cores: (0..64).map(|core| CoreSpec::whole(CoreId(core))).collect(),
         cpu: None,
         ram: None,
     };

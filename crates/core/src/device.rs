@@ -11,8 +11,8 @@ use crate::{DeviceSpec, KeptRoom, Outside};
 pub(crate) struct DeviceLedger {
     pub(crate) id: DeviceId,
     pub(crate) node: usize,
-    /// For each of its node's cores, whether it is near.
-    pub(crate) near: Vec<bool>,
+    /// The physical cores of its node that are near, in ascending order.
+    pub(crate) near: Vec<usize>,
     /// How much memory it has; 0 if nobody knows.
     pub(crate) capacity: Bytes,
     pub(crate) model: u8,
@@ -106,7 +106,7 @@ impl DeviceLedger {
     pub(crate) fn new(
         spec: &DeviceSpec,
         node: usize,
-        near: Vec<bool>,
+        near: Vec<usize>,
         max_attempts: Option<u32>,
     ) -> Self {
         Self {

@@ -247,7 +247,8 @@ fn start(state: &mut SchedulerState, task: Handle, spot: Spot, effects: &mut Vec
     state.queue.remove(record.class, record.key);
     let ends = EndTimes::new(Moment::new(state.now), record.limit, record.expected);
     let request = &state.queue.demand(record.class).request;
-    let held = state.ledger.take(spot, request, task, ends);
+    let known = state.queue.len() + state.running.len() + 1;
+    let held = state.ledger.take(spot, request, (task, known), ends);
     let attempt = record.next_attempt();
     record.attempts = record.attempts.max(attempt);
     effects.push(Effect::Start {

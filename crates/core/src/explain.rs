@@ -12,7 +12,7 @@ use crate::reserve::{self, Reservation};
 use crate::state::{AttemptRecord, SchedulerState};
 use crate::tasks::{Handle, TaskRecord, TaskStatus};
 use crate::time::Moment;
-use crate::{Now, Outside, ProbePlan};
+use crate::{KeptRoom, Now, Outside, ProbePlan};
 
 /// Why `task` is where it is, as of `now`: a sentence in which devices are called
 /// as `name` says, and `holders` which other runs are on one. `None` if there is no such
@@ -136,6 +136,8 @@ impl Explainer<'_> {
     fn waiting(&self, task: Handle, record: &TaskRecord) -> String {
         let mut text = format!("{} waits", record.id);
         let kept = self.state.reservation.as_ref();
+        // What is kept for another run is its own only after that.
+        let kept = kept.filter(|kept| kept.holder != task || !self.is_kept_for_others(kept));
         let kept = kept.map(|kept| self.kept(kept, task));
         match (self.reason(task, record), kept) {
             (Some(reason), Some(kept)) => text += &format!("{reason}; {kept}"),
@@ -341,6 +343,11 @@ impl Explainer<'_> {
             texts.push(format!("processes of others hold {strangers} of {name}"));
         }
         texts
+    }
+
+    fn is_kept_for_others(&self, kept: &Reservation) -> bool {
+        let mut devices = self.state.ledger.at(&kept.spot.devices);
+        devices.any(|device| device.outside.kept != KeptRoom::default())
     }
 
     /// What is kept for the first in line, which may be `asked`.

@@ -8,6 +8,7 @@ use std::ops::Range;
 use packhorse_model::{Bytes, CoreId, DeviceId, Granted, Milli, NodeId, Placement, Request};
 use rustc_hash::FxHashMap;
 
+use crate::cores::CoreLayout;
 use crate::device::{DeviceLedger, Tenant, is_whole};
 use crate::place::Spot;
 use crate::tasks::Handle;
@@ -42,6 +43,7 @@ pub(crate) struct NodeLedger {
     pub(crate) id: NodeId,
     pub(crate) devices: Range<usize>,
     pub(crate) cores: Vec<CoreId>,
+    pub(crate) layout: CoreLayout,
     /// For each of them, whether nobody holds it.
     pub(crate) free_cores: Vec<bool>,
     /// Cores that more than one attempt holds, and how many more: some were
@@ -147,7 +149,8 @@ impl NodeLedger {
             devices,
             free_cores: vec![true; spec.cores.len()],
             shared_cores: FxHashMap::default(),
-            cores: spec.cores.clone(),
+            cores: spec.cores.iter().map(|core| core.id).collect(),
+            layout: CoreLayout::new(&spec.cores),
             size,
             used: Amounts::default(),
             free: size,
@@ -160,17 +163,6 @@ impl NodeLedger {
     pub(crate) fn needs(&self, request: &Request) -> Amounts {
         let counted = |need, size| if size == u64::MAX { 0 } else { need };
         Amounts::of(request).zip(self.size, counted)
-    }
-
-    /// Up to `wanted` free cores, near ones first; in ascending order.
-    fn pick_cores(&self, wanted: usize, is_near: impl Fn(&usize) -> bool) -> Vec<usize> {
-        let free = (0..self.cores.len()).filter(|&core| self.free_cores[core]);
-        let near = free.clone().filter(&is_near);
-        let far = free.filter(|core| !is_near(core));
-        let mut picked = Vec::with_capacity(wanted);
-        picked.extend(near.chain(far).take(wanted));
-        picked.sort_unstable();
-        picked
     }
 
     fn enter(&mut self, guest: Guest, cores: &[usize]) {
@@ -253,11 +245,10 @@ impl Ledger {
     /// there or behind have moved by one.
     pub(crate) fn add_device(&mut self, node: usize, spec: &DeviceSpec) -> usize {
         let account = &mut self.nodes[node];
+        let cores = &account.cores;
         let near = account
-            .cores
-            .iter()
-            .map(|core| spec.near_cores.contains(core));
-        let near = near.collect();
+            .layout
+            .with(|core| spec.near_cores.contains(&cores[core]));
         let place = account.devices.end;
         account.devices.end += 1;
         for later in &mut self.nodes[node + 1..] {
@@ -326,20 +317,22 @@ impl Ledger {
     }
 
     /// Takes what `request` needs at `spot`, which `place` found to fit, for an
-    /// attempt of `task`.
+    /// attempt of `task`, one of so many `known` tasks that run or could.
     pub(crate) fn take(
         &mut self,
         spot: Spot,
         request: &Request,
-        task: Handle,
+        (task, known): (Handle, usize),
         ends: EndTimes,
     ) -> Allocation {
         let node = &self.nodes[spot.node];
         let cores = if request.cores == 0 {
             Vec::new()
         } else {
-            let is_near = |&core: &usize| self.at(&spot.devices).any(|device| device.near[core]);
-            node.pick_cores(request.cores as usize, is_near)
+            let near = self.at(&spot.devices).map(|device| device.near.as_slice());
+            let whole_part = self.whole_part(spot.node, request, known);
+            let (free, wanted) = (&node.free_cores, request.cores as usize);
+            node.layout.pick(free, wanted, whole_part, &near)
         };
         let amounts = node.needs(request);
         let grants = self.at(&spot.devices).map(|device| Granted {

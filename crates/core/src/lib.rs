@@ -31,8 +31,9 @@
 //! - no event makes it panic, however little sense it makes.
 //!
 //! An event costs O(log n) in the waiting tasks, however different their requests
-//! are, and O(devices) when the first in line changes; it looks at tasks only
-//! where something has changed. Holding a run, and adding or removing a node or
+//! are, and O(devices) when the first in line changes; whoever starts with cores of
+//! its own costs O(cores and devices of its node). It looks at tasks only where
+//! something has changed. Holding a run, and adding or removing a node or
 //! a device, look at everything.
 //!
 //! There is no clock, file, thread or random number here; time is passed in.
@@ -57,6 +58,7 @@
 //! ```
 
 mod adopt;
+mod cores;
 mod deps;
 mod device;
 mod dispatch;
@@ -90,7 +92,7 @@ mod tests;
 
 pub use explain::explain;
 pub use learn::{agree, expected, reservation};
-pub use pool::{DeviceSpec, NodeSpec, Pool, PoolError, SchedulerSettings};
+pub use pool::{CoreSpec, DeviceSpec, NodeSpec, Pool, PoolError, SchedulerSettings};
 pub use refusal::RefusalReason;
 pub use scheduler_event::{Effect, EndCause, KeptRoom, Now, Outside, RetryReason, SchedulerEvent};
 pub use state::{DeviceLoad, RunningTask, SchedulerCounts, SchedulerState, WantedDevices};

@@ -22,11 +22,35 @@ pub struct NodeSpec {
     /// Its devices.
     pub devices: Vec<DeviceSpec>,
     /// The cores that may be given to one attempt alone.
-    pub cores: Vec<CoreId>,
+    pub cores: Vec<CoreSpec>,
     /// How busy its cores may be kept. `None`: that is not counted.
     pub cpu: Option<Milli>,
     /// Its main memory. `None`: that is not counted.
     pub ram: Option<Bytes>,
+}
+
+/// A core, as the kernel numbers them: of a physical core that runs several threads at a
+/// time, one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreSpec {
+    /// Its id: any number, once on its node.
+    pub id: CoreId,
+    /// The physical core it is a thread of: any number, on its node the same for all
+    /// threads of one and for no others.
+    pub physical: u32,
+    /// The part of the machine it is in: memory and devices of the same part are near.
+    pub numa: u32,
+}
+
+impl CoreSpec {
+    /// One that is a whole physical core, on a machine with one part.
+    pub const fn whole(id: CoreId) -> Self {
+        Self {
+            id,
+            physical: id.0,
+            numa: 0,
+        }
+    }
 }
 
 /// One device, or a group of them that is only given out together.
@@ -143,7 +167,7 @@ impl NodeSpec {
         if let Some(device) = duplicate(self.devices.iter().map(|device| device.id)) {
             return Err(PoolError::DuplicateDevice(device));
         }
-        if let Some(core) = duplicate(self.cores.iter().copied()) {
+        if let Some(core) = duplicate(self.cores.iter().map(|core| core.id)) {
             let node = self.id;
             return Err(PoolError::DuplicateCore { node, core });
         }

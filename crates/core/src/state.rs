@@ -177,6 +177,12 @@ impl SchedulerState {
         impossible(&self.ledger, request)
     }
 
+    /// How many tasks that need this fit at a time where nothing else runs.
+    /// `u64::MAX`: nothing that is counted limits them.
+    pub fn at_a_time(&self, request: &Request) -> u64 {
+        self.ledger.at_a_time(request)
+    }
+
     /// Who is first in line, if anybody waits.
     pub fn first_in_line(&self) -> Option<TaskId> {
         Some(self.tasks.get(self.queue.first()?).id)

@@ -3,6 +3,7 @@
 mod adoption;
 mod backfill;
 mod check;
+mod cores;
 mod dependencies;
 mod explain;
 mod lab;

@@ -101,6 +101,9 @@ pub struct StartAttempt {
     pub own_log: Option<PathBuf>,
     /// How it is told to use MPS, if it is to.
     pub mps: Option<MpsShare>,
+    /// How many tasks like it fit at a time. `None`: as many as of those that ask for
+    /// nothing but what the run says.
+    pub at_a_time: Option<u64>,
 }
 
 /// What an attempt is told of its MPS daemon.

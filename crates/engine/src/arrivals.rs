@@ -32,6 +32,18 @@ enum ArrivalKind {
     Known(Kind),
 }
 
+impl Arrival {
+    /// What it asks for, laid over what the run says.
+    pub(crate) fn spec(&self) -> &TaskSpec {
+        &self.task.spec
+    }
+
+    /// The numbers of the tasks that it comes after.
+    pub(crate) fn after(&self) -> &[u32] {
+        &self.after
+    }
+}
+
 impl Engine {
     /// Takes tasks that have arrived: all go to the journal, and those whose turn may
     /// come soon go to the scheduler.
@@ -279,8 +291,9 @@ impl Engine {
     fn has_to_look_up(&self, task: TaskId) -> bool {
         let run = self.runs.get(&task.run);
         let resumed = run.filter(|run| run.setup.resumed.is_some());
-        resumed.is_some_and(|run| !run.decided.contains_key(&task.number))
-            && !self.tasks.contains_key(&task)
+        resumed.is_some_and(|run| {
+            !run.decided.contains_key(&task.number) && !run.held.contains(task.number)
+        }) && !self.tasks.contains_key(&task)
             && !self.state.knows(task)
     }
 
@@ -341,7 +354,10 @@ impl Engine {
 
     /// Hands a task to the scheduler, unless it is known already that one it comes after
     /// did not succeed.
-    fn submit(&mut self, arrival: Arrival) {
+    pub(crate) fn submit(&mut self, arrival: Arrival) {
+        let Some(arrival) = self.hold_back(arrival) else {
+            return;
+        };
         let Arrival {
             id,
             mut task,

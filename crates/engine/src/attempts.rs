@@ -150,6 +150,10 @@ impl Engine {
         let output = run.setup.output;
         let log = run_log(&run.setup.logs, id, number);
         let own_log = own_log(&run.setup.folder, &spec, number);
+        let asks_itself = task.need.is_some() || !Arc::ptr_eq(&spec, &run.setup.defaults);
+        let request = asks_itself.then(|| self.state.running_request(id));
+        let at_a_time = request.flatten();
+        let at_a_time = at_a_time.map(|request| self.state.at_a_time(request));
         let devices = placement.devices.iter();
         task.started = None;
         task.attempt = Some(AttemptState {
@@ -185,6 +189,7 @@ impl Engine {
             log,
             own_log,
             mps: None,
+            at_a_time,
         });
     }
 
@@ -300,7 +305,11 @@ impl Engine {
         self.mps.suspects.remove(&id);
         let metrics = end.map(|end| self.metrics.of(id, end.attempt));
         self.metrics.forget(id);
-        let (Some(task), Some(run)) = (self.tasks.remove(&id), self.runs.get_mut(&id.run)) else {
+        let Some(task) = self.tasks.remove(&id) else {
+            return;
+        };
+        self.make_room_in_group(id, &task.spec);
+        let Some(run) = self.runs.get_mut(&id.run) else {
             return;
         };
         run.live = run.live.saturating_sub(1);

@@ -30,6 +30,9 @@ impl Engine {
                 self.state.counts().waiting
             );
         }
+        if let Some(why) = self.why_held(task) {
+            return why;
+        }
         if run.is_some_and(|run| run.arriving.iter().any(|it| it.id == task)) {
             return format!("task {task} has just arrived, and is not in line yet");
         }

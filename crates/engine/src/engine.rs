@@ -14,13 +14,13 @@ use rustc_hash::FxHashMap;
 use crate::action::Action;
 use crate::input::Input;
 use crate::lines::OutputLines;
-use crate::memory::{Judgement, Monitor, Needs, OomSigns, VramUse};
+use crate::memory::{Judgement, Monitor, Needs, OomSigns};
 use crate::metrics::MetricBook;
 use crate::mps::MpsState;
 use crate::other_runs::OtherRuns;
 use crate::outbox::{Outbox, Release};
 use crate::run::Run;
-use crate::task::Task;
+use crate::task::{Task, first_request};
 use crate::time_budget::Times;
 
 /// What both clocks show.
@@ -231,7 +231,7 @@ impl Engine {
         loop {
             self.run_scheduler();
             self.judge_pending();
-            if self.steps.is_empty() {
+            if !self.submit_released() && self.steps.is_empty() {
                 break;
             }
         }
@@ -452,11 +452,15 @@ impl Engine {
     /// The most that a task with these options asks for at first: to tell before
     /// anything is started whether it could ever run.
     pub fn refusal(&self, spec: &TaskSpec) -> Option<core::RefusalReason> {
-        let request = Request {
-            memory: VramUse::of(spec).at_first(),
-            ..self.request(spec)
-        };
+        let request = first_request(spec, &self.devices, self.slots);
         self.state.refusal(&request)
+    }
+
+    /// How many tasks with these options fit at a time where nothing else runs, before
+    /// anything is learned of them. `u64::MAX`: nothing that is counted limits them.
+    pub fn at_a_time(&self, spec: &TaskSpec) -> u64 {
+        let request = first_request(spec, &self.devices, self.slots);
+        self.state.at_a_time(&request)
     }
 
     /// Whether tasks with these options use a GPU at all.

@@ -36,6 +36,7 @@ mod attempts;
 mod backlog;
 mod control;
 mod engine;
+mod held;
 mod input;
 mod lines;
 mod memory;
@@ -55,7 +56,7 @@ pub use input::{
     TimeBudget,
 };
 pub use memory::{Forecast, LearnedPeaks, OomSigns, OomSignsError, draft_of, models, models_named};
-pub use task::{own_log, run_log};
+pub use task::{first_request, own_log, run_log};
 
 pub use packhorse_model::{
     AttemptEnd, LeasedDevice, OutputMode, ProcessEvent, StopMode, StoredTask,

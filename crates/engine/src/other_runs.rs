@@ -8,6 +8,7 @@
 //! What we wait for and others hold is published as well, as a claim: see [`claims`].
 
 mod claims;
+mod concerning_us;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use packhorse_core::{DeviceLoad, Outside};
 use packhorse_model::{Bytes, DeviceId, LeaseContent, LeasedDevice, Milli};
 
 use self::claims::{OwnClaim, UnusedClaim};
+use self::concerning_us::{HeldSums, concerning_us};
 use crate::engine::{DeviceInfo, Engine};
 use crate::input::OtherRun;
 
@@ -28,7 +30,12 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(crate) struct OtherRuns {
     pub(crate) enabled: bool,
+    /// All of them, with what they hold and want of our devices.
     others: Vec<OtherRun>,
+    /// What they hold together of those.
+    sums: HeldSums,
+    /// Those that wait for somebody on a device that is not ours, by their processes.
+    waiting_elsewhere: Vec<u32>,
     /// What others were last told that we hold of each device, whatever it is called.
     published: Vec<LeasedDevice>,
     /// When to try again to tell them, if that failed.
@@ -141,7 +148,8 @@ impl OtherRuns {
         if !on_it.is_empty() {
             return on_it;
         }
-        let claims = self.others.iter().filter(|other| {
+        let alive = self.others.iter().filter(|other| !other.is_dead);
+        let claims = alive.filter(|other| {
             let mut wanted = other.claim.iter().flat_map(|claim| &claim.devices);
             wanted.any(|wanted| device.is_called(&wanted.device))
         });
@@ -200,16 +208,19 @@ impl Engine {
             known.any(|known| known.pid == other.pid)
         };
         let newcomers = !others.iter().all(known);
-        self.other_runs.others = others;
+        let found = concerning_us(others, &self.devices);
+        self.other_runs.others = found.others;
+        self.other_runs.sums = found.sums;
+        self.other_runs.waiting_elsewhere = found.waiting_elsewhere;
         self.keep_for_others();
         if newcomers {
             // What they hold already would count as strangers' besides what they were
             // promised.
             self.monitor.look();
         }
-        for index in 0..self.devices.len() {
-            self.tell_outside(index);
-        }
+        // One who needs several devices must not have one that is free now together with
+        // one that somebody took since.
+        self.tell_all_outside();
     }
 
     pub(crate) fn other_runs_trouble(&mut self, message: String) {

@@ -14,6 +14,7 @@ use crate::action::Action;
 use crate::arrivals::Arrival;
 use crate::backlog::Backlog;
 use crate::engine::{ClockReading, Engine};
+use crate::held::HeldTasks;
 use crate::input::{NewRunInput, StopSignal};
 use crate::outbox::Release;
 use crate::task::{Task, own_log, run_log};
@@ -42,6 +43,8 @@ pub(crate) struct Run {
     /// Tasks that wait for what has to be looked up before they are submitted, and those
     /// behind them.
     pub(crate) arriving: VecDeque<Arrival>,
+    /// Tasks that wait for others of their group.
+    pub(crate) held: HeldTasks,
     /// Whether nothing is handed out until all that arrived together is in line.
     pub(crate) holding: bool,
     /// Whether more of what arrived together follows.
@@ -133,6 +136,7 @@ impl Engine {
                 rejected: 0,
                 backlog: Backlog::default(),
                 arriving: VecDeque::new(),
+                held: HeldTasks::default(),
                 holding: false,
                 more_follow: false,
                 decided: FxHashMap::default(),

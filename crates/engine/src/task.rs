@@ -104,6 +104,14 @@ pub(crate) fn request(spec: &TaskSpec, devices: &[DeviceInfo], slots: Option<u32
     }
 }
 
+/// The most that a task with these options asks for at first.
+pub fn first_request(spec: &TaskSpec, devices: &[DeviceInfo], slots: Option<u32>) -> Request {
+    Request {
+        memory: VramUse::of(spec).at_first(),
+        ..request(spec, devices, slots)
+    }
+}
+
 /// What the scheduler is told of a task with these options, but for memory.
 pub(crate) fn submission(
     id: TaskId,

@@ -6,8 +6,9 @@ use packhorse_model::CoreId;
 /// memory.
 const MAX_CORES: u32 = 1 << 16;
 
-/// Parses the kernel's lists: `0-3,8,10-11`. `None` if it is not a list.
-pub(crate) fn parse_list(text: &str) -> Option<Vec<CoreId>> {
+/// Parses the kernel's lists: `0-3,8,10-11`, in ascending order. `None` if it is not a
+/// list.
+pub fn parse_list(text: &str) -> Option<Vec<CoreId>> {
     let mut cores = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -124,16 +124,27 @@ fn is_installed(library: &str) -> bool {
     let Ok(cache) = fs_err::read(LOADER_CACHE) else {
         return true;
     };
-    let mut names = cache.split(|&byte| byte == 0);
     let triple = format!("{}-linux-gnu", std::env::consts::ARCH);
     let is_in = |folder: &str| {
         let mut below = ["", &triple].into_iter();
         below.any(|below| Path::new(folder).join(below).join(library).exists())
     };
-    names.any(|name| name.ends_with(library.as_bytes()))
+    contains(&cache, library.as_bytes())
         || ["/lib", "/usr/lib", "/lib64", "/usr/lib64"]
             .into_iter()
             .any(is_in)
+}
+
+/// Whether these bytes stand somewhere among others. By the C library, which skips most of
+/// them: this comes before the first task.
+fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+    let ((all, length), (part, part_length)) = (
+        (bytes.as_ptr().cast(), bytes.len()),
+        (wanted.as_ptr().cast(), wanted.len()),
+    );
+    // SAFETY: each pointer is to as many bytes as it says, and both outlive the call.
+    let found = unsafe { libc::memmem(all, length, part, part_length) };
+    !found.is_null()
 }
 
 /// What the loader said, which is the innermost source of the error.

@@ -1,10 +1,8 @@
 //! The user and the command line of a process.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char};
-use std::mem::MaybeUninit;
 
-use packhorse_proc::ProcEntry;
+use packhorse_proc::{ProcEntry, user_name};
 
 use crate::{GpuProcess, ProcessMemory};
 
@@ -73,38 +71,6 @@ fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text = text.replace(char::is_control, " ");
     text.trim_end().to_owned()
-}
-
-/// The name of a user. Shared GPU machines often keep their users in LDAP, where
-/// only the C library's lookup finds them.
-pub fn user_name(uid: u32) -> Option<String> {
-    let mut entry = MaybeUninit::<libc::passwd>::uninit();
-    let mut texts: Vec<c_char> = vec![0; 1 << 14];
-    let mut found = std::ptr::null_mut();
-    // SAFETY: every pointer is to a live local of the right type, and the
-    // length is that of `texts`.
-    let status = unsafe {
-        libc::getpwuid_r(
-            uid,
-            entry.as_mut_ptr(),
-            texts.as_mut_ptr(),
-            texts.len(),
-            &raw mut found,
-        )
-    };
-    if status != 0 || found.is_null() {
-        return None;
-    }
-    // SAFETY: success with a result means that it points to `entry`, which is
-    // then filled in.
-    let name = unsafe { (*found).pw_name };
-    if name.is_null() {
-        return None;
-    }
-    // SAFETY: the name ends in a zero and lies within `texts`, which is still
-    // alive.
-    let name = unsafe { CStr::from_ptr(name) };
-    Some(printable(name.to_bytes()))
 }
 
 #[cfg(test)]

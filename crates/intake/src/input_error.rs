@@ -45,6 +45,20 @@ impl<P: InputProblem> InputError<P> {
         }))
     }
 
+    /// The same place with a problem made of this one.
+    pub(crate) fn map<Q: InputProblem>(self, into: impl FnOnce(P) -> Q) -> InputError<Q> {
+        let Inner {
+            line,
+            problem,
+            excerpt,
+        } = *self.0;
+        InputError(Box::new(Inner {
+            line,
+            problem: into(problem),
+            excerpt,
+        }))
+    }
+
     /// The line it is on, counted from 1.
     pub fn line(&self) -> u64 {
         self.0.line

@@ -5,6 +5,7 @@
 //!  template + parameters ──▶ Sweep ──▶ one command per index, in grid or shuffled order
 //!  bytes of a CSV file ──▶ csv::read ──▶ Row (line, TaskSpec, words, epochs)
 //!  text of a grid file ──▶ Grid ──▶ one TaskSpec per place, with a folder for results
+//!  text of an experiment file ──▶ Experiments ──▶ one TaskSpec per repetition
 //!
 //!  a command ──▶ signature ──────▶ what its memory is remembered by
 //!            ──▶ probe_command ──▶ a short run of it
@@ -22,6 +23,7 @@
 pub mod csv;
 mod entry;
 mod excerpt;
+pub mod experiments;
 pub mod grid;
 mod input_error;
 pub mod lines;

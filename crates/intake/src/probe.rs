@@ -6,7 +6,7 @@ use packhorse_model::{Command, ProbeSpec};
 use crate::excerpt::quoted;
 use crate::input_error::{InputError, InputProblem};
 use crate::sweep::TemplateProblem;
-use crate::sweep::pieces::{TemplatePiece, Unnamed, pieces};
+use crate::sweep::pieces::{Placeholders, TemplatePiece, pieces};
 
 /// A command with a place for the command of a task.
 ///
@@ -79,7 +79,7 @@ impl ProbeTemplate {
     /// Reads a template.
     pub fn parse(source: &str) -> Result<Self, ProbeError> {
         let wrong = |place, problem| ProbeError::new(1, source.as_bytes(), place, problem);
-        let pieces = pieces(source, Unnamed::Allowed).map_err(|(place, problem)| {
+        let pieces = pieces(source, Placeholders::MayBeUnnamed).map_err(|(place, problem)| {
             let problem = match problem {
                 TemplateProblem::Positional => ProbeProblem::Unknown(quoted(
                     &source.as_bytes()[place.start + 1..place.end - 1],

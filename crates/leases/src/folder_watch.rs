@@ -128,10 +128,18 @@ impl FolderWatch {
         users: impl Iterator<Item = &'a UserFolderName>,
     ) -> Result<(), LeaseError> {
         self.unlisten();
-        self.watch_path(&folder.path, FOLDER_EVENTS, Watched::Folder)?;
-        users
-            .into_iter()
-            .try_for_each(|&user| self.listen_to(folder, user))
+        let listening = self
+            .watch_path(&folder.path, FOLDER_EVENTS, Watched::Folder)
+            .and_then(|()| {
+                users
+                    .into_iter()
+                    .try_for_each(|&user| self.listen_to(folder, user))
+            });
+        if listening.is_err() {
+            // Whoever is not watched must not be taken for somebody who does nothing.
+            self.unlisten();
+        }
+        listening
     }
 
     /// Watches the folder of one more user.
@@ -188,8 +196,14 @@ impl FolderWatch {
             Some(inotify) => inotify,
             None => self.inotify.insert(self.new_inotify()?),
         };
-        let number = inotify::add_watch(inotify, path, events)
-            .map_err(|errno| LeaseError::system(errno, "watch", path))?;
+        let number = inotify::add_watch(inotify, path, events).map_err(|errno| match errno {
+            Errno::NOSPC => io::Error::other(
+                "your processes watch too many files\n\
+                 hint: raise the limit fs.inotify.max_user_watches",
+            )
+            .into(),
+            errno => LeaseError::system(errno, "watch", path),
+        })?;
         self.watched.insert(number, what);
         Ok(())
     }

@@ -1,5 +1,5 @@
 use packhorse_model::{Claim, LeaseContent, LeasedDevice, RunId};
-use packhorse_proc::ProcessKey;
+use packhorse_proc::{ProcessKey, user_name};
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,8 @@ const VERSION: u32 = 2;
 /// Who holds a lease: what a process tells others about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseOwner {
-    /// The name of its user.
+    /// The name of its user. In the file it is empty if the process was not told: to look it
+    /// up may take longer than all else that it does before its first task.
     pub user: String,
     /// The run that it executes.
     pub run: Option<RunId>,
@@ -171,23 +172,26 @@ fn parse(bytes: &[u8], name: LeaseName, system: &SystemId) -> LeaseFile {
     }
     let leaders = content.leaders.into_iter().take(MOST_LEADERS);
     let leaders = leaders.map(|(pid, start_time)| ProcessKey { pid, start_time });
+    let mut owner = content.owner.printable();
+    if owner.user.is_empty() {
+        owner.user = user_name(name.uid).unwrap_or_else(|| name.uid.to_string());
+    }
     let lease = Lease {
         pid: name.pid,
         uid: name.uid,
-        owner: content.owner.printable(),
-        held: content.devices,
-        claim: content.claim,
+        owner,
+        held: content.devices.into_iter().map(named_printably).collect(),
+        claim: content.claim.map(|claim| Claim {
+            devices: claim.devices.into_iter().map(named_printably).collect(),
+            ..claim
+        }),
         left: None,
     };
     LeaseFile::Lease(lease, leaders.collect())
 }
 
 impl LeaseOwner {
-    /// Other users choose the text, and it ends up on a terminal: make it short, and replace
-    /// control characters.
     fn printable(&self) -> Self {
-        let visible = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-        let printable = |text: &str| text.chars().take(LONGEST_TEXT).map(visible).collect();
         Self {
             user: printable(&self.user),
             run: self.run,
@@ -195,6 +199,18 @@ impl LeaseOwner {
             home: printable(&self.home),
         }
     }
+}
+
+fn named_printably(mut held: LeasedDevice) -> LeasedDevice {
+    held.device = printable(&held.device).into();
+    held
+}
+
+/// Other users choose the text, and it ends up on a terminal: makes it short, and replaces
+/// control characters.
+fn printable(text: &str) -> String {
+    let visible = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.chars().take(LONGEST_TEXT).map(visible).collect()
 }
 
 #[cfg(test)]
@@ -336,6 +352,25 @@ mod tests {
             parse(raw.as_bytes(), NAME, &system()),
             LeaseFile::Lease(lease, Vec::new())
         );
+    }
+
+    #[test]
+    fn devices_have_no_control_characters_in_their_names() {
+        let wild = || held("\u{1b}[2J\nGPU 1", 1);
+        let told = LeaseContent {
+            held: vec![wild()],
+            claim: Some(Claim {
+                since: 1,
+                devices: vec![wild()],
+            }),
+        };
+        let bytes = write(&system(), &owner(), &told, &[]).unwrap();
+        let LeaseFile::Lease(lease, _) = parse(&bytes, NAME, &system()) else {
+            panic!("not read");
+        };
+        let tame = [held("\u{fffd}[2J\u{fffd}GPU 1", 1)];
+        assert_eq!(lease.held, tame);
+        assert_eq!(lease.claim.unwrap().devices, tame);
     }
 
     #[test]

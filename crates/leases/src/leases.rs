@@ -77,6 +77,12 @@ impl Leases {
         self.others.listen(&self.folder)
     }
 
+    /// Whether changes to others' leases make the descriptor readable. What was so may end
+    /// by itself, when there are more folders than may be watched.
+    pub fn is_listening(&self) -> bool {
+        self.others.watch.is_listening()
+    }
+
     /// Changes to others' leases do not make the descriptor readable any more.
     pub fn unlisten(&mut self) {
         self.others.watch.unlisten();

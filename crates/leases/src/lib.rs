@@ -45,6 +45,7 @@
 mod error;
 mod folder;
 mod folder_watch;
+mod given_up;
 mod lease;
 mod lease_name;
 mod leases;

@@ -8,10 +8,11 @@ use rustix::fs::{AtFlags, Dir, unlinkat};
 
 use crate::folder::{FolderStamp, LeaseFolder, UserFolder};
 use crate::folder_watch::{FolderWatch, Look};
+use crate::given_up::gives_up;
 use crate::lease::{self, LeaseFile};
 use crate::lease_name::{LeaseName, UserFolderName};
 use crate::process::{self, ProcessState, SystemId};
-use crate::{Lease, LeaseError, LeaseOwner, LeasedDevice};
+use crate::{Lease, LeaseError, LeaseOwner};
 
 /// How many leases of one user count.
 const MOST_OF_A_USER: usize = 256;
@@ -22,6 +23,14 @@ const MOST_FILES: usize = 4096;
 /// How many of the processes that a dead one left running are watched. When they have
 /// ended, it is looked for others.
 const MOST_WATCHED: usize = 64;
+
+/// How many of all that one user's processes left running are watched, but for one of each:
+/// each takes a descriptor, and nobody is to use up those of others.
+const MOST_WATCHED_OF_A_USER: usize = 256;
+
+/// How many leases of dead processes are remembered that could not be removed. Of more, all
+/// are looked at again.
+const MOST_OVER: usize = MOST_FILES;
 
 /// How often to read events that arrive while events are processed.
 const ROUNDS: usize = 8;
@@ -218,15 +227,24 @@ impl OtherLeases {
             let processes = self.processes.get_or_insert_with(ProcessTable::read);
             left_running(processes, &lease, &leaders)
         };
-        let is_watched = |process: &(u32, OwnedFd)| self.watch.add(&process.1, process.0).is_ok();
-        let pids: Vec<u32> = left.iter().map(|(pid, _)| *pid).collect();
-        let processes = left.into_iter().take(MOST_WATCHED);
-        let processes: Vec<_> = processes.filter(is_watched).collect();
+        let theirs = self.known.values().filter(|it| it.lease.uid == name.uid);
+        let watched: usize = theirs.map(|it| it.processes.len()).sum();
+        let most = MOST_WATCHED_OF_A_USER.saturating_sub(watched);
+        let watch = |&process: &ProcessKey| {
+            let handle = handle_of(process, name.uid)?;
+            let is_watched = self.watch.add(&handle, process.pid).is_ok();
+            is_watched.then_some((process.pid, handle))
+        };
+        let processes = left.iter().filter_map(watch);
+        let processes: Vec<_> = processes.take(most.clamp(1, MOST_WATCHED)).collect();
         if processes.is_empty() {
+            if self.over.len() >= MOST_OVER {
+                self.over.clear();
+            }
             self.over.insert(name);
             return remove(&folder, name);
         }
-        lease.left = Some(pids);
+        lease.left = Some(left.iter().map(|process| process.pid).collect());
         let known = KnownLease {
             folder,
             lease,
@@ -287,7 +305,6 @@ impl OtherLeases {
             return Ok(());
         }
         self.listed = stamp;
-        let listening = self.watch.is_listening();
         let open = folder.open_users(&folder.users()?);
         let names: BTreeSet<UserFolderName> = open.iter().map(|user| user.name).collect();
         self.users.retain(|name, _| names.contains(name));
@@ -300,8 +317,11 @@ impl OtherLeases {
             if self.users.contains_key(&user.name) {
                 continue;
             }
-            if listening {
-                self.watch.listen_to(folder, user.name)?;
+            if self.watch.is_listening() && self.watch.listen_to(folder, user.name).is_err() {
+                // From now on everything is looked at every time, and whoever listens has
+                // to know.
+                self.watch.unlisten();
+                self.watch.wake_up();
             }
             let known = KnownFolder {
                 folder: Arc::new(user),
@@ -372,30 +392,6 @@ impl OtherLeases {
     }
 }
 
-/// Whether somebody who held the one, and now the other, has given something up, or waits for
-/// something else.
-fn gives_up(before: &Lease, after: &Lease) -> bool {
-    let covers = |held: &LeasedDevice| {
-        let now = after.held.iter().find(|now| now.device == held.device);
-        now.is_some_and(|now| {
-            now.memory >= held.memory
-                && now.share >= held.share
-                && now.attempts >= held.attempts
-                && (now.whole || !held.whole)
-        })
-    };
-    // A claim that became a part of what is held frees nothing.
-    let is_held = |wanted: &LeasedDevice| {
-        let mut held = after.held.iter();
-        held.any(|now| now.device == wanted.device)
-    };
-    let is_dropped = before
-        .claim
-        .as_ref()
-        .is_some_and(|claim| before.claim != after.claim && !claim.devices.iter().all(is_held));
-    !before.held.iter().all(covers) || is_dropped
-}
-
 fn run_of(owner: &LeaseOwner) -> RunKey {
     (owner.home.clone(), owner.run)
 }
@@ -405,7 +401,7 @@ fn left_running(
     processes: &ProcessTable,
     lease: &Lease,
     leaders: &[ProcessKey],
-) -> Vec<(u32, OwnedFd)> {
+) -> Vec<ProcessKey> {
     let run = lease
         .owner
         .run
@@ -419,19 +415,21 @@ fn left_running(
         let user = ProcEntry::of(process.pid).effective_user();
         user.is_ok_and(|uid| uid == lease.uid)
     };
-    let left = processes.of(left).into_iter().filter(is_theirs);
-    left.filter_map(|process| {
-        let name = LeaseName {
-            uid: lease.uid,
-            pid: process.pid,
-            start: process.start_time,
-        };
-        match process::find(name) {
-            ProcessState::Alive(handle) => Some((process.pid, handle)),
-            _ => None,
-        }
-    })
-    .collect()
+    let left = processes.of(left).into_iter();
+    left.filter(is_theirs).collect()
+}
+
+/// A handle of a user's process, if it is alive.
+fn handle_of(process: ProcessKey, uid: u32) -> Option<OwnedFd> {
+    let name = LeaseName {
+        uid,
+        pid: process.pid,
+        start: process.start_time,
+    };
+    match process::find(name) {
+        ProcessState::Alive(handle) => Some(handle),
+        _ => None,
+    }
 }
 
 /// The leases that count now. Changes and removes nothing.
@@ -459,7 +457,7 @@ pub(crate) fn living(folder: &LeaseFolder, system: &SystemId) -> Result<Vec<Leas
         }
         let left = left_running(processes.get_or_init(ProcessTable::read), &lease, &leaders);
         if !left.is_empty() {
-            let left = Some(left.into_iter().map(|(pid, _)| pid).collect());
+            let left = Some(left.into_iter().map(|process| process.pid).collect());
             living.push(Lease { left, ..lease });
         }
     }
@@ -481,4 +479,38 @@ fn names(folder: &UserFolder) -> Vec<LeaseName> {
 /// Removes the lease of a dead process, if we may.
 fn remove(folder: &UserFolder, name: LeaseName) {
     let _ = unlinkat(folder, name.to_string(), AtFlags::empty());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::DirBuilderExt as _;
+
+    use super::*;
+    use crate::LeaseContent;
+
+    #[test]
+    fn however_many_dead_ones_there_were_not_all_are_remembered() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = LeaseFolder::open(place.path()).unwrap().unwrap();
+        let mut others = OtherLeases::new(&folder, &LeaseOwner::default()).unwrap();
+        let user = UserFolderName::random(others.me.uid).unwrap();
+        let path = place.path().join(user.to_string());
+        let mut builder = std::fs::DirBuilder::new();
+        builder.mode(0o755).create(&path).unwrap();
+        let user = Arc::new(folder.open_users(&[user]).remove(0));
+        let content = LeaseContent::default();
+        let text = lease::write(&others.system, &LeaseOwner::default(), &content, &[]).unwrap();
+        for number in 0..2 * MOST_OVER as u64 {
+            // This number was never given to a process that started then.
+            let name = LeaseName {
+                start: u64::MAX - number,
+                ..others.me
+            };
+            fs_err::write(path.join(name.to_string()), &text).unwrap();
+            others.read_file(&user, name);
+            assert!(others.over.len() <= MOST_OVER);
+        }
+        assert!(!others.over.is_empty());
+        assert_eq!(others.leases().count(), 0);
+    }
 }

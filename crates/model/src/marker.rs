@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::{Bytes, Command, MetricSummary, Outcome, TaskId, Timestamp};
+use crate::{ByteString, Bytes, Command, MetricSummary, Outcome, TaskId, Timestamp};
 
 /// What is known of a task in the folder of its results: the content of `.packhorse.json`.
 ///
@@ -54,6 +54,8 @@ pub struct Marker {
     /// The id of the state folder that the task's run is in.
     #[serde(deserialize_with = "or_default")]
     pub home: String,
+    /// The file with what the last attempt wrote, on that machine.
+    pub log: Option<ByteString>,
     /// What the last attempt printed as metrics.
     #[serde(deserialize_with = "or_default")]
     pub metrics: BTreeMap<String, MetricSummary>,
@@ -105,7 +107,7 @@ mod tests {
             "command": ["python", "train.py"],
             "started": 1_700_000_000.5, "ended": 1_700_000_002.0, "seconds": 1.5,
             "attempts": 2, "gpus": ["0"], "peak": 4096,
-            "git": {"commit": "abc", "dirty": true}, "host": "here", "home": "x",
+            "git": {"commit": "abc", "dirty": true}, "host": "here", "home": "x", "log": "/logs/7.2.log",
             "metrics": {"loss": {"last": 0.1, "lowest": 0.1, "highest": 0.9, "count": 12}},
         });
         let marker: Marker = serde_json::from_value(written.clone()).unwrap();

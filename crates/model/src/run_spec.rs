@@ -65,6 +65,11 @@ optional_fields! {
         pub mps: Option<bool>,
         /// The part of a GPU's threads that a task may use under MPS, in per cent.
         pub thread_percentage: Option<u8>,
+        /// Whether a task that does not say its cores gets an equal part of them for
+        /// itself.
+        pub equal_cores: Option<bool>,
+        /// Whether tasks that run at the same time are told how many threads to start.
+        pub thread_caps: Option<bool>,
         /// How long a task waits to count one priority more urgent.
         pub ageing: Option<Ageing>,
         /// How long the memory of a task of an unknown kind has to rest before others may
@@ -89,6 +94,12 @@ impl PoolSpec {
         }
         self.fill(&defaults);
         self
+    }
+
+    /// What is left of a number of cores that is said below this. Equal parts and a number
+    /// are two answers to one question, too.
+    pub fn cores_below(&self, cores: Option<u32>) -> Option<u32> {
+        cores.filter(|_| self.equal_cores != Some(true))
     }
 }
 
@@ -168,6 +179,8 @@ pub enum SourceSpec {
     },
     /// The tests of a grid file.
     Grid(GridSpec),
+    /// The repetitions of an experiment file.
+    Experiments(ExperimentsSpec),
 }
 
 /// The tests of a grid file: all that is needed to make them again, whatever becomes of the
@@ -196,6 +209,58 @@ pub enum GridLanguage {
     Json,
     /// A Python file that assigns a literal to `config`.
     Python,
+}
+
+/// The repetitions of an experiment file: all that is needed to make them again, whatever
+/// becomes of the file and of those that it imports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExperimentsSpec {
+    /// The file, and then those that it imports.
+    pub files: Vec<SavedFile>,
+    /// What people call the first of them.
+    #[serde(with = "byte_string::path")]
+    pub shown: PathBuf,
+    /// The names of the experiments that are wanted; all if there are none.
+    pub selected: Vec<String>,
+    /// What stands before the name of each experiment.
+    pub prefix: Option<String>,
+    /// How much of each experiment is wanted.
+    pub debug: ExperimentDebug,
+    /// Where a relative `path` starts from, if not from the folder that repetitions run in.
+    #[serde(with = "byte_string::path::option")]
+    pub base: Option<PathBuf>,
+    /// The command that was given beside it.
+    pub command: Option<Command>,
+    /// Whether nothing is put into the command.
+    pub plain_command: bool,
+    /// Whether each repetition's output goes to a log in its folder.
+    pub log: bool,
+    /// The repetitions that run: the place of the first of several in a row, and how many.
+    pub places: Vec<(u32, u32)>,
+}
+
+/// A file as it was when a run began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedFile {
+    /// Where it was.
+    #[serde(with = "byte_string::path")]
+    pub path: PathBuf,
+    /// What was in it.
+    pub text: String,
+}
+
+/// How much of an experiment runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExperimentDebug {
+    /// All of it.
+    #[default]
+    Off,
+    /// The first run of each expansion, once, with one iteration.
+    First,
+    /// Every run once, with one iteration.
+    All,
 }
 
 /// A file that tasks are read from, and how to know that it is still the same.

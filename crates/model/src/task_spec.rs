@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -78,6 +79,10 @@ optional_fields! {
         pub ram: Option<Bytes>,
         /// Tasks with lower numbers start first. The default is 0.
         pub priority: Option<Priority>,
+        /// The group of tasks that the task belongs to; see `group_limit`.
+        pub group: Option<String>,
+        /// Start the task only while fewer than this many others of its group run.
+        pub group_limit: Option<NonZeroU32>,
         /// How many more times to try the task if it fails.
         pub retries: Option<u32>,
         /// How long one attempt may take.

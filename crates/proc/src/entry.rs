@@ -2,6 +2,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use fs_err as fs;
 
@@ -177,8 +178,12 @@ pub fn ancestry(pid: u32) -> impl Iterator<Item = u32> {
 
 /// Tells this boot of the machine from others.
 pub fn boot_id() -> io::Result<String> {
+    static ID: OnceLock<String> = OnceLock::new();
+    if let Some(id) = ID.get() {
+        return Ok(id.clone());
+    }
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    Ok(id.trim_end().to_owned())
+    Ok(ID.get_or_init(|| id.trim_end().to_owned()).clone())
 }
 
 /// The numbers of all processes that we can see.

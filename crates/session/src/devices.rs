@@ -3,16 +3,17 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use packhorse_core::{DeviceSpec, NodeSpec, Pool, SchedulerSettings};
+use packhorse_core::{CoreSpec, DeviceSpec, NodeSpec, Pool, SchedulerSettings};
 use packhorse_engine::{DeviceInfo, models, models_named};
 use packhorse_gpu::{
     Device, Driver, GpuConfig, GpuError, Inventory, Selection, Unit, UnitMember, Vendor,
     VisibleDevices, call_driver, resolve,
 };
 use packhorse_model::{
-    Ageing, Bytes, CoreId, DeviceId, GpuRequest, Milli, Models, NodeId, PoolSpec, TaskSpec,
+    Ageing, Bytes, DeviceId, GpuRequest, Milli, Models, NodeId, PoolSpec, TaskSpec,
 };
 
+use crate::topology::our_cores;
 use crate::{Notices, SessionError};
 
 /// What tasks may run on.
@@ -24,7 +25,7 @@ pub struct Devices {
     /// The driver that knows them, if one does.
     pub driver: Option<Driver>,
     /// The cores that can be given out.
-    pub cores: Vec<CoreId>,
+    pub cores: Vec<CoreSpec>,
     /// Main memory that can be given out.
     ram: Bytes,
     /// At most so many attempts at once.
@@ -41,8 +42,8 @@ impl Devices {
     ) -> Result<Self, SessionError> {
         check(pool, task, notices)?;
         let devices = match pool.slots {
-            Some(_) => Self::new(Vec::new(), &[], None, pool.slots),
-            None if pool.as_written => Self::as_written(&pool.gpus),
+            Some(_) => Self::new(Vec::new(), &[], None, pool.slots, config),
+            None if pool.as_written => Self::as_written(&pool.gpus, config),
             None if task.gpus == Some(GpuRequest::None) => return Err(SessionError::NoLimit),
             None => choose(pool, task, config, notices)?,
         };
@@ -58,12 +59,18 @@ impl Devices {
         Ok(devices)
     }
 
-    fn new(units: Vec<Unit>, known: &[Device], driver: Option<Driver>, slots: Option<u32>) -> Self {
+    fn new(
+        units: Vec<Unit>,
+        known: &[Device],
+        driver: Option<Driver>,
+        slots: Option<u32>,
+        config: &GpuConfig,
+    ) -> Self {
         Self {
             info: units.iter().map(|unit| info(unit, known)).collect(),
             units,
             driver,
-            cores: our_cores(),
+            cores: our_cores(&config.sysfs),
             ram: main_memory(),
             slots,
         }
@@ -71,7 +78,7 @@ impl Devices {
 
     /// Whatever these ids are: nobody is asked, and each is handed out exactly as it was
     /// written.
-    fn as_written(ids: &[String]) -> Self {
+    fn as_written(ids: &[String], config: &GpuConfig) -> Self {
         let units = ids.iter().map(|id| Unit {
             label: id.clone(),
             visible: id.clone(),
@@ -79,7 +86,7 @@ impl Devices {
             near_cores: Vec::new(),
             members: Vec::new(),
         });
-        Self::new(units.collect(), &[], None, None)
+        Self::new(units.collect(), &[], None, None, config)
     }
 
     fn check_memory(&self) -> Result<(), SessionError> {
@@ -233,7 +240,7 @@ fn choose(
         .map(|(variable, list)| VisibleDevices { variable, list });
     let units = resolve(&selection, &inventory, visible)?;
     let driver = matches!(inventory, Inventory::Devices(_)).then_some(driver);
-    Ok(Devices::new(units, &known, driver, None))
+    Ok(Devices::new(units, &known, driver, None, config))
 }
 
 /// What the driver tells before a run: itself, its inventory, and if that has devices, those
@@ -321,17 +328,6 @@ fn of_member(member: &UnitMember, devices: &[Device]) -> (Bytes, String) {
 fn main_memory() -> Bytes {
     let info = rustix::system::sysinfo();
     Bytes(info.totalram.saturating_mul(u64::from(info.mem_unit)))
-}
-
-/// The cores that we may use ourselves.
-fn our_cores() -> Vec<CoreId> {
-    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
-        return Vec::new();
-    };
-    (0..rustix::thread::CpuSet::MAX_CPU)
-        .filter(|&core| set.is_set(core))
-        .filter_map(|core| u32::try_from(core).ok().map(CoreId))
-        .collect()
 }
 
 /// Whether a program of this name can be found on the `PATH`.

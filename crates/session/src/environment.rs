@@ -9,13 +9,10 @@ use packhorse_gpu::{Percent, Unit, Vendor, visibility};
 use packhorse_model::{DeviceId, Placement};
 use rustc_hash::FxHashMap;
 
-/// What libraries read to know how many threads to start.
-const THREAD_CAPS: [&str; 4] = [
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-];
+use crate::core_parts::ThreadCaps;
+
+/// What an attempt finds the cores under that it has for itself.
+const CORES: [&str; 2] = ["PACKHORSE_CPU_CORES", "PACKHORSE_CORES"];
 
 /// Variables, to be laid over those that all attempts have.
 pub type Variables = Vec<(OsString, OsString)>;
@@ -26,48 +23,45 @@ pub(crate) struct AttemptEnvironment {
     /// What is told of devices that were given out before: the same few are, over and
     /// over.
     told: FxHashMap<Vec<DeviceId>, Arc<Variables>>,
-    /// The caps that the person has not set.
-    caps: Vec<&'static str>,
-    /// How many cores there are.
-    cores: usize,
+    caps: ThreadCaps,
     /// With MPS, what the person has set of what its clients are told.
     mps: Option<Variables>,
 }
 
 impl AttemptEnvironment {
-    pub(crate) fn new(units: Vec<Unit>, cores: usize, mps: bool) -> Self {
-        let unset = |name: &&str| std::env::var_os(name).is_none();
+    pub(crate) fn new(units: Vec<Unit>, caps: ThreadCaps, mps: bool) -> Self {
         let set = |name: &str| Some((name.into(), std::env::var_os(name)?));
         Self {
             units,
             told: FxHashMap::default(),
-            caps: THREAD_CAPS.into_iter().filter(unset).collect(),
-            cores,
+            caps,
             mps: mps.then(|| CLIENT_VARIABLES.into_iter().filter_map(set).collect()),
         }
     }
 
     /// Variables that are the same for all attempts.
     pub(crate) fn fixed(&self) -> Variables {
+        let mut variables = self.caps.usual();
         let nvidia = self.units.iter().any(|unit| vendor(unit) == Vendor::Nvidia);
         // Without it CUDA's device 0 is the fastest card, not the first.
         if nvidia && std::env::var_os("CUDA_DEVICE_ORDER").is_none() {
-            vec![("CUDA_DEVICE_ORDER".into(), "PCI_BUS_ID".into())]
-        } else {
-            Vec::new()
+            variables.push(("CUDA_DEVICE_ORDER".into(), "PCI_BUS_ID".into()));
         }
+        variables
     }
 
     /// Variables of our own environment that an attempt gets anew, or not at all.
     pub(crate) fn hidden(&self) -> Vec<OsString> {
         let ours = [
             "PACKHORSE_RUN",
-            "PACKHORSE_CORES",
             "PACKHORSE_GPUS",
             "PACKHORSE_PARAMS",
             "PACKHORSE_RESULTS",
+            "PACKHORSE_EXPERIMENT",
+            "PACKHORSE_CONFIG",
         ];
         let mut names: Vec<OsString> = ours.map(OsString::from).into();
+        names.extend(CORES.map(OsString::from));
         if self.mps.is_some() {
             names.extend(CLIENT_VARIABLES.map(OsString::from));
         }
@@ -86,13 +80,10 @@ impl AttemptEnvironment {
         let cores = &start.placement.cores;
         if !cores.is_empty() {
             let list: Vec<String> = cores.iter().map(ToString::to_string).collect();
-            variables.push(("PACKHORSE_CORES".into(), list.join(",").into()));
-            if cores.len() < self.cores {
-                let count = OsString::from(cores.len().to_string());
-                let caps = self.caps.iter();
-                variables.extend(caps.map(|name| (name.into(), count.clone())));
-            }
+            let list = OsString::from(list.join(","));
+            variables.extend(CORES.map(|name| (name.into(), list.clone())));
         }
+        self.caps.add(start, &mut variables);
         if !start.spec.params.is_empty()
             && let Ok(params) = serde_json::to_string(&start.spec.params)
         {

@@ -17,6 +17,13 @@ pub enum SessionError {
          hint: say how many run at a time with --slots N"
     )]
     NoLimit,
+    /// An equal part of the cores for a number of tasks that nobody knows.
+    #[error(
+        "`--cores auto` gives each task an equal part of the cores, and with this --vram it is \
+         not known how many run at a time\n\
+         hint: say how many cores each task gets with --cores N, or how much memory with --vram SIZE"
+    )]
+    UnknownCorePart,
     /// GPUs where none are used.
     #[error(
         "-g asks for GPUs, and --slots uses none\n\

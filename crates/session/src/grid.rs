@@ -90,12 +90,15 @@ pub fn read_grid(
 ///
 /// Its names are read once, as hashes, in their order: to ask the system for every test costs
 /// seconds for a million of them.
-struct ResultRoot(Vec<u64>);
+struct ResultRoot(FolderNames);
 
-impl ResultRoot {
-    fn read(grid: &Grid) -> io::Result<Self> {
+/// The names in a folder, as hashes in their order.
+pub(crate) struct FolderNames(Vec<u64>);
+
+impl FolderNames {
+    pub(crate) fn read(folder: &Path) -> io::Result<Self> {
         let mut names = Vec::new();
-        let entries = match fs_err::read_dir(&grid.scheduler().result_root_folder) {
+        let entries = match fs_err::read_dir(folder) {
             Ok(entries) => entries,
             // A file in its place is no result; starting a test tells what is wrong.
             Err(error) if is_absence(&error) => return Ok(Self(names)),
@@ -108,10 +111,21 @@ impl ResultRoot {
         Ok(Self(names))
     }
 
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.0.binary_search(&hash(name.as_bytes())).is_ok()
+    }
+}
+
+impl ResultRoot {
+    fn read(grid: &Grid) -> io::Result<Self> {
+        let root = Path::new(&grid.scheduler().result_root_folder);
+        FolderNames::read(root).map(Self)
+    }
+
     /// What the folder of a test says of it.
     fn state(&self, grid: &Grid, place: u32) -> io::Result<TestState> {
         let name = grid.folder_name(place);
-        if !name.is_empty() && self.0.binary_search(&hash(name.as_bytes())).is_err() {
+        if !name.is_empty() && !self.0.contains(&name) {
             return Ok(TestState::New);
         }
         let folder = grid.folder(place);
@@ -124,24 +138,29 @@ impl ResultRoot {
                 TestState::Unmarked
             }
         };
-        match read_marker(&folder.join(Marker::FILE)) {
-            Ok(Some(marker)) => Ok(match (marker.outcome.as_str(), marker.task) {
-                (Marker::RUNNING, Some(task)) => TestState::Running {
-                    task,
-                    home: marker.home,
-                },
-                ("", _) => TestState::Marked("damaged".to_owned()),
-                _ => TestState::Marked(marker.outcome),
-            }),
-            Ok(None) => Ok(unmarked()),
-            Err(WrongMarker::Unreadable(error)) if is_absence(&error) => Ok(unmarked()),
-            Err(WrongMarker::Unreadable(error)) => Err(error),
-            Err(_) => Ok(TestState::Marked("damaged".to_owned())),
-        }
+        Ok(marked_state(folder)?.unwrap_or_else(unmarked))
     }
 }
 
-fn is_absence(error: &io::Error) -> bool {
+/// What the marker of a folder says, if there is one.
+pub(crate) fn marked_state(folder: &Path) -> io::Result<Option<TestState>> {
+    match read_marker(&folder.join(Marker::FILE)) {
+        Ok(Some(marker)) => Ok(Some(match (marker.outcome.as_str(), marker.task) {
+            (Marker::RUNNING, Some(task)) => TestState::Running {
+                task,
+                home: marker.home,
+            },
+            ("", _) => TestState::Marked("damaged".to_owned()),
+            _ => TestState::Marked(marker.outcome),
+        })),
+        Ok(None) => Ok(None),
+        Err(WrongMarker::Unreadable(error)) if is_absence(&error) => Ok(None),
+        Err(WrongMarker::Unreadable(error)) => Err(error),
+        Err(_) => Ok(Some(TestState::Marked("damaged".to_owned()))),
+    }
+}
+
+pub(crate) fn is_absence(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory)
 }
@@ -217,13 +236,13 @@ pub fn add_place(places: &mut Vec<(u32, u32)>, place: u32) {
 pub(crate) struct GridPlaces {
     /// The number of the first of several in a row, counted from 0, and its place.
     rows: Vec<(u32, u32)>,
-    count: u32,
+    pub(crate) count: u32,
 }
 
 impl GridPlaces {
-    pub(crate) fn new(spec: &GridSpec) -> Self {
-        let (mut rows, mut count) = (Vec::with_capacity(spec.places.len()), 0_u32);
-        for &(first, length) in &spec.places {
+    pub(crate) fn new(places: &[(u32, u32)]) -> Self {
+        let (mut rows, mut count) = (Vec::with_capacity(places.len()), 0_u32);
+        for &(first, length) in places {
             rows.push((count, first));
             count = count.saturating_add(length);
         }
@@ -245,7 +264,7 @@ pub fn tidy_results(grid: &Grid) {
 
 /// The tests as a source, whose tasks before `first` were made by earlier sessions.
 pub fn grid_source(spec: &GridSpec, grid: Rc<Grid>, first: u32) -> Box<dyn TaskSource> {
-    let places = GridPlaces::new(spec);
+    let places = GridPlaces::new(&spec.places);
     let count = places.count;
     Box::new(Generator::new(count, first, move |number| {
         grid.test(places.of(number))
@@ -263,13 +282,7 @@ mod tests {
             add_place(&mut places, place);
         }
         assert_eq!(places, [(0, 3), (5, 1), (9, 2)]);
-        let spec = GridSpec {
-            language: GridLanguage::Yaml,
-            text: String::new(),
-            command: None,
-            places,
-        };
-        let places = GridPlaces::new(&spec);
+        let places = GridPlaces::new(&places);
         let all: Vec<u32> = (0..places.count).map(|number| places.of(number)).collect();
         assert_eq!(all, [0, 1, 2, 5, 9, 10]);
     }

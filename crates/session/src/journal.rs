@@ -15,6 +15,11 @@ use crate::SessionError;
 /// As a descriptor it becomes readable after every commit, and when trouble begins; then
 /// [`Journal::heard`] is called.
 pub trait Journal: AsFd {
+    /// Begins to write, if it has not begun: what was sent before waits for that.
+    fn begin(&mut self) -> Result<(), SessionError> {
+        Ok(())
+    }
+
     /// Writes it down soon. Returns its place, counted from 1.
     fn send(&mut self, record: Record) -> u64;
 
@@ -81,7 +86,7 @@ pub(crate) struct StoreJournal {
 impl StoreJournal {
     pub(crate) fn new(home: &Home) -> Result<Self, SessionError> {
         Ok(Self {
-            writer: Writer::start(home)?,
+            writer: Writer::new(home)?,
             home: home.clone(),
             reader: None,
         })
@@ -94,7 +99,8 @@ impl StoreJournal {
     }
 
     /// Waits until everything up to this place is safe, or cannot be.
-    pub(crate) fn wait_for(&self, place: u64) -> Result<(), SessionError> {
+    pub(crate) fn wait_for(&mut self, place: u64) -> Result<(), SessionError> {
+        self.writer.begin()?;
         self.writer.ready()?;
         while self.writer.committed() < place && self.writer.trouble().is_none() {
             wait_for_commit(self);
@@ -106,6 +112,7 @@ impl StoreJournal {
         let reader = if let Some(reader) = self.reader.take() {
             reader
         } else {
+            self.writer.begin()?;
             self.writer.ready()?;
             Reader::open(&self.home)?
         };
@@ -120,6 +127,10 @@ impl AsFd for StoreJournal {
 }
 
 impl Journal for StoreJournal {
+    fn begin(&mut self) -> Result<(), SessionError> {
+        Ok(self.writer.begin()?)
+    }
+
     fn send(&mut self, record: Record) -> u64 {
         self.writer.send(record)
     }

@@ -8,7 +8,7 @@ use packhorse_core::RefusalReason;
 use packhorse_engine::{
     DeviceInfo, Engine, EngineSettings, Input, MpsSettings, NewRunInput, OomSigns,
 };
-use packhorse_gpu::{Sampler, user_name};
+use packhorse_gpu::Sampler;
 use packhorse_intake::probe::ProbeTemplate;
 use packhorse_intake::{Colour, check_values};
 use packhorse_leases::{LeaseError, LeaseOwner, Leases};
@@ -21,6 +21,7 @@ use packhorse_supervisor::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::core_parts::ThreadCaps;
 use crate::devices::{Devices, scheduler_settings};
 use crate::environment::AttemptEnvironment;
 use crate::executor::{Executor, LocalExecutor};
@@ -42,6 +43,8 @@ use crate::{Notices, SessionError, system};
 /// A run that could start now: its devices are found, and its tasks could run on them.
 pub struct Launch {
     spec: RunSpec,
+    /// What holds for every task that says nothing else, on these devices.
+    defaults: TaskSpec,
     devices: Devices,
     engine: Engine,
     /// Who runs the attempts, if not this machine's own executor.
@@ -90,8 +93,9 @@ impl Launch {
         let ignored = ignored
             .collect::<Result<_, _>>()
             .map_err(SessionError::IgnoredProcess)?;
+        let defaults = devices.defaults(&spec, notices)?;
         let engine = engine(&spec, &devices, settings)?;
-        if let Some(reason) = engine.refusal(&spec.defaults) {
+        if let Some(reason) = engine.refusal(&defaults) {
             let advice = match reason {
                 RefusalReason::TooManyGpus { most_gpus: 1.., .. } => {
                     "\nhint: ask for fewer with -g, or name more with --gpus"
@@ -103,6 +107,7 @@ impl Launch {
         }
         Ok(Self {
             spec,
+            defaults,
             devices,
             engine,
             executor: None,
@@ -129,7 +134,7 @@ impl Launch {
 
     /// Why a task of this run could never run, if it could not.
     pub fn refusal(&self, task: &TaskSpec) -> Option<String> {
-        let spec = task.clone().over(&self.spec.defaults);
+        let spec = task.clone().over(&self.defaults);
         if task.vram.is_some() && !self.engine.uses_gpus(&spec) {
             return Some("it asks for GPU memory (vram), but for no GPU".to_owned());
         }
@@ -201,9 +206,12 @@ impl Launch {
         let home_id = home.id()?;
         // Whoever runs attempts elsewhere has the folders of their results there.
         let markers = (self.executor.is_none()).then(|| Markers::new(&devices.units, &home_id));
+        let most = most_tasks(&keeper, source.as_deref());
+        let caps = ThreadCaps::new(&spec.pool, &self.defaults, most, devices.cores.len());
+        let caps = caps.shared(self.engine.at_a_time(&self.defaults));
         let executor = match self.executor {
             Some(executor) => executor,
-            None => local_executor(&home_id, &devices, mps, mask, signals.end_notice())?,
+            None => local_executor(&home_id, &devices, caps, mps, mask, signals.end_notice())?,
         };
         let mut kept = KeptRun::begin(home, keeper, &spec, &folder)?;
         let run = kept.run;
@@ -224,15 +232,7 @@ impl Launch {
             (Some(_), KeptJournal::Store(journal)) => drained(journal.reader()?, &devices.info)?,
             _ => Vec::new(),
         };
-        let journal = match kept.journal {
-            KeptJournal::Store(journal) => {
-                if kept.resumed.is_some() {
-                    journal.wait_for(kept.record)?;
-                }
-                Box::new(*journal)
-            }
-            KeptJournal::Elsewhere(journal) => journal,
-        };
+        let journal = kept.journal.after(kept.resumed.map(|_| kept.record))?;
         let parts = SessionParts {
             executor,
             control_folder: Some(home.run_dir(run)),
@@ -259,7 +259,7 @@ impl Launch {
         let new = NewRunInput {
             run,
             total: parts.source.total(),
-            defaults: spec.defaults.into(),
+            defaults: self.defaults.into(),
             batch: spec.batch,
             output: spec.output.unwrap_or_default(),
             folder,
@@ -331,15 +331,28 @@ pub(crate) fn engine(
     })?)
 }
 
+/// No more tasks than this will run, if that is known.
+fn most_tasks(keeper: &Keeper<'_>, source: Option<&dyn TaskSource>) -> Option<u64> {
+    let Keeper::Store(_, earlier) = keeper else {
+        return None;
+    };
+    let left = earlier.as_ref().map_or(0, |earlier| {
+        u64::from(earlier.count).saturating_sub(earlier.succeeded + earlier.failed)
+    });
+    let to_come = source.map_or(Some(0), TaskSource::most);
+    to_come.map(|to_come| left.saturating_add(to_come))
+}
+
 /// Runs attempts on this machine.
 fn local_executor(
     home_id: &str,
     devices: &Devices,
+    caps: ThreadCaps,
     mps: bool,
     mask: SignalMask,
     ends: EndNotice,
 ) -> Result<Box<dyn Executor>, SessionError> {
-    let environment = AttemptEnvironment::new(devices.units.clone(), devices.cores.len(), mps);
+    let environment = AttemptEnvironment::new(devices.units.clone(), caps, mps);
     let supervisor = Supervisor::new(SupervisorSettings {
         environment: environment.fixed(),
         hidden: environment.hidden(),
@@ -401,15 +414,10 @@ fn leases(
     Leases::open(&settings.lease_folder(), owner).map(Some)
 }
 
-/// Who we are, as the environment or the system tells: for people to read.
+/// Who we are, if the environment tells. Else whoever reads the lease looks it up.
 fn user() -> String {
     let name = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
-    name.ok()
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| {
-            let uid = rustix::process::getuid().as_raw();
-            user_name(uid).unwrap_or_else(|| uid.to_string())
-        })
+    name.unwrap_or_default()
 }
 
 /// A run, and who keeps what becomes of it.
@@ -433,6 +441,19 @@ struct KeptRun {
 enum KeptJournal {
     Store(Box<StoreJournal>),
     Elsewhere(Box<dyn Journal>),
+}
+
+impl KeptJournal {
+    /// The journal, once this record is in it.
+    fn after(self, record: Option<u64>) -> Result<Box<dyn Journal>, SessionError> {
+        match self {
+            Self::Store(mut journal) => {
+                record.map_or(Ok(()), |record| journal.wait_for(record))?;
+                Ok(journal)
+            }
+            Self::Elsewhere(journal) => Ok(journal),
+        }
+    }
 }
 
 impl KeptRun {

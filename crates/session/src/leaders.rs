@@ -1,8 +1,9 @@
 //! Who leads the attempts of a run, on record: if the run is killed, what it leaves running is
 //! known even without the mark in its environment.
 //!
-//! Only attempts that have run for a while are on record, so that many short ones cost
-//! nothing: what is left of those is soon over anyway.
+//! While attempts come and go, only those that have run for a while go on record, so that
+//! many short ones cost nothing: what is left of those is soon over anyway. The first ones
+//! after a pause, such as those of a run that has just begun, go on record at once.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,6 +21,9 @@ use crate::executor::Executor;
 const SETTLED: Duration = Duration::from_millis(200);
 /// How long after a change the record is looked at.
 const PAUSE: Duration = Duration::from_millis(250);
+/// How long after a change it is looked at if there was none for a while. Whatever runs then
+/// goes on record.
+const SOON: Duration = Duration::from_millis(25);
 
 /// The file in the folder of a run: this boot of the machine, then a number and a start time
 /// in each line.
@@ -31,6 +35,10 @@ pub(crate) struct LeaderRecord {
     written: Vec<ProcessKey>,
     /// When to look who leads, if that has changed.
     due: Option<Instant>,
+    /// When it was last looked at, if ever.
+    looked: Option<Instant>,
+    /// For how long those have run that go on record at the next look.
+    settled: Duration,
 }
 
 impl LeaderRecord {
@@ -39,12 +47,24 @@ impl LeaderRecord {
             path: home.run_dir(run).join(NAME),
             written: Vec::new(),
             due: None,
+            looked: None,
+            settled: SETTLED,
         }
     }
 
     /// Takes note that an attempt has started or ended.
     pub(crate) fn changed(&mut self, now: Instant) {
-        self.due.get_or_insert(now + PAUSE);
+        if self.due.is_some() {
+            return;
+        }
+        let is_rested = self.looked.is_none_or(|looked| now >= looked + PAUSE);
+        let (pause, settled) = if is_rested {
+            (SOON, Duration::ZERO)
+        } else {
+            (PAUSE, SETTLED)
+        };
+        self.due = Some(now + pause);
+        self.settled = settled;
     }
 
     /// When [`LeaderRecord::update`] is wanted, if it is.
@@ -63,9 +83,11 @@ impl LeaderRecord {
             return None;
         }
         let leaders = executor.leaders();
-        let is_settled = |age: Duration| age >= SETTLED;
+        let least = std::mem::replace(&mut self.settled, SETTLED);
+        let is_settled = |age: Duration| age >= least;
         let is_complete = leaders.iter().all(|&(_, age)| is_settled(age));
         self.due = (!is_complete).then(|| now + PAUSE);
+        self.looked = Some(now);
         let settled = leaders.into_iter().filter(|&(_, age)| is_settled(age));
         let mut settled: Vec<ProcessKey> =
             settled.filter_map(|(pid, _)| ProcessKey::of(pid)).collect();
@@ -136,4 +158,38 @@ pub(crate) fn end_left_running(
     // Nobody is left whom it could be about.
     let _ = fs::remove_file(path);
     Ok(ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_attempts_go_on_record_soon_and_many_short_ones_seldom() {
+        let mut record = LeaderRecord {
+            path: PathBuf::new(),
+            written: Vec::new(),
+            due: None,
+            looked: None,
+            settled: SETTLED,
+        };
+        let start = Instant::now();
+        record.changed(start);
+        // Others do not put it off.
+        record.changed(start + Duration::from_millis(20));
+        assert_eq!(record.due(), Some(start + SOON));
+        assert_eq!(record.settled, Duration::ZERO);
+
+        record.due = None;
+        record.looked = Some(start);
+        let next = start + Duration::from_millis(1);
+        record.changed(next);
+        assert_eq!(record.due(), Some(next + PAUSE));
+        assert_eq!(record.settled, SETTLED);
+
+        record.due = None;
+        let later = start + PAUSE * 2;
+        record.changed(later);
+        assert_eq!(record.due(), Some(later + SOON));
+    }
 }

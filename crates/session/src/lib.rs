@@ -22,13 +22,16 @@
 //! It never prints: what has to be said before a run has begun goes to the caller's
 //! [`Notices`], and everything after that is an event. It knows nothing of command lines.
 
+mod attempt_log;
 mod consume;
 mod control;
+mod core_parts;
 mod devices;
 mod end_with;
 mod environment;
 mod error;
 mod executor;
+mod experiments;
 mod file_contents;
 mod git;
 mod grid;
@@ -43,11 +46,13 @@ mod markers;
 mod mps;
 mod observer;
 mod plan;
+mod repetition_fit;
 mod results;
 mod resume;
 mod run_part;
 mod sampling;
 mod scheduler_log;
+mod series;
 mod session;
 pub mod settings;
 mod signals;
@@ -55,14 +60,20 @@ mod source;
 mod stop;
 mod sweep;
 mod task_checks;
+mod topology;
 pub mod variables;
 
+pub use attempt_log::AttemptLog;
 pub use consume::{ConsumedFile, consume_leftovers, consuming};
 pub use control::ask_why;
 pub use devices::{Devices, ask_driver, has_driver, has_mps, is_on_path, scheduler_settings};
 pub use end_with::NamedProcess;
 pub use error::SessionError;
 pub use executor::Executor;
+pub use experiments::{
+    changed_source, experiments_source, open_experiments, read_experiments, repetition_states,
+    time_stamp, write_back, write_back_into,
+};
 pub use grid::{
     RunningTests, TestAtWork, TestState, add_place, grid_language, grid_source, read_grid,
     test_states, tidy_results,
@@ -74,10 +85,14 @@ pub use launch::Launch;
 pub use lookup::{each_task, find_run, find_task, stored_run, stored_task};
 pub use observer::{Observer, QueueView};
 pub use plan::{DevicesNow, plan_submissions, read_all};
-pub use results::{TestOutcome, TestResult, folder_results, is_more_better, run_results};
+pub use repetition_fit::{SharedRoom, fit_here, say_what_each_gets, warn_of_limits};
+pub use results::{
+    TestOutcome, TestResult, folder_results, is_more_better, run_results, task_result,
+};
 pub use resume::{Resume, WhichTasks};
 pub use run_part::{PartTime, RunPart};
 pub use scheduler_log::SchedulerLog;
+pub use series::MetricSeries;
 pub use signals::{ProgramSignal, Signals};
 pub use source::{Generator, InputStream, MadeTasks, NextRead, ReadTasks, SourceRead, TaskSource};
 pub use stop::{StoppedRun, stop_run};

@@ -18,10 +18,12 @@ use std::time::Duration;
 use packhorse_engine::{Input, StartAttempt};
 use packhorse_gpu::Unit;
 use packhorse_model::{
-    AttemptEnd, EndedAttempt, Marker, Outcome, ProcessEvent, Record, RunId, TaskId, Timestamp,
+    AttemptEnd, ByteString, EndedAttempt, Marker, Outcome, OutputMode, ProcessEvent, Record, RunId,
+    TaskId, Timestamp,
 };
 use packhorse_proc::{ProcessTable, RunProcesses};
 use rustc_hash::FxHashMap;
+use serde_json::{Map, Value};
 
 use crate::git::GitLookup;
 use crate::results::read_marker;
@@ -85,11 +87,13 @@ impl Markers {
             git: self.git.answer().cloned().flatten(),
             host: self.host.clone(),
             home: self.home.clone(),
+            log: log(start),
             ..Marker::default()
         };
         let made = self
             .check_unused(&folder, start.task)
-            .and_then(|()| make_folder(&folder, &content, start.task));
+            .and_then(|()| make_folder(&folder, &content, start.task))
+            .and_then(|()| write_config(start));
         let made = made.map_err(|error| {
             let folder = folder.display();
             format!("cannot make the folder `{folder}` for its results: {error}")
@@ -228,6 +232,13 @@ impl Drop for Markers {
     }
 }
 
+/// Where the output of an attempt is written, if it is.
+fn log(start: &StartAttempt) -> Option<ByteString> {
+    let path = start.own_log.as_ref().unwrap_or(&start.log);
+    let path = std::path::absolute(path).ok()?;
+    (start.output != OutputMode::Inherit).then(|| path.into_os_string().into())
+}
+
 /// Makes a folder that has this marker from the first moment, or writes it into the folder
 /// that is there.
 fn make_folder(folder: &Path, content: &Marker, task: TaskId) -> io::Result<()> {
@@ -252,6 +263,33 @@ fn make_folder(folder: &Path, content: &Marker, task: TaskId) -> io::Result<()> 
     } else {
         Err(error)
     }
+}
+
+/// Writes the file with the whole configuration of an attempt, if its command names one:
+/// `PACKHORSE_EXPERIMENT` with the parameters and cores in it.
+fn write_config(start: &StartAttempt) -> io::Result<()> {
+    let spec = &start.spec;
+    let (Some(path), Some(experiment)) = (
+        spec.env.get("PACKHORSE_CONFIG"),
+        spec.env.get("PACKHORSE_EXPERIMENT"),
+    ) else {
+        return Ok(());
+    };
+    let mut config: Map<String, Value> = serde_json::from_slice(&experiment.0)?;
+    let params = spec.params.clone().into_iter().collect::<Map<_, _>>();
+    config.insert("params".to_owned(), params.into());
+    if !start.placement.cores.is_empty() {
+        let cores = start.placement.cores.iter().map(|core| core.0);
+        config.insert("cpu_cores".to_owned(), cores.collect());
+    }
+    let folder = spec.folder.as_deref().unwrap_or(Path::new(""));
+    let path = folder.join(path.as_os_str());
+    let mut new = path.clone().into_os_string();
+    new.push(format!(".{}", std::process::id()));
+    let mut text = serde_json::to_vec_pretty(&config)?;
+    text.push(b'\n');
+    fs_err::write(&new, text)?;
+    fs_err::rename(&new, &path)
 }
 
 /// Removes what runs that were killed have left of folders that they were just making.

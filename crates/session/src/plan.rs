@@ -1,5 +1,6 @@
 //! What a run would be like, without running it.
 
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
@@ -46,14 +47,17 @@ pub fn plan_submissions(
     reader: Option<&Reader>,
     run: RunId,
     tasks: Vec<(TaskSpec, Vec<u32>)>,
+    notices: &mut Notices<'_>,
 ) -> Result<Vec<Submission>, SessionError> {
+    let defaults = devices.defaults(spec, notices)?;
     let folder = std::env::current_dir().map_err(system("tell the current folder"))?;
     let mut files = FileContents::default();
     let mut forecast = Forecast::new(&devices.info, devices.slots);
     let batch = spec.batch.map_or(u32::MAX, NonZeroU32::get);
     let mut submissions = Vec::with_capacity(tasks.len());
+    let mut groups: HashMap<String, VecDeque<u32>> = HashMap::new();
     for ((own, after), number) in tasks.into_iter().zip(1..) {
-        let task = own.over(&spec.defaults);
+        let task = own.over(&defaults);
         let draft = draft_of(&task.command, &task, &folder);
         let contents = files.hashes(draft.files());
         let peaks = |signature: &str| match reader {
@@ -62,7 +66,15 @@ pub fn plan_submissions(
         };
         let signature = draft.finish(&contents);
         let id = TaskId::new(run, number);
-        let after = after.into_iter().map(|number| TaskId::new(run, number));
+        // Who is over first is not known here: each goes on where one before it was.
+        let before = task.group_limit.and_then(|limit| {
+            let group = groups.entry(task.group.clone().unwrap_or_default());
+            let group = group.or_default();
+            group.push_back(number);
+            (group.len() > limit.get() as usize).then(|| group.pop_front())?
+        });
+        let after = after.into_iter().chain(before);
+        let after = after.map(|number| TaskId::new(run, number));
         submissions.push(Submission {
             after: after.collect(),
             batch: (number - 1) / batch,

@@ -11,11 +11,11 @@ use packhorse_model::{
     AttemptPlace, Bytes, Command, GitState, Marker, MetricSummary, Outcome, TaskId, TaskSpec,
     Timestamp,
 };
-use packhorse_store::{ListedTask, Reader, RunState, StoredRun, TaskFilter};
+use packhorse_store::{Home, ListedTask, Reader, RunState, StoredRun, TaskFilter};
 use rustc_hash::FxHashSet;
 use serde_json::Value;
 
-use crate::{Notices, SessionError, each_task};
+use crate::{AttemptLog, Notices, SessionError, each_task};
 
 /// How many levels of folders are looked into.
 const DEEPEST: usize = 4;
@@ -55,6 +55,8 @@ pub struct TestResult {
     pub host: Option<String>,
     /// What its last attempt printed.
     pub metrics: BTreeMap<String, MetricSummary>,
+    /// What its last attempt wrote, as far as that is known.
+    pub log: Option<AttemptLog>,
 }
 
 /// What became of a test.
@@ -101,19 +103,39 @@ impl TestOutcome {
 }
 
 /// The tests of a run, in the order of their numbers.
-pub fn run_results(reader: &Reader, run: &StoredRun) -> Result<Vec<TestResult>, SessionError> {
-    // A run of an earlier version may have settings that nobody reads any more.
-    let defaults = reader.run_spec(run.id).ok().flatten();
-    let defaults = defaults.map(|spec| spec.defaults).unwrap_or_default();
+pub fn run_results(
+    home: &Home,
+    reader: &Reader,
+    run: &StoredRun,
+) -> Result<Vec<TestResult>, SessionError> {
+    let defaults = defaults(reader, run);
     let mut tests = Vec::new();
     each_task(reader, run.id, TaskFilter::All, |listed| {
-        tests.push(of_task(reader, run, &defaults, listed)?);
+        tests.push(of_task(home, reader, run, &defaults, listed)?);
         Ok::<(), SessionError>(())
     })?;
     Ok(tests)
 }
 
+/// What came of one task of a run.
+pub fn task_result(
+    home: &Home,
+    reader: &Reader,
+    run: &StoredRun,
+    listed: ListedTask,
+) -> Result<TestResult, SessionError> {
+    of_task(home, reader, run, &defaults(reader, run), listed)
+}
+
+/// The run's own settings for its tasks.
+fn defaults(reader: &Reader, run: &StoredRun) -> TaskSpec {
+    // A run of an earlier version may have settings that nobody reads any more.
+    let spec = reader.run_spec(run.id).ok().flatten();
+    spec.map(|spec| spec.defaults).unwrap_or_default()
+}
+
 fn of_task(
+    home: &Home,
     reader: &Reader,
     run: &StoredRun,
     defaults: &TaskSpec,
@@ -136,6 +158,7 @@ fn of_task(
         None => BTreeMap::new(),
     };
     let spec = task.spec.over(defaults);
+    let log = (last.as_ref()).map(|last| AttemptLog::of(home, run, task.id, &spec, last.attempt));
     let folder = spec.results.map(|results| {
         let own = spec.folder.unwrap_or_default();
         run.cwd.join(own).join(results)
@@ -164,6 +187,7 @@ fn of_task(
         git: None,
         host: Some(place.node.unwrap_or_else(|| run.host.clone())),
         metrics,
+        log,
     })
 }
 
@@ -299,6 +323,7 @@ impl FolderSearch<'_, '_> {
             git: marker.git,
             host: Some(marker.host).filter(|host| !host.is_empty()),
             metrics: marker.metrics,
+            log: marker.log.map(|log| AttemptLog::at(log.as_os_str().into())),
             ..self.unmarked(folder)
         })
     }

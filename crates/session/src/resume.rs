@@ -13,6 +13,7 @@ use packhorse_model::{
 use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter};
 
 use crate::consume::{ConsumedFile, consuming};
+use crate::experiments::{experiments_source, open_experiments};
 use crate::grid::{grid_source, read_grid};
 use crate::input_files::open_again;
 use crate::launch::{EarlierTasks, Launch};
@@ -82,6 +83,10 @@ impl Resume {
         };
         let source = match (&spec.source, &grid) {
             _ if run.input_complete => None,
+            (SourceSpec::Experiments(spec), _) => {
+                let experiments = Rc::new(open_experiments(spec, colour)?);
+                Some(experiments_source(spec, experiments, tasks))
+            }
             (SourceSpec::Grid(spec), Some(grid)) => Some(grid_source(spec, Rc::clone(grid), tasks)),
             (source, _) => rest_of(source, tasks, colour)?,
         };
@@ -196,6 +201,8 @@ fn move_to(spec: &mut RunSpec, pool: PoolSpec, id: RunId, notices: &mut Notices<
         without_gpus(&mut spec.defaults);
         spec.pool = PoolSpec {
             ageing: pool.ageing.or(spec.pool.ageing),
+            equal_cores: pool.equal_cores.or(spec.pool.equal_cores),
+            thread_caps: pool.thread_caps.or(spec.pool.thread_caps),
             ..pool
         };
         return;
@@ -228,7 +235,10 @@ fn rest_of(
             let sweep = build_sweep(spec, SweepLanguage::Packhorse, colour)?;
             return Ok(Some(sweep_source(sweep, tasks)?));
         }
-        SourceSpec::Nowhere | SourceSpec::Csv { .. } | SourceSpec::Grid(_) => return Ok(None),
+        SourceSpec::Nowhere
+        | SourceSpec::Csv { .. }
+        | SourceSpec::Grid(_)
+        | SourceSpec::Experiments(_) => return Ok(None),
     };
     let read_on = |streams| ReadTasks::new(streams, language, tasks);
     Ok(open_again(files).map(|streams| Box::new(read_on(streams)) as Box<dyn TaskSource>))

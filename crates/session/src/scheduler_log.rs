@@ -57,7 +57,7 @@ impl SchedulerLog {
             file: BufWriter::new(file),
             zone: TimeZone::system(),
             grid: Rc::clone(grid),
-            places: GridPlaces::new(spec),
+            places: GridPlaces::new(&spec.places),
             gpus: Vec::new(),
             running: FxHashMap::default(),
         };

@@ -253,9 +253,13 @@ impl<'o> Session<'o> {
         if self.over.is_some() || self.error.is_some() {
             return Ok(());
         }
+        // After the first tasks have started, if they were there to be started.
+        if let Err(error) = self.parts.journal.begin() {
+            self.error.get_or_insert(error);
+        }
         self.lower_lease();
-        self.watch_other_runs()?;
         let now = Instant::now();
+        self.watch_other_runs(now)?;
         self.record_leaders(now)?;
         let again = self.observer.show(now, &self.engine);
         self.watch_journal(now)?;
@@ -284,6 +288,7 @@ impl<'o> Session<'o> {
             again,
             self.engine.wake_at().map(|at| self.origin + at),
             self.parts.leaders.due(),
+            self.others.look_again,
             self.held.due(),
             waits.then(|| now + LULL),
         ];

@@ -106,8 +106,9 @@ const OF_SINGLE_TASKS: RefusedKeys = (
 const OF_STORED_RUNS: RefusedKeys = ("pool.as_written", "is no setting");
 
 /// What can be set in files alone, separated by blanks.
-const WITHOUT_VARIABLE: &str = "pool.gpus pool.at_most pool.thread_percentage task.cores task.env task.folder \
-    task.gpus task.params task.preload task.priority task.probe task.results task.signature \
+const WITHOUT_VARIABLE: &str = "pool.gpus pool.at_most pool.thread_percentage task.cores \
+    task.env task.folder task.gpus task.group task.group_limit task.params task.preload \
+    task.priority task.probe task.results task.signature \
     slurm.partition slurm.account slurm.job_name slurm.time slurm.gres slurm.ntasks \
     slurm.cpus_per_task slurm.mem slurm.mem_per_cpu slurm.jobs slurm.sbatch slurm.sh_lines \
     slurm.venv slurm.template slurm.output slurm.folder slurm.program slurm.requeues \
@@ -185,8 +186,10 @@ impl Settings {
                 let entry = settings.set.entry(key);
                 entry.or_insert((value, origin.clone()));
             }
+            let mut task = layer.task;
+            task.cores = settings.pool.cores_below(task.cores);
+            settings.task = settings.task.over(&task);
             settings.pool = settings.pool.over(&layer.pool);
-            settings.task = settings.task.over(&layer.task);
             settings.slurm = settings.slurm.over(&layer.slurm);
             settings.output = settings.output.or(layer.output);
         }
@@ -231,6 +234,7 @@ impl Settings {
     /// for slots gets nothing from there that is about GPUs.
     pub fn under(&self, pool: PoolSpec, task: TaskSpec) -> (PoolSpec, TaskSpec) {
         let mut below = self.task.clone();
+        below.cores = pool.cores_below(below.cores);
         let pool = pool.over(&self.pool);
         if pool.slots.is_some() {
             without_gpus(&mut below);
@@ -314,6 +318,8 @@ fn defaults() -> Layer {
             rest: Some(TimeLimit::After(DEFAULT_REST)),
             leases: Some(true),
             mps: Some(false),
+            equal_cores: Some(false),
+            thread_caps: Some(true),
             ..PoolSpec::default()
         },
         task: TaskSpec {
@@ -504,6 +510,27 @@ mod tests {
         let (pool, task) = settings.under(slots, TaskSpec::default());
         assert!(pool.gpus.is_empty());
         assert_eq!((task.vram, task.retries), (None, Some(1)));
+    }
+
+    #[test]
+    fn equal_parts_and_a_number_of_cores_are_two_answers_to_one_question() {
+        let equal = "[pool]\nequal_cores = true\n";
+        let number = "[task]\ncores = 4\n";
+        let both = |folder: &tempfile::TempDir, pool: PoolSpec, task: TaskSpec| {
+            let settings = find(folder.path(), &[]).unwrap();
+            let (pool, task) = settings.under(pool, task);
+            (pool.equal_cores, task.cores)
+        };
+        let plain = |folder| both(&folder, PoolSpec::default(), TaskSpec::default());
+        assert_eq!(plain(folder(equal, number)), (Some(true), None));
+        // The number is higher up, and counts.
+        assert_eq!(plain(folder(number, equal)), (Some(true), Some(4)));
+        let asked = PoolSpec {
+            equal_cores: Some(true),
+            ..PoolSpec::default()
+        };
+        let asked = both(&folder(number, ""), asked, TaskSpec::default());
+        assert_eq!(asked, (Some(true), None));
     }
 
     #[test]

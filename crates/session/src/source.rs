@@ -32,6 +32,11 @@ pub trait TaskSource {
         None
     }
 
+    /// No more than this are still to come, if that is known.
+    fn most(&self) -> Option<u64> {
+        None
+    }
+
     /// How many are still to come, as far as anybody knows.
     fn unread(&self) -> u64 {
         0
@@ -90,6 +95,10 @@ impl TaskSource for MadeTasks {
         }
     }
 
+    fn most(&self) -> Option<u64> {
+        Some(self.unread())
+    }
+
     fn unread(&self) -> u64 {
         self.0.len() as u64
     }
@@ -141,6 +150,10 @@ impl<F: FnMut(u32) -> TaskSpec> TaskSource for Generator<F> {
         Some(self.total)
     }
 
+    fn most(&self) -> Option<u64> {
+        Some(self.unread())
+    }
+
     fn unread(&self) -> u64 {
         self.total.saturating_sub(self.next).into()
     }
@@ -164,6 +177,8 @@ pub struct ReadTasks {
     skip: u32,
     /// How many tasks have been read.
     number: u32,
+    /// How many there are in all, if that is known.
+    count: Option<u64>,
     /// The numbers of tasks that have a name.
     names: FxHashMap<String, u32>,
     /// The last line that was rejected: one line may have several mistakes.
@@ -183,11 +198,19 @@ impl ReadTasks {
             buffer: Vec::new(),
             skip,
             number: 0,
+            count: None,
             names: FxHashMap::default(),
             last_rejected: (String::new(), 0),
             ended: false,
             more: false,
         }
+    }
+
+    /// Tells how many tasks will be read in all.
+    #[must_use]
+    pub fn with_count(mut self, count: Option<u64>) -> Self {
+        self.count = count;
+        self
     }
 
     /// Reads once into the reader. It may block, unless the descriptor was reported
@@ -246,6 +269,11 @@ impl ReadTasks {
 }
 
 impl TaskSource for ReadTasks {
+    fn most(&self) -> Option<u64> {
+        let read = self.number.max(self.skip);
+        Some(self.count?.saturating_sub(read.into()))
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         let stream = self.streams.front();
         stream.map(|stream| stream.file.file().as_fd())

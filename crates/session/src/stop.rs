@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use packhorse_model::{RunId, StopMode};
-use packhorse_store::Home;
+use packhorse_store::{Home, StoreError};
 
 use crate::SessionError;
 use crate::control::ask_to_stop;
@@ -27,6 +27,12 @@ pub fn stop_run(home: &Home, run: RunId, how: StopMode) -> Result<StoppedRun, Se
         home.wait_until_over(run)?;
         return Ok(StoppedRun::Alive);
     }
+    // Who goes on with it meanwhile would lose what they start. Of one without a folder
+    // nobody can.
+    let _lock = match home.lock_run(run) {
+        Err(StoreError::NoSuchRun { .. }) => None,
+        lock => Some(lock?),
+    };
     let grace = match how {
         StopMode::Terminate => GRACE,
         StopMode::Kill => Duration::ZERO,

@@ -29,19 +29,21 @@ struct Check {
 impl TaskChecks {
     /// Looks through files, and goes back to their starts. Tells what is wrong with them.
     /// A pipe can be read only once and is looked at as it comes; what follows it is too,
-    /// for it may need names from it.
+    /// for it may need names from it. Returns how many tasks there are, if all could be
+    /// looked through.
     pub fn look_through(
         &mut self,
         streams: &mut VecDeque<InputStream>,
         language: TaskLanguage,
         colour: Colour,
         mut mistake: impl FnMut(String),
-    ) -> Result<(), SessionError> {
+    ) -> Result<Option<u64>, SessionError> {
+        let mut tasks = 0;
         let mut reader = TaskReader::new(language);
         let mut buffer = vec![0; 64 * 1024];
         for stream in streams {
             if !stream.file.metadata()?.is_file() {
-                break;
+                return Ok(None);
             }
             let start = stream.file.stream_position()?;
             loop {
@@ -52,7 +54,10 @@ impl TaskChecks {
                 }
                 for read in &mut reader {
                     match read {
-                        Ok(entry) => self.note(&stream.name, entry.line, &entry.spec),
+                        Ok(entry) => {
+                            tasks += 1;
+                            self.note(&stream.name, entry.line, &entry.spec);
+                        }
                         Err(error) => mistake(error.render(&stream.name, colour)),
                     }
                 }
@@ -63,7 +68,7 @@ impl TaskChecks {
             reader.next_source();
             stream.file.seek(SeekFrom::Start(start))?;
         }
-        Ok(())
+        Ok(Some(tasks))
     }
 
     /// Takes note of what the task at a line asks for.

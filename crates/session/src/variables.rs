@@ -101,6 +101,16 @@ pub const READ: &[ReadVariable] = &[
         "pool.leases",
         "`false` is the same as `--no-leases`",
     ),
+    truth(
+        "PACKHORSE_EQUAL_CORES",
+        "pool.equal_cores",
+        "`true` is the same as [`--cores auto`](cores.md)",
+    ),
+    truth(
+        "PACKHORSE_THREAD_CAPS",
+        "pool.thread_caps",
+        "`false` is the same as [`--no-thread-caps`](cores.md#threads)",
+    ),
     truth("PACKHORSE_MPS", "pool.mps", "as `--mps`: `true` or `false`"),
     text("PACKHORSE_VRAM", "task.vram", "as `--vram`"),
     text("PACKHORSE_GPU_MODEL", "task.gpu_model", "as `--gpu-model`"),
@@ -138,7 +148,7 @@ pub const READ: &[ReadVariable] = &[
     text(
         "PACKHORSE_SYSFS",
         "sysfs",
-        "the folder to read instead of `/sys`, where AMD cards are found",
+        "the folder to read instead of `/sys`, where AMD cards are found, and which [cores](cores.md) belong together",
     ),
     text(
         "PACKHORSE_MPS_CONTROL",

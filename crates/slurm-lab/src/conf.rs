@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::settings::{CpuBinding, LabSettings};
+use crate::settings::{Cgroups, CpuBinding, LabSettings};
 
 /// The port of `slurmctld`. Only in the lab's own network, as the others.
 pub const CONTROLLER_PORT: u16 = 6817;
@@ -13,9 +13,15 @@ const FIRST_NODE_PORT: usize = 17001;
 /// The text of `slurm.conf`, for a lab in this folder.
 pub fn slurm_conf(settings: &LabSettings, folder: &Path) -> String {
     let folder = folder.display();
-    let task_plugin = match settings.binding {
-        CpuBinding::None => "task/none",
-        CpuBinding::Affinity => "task/affinity",
+    let task_plugin = match (settings.binding, settings.cgroups) {
+        (CpuBinding::None, Cgroups::None) => "task/none",
+        (CpuBinding::None, _) => "task/cgroup",
+        (CpuBinding::Affinity, Cgroups::None) => "task/affinity",
+        (CpuBinding::Affinity, _) => "task/affinity,task/cgroup",
+    };
+    let tracking = match settings.cgroups {
+        Cgroups::None => "proctrack/linuxproc",
+        _ => "proctrack/cgroup",
     };
     let mut lines = vec![
         "ClusterName=lab".to_owned(),
@@ -39,7 +45,7 @@ pub fn slurm_conf(settings: &LabSettings, folder: &Path) -> String {
         "JobCompType=jobcomp/filetxt".to_owned(),
         format!("JobCompLoc={folder}/log/jobcomp.txt"),
         "AccountingStorageType=accounting_storage/none".to_owned(),
-        "ProctrackType=proctrack/linuxproc".to_owned(),
+        format!("ProctrackType={tracking}"),
         format!("TaskPlugin={task_plugin}"),
         "MpiDefault=none".to_owned(),
         "MailProg=/bin/true".to_owned(),
@@ -78,7 +84,12 @@ pub fn slurm_conf(settings: &LabSettings, folder: &Path) -> String {
         .collect();
     lines.retain(|line| !replaced.contains(&subject(line)));
     lines.extend(settings.slurm_conf.iter().cloned());
-    lines.join("\n") + "\n"
+    in_lab(&(lines.join("\n") + "\n"), &folder.to_string())
+}
+
+/// A text in which `{lab}` is the lab's folder.
+pub fn in_lab(text: &str, folder: &str) -> String {
+    text.replace("{lab}", folder)
 }
 
 /// The text of `gres.conf`.

@@ -23,4 +23,6 @@ while [ -n "$network" ]; do
         kill -KILL "${process%/ns/net}" 2>/dev/null
     done
 done
+find /sys/fs/cgroup/"${folder##*/}".* /sys/fs/cgroup/*/"${folder##*/}".* \
+    -depth -type d -exec rmdir {} + 2>/dev/null
 rm -rf --one-file-system "$folder"

@@ -13,6 +13,7 @@ use fs_err::OpenOptions;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
+use crate::cgroups::{cgroup_conf, prefix};
 use crate::conf::{self, CONTROLLER_PORT};
 use crate::keeper::Keeper;
 use crate::node::Machine;
@@ -160,7 +161,9 @@ impl SlurmLab {
     pub fn node_state(&self, node: &str) -> String {
         let mut sinfo = self.command("sinfo");
         sinfo.args(["--noheader", "--Node", "--format=%T", "--nodes", node]);
-        self.output(&mut sinfo).trim().to_owned()
+        // A line for each partition that it is in.
+        let states = self.output(&mut sinfo);
+        states.lines().next().unwrap_or_default().trim().to_owned()
     }
 
     /// Ends a node as a power failure would: no process on it is left, and none of them had
@@ -212,6 +215,7 @@ impl SlurmLab {
             &self.folder,
             "lab",
             "slurmctld",
+            &[],
             &daemon,
         ));
         // Who asks before it listens tries again only after a second.
@@ -226,7 +230,8 @@ impl SlurmLab {
     fn start_node(&mut self, node: &str) {
         let daemon = ["slurmd", "-D", "-N", node];
         let log = format!("slurmd.{node}");
-        let machine = Machine::start(&self.keeper, &self.folder, node, &log, &daemon);
+        let prefix = prefix(self.settings.cgroups, &self.folder, node);
+        let machine = Machine::start(&self.keeper, &self.folder, node, &log, &prefix, &daemon);
         self.nodes.insert(node.to_owned(), machine);
     }
 
@@ -280,6 +285,18 @@ fn make_folder(settings: &LabSettings) -> PathBuf {
     write("gres.conf", &conf::gres_conf(settings, &folder));
     write("hosts", &conf::hosts(settings));
     write("holder.sh", include_str!("holder.sh"));
+    // Slurm would look in the folder of its configuration for the machine's own.
+    write("plugstack.conf", "");
+    if let Some(text) = cgroup_conf(settings.cgroups) {
+        write("cgroup.conf", &text);
+    }
+    for (name, text) in &settings.files {
+        write(name, &conf::in_lab(text, &folder.display().to_string()));
+        let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
+        let mode = std::fs::Permissions::from_mode(mode);
+        let file = folder.join("etc").join(name);
+        fs_err::set_permissions(file, mode).expect("it is our own file");
+    }
 
     let mut key = [0_u8; 128];
     rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())

@@ -33,6 +33,7 @@
 //! It needs root, Debian's Slurm packages and, for 24.11, the root folder that
 //! `cargo xtask test` makes. Nothing here is for users of Packhorse.
 
+mod cgroups;
 mod conf;
 mod keeper;
 mod lab;
@@ -43,4 +44,4 @@ mod watch;
 
 pub use lab::SlurmLab;
 pub use requirements::ROOT_24_11;
-pub use settings::{CpuBinding, LabSettings, SlurmVersion};
+pub use settings::{Cgroups, CpuBinding, LabSettings, SlurmVersion};

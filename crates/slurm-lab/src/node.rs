@@ -19,7 +19,15 @@ pub struct Machine {
 
 impl Machine {
     /// Starts a daemon, whose log has this name, in a machine of this name.
-    pub fn start(keeper: &Keeper, folder: &Path, name: &str, log: &str, daemon: &[&str]) -> Self {
+    /// The words of `prefix` begin it.
+    pub fn start(
+        keeper: &Keeper,
+        folder: &Path,
+        name: &str,
+        log: &str,
+        prefix: &[String],
+        daemon: &[&str],
+    ) -> Self {
         let stderr = File::create(folder.join(format!("log/{log}.stderr")));
         let stderr = stderr.expect("the folder of the logs is there");
         let mut command = keeper.enter(OsStr::new("unshare"));
@@ -31,6 +39,7 @@ impl Machine {
             "--kill-child",
             "--mount-proc",
         ]);
+        command.args(prefix);
         command.args(["sh", "-c", include_str!("node.sh"), "node", name]);
         command.args(daemon);
         command.env("SLURM_CONF", folder.join("etc/slurm.conf"));

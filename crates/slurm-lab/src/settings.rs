@@ -16,8 +16,13 @@ pub struct LabSettings {
     pub version: SlurmVersion,
     /// Whether tasks are kept on the CPUs that they were given.
     pub binding: CpuBinding,
+    /// Whether jobs are held to the devices they were given.
+    pub cgroups: Cgroups,
+    /// More files beside `slurm.conf`, or other texts for those that the lab writes: name and
+    /// text. One that begins with `#!` is a program.
+    pub files: Vec<(String, String)>,
     /// More lines for `slurm.conf`. A line that sets what the lab sets too takes its place,
-    /// `PartitionName=main …` included.
+    /// `PartitionName=main …` included. Here and in `files`, `{lab}` is the lab's folder.
     pub slurm_conf: Vec<String>,
 }
 
@@ -39,6 +44,17 @@ pub enum CpuBinding {
     Affinity,
 }
 
+/// Whether jobs are held to the devices they were given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cgroups {
+    /// No.
+    None,
+    /// By cgroups of version 1.
+    Version1,
+    /// By cgroups of version 2.
+    Version2,
+}
+
 impl Default for LabSettings {
     /// Two nodes with four GPUs and eight CPUs each, on this machine's Slurm.
     fn default() -> Self {
@@ -49,12 +65,20 @@ impl Default for LabSettings {
             memory_mib: 5000,
             version: SlurmVersion::Host,
             binding: CpuBinding::None,
+            cgroups: Cgroups::None,
+            files: Vec::new(),
             slurm_conf: Vec::new(),
         }
     }
 }
 
 impl LabSettings {
+    /// The root folder of its Slurm: `None` inside is this machine's. `None` outside: this
+    /// machine lacks what a lab needs.
+    pub fn root(&self) -> Option<Option<std::path::PathBuf>> {
+        crate::requirements::root_of(self.version).ok()
+    }
+
     /// The names of the nodes.
     pub fn node_names(&self) -> impl Iterator<Item = String> + use<> {
         (1..=self.nodes).map(|number| format!("n{number}"))

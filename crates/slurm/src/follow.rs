@@ -1,6 +1,7 @@
 //! Staying with a run on the cluster until it is over, and showing it as if it were here.
 
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use packhorse_engine::StopSignal;
@@ -35,11 +36,13 @@ pub enum Attached {
 
 /// Follows a run until it is over. The first Ctrl-C takes what is pending out of the queue
 /// and lets what runs come to its end, the second cancels everything, the third leaves. Any
-/// other signal leaves at once: the run goes on.
+/// other signal leaves at once: the run goes on. Everything is cancelled, too, when `owner` is
+/// readable: the handle of a process that the run is to end with.
 pub fn follow(
     home: &Home,
     lock: RunLock,
     attached: Attached,
+    owner: Option<OwnedFd>,
     observer: &mut dyn Observer,
 ) -> Result<Followed, SlurmError> {
     // Before other threads start, which inherit the signal mask.
@@ -49,6 +52,7 @@ pub fn follow(
         signals,
         queue: QueueWatch::start()?,
         run,
+        owner,
         observer,
         last_queue: Vec::new(),
         answers: 0,
@@ -100,6 +104,7 @@ struct Follower<'o> {
     signals: Signals,
     queue: QueueWatch,
     run: FollowedRun,
+    owner: Option<OwnedFd>,
     observer: &'o mut dyn Observer,
     last_queue: Vec<QueuedElement>,
     /// How often Slurm has answered.
@@ -280,12 +285,19 @@ impl Follower<'_> {
         let due = [Some(self.run.due()), self.queue.due(), again, settled];
         let due = due.into_iter().flatten().min().unwrap_or(now);
         let timeout = due.saturating_duration_since(now);
-        let mut sources = [
+        let mut sources = vec![
             PollFd::new(&self.signals, PollFlags::IN),
             PollFd::new(&self.queue, PollFlags::IN),
         ];
+        let owner = self.owner.iter();
+        sources.extend(owner.map(|owner| PollFd::new(owner, PollFlags::IN)));
         // Whatever happened is met when it is looked at.
         let _ = poll(&mut sources, Timespec::try_from(timeout).ok().as_ref());
+        let owner = sources.get(2);
+        if owner.is_some_and(|owner| !owner.revents().is_empty()) {
+            self.owner = None;
+            self.stop_at(Phase::Terminating);
+        }
     }
 
     fn read_signals(&mut self) {
@@ -312,22 +324,25 @@ impl Follower<'_> {
 
     /// Ctrl-C.
     fn stop(&mut self) {
-        self.stopping = match self.stopping {
-            Phase::Running => {
+        self.stop_at(match self.stopping {
+            Phase::Running => Phase::Draining,
+            Phase::Draining => Phase::Terminating,
+            Phase::Terminating | Phase::Killing => Phase::Killing,
+        });
+    }
+
+    fn stop_at(&mut self, phase: Phase) {
+        self.stopping = phase;
+        match phase {
+            Phase::Running => {}
+            Phase::Draining => {
                 self.cancel(&["--state=PENDING"]);
                 // As Ctrl-C would: what runs may come to its end.
                 self.cancel(&["--batch", "--signal=INT"]);
-                Phase::Draining
             }
-            Phase::Draining => {
-                self.cancel(&[]);
-                Phase::Terminating
-            }
-            Phase::Terminating | Phase::Killing => {
-                self.over = Some(End::Left(2));
-                Phase::Killing
-            }
-        };
+            Phase::Terminating => self.cancel(&[]),
+            Phase::Killing => self.over = Some(End::Left(2)),
+        }
         if self.stopping < Phase::Killing {
             self.tell(EventKind::Stopping {
                 run: self.run.id(),

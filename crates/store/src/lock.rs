@@ -28,7 +28,10 @@ pub struct RunLock {
 impl RunLock {
     /// Writes down who has it.
     fn new(run: RunId, mut file: File) -> Result<Self, StoreError> {
-        file.set_len(0)?;
+        // To empty a file that is new costs as much as to write it.
+        if file.metadata()?.len() > 0 {
+            file.set_len(0)?;
+        }
         file.write_all(owner(rustix::process::getpid()).as_bytes())?;
         Ok(Self { run, _file: file })
     }

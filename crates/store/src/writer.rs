@@ -43,7 +43,17 @@ pub(crate) use recovery::recover;
 pub struct Writer {
     queue: Arc<Queue>,
     home: Home,
-    thread: Option<JoinHandle<Result<(), StoreError>>>,
+    thread: WriterThread,
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+enum WriterThread {
+    /// It is not there yet.
+    NotStarted,
+    Started(JoinHandle<Result<(), StoreError>>),
+    /// Nobody waits for it any more.
+    Over,
 }
 
 /// Says that the thread is over, also if it panics: somebody waits for that.
@@ -68,22 +78,38 @@ impl Writer {
     /// Starts the thread. It opens the database by itself: this returns at
     /// once, and records may be sent before it has.
     pub fn start(home: &Home) -> Result<Self, StoreError> {
+        let mut writer = Self::new(home)?;
+        writer.begin()?;
+        Ok(writer)
+    }
+
+    /// One to which records may be sent, and which has no thread yet: to start one takes
+    /// longer than to start a process. It writes once it [begins](Self::begin).
+    pub fn new(home: &Home) -> Result<Self, StoreError> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(std::io::Error::from)?;
-        let queue = Arc::new(Queue::new(event));
-        let (theirs, home_there) = (Arc::clone(&queue), home.clone());
+        Ok(Self {
+            queue: Arc::new(Queue::new(event)),
+            home: home.clone(),
+            thread: WriterThread::NotStarted,
+        })
+    }
+
+    /// Starts the thread, if it has not been started.
+    pub fn begin(&mut self) -> Result<(), StoreError> {
+        if !matches!(self.thread, WriterThread::NotStarted) {
+            return Ok(());
+        }
+        let (queue, home) = (Arc::clone(&self.queue), self.home.clone());
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .stack_size(512 << 10)
             .spawn(move || {
-                let finished = FinishedAtEnd(theirs);
-                thread::write(&finished.0, &home_there)
+                let finished = FinishedAtEnd(queue);
+                thread::write(&finished.0, &home)
             })?;
-        Ok(Self {
-            queue,
-            home: home.clone(),
-            thread: Some(thread),
-        })
+        self.thread = WriterThread::Started(thread);
+        Ok(())
     }
 
     /// Begins to write what is left, and says whether that is done in so much
@@ -108,8 +134,12 @@ impl Writer {
     /// Writes what is left and closes the database. The error tells how many
     /// records could not be written, and why.
     pub fn finish(&mut self) -> Result<(), StoreError> {
+        if self.unwritten().records > 0 {
+            self.begin()?;
+        }
         self.queue.stop();
-        let Some(thread) = self.thread.take() else {
+        let thread = std::mem::replace(&mut self.thread, WriterThread::Over);
+        let WriterThread::Started(thread) = thread else {
             return Ok(());
         };
         thread.join().unwrap_or_else(|_| {
@@ -126,7 +156,7 @@ impl Writer {
     /// Waits for the thread no more: what it has not written when the program ends is
     /// lost. Says how much that is.
     pub fn abandon(&mut self) -> StoreError {
-        drop(self.thread.take());
+        self.thread = WriterThread::Over;
         StoreError::RecordsLost {
             runs: Vec::new(),
             records: self.unwritten().records,

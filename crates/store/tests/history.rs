@@ -34,6 +34,36 @@ fn without_a_database_there_is_nothing() {
 }
 
 #[test]
+fn what_was_sent_before_the_thread_was_started_is_written() {
+    for begins in [true, false] {
+        let test = test_home();
+        let (run, lock) = test.home.new_run().unwrap();
+        let mut writer = Writer::new(&test.home).unwrap();
+        let facts = Box::new(new_run());
+        let uuid = facts.uuid;
+        assert_eq!(writer.send(Record::NewRun { run, facts }), 1);
+        assert!(!test.home.db().exists(), "nobody has made it");
+        // Whatever becomes of this process, the run is known.
+        assert!(writer.has_crash_journal(run));
+        if begins {
+            writer.begin().unwrap();
+            writer.begin().unwrap();
+            writer.ready().unwrap();
+        }
+        drop(writer);
+        let journals = test.home.path().join("crash_journals");
+        assert_eq!(
+            fs_err::read_dir(journals).unwrap().count(),
+            0,
+            "all is written"
+        );
+        drop(lock);
+        let reader = Reader::open(&test.home).unwrap();
+        assert_eq!(reader.run(run).unwrap().unwrap().uuid, uuid);
+    }
+}
+
+#[test]
 fn a_run_reads_back_as_it_was_begun_even_if_its_bytes_are_no_text() {
     let test = test_home();
     let wild = || OsString::from_vec(b"/d\xff\xfe r".to_vec());

@@ -15,7 +15,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
 use std::path::{Path, PathBuf};
 
 use fs_err::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -23,7 +23,7 @@ use fs_err::{File, OpenOptions};
 
 use packhorse_model::Stream;
 use packhorse_proc::ProcEntry;
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::Pid;
 
 use crate::process_tree::number;
@@ -165,17 +165,7 @@ impl LogScan {
 /// Makes the file, and its folder if it is not there (any more): the state folder for its
 /// owner alone, others as usual.
 fn create(path: &Path, folder_mode: u32) -> io::Result<File> {
-    let open = || {
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            // Somebody else may write to it as well: whoever was given it.
-            .custom_flags(OFlags::APPEND.bits().cast_signed())
-            .mode(0o600)
-            .open(path)
-    };
-    match (open(), path.parent()) {
+    match (open(path), path.parent()) {
         (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
             let mut builder = std::fs::DirBuilder::new();
             let made = builder.recursive(true).mode(folder_mode).create(folder);
@@ -183,10 +173,43 @@ fn create(path: &Path, folder_mode: u32) -> io::Result<File> {
                 let text = format!("failed to create folder `{}`: {error}", folder.display());
                 io::Error::new(error.kind(), text)
             })?;
-            open()
+            open(path)
         }
         (other, _) => other,
     }
+}
+
+/// Opens a file to write to, but no pipe: nobody might ever read from it, and we would wait
+/// for that with everything else.
+fn open(path: &Path) -> io::Result<File> {
+    // Somebody else may write to it as well: whoever was given it.
+    let flags = OFlags::APPEND;
+    let at_once = flags | OFlags::NONBLOCK;
+    let opened = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(at_once.bits().cast_signed())
+        .mode(0o600)
+        .open(path);
+    let pipe = || {
+        let text = format!("`{}` is a pipe, not a file", path.display());
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    };
+    let file = opened.map_err(|error| {
+        // If nobody reads from it, the kernel speaks of devices.
+        let found = fs_err::metadata(path);
+        let is_pipe = found.is_ok_and(|found| found.file_type().is_fifo());
+        if is_pipe { pipe() } else { error }
+    })?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_fifo() {
+        return Err(pipe());
+    }
+    if !kind.is_file() {
+        fcntl_setfl(&file, flags)?;
+    }
+    Ok(file)
 }
 
 /// The extension of an index.

@@ -7,11 +7,14 @@
 //! A line ends with a newline or a carriage return, since progress bars write over their
 //! line with the latter alone.
 
+use std::io;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 use memchr::{memchr2, memrchr2};
 use packhorse_model::{MetricLine, MetricLineError, ProcessEvent, Stream, TaskId};
+
+use crate::LogReader;
 
 /// How much of a wrong line is shown.
 const SHOWN: usize = 80;
@@ -168,6 +171,27 @@ impl MetricScanner {
                 "a line of metrics is ignored, and so are others like it: {why}: \
                  {prefix}{shown}{dots}"
             ));
+        }
+    }
+}
+
+impl LogReader {
+    /// Reads what is left of the log, for the metrics in it.
+    pub fn each_metric(&mut self, mut act: impl FnMut(MetricLine)) -> io::Result<()> {
+        let mut scanner = MetricScanner::default();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let (stream, bytes) = self.read(&mut buffer)?;
+            let is_over = bytes.is_empty();
+            if is_over {
+                scanner.finish();
+            } else {
+                scanner.read(stream, bytes);
+            }
+            scanner.found.drain(..).for_each(&mut act);
+            if is_over {
+                return Ok(());
+            }
         }
     }
 }

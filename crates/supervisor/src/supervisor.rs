@@ -116,6 +116,7 @@ pub struct Supervisor {
     pub(crate) more: bool,
     pub(crate) abandoned: bool,
     pub(crate) descriptor_limit: DescriptorLimit,
+    /// What is read goes here, once there is somebody to read from.
     pub(crate) buffer: Vec<u8>,
     pub(crate) listed: Vec<Pid>,
     /// Children that are nobody's orphans.
@@ -217,7 +218,7 @@ impl Supervisor {
             more: false,
             abandoned: false,
             descriptor_limit: DescriptorLimit::default(),
-            buffer: vec![0; BUFFER],
+            buffer: Vec::new(),
             listed: Vec::new(),
             spared,
             unknown: FxHashSet::default(),

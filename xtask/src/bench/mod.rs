@@ -19,6 +19,7 @@ mod idle;
 mod interleave;
 mod machine;
 mod million;
+mod node;
 mod packing;
 mod preload;
 mod process;

@@ -12,8 +12,8 @@ use clap::ValueEnum;
 use super::environment::{BenchEnvironment, Effort};
 use super::report::{Section, document};
 use super::{
-    cold, deciding, distinct, fairness, gap, grid, idle, million, packing, preload, python, slurm,
-    spawn, sweep, unknown,
+    cold, deciding, distinct, fairness, gap, grid, idle, million, node, packing, preload, python,
+    slurm, spawn, sweep, unknown,
 };
 use crate::folders::workspace;
 
@@ -61,6 +61,8 @@ enum Benchmark {
     Fairness,
     /// Tests that import numpy, and functions that do nothing, in Python
     Python,
+    /// Prolog and epilog of a shared Slurm node, beside scripts in Bash
+    Node,
     /// Short tasks on a Slurm cluster, beside array elements and HyperQueue: time per task
     Slurm,
 }
@@ -83,6 +85,7 @@ impl Benchmark {
             Self::Preload => preload::measure(bench),
             Self::Fairness => fairness::measure(bench),
             Self::Python => python::measure(bench),
+            Self::Node => node::measure(bench),
             Self::Slurm => slurm::measure(bench),
         }
     }

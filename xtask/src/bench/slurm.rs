@@ -1,6 +1,6 @@
 //! Short tasks on a Slurm cluster: Packhorse, an array with an element for each, HyperQueue.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -118,7 +118,8 @@ fn queued(bench: &BenchEnvironment, venv: &Venv) -> Result<f64> {
     command.arg(workspace().join("python/bench/hyperqueue_tasks.py"));
     command.args([TASKS, NODES, CPUS].map(|number| number.to_string()));
     command.current_dir(folder.path()).env_remove("PYTHONPATH");
-    command.stdout(Stdio::piped());
+    // It draws a progress bar.
+    command.env("TQDM_DISABLE", "1");
     let seconds = Figures::printed_by(&mut command)?.get("seconds")?;
     ensure!(seconds > 0.0, "it took {seconds} s");
     Ok(per_task(Duration::from_secs_f64(seconds), TASKS))

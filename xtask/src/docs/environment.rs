@@ -11,11 +11,11 @@ PACKHORSE_RUN | the run's number: `12`
 PACKHORSE_TASK | the task: `12.3`
 PACKHORSE_ATTEMPT | which attempt, from 1; 0 in a [probe](memory.md#measuring-first)
 PACKHORSE_GPUS | its GPUs as they were named: `0`, `0,1`, `0+1`. Not with `--slots`
-PACKHORSE_CORES | the cores it is pinned to: `0,1`. Only if it has cores for itself
+PACKHORSE_CPU_CORES, PACKHORSE_CORES | the cores it is pinned to: `0,1`. Only if it has [cores for itself](cores.md#cores-of-its-own)
 PACKHORSE_PARAMS | its parameters as a JSON object, if it has any: `{"bs":"32","lr":"0.1"}` with `sweep --run`
 PACKHORSE_RESULTS | the folder for its results as it was written, if it has one (`results`). Packhorse creates it first
 CUDA_MPS_PIPE_DIRECTORY, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT | with [`--mps`](sharing.md#mps); `CUDA_VISIBLE_DEVICES` is then a UUID
-OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, NUMEXPR_NUM_THREADS | how many cores it has, if it has cores for itself and not all of them; unless you have set these variables
+OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, NUMEXPR_NUM_THREADS | how many cores it has for itself, or its [part of the cores](cores.md#threads) if several tasks run at a time; not if that is all of them, and not if you have set these variables
 PACKHORSE_HOME_ID | the id of the state folder. Together with the other variables it marks the processes of a task, so that none is lost: do not change it
 "#;
 

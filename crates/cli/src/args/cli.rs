@@ -11,9 +11,9 @@ use clap::{
 
 use super::pool::parse_bool;
 use super::{
-    ConfigArgs, CsvArgs, ExportArgs, GpusArgs, GridArgs, LogsArgs, LsArgs, MpsArgs, PeaksArgs,
-    PlanArgs, PlannedDoor, ProbeArgs, ResultsArgs, ResumeArgs, RetryArgs, RunArgs, ShowArgs,
-    SlurmCommandArgs, StopArgs, SweepArgs,
+    ConfigArgs, CsvArgs, ExperimentArgs, ExportArgs, GpusArgs, GridArgs, LogsArgs, LsArgs, MpsArgs,
+    NodeArgs, PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs, ResultsArgs, ResumeArgs, RetryArgs,
+    RunArgs, ShowArgs, SlurmCommandArgs, StopArgs, SweepArgs,
 };
 
 /// Packs your work onto your GPUs.
@@ -190,6 +190,8 @@ pub enum Verb {
     Csv(CsvArgs),
     /// Run a test for each combination of parameters, each with a folder for its results
     Grid(GridArgs),
+    /// Run the repetitions of experiments, each with a folder for its results
+    Exp(Box<ExperimentArgs>),
     /// Measure a command: peak GPU memory, utilisation and time
     Probe(ProbeArgs),
     /// Show what was learned about commands, or forget it
@@ -201,6 +203,8 @@ pub enum Verb {
     },
     /// Control NVIDIA's Multi-Process Service
     Mps(MpsArgs),
+    /// Share the GPUs of a Slurm node
+    Node(NodeArgs),
     /// Show the GPUs, and who is using them
     Gpus(GpusArgs),
     /// List runs

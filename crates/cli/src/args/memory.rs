@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use packhorse_model::Bytes;
 
-use super::{GridArgs, LaunchArgs, PoolArgs, RunArgs, SweepArgs};
+use super::{ExperimentArgs, GridArgs, LaunchArgs, PoolArgs, RunArgs, SweepArgs};
 
 /// Run the rows of a CSV file, by priority and GPU memory.
 #[derive(Debug, Args)]
@@ -173,6 +173,8 @@ pub enum PlannedDoor {
     Csv(PlanOf<CsvArgs>),
     /// Plan what `packhorse grid` would run
     Grid(PlanOf<GridArgs>),
+    /// Plan what `packhorse exp` would run
+    Exp(Box<PlanOf<ExperimentArgs>>),
     /// Plan what `packhorse sweep --run` would run
     Sweep(PlanOf<SweepArgs>),
 }

@@ -1,8 +1,10 @@
 //! What can be typed. What it means is worked out in [`crate::commands`].
 
 mod cli;
+mod experiments;
 mod grid;
 mod memory;
+mod node;
 mod pool;
 mod run;
 mod show;
@@ -10,10 +12,12 @@ mod slurm;
 mod sweep;
 
 pub use cli::{Cli, Verb, occurrences};
+pub use experiments::ExperimentArgs;
 pub use grid::GridArgs;
 pub use memory::{
     CsvArgs, ImaginedArgs, MpsArgs, MpsVerb, PeaksArgs, PlanArgs, PlannedDoor, ProbeArgs,
 };
+pub use node::{DaemonTask, InstallArgs, ModeArg, NodeArgs, NodeVerb};
 pub use pool::PoolArgs;
 pub use run::{AgainArgs, LaunchArgs, OutputArgs, ResumeArgs, RetryArgs, RunArgs, TaskArgs};
 pub use show::{

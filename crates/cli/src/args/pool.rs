@@ -41,6 +41,14 @@ pub struct PoolArgs {
     #[arg(long)]
     pub no_leases: bool,
 
+    /// Do not tell tasks that run at the same time how many threads to start
+    ///
+    /// Otherwise OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS and
+    /// NUMEXPR_NUM_THREADS are set to each task's part of the cores, unless you have set
+    /// them.
+    #[arg(long)]
+    pub no_thread_caps: bool,
+
     /// Share GPUs through NVIDIA's Multi-Process Service
     #[arg(
         long, value_name = "BOOL", value_parser = parse_bool, conflicts_with = "slots",
@@ -91,6 +99,8 @@ impl PoolArgs {
             leases: self.no_leases.then_some(false),
             mps: self.mps,
             thread_percentage: self.thread_percentage,
+            equal_cores: None,
+            thread_caps: self.no_thread_caps.then_some(false),
             ageing: self.ageing,
             rest: self.rest,
         }

@@ -1,12 +1,13 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use packhorse_model::{
-    ByteString, Bytes, GpuRequest, Grace, Milli, OutputMode, ProbeSpec, TaskSpec, TimeLimit,
-    VramRequest,
+    ByteString, Bytes, GpuRequest, Grace, Milli, OutputMode, PoolSpec, ProbeSpec, TaskSpec,
+    TimeLimit, VramRequest,
 };
 
 use packhorse_session::NamedProcess;
@@ -24,7 +25,8 @@ use super::{PoolArgs, SlurmArgs};
 ///
 /// applies to the next command. Lower priorities go first; `after` names
 /// earlier commands that must succeed first. Other keys are cores, cpu, ram,
-/// model, preload, signature, grace, folder, env, results and log.
+/// model, preload, signature, group, group_limit, grace, folder, env, results
+/// and log.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -89,6 +91,44 @@ pub struct LaunchArgs {
     pub output: OutputArgs,
 }
 
+impl LaunchArgs {
+    /// What they say of where tasks run.
+    pub fn pool(&self) -> PoolSpec {
+        PoolSpec {
+            equal_cores: match self.task.cores {
+                Some(CoresArg::Auto) => Some(true),
+                // A number is not an equal part, whatever is set elsewhere.
+                Some(CoresArg::Count(_)) => Some(false),
+                None => None,
+            },
+            ..self.pool.spec()
+        }
+    }
+}
+
+/// How many cores a task gets for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CoresArg {
+    /// So many.
+    Count(u32),
+    /// An equal part of all.
+    Auto,
+}
+
+impl FromStr for CoresArg {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            _ => text
+                .parse()
+                .map(Self::Count)
+                .map_err(|_| "it is neither a whole number nor `auto`"),
+        }
+    }
+}
+
 /// What each task needs.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "What each task needs")]
@@ -130,9 +170,13 @@ pub struct TaskArgs {
     #[arg(long, value_name = "N")]
     pub cpu: Option<Milli>,
 
-    /// How many cores each task gets for itself and is pinned to [default: shares all]
+    /// How many cores each task gets for itself and is pinned to, or `auto` for an equal
+    /// part [default: shares all]
+    ///
+    /// With `auto`, the cores are divided by the number of tasks that fit at a time: on 4
+    /// GPUs with -g 0.5, each gets an eighth.
     #[arg(short, long, value_name = "N")]
-    pub cores: Option<u32>,
+    pub cores: Option<CoresArg>,
 
     /// How many more times to try a task that fails
     #[arg(long, value_name = "N")]
@@ -174,7 +218,10 @@ impl TaskArgs {
             gpu_model: self.gpu_model.clone(),
             signature: self.signature.clone(),
             probe: self.probe.clone().map(ProbeSpec::Template),
-            cores: self.cores,
+            cores: match self.cores {
+                Some(CoresArg::Count(count)) => Some(count),
+                Some(CoresArg::Auto) | None => None,
+            },
             cpu: self.cpu,
             ram: self.ram,
             retries: self.retries,

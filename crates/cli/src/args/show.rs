@@ -58,15 +58,15 @@ KEY, X and Y are a parameter, a metric, or `time`, `peak`, `outcome`, `attempts`
 
 Example: packhorse results results/ --sort loss")]
 pub struct ResultsArgs {
-    /// A run (12), or a folder with the folders of tests [default: the latest run]
-    #[arg(value_name = "RUN|FOLDER")]
+    /// A run (12), a task (12.3), or a folder with the folders of tests [default: the latest run]
+    #[arg(value_name = "RUN|TASK|FOLDER")]
     pub what: Option<OsString>,
 
     /// Sort by this, lowest first; `--sort -KEY` is highest first
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub sort: Option<String>,
 
-    /// Draw Y by X, a point for each test
+    /// Draw Y by X, a point for each test; `step` as X draws a curve for each
     #[arg(long, num_args = 2, value_names = ["X", "Y"])]
     #[arg(conflicts_with_all = ["json", "csv", "sort"])]
     pub plot: Vec<String>,

@@ -4,8 +4,8 @@ use packhorse_model::Exit;
 use packhorse_session::WhichTasks;
 
 use super::{
-    again, config, csv, docs, export, gpus, grid, logs, ls, mps, peaks, plan, probe, results, run,
-    show, slurm, stop, sweep, why,
+    again, config, csv, docs, experiments, export, gpus, grid, logs, ls, mps, node, peaks, plan,
+    probe, results, run, show, slurm, stop, sweep, why,
 };
 use crate::args::Verb;
 
@@ -17,10 +17,12 @@ pub fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Plan(args) => plan::plan(*args),
         Verb::Csv(args) => csv::csv(args),
         Verb::Grid(args) => grid::grid(args),
+        Verb::Exp(args) => experiments::experiments(*args),
         Verb::Probe(args) => probe::probe(args),
         Verb::Peaks(args) => peaks::peaks(&args),
         Verb::Why { task } => why::why(&task),
         Verb::Mps(args) => mps::mps(&args.verb),
+        Verb::Node(args) => node::node(args.verb),
         Verb::Gpus(args) => gpus::gpus(&args),
         Verb::Ls(args) => ls::ls(&args),
         Verb::Results(args) => results::results(&args),

@@ -62,7 +62,8 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
             writeln!(out, "GPU {label}: {}", lease.describe(&home))?;
         }
     }
-    for lease in &leases {
+    // What was left by a dead run waits for nothing.
+    for lease in leases.iter().filter(|lease| lease.left.is_none()) {
         for wanted in lease.claim.iter().flat_map(|claim| &claim.devices) {
             let label = label(&devices, &wanted.device);
             writeln!(out, "GPU {label}: {} waits for it", lease.describe(&home))?;

@@ -171,7 +171,7 @@ fn order(args: &GridArgs, open: &OpenGrid) -> anyhow::Result<Order> {
     let file = with_workers(file);
     let task = args.launch.task.spec().over(open.grid.task());
     let order = Order::with(
-        args.launch.pool.spec().over(&file),
+        args.launch.pool().over(&file),
         task,
         args.launch.output.mode(),
     )?;
@@ -216,6 +216,12 @@ fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
         };
         add_place(places, place);
     }
+    refuse_at_work(&running)?;
+    Ok(work)
+}
+
+/// Refuses to run tests while one of them still runs.
+pub fn refuse_at_work(running: &RunningTests) -> anyhow::Result<()> {
     if let Some(TestAtWork { task, home, folder }) = running.at_work() {
         let end = if Home::locate()?.id()? == home {
             format!("end its run with `packhorse stop {}`", task.run)
@@ -228,10 +234,11 @@ fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
              hint: wait for it, or {end}"
         );
     }
-    Ok(work)
+    Ok(())
 }
 
-fn count(places: &[(u32, u32)]) -> u64 {
+/// How many places there are.
+pub fn count(places: &[(u32, u32)]) -> u64 {
     places.iter().map(|(_, count)| u64::from(*count)).sum()
 }
 
@@ -242,7 +249,8 @@ fn each(places: &[(u32, u32)]) -> impl Iterator<Item = u32> {
         .flat_map(|&(first, count)| first..first + count)
 }
 
-fn are(number: u64, thing: &str) -> String {
+/// `3 tests are`
+pub fn are(number: u64, thing: &str) -> String {
     let verb = if number == 1 { "is" } else { "are" };
     format!("{} {verb}", wording::count(number, thing))
 }
@@ -311,7 +319,8 @@ fn dry_run(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn why(state: &TestState) -> &str {
+/// Why a test is skipped.
+pub fn why(state: &TestState) -> &str {
     match state {
         TestState::Unmarked => "its folder is there",
         other => other.word(),

@@ -19,7 +19,7 @@ pub struct Order {
 impl Order {
     /// What the arguments ask for, over what was set elsewhere.
     pub fn new(args: &LaunchArgs) -> anyhow::Result<Self> {
-        let order = Self::of(&args.pool, args.task.spec(), args.output.mode())?;
+        let order = Self::with(args.pool(), args.task.spec(), args.output.mode())?;
         order.on_slurm(args)
     }
 

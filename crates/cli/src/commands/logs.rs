@@ -1,13 +1,11 @@
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use packhorse_engine::{own_log, run_log};
 use packhorse_model::{Exit, Outcome, OutputMode, Stream, TaskId, TaskSpec};
 use packhorse_proc::has_ended;
-use packhorse_session::{find_task, stored_run, stored_task};
+use packhorse_session::{AttemptLog, find_task, stored_run, stored_task};
 use packhorse_slurm::{AskSlurm, refresh};
 use packhorse_store::{Home, Reader, StoredRun, StoredTask};
 use packhorse_supervisor::{LogReader, processes_of_attempt};
@@ -44,7 +42,7 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     }
     let logs = LogFolder::of(&home, &reader, &run, &task)?;
     if args.path {
-        writeln!(std::io::stdout(), "{}", logs.path(attempt).display())?;
+        writeln!(std::io::stdout(), "{}", logs.log(attempt).path().display())?;
         return Ok(Exit::Success);
     }
     let mut printer = Printer {
@@ -72,42 +70,35 @@ pub fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
 }
 
 /// Where the logs of a task are.
-pub struct LogFolder {
+pub struct LogFolder<'a> {
+    home: &'a Home,
+    run: &'a StoredRun,
     id: TaskId,
     spec: TaskSpec,
-    logs: PathBuf,
-    /// The folder that the run was started in.
-    folder: PathBuf,
     output: OutputMode,
 }
 
-impl LogFolder {
+impl<'a> LogFolder<'a> {
     /// Those of a task of a run.
     pub fn of(
-        home: &Home,
+        home: &'a Home,
         reader: &Reader,
-        run: &StoredRun,
+        run: &'a StoredRun,
         task: &StoredTask,
     ) -> anyhow::Result<Self> {
         let spec = reader.run_spec(run.id)?.unwrap_or_default();
         Ok(Self {
+            home,
+            run,
             id: task.id,
             output: spec.output.unwrap_or_default(),
             spec: task.spec.clone().over(&spec.defaults),
-            logs: home.log_dir(run.id),
-            folder: run.cwd.clone(),
         })
     }
 
-    /// The log of an attempt, if it wrote anything.
-    pub fn path(&self, attempt: u32) -> PathBuf {
-        let own = own_log(&self.folder, &self.spec, attempt);
-        own.unwrap_or_else(|| run_log(&self.logs, self.id, attempt))
-    }
-
-    fn open(&self, attempt: u32) -> std::io::Result<LogReader> {
-        let own = own_log(&self.folder, &self.spec, attempt);
-        LogReader::open(&run_log(&self.logs, self.id, attempt), own.as_deref())
+    /// The log of an attempt.
+    pub fn log(&self, attempt: u32) -> AttemptLog {
+        AttemptLog::of(self.home, self.run, self.id, &self.spec, attempt)
     }
 }
 
@@ -131,8 +122,8 @@ fn why_nothing(reader: &Reader, id: TaskId, attempt: Option<u32>) -> anyhow::Res
 }
 
 /// Prints a log as far as it goes.
-struct Printer {
-    logs: LogFolder,
+struct Printer<'a> {
+    logs: LogFolder<'a>,
     attempt: u32,
     wanted: Option<Stream>,
     reader: Option<LogReader>,
@@ -140,12 +131,12 @@ struct Printer {
     printed: bool,
 }
 
-impl Printer {
+impl Printer<'_> {
     /// Whether there was anything new.
     fn print(&mut self) -> anyhow::Result<bool> {
         let reader = match &mut self.reader {
             Some(reader) => reader,
-            None => match self.logs.open(self.attempt) {
+            None => match self.logs.log(self.attempt).open() {
                 Ok(reader) => self.reader.insert(reader),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
                 Err(error) => return Err(error.into()),
@@ -179,7 +170,7 @@ fn follow(
     reader: &Reader,
     process: Option<OwnedFd>,
     go_on: bool,
-    printer: &mut Printer,
+    printer: &mut Printer<'_>,
 ) -> anyhow::Result<()> {
     let id = printer.logs.id;
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
@@ -198,8 +189,8 @@ fn follow(
             .context("the task is gone from the store")?;
         let over = writers.is_empty() || task.outcome.is_some();
         // The log's folder is made with it: until then, the nearest that is there has news.
-        let path = printer.logs.path(printer.attempt);
-        let mut folders = path.ancestors().skip(1);
+        let log = printer.logs.log(printer.attempt);
+        let mut folders = log.path().ancestors().skip(1);
         folders.find(|&folder| inotify::add_watch(&watch, folder, written).is_ok());
         printer.print()?;
         let later = attempts.iter().any(|other| other.attempt > printer.attempt);
@@ -224,7 +215,7 @@ fn follow_on_cluster(
     home: &Home,
     reader: &Reader,
     go_on: bool,
-    printer: &mut Printer,
+    printer: &mut Printer<'_>,
 ) -> anyhow::Result<()> {
     let id = printer.logs.id;
     let mut pause = Duration::ZERO;

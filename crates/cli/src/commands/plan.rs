@@ -14,6 +14,7 @@ use packhorse_store::{Home, Reader};
 use serde_json::json;
 
 use super::csv::open_csv;
+use super::experiments::open_experiments;
 use super::grid::open_grid;
 use super::launch::DoorRun;
 use super::mistakes::Mistakes;
@@ -37,6 +38,10 @@ pub fn plan(args: PlanArgs) -> anyhow::Result<Exit> {
         Some(PlannedDoor::Csv(of)) => plan_csv(of.door, of.imagined),
         Some(PlannedDoor::Grid(mut of)) => {
             let door = open_grid(&mut of.door)?;
+            plan_door(door, &of.door.launch, of.imagined)
+        }
+        Some(PlannedDoor::Exp(mut of)) => {
+            let door = open_experiments(&mut of.door)?;
             plan_door(door, &of.door.launch, of.imagined)
         }
         Some(PlannedDoor::Sweep(mut of)) => {
@@ -181,7 +186,8 @@ fn plan_door(
         .iter()
         .map(|(task, _)| wording::command(&task.command).into_owned())
         .collect();
-    let submissions = plan_submissions(&devices, spec, reader.as_ref(), RunId(1), tasks)?;
+    let (reader, run) = (reader.as_ref(), RunId(1));
+    let submissions = plan_submissions(&devices, spec, reader, run, tasks, &mut complain)?;
     let tasks = submissions
         .into_iter()
         .map(|submission| PlanTask {

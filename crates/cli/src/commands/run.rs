@@ -24,10 +24,7 @@ pub fn run(mut args: RunArgs) -> anyhow::Result<Exit> {
     let end_with = args.end_with.map(NamedProcess::open).transpose()?;
     let (door, typed) = open_run(&mut args, "nothing was started")?;
     if door.order.spec.slurm.is_some() {
-        if end_with.is_some() {
-            bail!("--end-with is for runs on this machine\nhint: leave it out with --slurm");
-        }
-        let how = ClusterLaunch::new(&args.launch, args.dry_run);
+        let how = ClusterLaunch::new(&args.launch, args.dry_run).ending_with(end_with)?;
         return launch(door, how, Ok);
     }
     if args.dry_run {
@@ -82,7 +79,7 @@ pub fn open_run(args: &mut RunArgs, consequence: &str) -> anyhow::Result<(DoorRu
         let mut files = streams.iter().map(|stream| stream.file.file());
         typed = files.any(rustix::termios::isatty);
         let mut mistakes = Mistakes::default();
-        checks.look_through(&mut streams, language, terminal::colour(), |mistake| {
+        let count = checks.look_through(&mut streams, language, terminal::colour(), |mistake| {
             mistakes.tell(|| mistake);
         })?;
         mistakes.refuse(consequence)?;
@@ -91,7 +88,7 @@ pub fn open_run(args: &mut RunArgs, consequence: &str) -> anyhow::Result<(DoorRu
             TaskLanguage::Lines(_) => SourceSpec::Lines { files, null },
             TaskLanguage::TaskLines => SourceSpec::TaskLines { files },
         };
-        Box::new(ReadTasks::new(streams, language, 0))
+        Box::new(ReadTasks::new(streams, language, 0).with_count(count))
     } else {
         Box::new(one_command(std::mem::take(&mut args.command)))
     };

@@ -207,9 +207,12 @@ fn one_task(
     if json {
         let mut value = as_json(&listed, run.state, &last_metrics(reader, &listed)?);
         let tries = attempts.iter().map(|attempt| {
-            let log = logs.path(attempt.attempt);
+            let log = logs.log(attempt.attempt);
             let mut value = attempt_json(attempt);
-            let log = log.exists().then(|| ByteString::from(log.into_os_string()));
+            let path = log.path();
+            let log = path
+                .exists()
+                .then(|| ByteString::from(path.as_os_str().to_owned()));
             value["log"] = json!(log);
             value["metrics"] = json!(reader.metrics(id, attempt.attempt)?);
             Ok(value)
@@ -245,7 +248,8 @@ fn one_task(
             .outcome
             .map_or_else(|| "running".to_owned(), |outcome| outcome.to_string());
         let took = took(attempt).map(|took| format!(" after {}", wording::duration(took)));
-        let log = logs.path(attempt.attempt);
+        let log = logs.log(attempt.attempt);
+        let log = log.path();
         let place = attempt.device.as_deref().map(AttemptPlace::parse);
         let place = place.unwrap_or_default();
         let gpus = Some(place.gpus.join(","));

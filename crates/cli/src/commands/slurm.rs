@@ -1,7 +1,9 @@
 //! Runs on a Slurm cluster: `--slurm` of every door, and `packhorse slurm`.
 
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 
+use anyhow::bail;
 use packhorse_model::{ByteString, Exit, RunId, RunSpec, SlurmSpec, SourceSpec};
 use packhorse_session::{Observer, SchedulerLog, TaskChecks, WhichTasks};
 use packhorse_slurm::{
@@ -53,6 +55,8 @@ pub struct ClusterLaunch<'a> {
     pub dry_run: bool,
     /// Stay until it is over.
     pub wait: bool,
+    /// Cancel it when this process ends.
+    pub end_with: Option<OwnedFd>,
     /// What is shown.
     pub output: &'a OutputArgs,
     /// What has to be done when all is prepared, before it is submitted.
@@ -70,9 +74,22 @@ impl<'a> ClusterLaunch<'a> {
             folder: None,
             dry_run,
             wait: args.slurm.wait,
+            end_with: None,
             output: &args.output,
             before: None,
         }
+    }
+
+    /// Cancels the run when this process ends, for programs that drive packhorse.
+    pub fn ending_with(mut self, process: Option<OwnedFd>) -> anyhow::Result<Self> {
+        if process.is_some() && !self.wait {
+            bail!(
+                "--end-with is for runs that are followed\n\
+                 hint: leave it out, or add --wait"
+            );
+        }
+        self.end_with = process;
+        Ok(self)
     }
 }
 
@@ -121,6 +138,7 @@ pub fn launch(
         &submitted,
         lock,
         how.wait,
+        how.end_with,
         how.output,
         Attached::Submitted,
         beside,
@@ -132,13 +150,14 @@ fn told(
     submitted: &Submitted,
     lock: RunLock,
     wait: bool,
+    end_with: Option<OwnedFd>,
     output: &OutputArgs,
     attached: Attached,
     beside: impl FnOnce(Box<dyn Observer>) -> anyhow::Result<Box<dyn Observer>>,
 ) -> anyhow::Result<Exit> {
     if wait {
         let mut shown = beside(observer(output, None, false))?;
-        return follow_run(&Home::locate()?, lock, attached, &mut *shown);
+        return follow_run(&Home::locate()?, lock, attached, end_with, &mut *shown);
     }
     let Submitted {
         run,
@@ -207,7 +226,7 @@ fn wait(run: Option<&str>, output: &OutputArgs) -> anyhow::Result<Exit> {
     let lock = home.lock_run(run)?;
     let shown = observer(output, None, false);
     let mut shown = beside_of(&spec, shown)?;
-    follow_run(&home, lock, Attached::Later, &mut *shown)
+    follow_run(&home, lock, Attached::Later, None, &mut *shown)
 }
 
 /// What else a run shows itself to, as its door has it.
@@ -235,10 +254,11 @@ fn follow_run(
     home: &Home,
     lock: RunLock,
     attached: Attached,
+    end_with: Option<OwnedFd>,
     shown: &mut dyn Observer,
 ) -> anyhow::Result<Exit> {
     let run = lock.run();
-    match follow(home, lock, attached, shown)? {
+    match follow(home, lock, attached, end_with, shown)? {
         Followed::Over(summary) => Ok(summary.exit),
         Followed::Left(exit) => {
             complain(&format!(
@@ -301,7 +321,15 @@ pub fn resume_run(
         Again::Submitted(submitted, lock) => {
             let spec = Reader::open(home)?.run_spec(run)?.unwrap_or_default();
             let beside = |shown| beside_of(&spec, shown);
-            told(&submitted, lock, wait, output, Attached::Later, beside)
+            told(
+                &submitted,
+                lock,
+                wait,
+                None,
+                output,
+                Attached::Later,
+                beside,
+            )
         }
     }
 }

@@ -177,7 +177,7 @@ fn resume_keeps_what_single_commands_asked_for() {
         &world,
         "#packhorse retries=1 name=tried\necho tried >> out; false\n\
          #packhorse after=tried\necho skipped >> out\n\
-         #packhorse after=first cores=1\ntest $PACKHORSE_CORES && echo on $PACKHORSE_GPUS >> out\n",
+         #packhorse after=first cores=1\ntest $PACKHORSE_CPU_CORES && echo on $PACKHORSE_GPUS >> out\n",
     );
     let done = world.packhorse(["resume", "1", "--gpus", "6"]);
     assert_eq!(done.code, 1, "{done:?}");
@@ -377,6 +377,29 @@ fn what_a_killed_run_left_running_can_be_stopped() {
     let told = "run 1 was not running; a process that it had left behind was ended";
     assert!(stopped.stderr.contains(told), "{stopped:?}");
     assert!(!is_alive(pid.trim()));
+}
+
+#[test]
+fn nobody_goes_on_with_a_run_while_what_it_left_is_stopped() {
+    let world = World::new();
+    let [ready, said, gate] = ["ready", "said", "gate"].map(|name| world.fifo(name));
+    let task = "trap 'echo asked > said; read x < gate; exit' TERM; echo > ready; \
+        while :; do sleep 1000 & wait; done";
+    world.write("task", task);
+    world.write("tasks", "exec sh task");
+    let running = world.start(["run", "--slots", "1", "tasks"]);
+    receive(&ready);
+    running.signal(Signal::KILL);
+    running.finish();
+    let stopping = world.start(["stop", "1"]);
+    receive(&said);
+    let resumed = world.packhorse(["resume", "1"]);
+    assert!(
+        resumed.stderr.contains("run 1 is still running"),
+        "{resumed:?}"
+    );
+    release(&gate);
+    assert_eq!(stopping.finish().code, 0);
 }
 
 #[test]

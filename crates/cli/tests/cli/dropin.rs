@@ -28,7 +28,7 @@ fn ours(world: &World, name: &str, words: &[&str]) -> Command {
 
 /// The folder with the originals.
 #[expect(clippy::print_stdout, reason = "whoever runs the tests should know")]
-fn originals() -> Option<PathBuf> {
+pub fn originals() -> Option<PathBuf> {
     let folder = std::env::var_os("PACKHORSE_TEST_ORIGINAL").map(PathBuf::from);
     if folder.is_none() {
         let missing = "PACKHORSE_TEST_ORIGINAL is not set: nothing is compared";

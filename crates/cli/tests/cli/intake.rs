@@ -131,7 +131,7 @@ fn a_directive_pins_a_task_to_cores() {
     let done = run(
         &world,
         "#packhorse cores=1\n\
-         echo $PACKHORSE_CORES > given; grep Cpus_allowed_list /proc/self/status > allowed\n",
+         echo $PACKHORSE_CPU_CORES > given; grep Cpus_allowed_list /proc/self/status > allowed\n",
     );
     assert_eq!(done.code, 0, "{done:?}");
     let given = world.read("given");

@@ -6,12 +6,14 @@ mod support;
 
 mod again;
 mod arguments;
+mod cores;
 mod csv;
 mod dropin;
 mod edges;
 mod end_with;
 mod environment;
 mod events;
+mod experiments;
 mod export;
 mod gpus;
 mod grid;

@@ -1,5 +1,8 @@
 //! Runs that know of each other.
 
+mod claims;
+mod news;
+
 use rustix::process::Signal;
 
 use crate::machine::{Machine, holding, taking};
@@ -260,62 +263,6 @@ fn whose_run_it_is_is_looked_up_where_no_variable_says() {
     assert_eq!(running.finish().code, 0);
 }
 
-#[test]
-fn a_run_that_waits_is_not_passed_over_again_and_again() {
-    let world = World::new();
-    // So many that a run which let them all go first would take for ever.
-    world.write("many", "sleep 0.2\n".repeat(2000));
-    let mut first = world.start(["run", "--gpus", "0", "-g", "0.5", "many"]);
-    first.wait_for("1.4 started");
-    let done = world.packhorse(["run", "--gpus", "0", "--", "true"]);
-    assert_eq!(done.code, 0, "{done:?}");
-    // It goes on afterwards, and makes room again.
-    let done = world.packhorse(["run", "--gpus", "0", "--", "true"]);
-    assert_eq!(done.code, 0, "{done:?}");
-    assert_eq!(world.packhorse(["stop", "1", "--now"]).code, 0);
-    first.finish();
-}
-
-#[test]
-fn who_waits_for_a_gpu_is_shown() {
-    let world = World::new();
-    let gate = world.gate("gate");
-    world.write("tasks", "read x < gate");
-    let mut first = world.start(["run", "--gpus", "7", "tasks"]);
-    first.wait_for("1.1 started");
-    let mut second = world.start(["run", "--gpus", "7", "--", "true"]);
-    second.wait_for("run 2 started");
-    let pid = first.pid().as_raw_nonzero();
-    let why = world.why("2.1");
-    assert!(why.contains("another run holds GPU 7 (run 1 of "), "{why}");
-    assert!(why.contains(&format!(", process {pid})")), "{why}");
-    let waits = format!(", process {} waits for it", second.pid().as_raw_nonzero());
-    while !world.packhorse(["gpus"]).stdout.contains(&waits) {}
-    gate.pass(1);
-    assert_eq!(first.finish().code, 0);
-    assert_eq!(second.finish().code, 0);
-}
-
-#[test]
-fn a_claim_of_a_run_that_is_stopped_does_not_count_for_ever() {
-    let world = World::new();
-    let gate = world.gate("gate");
-    let mut first = world.start(["run", "--gpus", "0"]);
-    first.send("read x < gate\n");
-    first.wait_for("1.1 started");
-    let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
-    second.wait_for("run 2 started");
-    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
-    second.signal(Signal::STOP);
-    // When the second of these is due, the claim is old enough to count.
-    first.send("sleep 0.3\necho late\n");
-    gate.pass(1);
-    first.wait_for("1.3 started");
-    assert_eq!(first.finish().code, 0);
-    second.signal(Signal::CONT);
-    assert_eq!(second.finish().code, 0);
-}
-
 /// The leases of all runs.
 fn lease_files(world: &World) -> Vec<std::path::PathBuf> {
     let list = |path: &std::path::Path| -> Vec<std::path::PathBuf> {
@@ -363,53 +310,6 @@ fn a_lease_that_is_removed_comes_back_while_its_run_lives() {
     assert!(world.why("2.1").contains("another run holds GPU 0"));
     gate.pass(1);
     assert_eq!(first.finish().code, 0);
-    assert_eq!(second.finish().code, 0);
-}
-
-#[test]
-fn what_is_freed_while_the_lock_is_waited_for_may_be_somebody_elses_by_then() {
-    let world = World::new();
-    let gate = world.gate("gate");
-    world.write("tasks", "read x < gate");
-    let mut first = world.start(["run", "--gpus", "0", "tasks"]);
-    first.wait_for("1.1 started");
-    let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
-    second.wait_for("run 2 started");
-    while !world.packhorse(["gpus"]).stdout.contains("waits for it") {}
-    let pid = first.pid().as_raw_nonzero().to_string();
-    let is_its = |file: &std::path::PathBuf| {
-        let name = file.file_name().unwrap().to_str().unwrap();
-        name.starts_with(&format!("{pid}-"))
-    };
-    let held = lease_files(&world).into_iter().find(is_its).unwrap();
-    let text = fs_err::read_to_string(&held).unwrap();
-    // Nobody decides from here on.
-    let lock = fs_err::File::open(world.leases()).unwrap();
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    gate.pass(1);
-    // The GPU is free, and the second run waits for the lock to take it.
-    let waits = format!(
-        "-> FLOCK  ADVISORY  WRITE {} ",
-        second.pid().as_raw_nonzero()
-    );
-    while !fs_err::read_to_string("/proc/locks")
-        .unwrap()
-        .contains(&waits)
-    {}
-    // We are somebody else, who was faster.
-    let me = std::process::id();
-    let stat = fs_err::read_to_string(format!("/proc/{me}/stat")).unwrap();
-    let born = stat.rsplit(')').next().unwrap().split(' ').nth(20).unwrap();
-    let ours = held.with_file_name(format!("{me}-{born}"));
-    let draft = held.with_file_name("draft");
-    fs_err::write(&draft, text).unwrap();
-    fs_err::rename(draft, &ours).unwrap();
-    drop(lock);
-    assert_eq!(first.finish().code, 0);
-    let why = world.packhorse(["why", "2.1"]).stdout;
-    assert!(why.contains("another run holds GPU 0"), "{why}");
-    assert!(why.contains(&format!("process {me}")), "{why}");
-    fs_err::remove_file(ours).unwrap();
     assert_eq!(second.finish().code, 0);
 }
 

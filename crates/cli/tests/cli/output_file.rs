@@ -88,6 +88,20 @@ fn a_task_whose_log_cannot_be_made_is_not_started() {
 }
 
 #[test]
+fn a_pipe_in_the_place_of_a_log_is_not_waited_for() {
+    let world = World::new();
+    world.fifo("pipe");
+    let input = "#packhorse log=pipe\necho hello\ntrue\n";
+    for (output, started) in [("file", false), ("log", true)] {
+        let options = ["run", "--slots", "1", "--output", output];
+        let done = world.packhorse_with(options, input);
+        assert_eq!(done.code, i32::from(!started), "{done:?}");
+        assert!(done.stdout.contains("is a pipe, not a file"), "{done:?}");
+        assert!(done.stdout.contains(".2 succeeded"), "{done:?}");
+    }
+}
+
+#[test]
 fn what_left_its_group_and_cleared_its_environment_is_known_by_the_log_it_holds() {
     let world = World::new();
     let [said, over] = ["said", "over"].map(|name| world.fifo(name));

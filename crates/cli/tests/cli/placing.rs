@@ -1,7 +1,8 @@
-//! Who runs where: shares of GPUs, several GPUs, groups, cores.
+//! Who runs where: shares of GPUs, several GPUs, groups.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use crate::cores::our_cores;
 use crate::support::{Gate, Running, World};
 
 /// Starts so many tasks that wait at the gate.
@@ -200,79 +201,6 @@ fn what_can_never_run_is_refused_before_anything_starts() {
         assert!(done.stderr.contains(wanted), "{}", done.stderr);
         assert!(!world.work().join("started").exists());
     }
-}
-
-/// The cores that this test, and so what it starts, may use.
-fn our_cores() -> BTreeSet<String> {
-    let set = rustix::thread::sched_getaffinity(None).unwrap();
-    (0..rustix::thread::CpuSet::MAX_CPU)
-        .filter(|&core| set.is_set(core))
-        .map(|core| core.to_string())
-        .collect()
-}
-
-#[test]
-fn cores_are_given_to_one_task_at_a_time_and_it_is_pinned_to_them() {
-    let cores = our_cores();
-    let tasks = cores.len() + 1;
-    let world = World::new();
-    let gate = world.gate("gate");
-    let pinned = "sed -n s/^Cpus_allowed_list:.//p /proc/self/status > $PACKHORSE_TASK";
-    let command = format!("{pinned}; echo $PACKHORSE_CORES >> $PACKHORSE_TASK; read x < gate\n");
-    world.write("tasks", command.repeat(tasks));
-    let slots = tasks.to_string();
-    let mut running = world.start(["run", "tasks", "--slots", &slots, "-c", "1"]);
-    running.wait_for(&format!("1.{} started", cores.len()));
-    gate.pass(tasks);
-    let done = running.finish();
-    assert_eq!(done.code, 0, "{done:?}");
-
-    let mut given = BTreeSet::new();
-    for number in 1..=cores.len() {
-        let told = world.read(&format!("1.{number}"));
-        let (pinned, named) = told.split_once('\n').unwrap();
-        assert_eq!(pinned, named.trim_end());
-        given.insert(pinned.to_owned());
-    }
-    assert_eq!(given, cores);
-    // The one task too many had to wait for a core.
-    let (before, _) = done.stdout.split_once(" succeeded in ").unwrap();
-    assert_eq!(
-        before.matches(" started").count(),
-        cores.len() + 1,
-        "{before}"
-    );
-}
-
-/// The thread caps that a task with so many cores sees.
-fn caps(cores: usize, own: Option<&str>) -> Vec<String> {
-    let world = World::new();
-    let names = ["OMP", "MKL", "OPENBLAS", "NUMEXPR"];
-    let script = names.map(|name| format!("echo ${{{name}_NUM_THREADS-unset}}"));
-    let cores = cores.to_string();
-    let words = ["run", "--slots", "1", "-c", &cores, "--", "sh", "-c"];
-    let mut command = world.command(words);
-    command.arg(script.join("; "));
-    command.envs(own.map(|value| ("OMP_NUM_THREADS", value)));
-    assert_eq!(crate::support::finish(command).code, 0);
-    let log = world.packhorse(["logs", "1"]).stdout;
-    log.lines().map(str::to_owned).collect()
-}
-
-#[test]
-fn threads_are_capped_where_a_task_has_not_all_cores() {
-    let cores = our_cores().len();
-    assert_eq!(caps(cores, None), ["unset"; 4]);
-    // On a machine with a single core there is nothing less than all.
-    if cores > 1 {
-        assert_eq!(caps(1, None), ["1"; 4]);
-    }
-}
-
-#[test]
-fn a_thread_cap_that_the_person_has_set_stays() {
-    let others = if our_cores().len() > 1 { "1" } else { "unset" };
-    assert_eq!(caps(1, Some("7")), ["7", others, others, others]);
 }
 
 /// How `chrt` describes the way a process is scheduled.

@@ -158,7 +158,7 @@ fn tests_are_sorted_by_anything_and_what_is_missing_comes_last() {
         ("--sort los", "hint: did you mean `loss`?"),
         ("--sort -los", "hint: did you mean `loss`?"),
         ("--sort banana", "hint: there are epochs, lr, method"),
-        ("--sort step", "are not kept"),
+        ("--sort step", "`--plot step loss` draws"),
     ] {
         let words = format!("results results {words}");
         let done = world.packhorse(words.split(' '));
@@ -276,7 +276,7 @@ fn what_is_neither_a_run_nor_a_folder_is_an_error_with_advice() {
         ("99", "there is no run 99"),
         ("nowhere", "there is no folder `nowhere`"),
         ("file", "`file` is not a folder"),
-        ("3.1", "`packhorse show 3.1`"),
+        ("3.1", "there is no run 3"),
     ] {
         let done = world.packhorse(["results", what]);
         assert_eq!(done.code, 2, "{what}: {done:?}");
@@ -327,7 +327,12 @@ fn tests_are_drawn() {
             "--plot lr outcome",
             "no test has both `lr` and a number as `outcome`",
         ),
-        ("--plot step loss", "are not kept"),
+        (
+            "--plot step loss",
+            "the logs with the values of `loss` are gone",
+        ),
+        ("--plot step time", "`time` has no value at each step"),
+        ("--plot loss step", "`--plot step loss` draws"),
         ("--plot lr losss", "did you mean `loss`?"),
         ("--plot lr", "2 values required"),
     ] {
@@ -336,6 +341,93 @@ fn tests_are_drawn() {
         assert_eq!(done.code, 2, "{done:?}");
         assert!(done.stderr.contains(wanted), "{done:?}");
     }
+}
+
+/// A run of two tests that print their loss at each of so many steps, in folders.
+fn with_curves(steps: u32, output: &str) -> World {
+    let world = World::new();
+    let script = format!(
+        "i=0; while [ $i -le {steps} ]; do i=$((i+1)); echo noise; \
+         echo 'packhorse: {{\"loss\": '$((i*$1))', \"step\": '$i'}}'; done"
+    );
+    let task = |slope: u32| {
+        let command = ["sh", "-c", &script, "sh", &slope.to_string()];
+        let results = format!("out/{slope}");
+        json!({"command": command, "results": results, "params": {"slope": slope}})
+    };
+    world.write("tasks.jsonl", format!("{}\n{}\n", task(1), task(3)));
+    let words = ["run", "--slots", "2", "--output", output, "--tasks"];
+    let done = world.packhorse(words.into_iter().chain(["tasks.jsonl"]));
+    assert_eq!(done.code, 0, "{done:?}");
+    world
+}
+
+#[test]
+fn a_metric_is_drawn_by_its_steps() {
+    for output in ["log", "file"] {
+        let world = with_curves(9, output);
+        for (what, both) in [("", true), ("1", true), ("out", true), ("1.1", false)] {
+            let done = results(&world, &format!("{what} --plot step loss"));
+            let lines: Vec<&str> = done.stdout.lines().collect();
+            let title = if both {
+                "loss by step: 20 values of 2 tests"
+            } else {
+                "loss by step: 10 values of 1 test"
+            };
+            assert_eq!(lines[0], title, "{output}, {what}: {done:?}");
+            assert_eq!(lines[22], "best: loss 1 at step 1 (1.1)", "{done:?}");
+            // Each is a line and not ten dots.
+            let stars = done.stdout.matches('*').count();
+            assert!((60..200).contains(&stars), "{what}: {}", done.stdout);
+            // The steeper one is twenty high, and ends in the upper right corner.
+            let top = lines[1..].iter().position(|line| line.contains('*'));
+            assert_eq!(top, Some(0), "{}", done.stdout);
+            assert!(lines[1].ends_with('*'), "{}", done.stdout);
+            if what == "1.1" {
+                let path = world.packhorse(["logs", "--path", "1.1"]).stdout;
+                let test = &results(&world, "1.1 --json").json()[0];
+                assert_eq!(test["log"], path.trim_end(), "{output}");
+            }
+            let labels = if both { ["30", "10"] } else { ["10", "10"] };
+            for (label, line) in labels.iter().zip([lines[1], lines[21]]) {
+                assert!(line.contains(label), "{}", done.stdout);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_curve_needs_its_log() {
+    let world = with_curves(3, "log");
+    let log = world.packhorse(["logs", "--path", "1.1"]).stdout;
+    fs_err::remove_file(log.trim_end()).unwrap();
+    let done = results(&world, "out --plot step loss");
+    assert!(done.stdout.contains("4 values of 1 test"), "{done:?}");
+    assert_eq!(
+        done.stderr,
+        "warning: the log of 1 test is gone: loss is not drawn\n"
+    );
+    let done = world.packhorse(["results", "1.1", "--plot", "step", "loss"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(done.stderr.contains("are gone"), "{done:?}");
+}
+
+#[test]
+fn a_parameter_that_is_called_step_is_one() {
+    let world = World::new();
+    let task = |n: u32| {
+        let line = format!("packhorse: {{\"loss\": {n}}}");
+        json!({"command": ["echo", line], "params": {"step": n}}).to_string() + "\n"
+    };
+    world.write("tasks.jsonl", (1..=3).map(task).collect::<String>());
+    let done = world.packhorse(["run", "--slots", "1", "--tasks", "tasks.jsonl"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let done = results(&world, "--plot step loss");
+    assert!(
+        done.stdout.starts_with("loss by step: 3 tests\n"),
+        "{done:?}"
+    );
+    assert_eq!(done.stdout.matches('*').count(), 3, "{done:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Runs on a real Slurm: see `crates/slurm-lab`.
 
 mod cut_off;
+mod experiments;
 mod submitting;
 mod waiting;
 

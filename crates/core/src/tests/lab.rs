@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use crate::{
-    DeviceSpec, Effect, EndCause, NodeSpec, Now, Outside, OwnerId, Pool, ProbePlan, RetryReason,
-    RunningTask, SchedulerEvent, SchedulerSettings, SchedulerState, Submission, explain, step,
+    CoreSpec, DeviceSpec, Effect, EndCause, NodeSpec, Now, Outside, OwnerId, Pool, ProbePlan,
+    RetryReason, RunningTask, SchedulerEvent, SchedulerSettings, SchedulerState, Submission,
+    explain, step,
 };
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, Models, NodeId, Outcome, Placement,
@@ -29,6 +30,7 @@ pub fn task(number: u32) -> Builder {
     Builder(Submission::new(id(number), Request::default()))
 }
 
+#[derive(Clone)]
 pub struct Builder(pub Submission);
 
 impl Builder {
@@ -158,7 +160,7 @@ impl Builder {
 }
 
 /// A pool in the making. Devices are 10, 11, …; the next node's 20, 21, …
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Lab {
     pool: Pool,
     settings: SchedulerSettings,
@@ -185,8 +187,28 @@ impl Lab {
     }
 
     /// Gives the last node cores 0, 1, …
-    pub fn cores(mut self, count: u32) -> Self {
-        self.pool.nodes.last_mut().unwrap().cores = (0..count).map(CoreId).collect();
+    pub fn cores(self, count: u32) -> Self {
+        self.threads(count, 1, 1)
+    }
+
+    /// Gives the last node so many physical cores with so many threads each, in so many
+    /// parts. As on most machines, cores 0, 1, … are their first threads, and then come
+    /// the second ones.
+    pub fn threads(mut self, physical: u32, threads: u32, parts: u32) -> Self {
+        let core = |number: u32| CoreSpec {
+            id: CoreId(number),
+            physical: number % physical,
+            numa: number % physical * parts / physical,
+        };
+        let cores = (0..physical * threads).map(core);
+        self.pool.nodes.last_mut().unwrap().cores = cores.collect();
+        self
+    }
+
+    /// Takes all cores from the last node but these.
+    pub fn only(mut self, cores: &[u32]) -> Self {
+        let own = &mut self.pool.nodes.last_mut().unwrap().cores;
+        own.retain(|core| cores.contains(&core.id.0));
         self
     }
 

@@ -2,9 +2,11 @@
 //! submission, and everything else counted anew whenever it is needed.
 //!
 //! Here is what happens to tasks; `rooms` is about devices and machines,
-//! `handout` about who may start where, and `outlook` about which place is best.
+//! `handout` about who may start where, `outlook` about which place is best, and `cores`
+//! about which cores it gets.
 
 mod changes;
+mod cores;
 mod handout;
 mod outlook;
 mod rooms;

@@ -134,6 +134,7 @@ fn what_is_kept_for_another_run_is_left_and_the_rest_given_out() {
     );
     let why = lab.why(1);
     assert!(why.contains("is kept for another run"), "{why}");
+    assert!(!why.contains("kept for it"), "not for both: {why}");
     lab.cancel(1);
     assert_eq!(lab.submit(task(2).share(400)), "start 2 on 10:0.4");
     lab.done(2);

@@ -1,5 +1,5 @@
 use crate::SchedulerEvent::{AddDevice, AddNode, RemoveDevice, RemoveNode};
-use crate::{DeviceSpec, NodeSpec};
+use crate::{CoreSpec, DeviceSpec, NodeSpec};
 use packhorse_model::{Bytes, CoreId, DeviceId, NodeId};
 
 use crate::tests::lab::{Lab, Running, task};
@@ -135,7 +135,7 @@ fn what_is_wrong_is_not_added() {
         "not added: device 30 is in the pool twice"
     );
     let mut twice = node(2, &[30]);
-    twice.cores = vec![CoreId(1), CoreId(1)];
+    twice.cores = vec![CoreSpec::whole(CoreId(1)); 2];
     let error = "not added: core 1 is twice among the cores of node 2";
     assert_eq!(add_node(twice), error);
     let mut many = node(2, &[30]);

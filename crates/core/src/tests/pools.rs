@@ -1,4 +1,4 @@
-use crate::{DeviceSpec, NodeSpec, Pool, PoolError, SchedulerSettings, SchedulerState};
+use crate::{CoreSpec, DeviceSpec, NodeSpec, Pool, PoolError, SchedulerSettings, SchedulerState};
 use packhorse_model::{Bytes, CoreId, DeviceId, NodeId};
 
 fn node(id: u32, devices: &[u32], cores: &[u32]) -> NodeSpec {
@@ -11,7 +11,10 @@ fn node(id: u32, devices: &[u32], cores: &[u32]) -> NodeSpec {
     NodeSpec {
         id: NodeId(id),
         devices: devices.iter().map(device).collect(),
-        cores: cores.iter().map(|&core| CoreId(core)).collect(),
+        cores: cores
+            .iter()
+            .map(|&core| CoreSpec::whole(CoreId(core)))
+            .collect(),
         cpu: None,
         ram: None,
     }

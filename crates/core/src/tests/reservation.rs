@@ -119,7 +119,7 @@ fn others_leave_the_cores_the_first_one_needs() {
     assert_eq!(lab.submit(task(5).no_gpu().cores(1)), "");
     assert_eq!(
         lab.done(1),
-        "succeeded 1/1, start 2 on 10 cores 0+2, start 5 at node 1 cores 3"
+        "succeeded 1/1, start 2 on 10 cores 2+3, start 5 at node 1 cores 0"
     );
 }
 

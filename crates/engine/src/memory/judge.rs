@@ -12,6 +12,7 @@ use packhorse_model::{
 
 use super::needs::VramUse;
 use super::oom::OomSign;
+use super::rest::with_margin;
 use super::track::{PromiseState, Track};
 use crate::action::{Action, LogTail};
 use crate::engine::Engine;
@@ -187,6 +188,10 @@ impl Engine {
                 // What it was moved away for, before anybody else has it.
                 self.promise(grown, device, Bytes(u64::MAX));
             }
+            if let Some(measured) = measured {
+                // With less than it held it need not try again.
+                self.kind_needs(id, with_margin(measured.peak), Duration::ZERO);
+            }
             let task = self.tasks.get(&id);
             if let Some(need) = task.and_then(|task| task.need.as_ref()) {
                 self.revise_waiting(&Arc::clone(&need.kind.signature));
@@ -353,7 +358,8 @@ impl Engine {
             let left = load.memory.0.saturating_sub(load.promised.0);
             // A desktop's few windows do not crowd anybody out.
             let taken_by_others = told.memory.0 > left.max(load.memory.0 / 20);
-            taken_by_others.then_some((load.device, told.memory))
+            // What they were promised may be more than there is.
+            taken_by_others.then_some((load.device, told.memory.min(load.memory)))
         })
     }
 

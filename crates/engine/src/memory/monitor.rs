@@ -188,7 +188,7 @@ impl Engine {
 
     /// Tells the scheduler anew of all devices what others hold, before it places anything
     /// on any of them.
-    pub(super) fn tell_all_outside(&mut self) {
+    pub(crate) fn tell_all_outside(&mut self) {
         self.hold();
         for index in 0..self.devices.len() {
             self.tell_outside(index);

@@ -129,7 +129,7 @@ impl Engine {
 
     /// Takes note of what tasks of a kind need, as far as one that runs shows, and when it
     /// grew if it had rested before. Returns what that is for all that were seen.
-    fn kind_needs(&mut self, task: TaskId, needed: Bytes, grew_at: Duration) -> Bytes {
+    pub(super) fn kind_needs(&mut self, task: TaskId, needed: Bytes, grew_at: Duration) -> Bytes {
         let task = self.tasks.get(&task);
         let Some(need) = task.and_then(|task| task.need.as_ref()) else {
             return needed;
@@ -199,8 +199,14 @@ impl Engine {
 
     /// Moves the one away that came last to a device where another has grown.
     fn make_room(&mut self, grown: TaskId, device: DeviceId, held: Bytes) {
+        // One whose memory does not count would be back in a moment.
+        let counts = |task: &TaskId| {
+            let on = self.monitor.tracks[task].on(device);
+            on.is_some_and(|on| on.promised.0 > 0)
+        };
         let here = self.tracked_on(device.0 as usize).into_iter();
-        let here: Vec<TaskId> = here.filter(|&task| self.goes_on(task)).collect();
+        let here = here.filter(|&task| self.goes_on(task));
+        let here: Vec<TaskId> = here.filter(counts).collect();
         let last = here.iter().copied();
         let last = last.max_by_key(|task| (self.monitor.tracks[task].since, *task));
         // One that is alone has all there is.
@@ -220,7 +226,7 @@ impl Engine {
 }
 
 /// What to promise to one that was seen to hold so much.
-fn with_margin(peak: Bytes) -> Bytes {
+pub(super) fn with_margin(peak: Bytes) -> Bytes {
     let seen = LearnedPeak {
         at: packhorse_model::Timestamp(0),
         peak,

@@ -18,10 +18,10 @@
 
 use std::time::Duration;
 
-use packhorse_core::{DeviceLoad, WantedDevices};
+use packhorse_core::WantedDevices;
 use packhorse_model::{Bytes, Claim, LeasedDevice, MemoryRequest, Milli, TaskId};
 
-use super::{promised, sum};
+use super::concerning_us::has_room;
 use crate::engine::{DeviceInfo, Engine};
 use crate::input::OtherRun;
 
@@ -179,32 +179,32 @@ impl Engine {
         ripens || unused.any(|claim| claim.is_due(now))
     }
 
-    /// Whether there is room for what somebody claims, as far as we can tell, on all those
-    /// of its devices that we know; not if we know none.
+    /// Whether there is room for what somebody claims, as far as we can tell; not if none
+    /// of it is ours.
     fn has_room_for(&self, other: &OtherRun) -> bool {
-        let wanted = other.claim.iter().flat_map(|claim| &claim.devices);
-        let mut known = wanted.filter_map(|wanted| {
+        let mut wanted = other.claim.iter().flat_map(|claim| &claim.devices);
+        if self.other_runs.waiting_elsewhere.contains(&other.pid) || wanted.clone().next().is_none()
+        {
+            return false;
+        }
+        let sums = &self.other_runs.sums;
+        wanted.all(|wanted| {
             let mut devices = self.devices.iter().zip(self.state.devices());
-            let is_it = |(device, _): &(&DeviceInfo, DeviceLoad)| device.is_called(&wanted.device);
-            devices.find(is_it).map(|(_, load)| (wanted, load))
-        });
-        let mut known = known.by_ref().peekable();
-        let others = || self.other_runs.others.iter();
-        known.peek().is_some()
-            && known.all(|(wanted, load)| {
-                let key = &*wanted.device;
-                let outside = sum(others().flat_map(|other| &other.devices), key);
-                let used = load.used.0.saturating_add(outside.share.0);
-                let attempts = load.attempts.saturating_add(outside.attempts);
-                let memory = others().map(|other| promised(&other.devices, key));
-                let memory = memory.fold(load.counted.0, u64::saturating_add);
+            let load = devices.find(|(device, _)| device.is_called(&wanted.device));
+            let held = sums.get(&wanted.device);
+            load.is_none_or(|(_, load)| {
+                let used = held.map_or(0, |held| held.share.0);
+                let used = used.saturating_add(load.used.0);
+                let memory = held.map_or(0, |held| held.memory.0);
+                let memory = memory.saturating_add(load.counted.0);
                 let memory = memory.saturating_add(wanted.memory.0);
-                !load.whole
-                    && !outside.whole
-                    && (!wanted.whole || attempts == 0)
+                has_room(sums, wanted)
+                    && !load.whole
+                    && (!wanted.whole || load.attempts == 0)
                     && used.saturating_add(wanted.share.0) <= Milli::ONE.0
                     && (load.memory == Bytes(0) || memory <= load.memory.0)
             })
+        })
     }
 
     /// Works out what is kept on each device for others. Only under the lock of all runs,

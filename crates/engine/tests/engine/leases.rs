@@ -400,3 +400,87 @@ fn a_claim_on_what_we_do_not_use_keeps_nobody_awake() {
     lab.pass(SECOND * 10);
     assert_eq!(lab.engine.wake_at(), None);
 }
+
+#[test]
+fn a_claim_is_kept_while_it_waits_for_a_device_that_is_not_ours() {
+    let mut lab = lab(1);
+    lab.now += SECOND;
+    let elsewhere = || LeasedDevice {
+        device: "GPU-9".into(),
+        ..whole()
+    };
+    let mut claim = other(77, None, Some((whole(), Duration::ZERO)));
+    let wanted = claim.claim.iter_mut();
+    wanted.for_each(|wanted| wanted.devices.push(elsewhere()));
+    let mut holder = other(78, None, None);
+    holder.devices.push(elsewhere());
+    let both = || Input::OtherRuns(vec![claim.clone(), holder.clone()]);
+    lab.feed(both());
+    lab.add(1, [task("a")]);
+    for _ in 0..10 {
+        lab.now += SECOND;
+        lab.feed(both());
+        assert!(lab.running().is_empty());
+    }
+    // From here on it could start, and does not.
+    for _ in 0..3 {
+        assert!(lab.running().is_empty());
+        lab.feed(Input::OtherRuns(vec![claim.clone()]));
+        lab.now += SECOND;
+    }
+    assert_eq!(lab.running(), ["1.1@0"]);
+}
+
+#[test]
+fn what_is_made_up_costs_no_more_than_our_devices_are() {
+    let mut lab = lab(1);
+    let made_up = |pid| {
+        let mut other = other(pid, Some(memory(0)), Some((memory(0), SECOND)));
+        other.devices = vec![other.devices[0].clone(); 400];
+        let claim = other.claim.as_mut().unwrap();
+        claim.devices = vec![claim.devices[0].clone(); 400];
+        other
+    };
+    lab.feed(Input::OtherRuns((100..200).map(made_up).collect()));
+    lab.add(1, vec![task("a").share(1); 300]);
+    // If all of that were added up for each of these, it would take minutes.
+    for number in 1..=300 {
+        lab.ends(&format!("1.{number}"), OK);
+    }
+    assert!(lab.running().is_empty());
+}
+
+#[test]
+fn what_was_taken_since_is_known_before_what_is_free_now_is_used() {
+    let mut lab = lab(2);
+    let on = |gpu: &str| LeasedDevice {
+        device: gpu.into(),
+        ..whole()
+    };
+    let holding = |pid, gpu| OtherRun {
+        pid,
+        devices: vec![on(gpu)],
+        ..OtherRun::default()
+    };
+    for (free, taken) in [("GPU-0", "GPU-1"), ("GPU-1", "GPU-0")] {
+        lab.feed(Input::OtherRuns(vec![holding(77, free)]));
+        lab.add(1, [task("a").gpus(2)]);
+        lab.feed(Input::OtherRuns(vec![holding(78, taken)]));
+        assert!(lab.running().is_empty(), "{taken} was taken meanwhile");
+        lab.feed(Input::OtherRuns(Vec::new()));
+        assert_eq!(lab.running().len(), 1);
+        let number = if free == "GPU-0" { 1 } else { 2 };
+        lab.ends(&format!("1.{number}"), OK);
+    }
+}
+
+#[test]
+fn others_are_not_said_to_hold_more_than_there_is() {
+    let mut lab = lab(1);
+    lab.add(1, [task("a").vram(10)]);
+    lab.holds("1.1", 3);
+    lab.other_run(77, 0, &memory(28));
+    lab.logs.insert(id("1.1"), "CUDA out of memory".to_owned());
+    lab.ends("1.1", FAILED);
+    lab.assert_told("because others hold 24.0 GiB on GPU 0; it runs again");
+}

@@ -7,6 +7,7 @@
 mod arriving;
 mod backlog;
 mod collateral;
+mod groups;
 mod health;
 mod kinds;
 mod lab;

@@ -65,7 +65,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn new_task(kind: u8, number: u32) -> NewTask {
     let probed = || task("python b.py --n 1").vram_auto().probe("{} --probe");
-    match kind % 12 {
+    match kind % 15 {
         0 | 1 => task("a"),
         2 => task("a").share(300).retries(1),
         3 => task("a").vram(u64::from(kind) % 26),
@@ -74,6 +74,9 @@ fn new_task(kind: u8, number: u32) -> NewTask {
         7 => probed().priority(i32::from(kind) % 3),
         8 => task("a").after(1 + u32::from(kind) % number),
         9 => task("a").gpus(2),
+        11 => task("a").group("g", 1),
+        12 => task("a").share(300).group("g", 2).retries(1),
+        13 => probed().group("h", 1).after(1 + u32::from(kind) % number),
         10 => probed().after(1 + u32::from(kind) % number),
         _ => task("a").share(500).vram(6).retries(2),
     }

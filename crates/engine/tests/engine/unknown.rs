@@ -119,9 +119,17 @@ fn the_last_that_came_is_moved_away_when_another_grows_late() {
          memory had rested; it runs again, and no retry is used up",
     );
     lab.pass(SECOND * 9);
-    assert_eq!(lab.running(), ["1.1@0"], "it has all that is free again");
+    let why = lab.why("1.2");
+    assert!(
+        why.contains("(0 B free)"),
+        "it has all that is free again: {why}"
+    );
     lab.pass(REST * 3);
-    assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
+    let why = lab.why("1.2");
+    assert!(why.contains("(6.3 GiB free)"), "it rests again: {why}");
+    lab.ends("1.1", OK);
+    lab.pass(A_LOOK);
+    assert_eq!(lab.running(), ["1.2@0"]);
 }
 
 #[test]
@@ -389,7 +397,8 @@ fn one_that_rests_again_before_the_other_is_gone_keeps_no_more_than_it_needs() {
     lab.pass(REST * 3);
     lab.ends("1.2", INTERRUPTED);
     lab.pass(REST * 3);
-    assert_eq!(lab.running().len(), 2, "{}", lab.why("1.2"));
+    let why = lab.why("1.2");
+    assert!(why.contains("(6.3 GiB free)"), "{why}");
 }
 
 #[test]
@@ -421,4 +430,35 @@ fn a_container_that_is_gone_before_its_task_was_still_seen() {
         _ => false,
     });
     assert!(noted);
+}
+
+#[test]
+fn one_that_was_moved_away_comes_back_where_there_is_room_for_what_it_held() {
+    let mut lab = Lab::with_memory(&[80]);
+    lab.run(1);
+    let kind = |name: &str| task(&format!("python {name}.py")).vram_auto();
+    lab.add(1, [kind("a"), kind("b")]);
+    rests(&mut lab, "1.1", 3);
+    lab.holds("1.2", 60);
+    lab.holds("1.1", 20);
+    assert_eq!(lab.stops()[0].0, "1.2");
+    lab.ends("1.2", INTERRUPTED);
+    lab.pass(REST * 10);
+    assert_eq!(lab.running(), ["1.1@0"], "there is no room for 60 GiB");
+    let why = lab.why("1.2");
+    assert!(why.contains("66.0 GiB of GPU memory or more"), "{why}");
+    lab.ends("1.1", OK);
+    lab.pass(A_LOOK);
+    assert_eq!(lab.running(), ["1.2@0"]);
+}
+
+#[test]
+fn one_whose_memory_does_not_count_is_not_moved_away() {
+    let mut lab = lab(1);
+    rests(&mut lab, "1.1", 3);
+    lab.add(1, [task("python uncounted.py").share(1)]);
+    assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
+    lab.holds("1.2", 10);
+    lab.holds("1.1", 16);
+    assert!(lab.stops().is_empty(), "it would be back in a moment");
 }

@@ -138,10 +138,18 @@ impl<'a> DeviceReader<'a> {
         Some(instances.collect())
     }
 
+    /// The cores near a device as the kernel knows them: by its own list, or by the NUMA
+    /// node that it is in.
     fn cores_by_address(&self, bus_id: &str) -> Option<Vec<CoreId>> {
-        let device = self.driver.sysfs.join("bus/pci/devices").join(bus_id);
-        let file = device.join("local_cpulist");
-        cores::parse_list(&fs_err::read_to_string(file).ok()?)
+        let sysfs = &self.driver.sysfs;
+        let device = sysfs.join("bus/pci/devices").join(bus_id);
+        let list = |file| cores::parse_list(&fs_err::read_to_string(file).ok()?);
+        list(device.join("local_cpulist")).or_else(|| {
+            // On a machine with one part it is -1.
+            let node = fs_err::read_to_string(device.join("numa_node")).ok()?;
+            let node: u32 = node.trim().parse().ok()?;
+            list(sysfs.join(format!("devices/system/node/node{node}/cpulist")))
+        })
     }
 }
 

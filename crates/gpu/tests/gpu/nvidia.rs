@@ -144,6 +144,17 @@ fn near_cores_come_from_sysfs_where_nvml_has_none() {
 }
 
 #[test]
+fn near_cores_are_those_of_the_numa_node_where_nothing_else_is_told() {
+    let machine = Machine::with(2);
+    machine.sysfs("bus/pci/devices/0000:01:00.0/numa_node", "1\n");
+    machine.sysfs("bus/pci/devices/0000:02:00.0/numa_node", "-1\n");
+    machine.sysfs("devices/system/node/node1/cpulist", "2-3\n");
+    let devices = machine.devices();
+    assert_eq!(devices[0].near_cores, [CoreId(2), CoreId(3)]);
+    assert_eq!(devices[1].near_cores, []);
+}
+
+#[test]
 fn a_divided_device_has_its_instances() {
     let first = FakeMig::new(0, 0);
     let second = FakeMig {

@@ -7,18 +7,28 @@ use crate::excerpt::quoted;
 use crate::input_error::InputProblem as _;
 use crate::nearest::nearest;
 use crate::sweep::TemplateProblem;
-use crate::sweep::pieces::{TemplatePiece, Unnamed, pieces};
+use crate::sweep::pieces::{Placeholders, TemplatePiece, pieces};
 
 /// What is wrong with a command: what, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}\nhint: {hint}")]
 pub struct CommandProblem {
-    pub(super) problem: String,
-    pub(super) hint: String,
+    pub(crate) problem: String,
+    pub(crate) hint: String,
+}
+
+/// The parameters that a command may have places for.
+pub(crate) struct TemplateNames<'a> {
+    /// The names of the parameters of some tests each.
+    pub blocks: &'a [Vec<&'a str>],
+    /// Whether `{outer.inner}` is one.
+    pub placeholders: Placeholders,
+    /// Where a parameter gets a value for all tests.
+    pub common: &'static str,
 }
 
 /// A command with places for parameters, or without.
-pub(super) struct CommandTemplate {
+pub(crate) struct CommandTemplate {
     shape: Shape,
     /// Whether it has places. If not, parameters are appended.
     has_places: bool,
@@ -45,13 +55,12 @@ enum Quotes {
 }
 
 impl CommandTemplate {
-    /// Takes a command apart. Each of `blocks` has the names of the parameters of some
-    /// tests.
-    pub fn new(command: &Command, blocks: &[Vec<&str>]) -> Result<Self, CommandProblem> {
+    /// Takes a command apart.
+    pub fn new(command: &Command, names: &TemplateNames<'_>) -> Result<Self, CommandProblem> {
         let shape = match command {
-            Command::Line(line) => Shape::Line(parts(line, blocks, true)?),
+            Command::Line(line) => Shape::Line(parts(line, names, true)?),
             Command::Words(words) => {
-                let words = words.iter().map(|word| parts(word, blocks, false));
+                let words = words.iter().map(|word| parts(word, names, false));
                 Shape::Words(words.collect::<Result<_, _>>()?)
             }
         };
@@ -63,15 +72,25 @@ impl CommandTemplate {
         Ok(Self { shape, has_places })
     }
 
-    /// The command of a test with these parameters.
-    pub fn fill(&self, params: &[(&str, &GridValue)]) -> Command {
+    /// Whether it has a place for this parameter.
+    pub fn has_place(&self, name: &str) -> bool {
+        let is_it = |part: &Part| matches!(part, Part::Place(place, _) if place == name);
+        match &self.shape {
+            Shape::Line(parts) => parts.iter().any(is_it),
+            Shape::Words(words) => words.iter().flatten().any(is_it),
+        }
+    }
+
+    /// The command of a test with these parameters. If it has no places, `appended` are
+    /// appended to it.
+    pub fn fill(&self, params: &[(&str, &GridValue)], appended: &[(&str, &GridValue)]) -> Command {
         match &self.shape {
             Shape::Line(parts) => {
                 let mut line = Vec::new();
                 for part in parts {
                     push_to_line(part, params, &mut line);
                 }
-                for word in self.appended(params) {
+                for word in self.appended(appended) {
                     line.push(b' ');
                     line.extend_from_slice(in_quotes(&word, Quotes::None).as_bytes());
                 }
@@ -82,7 +101,7 @@ impl CommandTemplate {
                 for parts in words {
                     push_word(parts, params, &mut filled);
                 }
-                let appended = self.appended(params).into_iter();
+                let appended = self.appended(appended).into_iter();
                 filled.extend(appended.map(String::into_bytes));
                 Command::Words(filled)
             }
@@ -106,11 +125,15 @@ impl CommandTemplate {
 }
 
 /// The parts of a line, or of a word.
-fn parts(source: &[u8], blocks: &[Vec<&str>], is_line: bool) -> Result<Vec<Part>, CommandProblem> {
+fn parts(
+    source: &[u8],
+    names: &TemplateNames<'_>,
+    is_line: bool,
+) -> Result<Vec<Part>, CommandProblem> {
     let Ok(text) = std::str::from_utf8(source) else {
         return Ok(vec![Part::Literal(source.to_vec())]);
     };
-    let taken = pieces(text, Unnamed::Refused).map_err(|(place, problem)| CommandProblem {
+    let taken = pieces(text, names.placeholders).map_err(|(place, problem)| CommandProblem {
         problem: format!("`{}`: {problem}", quoted(&source[place])),
         hint: match problem {
             TemplateProblem::Positional => {
@@ -130,8 +153,9 @@ fn parts(source: &[u8], blocks: &[Vec<&str>], is_line: bool) -> Result<Vec<Part>
                 parts.push(Part::Literal(text.into_bytes()));
             }
             TemplatePiece::Placeholder { name, .. } => {
-                if let Some(block) = blocks.iter().find(|block| !block.contains(&name.as_str())) {
-                    return Err(unknown(&name, block, blocks));
+                let mut blocks = names.blocks.iter();
+                if let Some(block) = blocks.find(|block| !block.contains(&name.as_str())) {
+                    return Err(unknown(&name, block, names));
                 }
                 if shell.is_substituted() {
                     return Err(CommandProblem {
@@ -148,12 +172,19 @@ fn parts(source: &[u8], blocks: &[Vec<&str>], is_line: bool) -> Result<Vec<Part>
     Ok(parts)
 }
 
-fn unknown(name: &str, block: &[&str], blocks: &[Vec<&str>]) -> CommandProblem {
+fn unknown(name: &str, block: &[&str], names: &TemplateNames<'_>) -> CommandProblem {
     let name = quoted(name.as_bytes());
-    if blocks.iter().any(|block| block.contains(&name.as_str())) {
+    if names
+        .blocks
+        .iter()
+        .any(|block| block.contains(&name.as_str()))
+    {
         return CommandProblem {
             problem: format!("{{{name}}} is no parameter of every test"),
-            hint: format!("give `{name}` a value in global_config, for the tests without one"),
+            hint: format!(
+                "give `{name}` a value in {}, for the tests without one",
+                names.common
+            ),
         };
     }
     let hint = match nearest(&name, block.iter().copied()) {

@@ -2,16 +2,18 @@
 
 use packhorse_model::{Command, GridLanguage, TaskSpec};
 
-use super::command::{CommandProblem, CommandTemplate};
+use super::command::{CommandProblem, CommandTemplate, TemplateNames};
 use super::config::{Block, SchedulerConfig, Sections, Setting, TooManyTests, read_sections};
 use super::literal::{read_json, read_python};
-use super::names::{FolderNames, NameReport, Places};
+use super::names::{FolderNames, Places};
 use super::only::{Condition, OnlyError};
 use super::problem::{GridError, GridProblem};
+use super::same_names::NameReport;
 use super::source_text::SourceText;
 use super::toml_file::read_toml;
 use super::value::GridValue;
 use super::yaml::read_yaml;
+use crate::sweep::pieces::Placeholders;
 
 /// Why there is no such grid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,10 +65,15 @@ impl Grid {
         }?;
         let sections = read_sections(text, &file)?;
         let own = sections.command.as_ref();
+        let names = TemplateNames {
+            blocks: &names_of(&sections),
+            placeholders: Placeholders::Named,
+            common: "global_config",
+        };
         let template = match (command, own) {
-            (Some(command), _) => Some(CommandTemplate::new(command, &names_of(&sections))?),
+            (Some(command), _) => Some(CommandTemplate::new(command, &names)?),
             (None, Some((command, span))) => {
-                let template = CommandTemplate::new(command, &names_of(&sections));
+                let template = CommandTemplate::new(command, &names);
                 Some(template.map_err(|CommandProblem { problem, hint }| {
                     let problem = GridProblem::Command(problem, hint);
                     SourceText(text).error(span.clone(), problem)
@@ -166,7 +173,8 @@ impl Grid {
         };
         let command = self.command.as_ref();
         TaskSpec {
-            command: command.map_or_else(Command::default, |command| command.fill(&params)),
+            command: command
+                .map_or_else(Command::default, |command| command.fill(&params, &params)),
             params: params
                 .into_iter()
                 .map(|(key, value)| (key.to_owned(), value.to_json()))

@@ -22,29 +22,32 @@
 //! Nothing is expanded: a test is computed from its place, and names are compared by their
 //! hashes, so that memory does not grow with the grid.
 
-mod command;
+pub(crate) mod command;
 mod config;
 mod duplicates;
 #[expect(clippy::module_inception, reason = "it is what the module is about")]
 mod grid;
 mod literal;
-mod names;
+pub(crate) mod names;
 mod number;
 mod only;
-mod print;
+pub(crate) mod print;
 mod problem;
-mod source_text;
+pub(crate) mod pyyaml;
+mod quotes;
+pub(crate) mod same_names;
+pub(crate) mod source_text;
 #[cfg(test)]
 mod tests;
 mod text_literal;
 mod toml_file;
 mod unprintable;
-mod value;
-mod yaml;
+pub(crate) mod value;
+pub(crate) mod yaml;
 
 pub use command::CommandProblem;
 pub use config::{SchedulerConfig, TooManyTests};
 pub use grid::{Grid, GridFileError, GridSelection};
-pub use names::NameReport;
 pub use only::{Condition, OnlyError};
 pub use problem::{GridError, GridProblem};
+pub use same_names::NameReport;

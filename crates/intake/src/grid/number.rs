@@ -60,7 +60,7 @@ fn without_underscores(text: &str) -> Option<String> {
 }
 
 /// Digits of another radix, of any length.
-fn to_decimal(digits: &str, radix: u32) -> Option<String> {
+pub(super) fn to_decimal(digits: &str, radix: u32) -> Option<String> {
     const BILLION: u64 = 1_000_000_000;
     // It takes time that grows with the square of the digits, and nobody means so many.
     if digits.is_empty() || digits.len() > 10_000 {

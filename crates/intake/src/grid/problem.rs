@@ -19,6 +19,9 @@ pub enum GridProblem {
         /// What is wrong.
         message: String,
     },
+    /// Quoted text that does not end where it should.
+    #[error("the closing {0} is missing")]
+    UnclosedQuote(char),
     /// A Python file that does more than say what the configuration is.
     #[error("{what}, and a .py file is read without running it")]
     NotLiteral {
@@ -96,6 +99,9 @@ impl InputProblem for GridProblem {
             Self::Syntax { language, .. } => {
                 format!("the end of the file's name says that it is {language}")
             }
+            Self::UnclosedQuote(quote) => {
+                format!("write a {quote} where the text ends, or leave out the one it begins with")
+            }
             Self::NotLiteral { .. } => "write the value itself, or use the Python package: \
                 `packhorse.gpu_task_scheduler` takes a `config` made by any code"
                 .to_owned(),
@@ -123,6 +129,7 @@ impl InputProblem for GridProblem {
     fn label(&self) -> &'static str {
         match self {
             Self::Syntax { .. } | Self::NotLiteral { .. } | Self::Merge => "here",
+            Self::UnclosedQuote(_) => "this text is not closed",
             Self::NoConfig => "nothing is assigned to `config`",
             Self::Duplicate(_) => "the second one",
             Self::UnknownKey { .. } => "unknown key",

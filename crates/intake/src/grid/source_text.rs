@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::problem::{GridError, GridProblem};
+use crate::input_error::{InputError, InputProblem};
 
 /// The text of a file.
 #[derive(Clone, Copy)]
@@ -10,7 +10,7 @@ pub(crate) struct SourceText<'a>(pub &'a str);
 
 impl SourceText<'_> {
     /// The problem with the line that it is on.
-    pub fn error(self, span: Range<usize>, problem: GridProblem) -> GridError {
+    pub fn error<P: InputProblem>(self, span: Range<usize>, problem: P) -> InputError<P> {
         let text = self.0.as_bytes();
         let start = span.start.min(text.len());
         let before = &text[..start];
@@ -20,6 +20,6 @@ impl SourceText<'_> {
         let end = span.end.clamp(start, line_end);
         let shown = &text[line_start..line_end];
         let shown = shown.strip_suffix(b"\r").unwrap_or(shown);
-        GridError::new(line, shown, start - line_start..end - line_start, problem)
+        InputError::new(line, shown, start - line_start..end - line_start, problem)
     }
 }

@@ -103,7 +103,7 @@ impl GridValue {
     }
 
     /// A key as Python's `json` writes it.
-    fn json_key(&self) -> String {
+    pub fn json_key(&self) -> String {
         match &self.kind {
             ValueKind::None | ValueKind::Bool(_) => self.to_json().to_string(),
             _ => python_str(self),

@@ -1,9 +1,11 @@
 //! YAML, with the place and the spelling of every value.
 //!
-//! A value without quotes is what Python would take it for: a number if Python writes
-//! numbers so, otherwise text. So `1e-3` is a number, and `010` and `yes` are text, though
-//! some versions of YAML say that they are 8 and true.
+//! In grid files a value without quotes is what Python would take it for: a number if
+//! Python writes numbers so, otherwise text. So `1e-3` is a number, and `010` and `yes` are
+//! text, though some versions of YAML say that they are 8 and true. In experiment files it
+//! is what PyYAML takes it for, since programs are written for that.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -13,38 +15,54 @@ use super::duplicates::first_duplicate;
 use super::literal::DEEPEST;
 use super::number::python_number;
 use super::problem::{GridError, GridProblem};
+use super::pyyaml::pyyaml_plain;
+use super::quotes::unclosed_quote;
 use super::source_text::SourceText;
 use super::value::{GridValue, ValueKind};
 
 /// So many values may come from aliases.
 const MOST_ALIASED: usize = 100_000;
 
-/// The value of a YAML file.
+/// Who says what text without quotes is, and which of merged keys come first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum YamlDialect {
+    /// Python's source, and the keys of a mapping before those that are merged into it.
+    Python,
+    /// PyYAML.
+    Pyyaml,
+}
+
+/// The value of a YAML file with one document.
 pub(super) fn read_yaml(text: &str) -> Result<GridValue, GridError> {
-    let mut reader = YamlReader {
-        text,
-        parser: Parser::new_from_str(text),
-        anchors: HashMap::new(),
-        aliased: 0,
-    };
-    let mut document = None;
-    loop {
-        match reader.next()? {
-            (Event::StreamEnd, at) => {
-                let nothing = || GridValue::new(ValueKind::None, at);
-                return Ok(document.unwrap_or_else(nothing));
-            }
-            (Event::DocumentStart(..), at) if document.is_some() => {
-                return Err(SourceText(text).error(at, GridProblem::SecondDocument));
-            }
-            (Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd, _) => {}
-            (event, at) => document = Some(reader.value(event, at, 0)?),
-        }
+    let mut reader = YamlReader::new(text, YamlDialect::Python);
+    let document = reader.document()?;
+    let nothing = || GridValue::new(ValueKind::None, text.len()..text.len());
+    match reader.next_start()? {
+        Some(at) => Err(SourceText(text).error(at, GridProblem::SecondDocument)),
+        None => Ok(document.unwrap_or_else(nothing)),
     }
 }
 
+/// The values of all documents of a YAML file. Empty ones are left out.
+pub(crate) fn read_documents(
+    text: &str,
+    dialect: YamlDialect,
+) -> Result<Vec<GridValue>, GridError> {
+    let mut reader = YamlReader::new(text, dialect);
+    let mut documents = Vec::new();
+    while let Some(document) = reader.document()? {
+        if document.kind != ValueKind::None {
+            documents.push(document);
+        }
+    }
+    Ok(documents)
+}
+
+type Member = (GridValue, GridValue);
+
 struct YamlReader<'a> {
     text: &'a str,
+    dialect: YamlDialect,
     parser: Parser<'a, granit_parser::StrInput<'a>>,
     anchors: HashMap<usize, GridValue>,
     /// How many values have come from aliases.
@@ -52,6 +70,36 @@ struct YamlReader<'a> {
 }
 
 impl<'a> YamlReader<'a> {
+    fn new(text: &'a str, dialect: YamlDialect) -> Self {
+        Self {
+            text,
+            dialect,
+            parser: Parser::new_from_str(text),
+            anchors: HashMap::new(),
+            aliased: 0,
+        }
+    }
+
+    /// Where the next document begins, if there is one.
+    fn next_start(&mut self) -> Result<Option<Range<usize>>, GridError> {
+        loop {
+            match self.next()? {
+                (Event::StreamEnd, _) => return Ok(None),
+                (Event::StreamStart | Event::DocumentEnd, _) => {}
+                (_, at) => return Ok(Some(at)),
+            }
+        }
+    }
+
+    /// The value of the next document, if there is one.
+    fn document(&mut self) -> Result<Option<GridValue>, GridError> {
+        if self.next_start()?.is_none() {
+            return Ok(None);
+        }
+        let (event, at) = self.next()?;
+        self.value(event, at, 0).map(Some)
+    }
+
     fn error(&self, at: Range<usize>, problem: GridProblem) -> GridError {
         SourceText(self.text).error(at, problem)
     }
@@ -61,6 +109,11 @@ impl<'a> YamlReader<'a> {
             Some(Ok((event, span))) => Ok((event, place(&span))),
             Some(Err(error)) => {
                 let at = error.marker().byte_offset().unwrap_or(0);
+                if let Some(open) = unclosed_quote(self.text, at) {
+                    let quote = self.text[open..].chars().next().unwrap_or('"');
+                    let problem = GridProblem::UnclosedQuote(quote);
+                    return Err(self.error(open..self.text.len(), problem));
+                }
                 let message = error.kind().to_string();
                 let language = "YAML";
                 let problem = GridProblem::Syntax { language, message };
@@ -136,8 +189,8 @@ impl<'a> YamlReader<'a> {
     }
 
     fn mapping(&mut self, at: Range<usize>, depth: usize) -> Result<GridValue, GridError> {
-        let mut members: Vec<(GridValue, GridValue)> = Vec::new();
-        let mut merged = Vec::new();
+        let mut members: Vec<Member> = Vec::new();
+        let mut merged: Vec<Vec<Member>> = Vec::new();
         let end = loop {
             let (event, at) = self.next()?;
             if event == Event::MappingEnd {
@@ -158,12 +211,16 @@ impl<'a> YamlReader<'a> {
             let problem = GridProblem::Duplicate(key.as_written());
             return Err(self.error(key.span.clone(), problem));
         }
+        if self.dialect == YamlDialect::Pyyaml && !merged.is_empty() {
+            let value = ValueKind::Dict(merged_first(merged, members));
+            return Ok(GridValue::new(value, at.start..end));
+        }
         // What is written wins over what is merged, and what is merged first over the rest.
         let mut known = HashSet::new();
         if !merged.is_empty() {
             known.extend(members.iter().map(|(key, _)| key.identity()));
         }
-        for (key, value) in merged {
+        for (key, value) in merged.into_iter().flatten() {
             if known.insert(key.identity()) {
                 members.push((key, value));
             }
@@ -171,13 +228,9 @@ impl<'a> YamlReader<'a> {
         Ok(GridValue::new(ValueKind::Dict(members), at.start..end))
     }
 
-    fn merge(
-        &self,
-        value: GridValue,
-        merged: &mut Vec<(GridValue, GridValue)>,
-    ) -> Result<(), GridError> {
+    fn merge(&self, value: GridValue, merged: &mut Vec<Vec<Member>>) -> Result<(), GridError> {
         match value.kind {
-            ValueKind::Dict(members) => merged.extend(members),
+            ValueKind::Dict(members) => merged.push(members),
             ValueKind::List(items)
                 if items
                     .iter()
@@ -213,7 +266,10 @@ impl<'a> YamlReader<'a> {
                 Err(self.error(at.clone(), problem))
             }
         };
-        let kind = plain(text);
+        let kind = match self.dialect {
+            YamlDialect::Python => plain(text),
+            YamlDialect::Pyyaml => pyyaml_plain(text),
+        };
         match tag.map(name).as_deref() {
             None if style == ScalarStyle::Plain => Ok(kind),
             None | Some("!!str" | "!") => Ok(ValueKind::Text(text.into())),
@@ -237,6 +293,23 @@ impl<'a> YamlReader<'a> {
             Some(tag) => Err(self.error(at.clone(), GridProblem::Tag(tag.to_owned()))),
         }
     }
+}
+
+/// Where PyYAML has merged keys: before the others, and those of the last dictionary first.
+/// A key keeps its first place and its last value.
+fn merged_first(merged: Vec<Vec<Member>>, own: Vec<Member>) -> Vec<Member> {
+    let mut members: Vec<Member> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (key, value) in merged.into_iter().rev().flatten().chain(own) {
+        match places.entry(key.identity()) {
+            Entry::Occupied(place) => members[*place.get()].1 = value,
+            Entry::Vacant(place) => {
+                place.insert(members.len());
+                members.push((key, value));
+            }
+        }
+    }
+    members
 }
 
 fn place(span: &Span) -> Range<usize> {

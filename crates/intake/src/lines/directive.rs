@@ -18,10 +18,11 @@ use crate::spec_problem::{
 
 /// Every option there is, as a hint lists them.
 pub(super) const KEYS: &str = "gpus, vram, model, cores, cpu, ram, priority, retries, timeout, \
-    grace, folder, env, results, log, preload, signature, name, after";
+    group, group_limit, grace, folder, env, results, log, preload, signature, name, after";
 
 /// The whole numbers that options take.
 const COUNT: RangeInclusive<i64> = 0..=u32::MAX as i64;
+const POSITIVE: RangeInclusive<i64> = 1..=u32::MAX as i64;
 const RANK: RangeInclusive<i64> = i32::MIN as i64..=i32::MAX as i64;
 
 /// More than this many mistakes in one line are the same mistake again.
@@ -189,6 +190,8 @@ fn set(
         "grace" => once(&mut spec.grace, key, value.parse().map_err(quantity)),
         "cpu" => once(&mut spec.cpu, key, value.parse().map_err(quantity)),
         "cores" => once(&mut spec.cores, key, number(key, value, COUNT)),
+        "group" => once(&mut spec.group, key, Ok(value.to_owned())),
+        "group_limit" => once(&mut spec.group_limit, key, number(key, value, POSITIVE)),
         "retries" => once(&mut spec.retries, key, number(key, value, COUNT)),
         "priority" => {
             let rank = number(key, value, RANK).map(Priority);

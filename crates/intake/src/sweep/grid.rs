@@ -8,7 +8,7 @@ use super::cursor::SweepCommands;
 use super::error::{SweepError, SweepWriteError, TemplateError, TemplateProblem};
 use super::parameter::Parameter;
 use super::permutation::Permutation;
-use super::pieces::{TemplatePiece, Unnamed, pieces};
+use super::pieces::{Placeholders, TemplatePiece, pieces};
 use crate::excerpt::quoted;
 use crate::lines::Separator;
 use crate::nearest::nearest;
@@ -54,8 +54,8 @@ impl Sweep {
     pub fn new(spec: &SweepSpec, language: SweepLanguage) -> Result<Self, SweepError> {
         let template = spec.template.as_str();
         let wrong = |place, problem| TemplateError::new(1, template.as_bytes(), place, problem);
-        let pieces =
-            pieces(template, Unnamed::Refused).map_err(|(place, problem)| wrong(place, problem))?;
+        let pieces = pieces(template, Placeholders::Named)
+            .map_err(|(place, problem)| wrong(place, problem))?;
         let read = match language {
             SweepLanguage::Packhorse => Parameter::parse,
             SweepLanguage::Original => Parameter::literal,

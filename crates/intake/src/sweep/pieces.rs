@@ -16,11 +16,15 @@ pub(crate) enum TemplatePiece {
     },
 }
 
-/// Whether `{}` is a placeholder.
+/// What a placeholder may be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unnamed {
-    Allowed,
-    Refused,
+pub(crate) enum Placeholders {
+    /// `{}`, too.
+    MayBeUnnamed,
+    /// `{name}`
+    Named,
+    /// `{outer.inner}`, too.
+    Dotted,
 }
 
 /// The pieces of a template, or what is wrong and where.
@@ -30,7 +34,7 @@ pub(crate) enum Unnamed {
 /// given, so formats, conversions and attributes are refused.
 pub(crate) fn pieces(
     source: &str,
-    unnamed: Unnamed,
+    allowed: Placeholders,
 ) -> Result<Vec<TemplatePiece>, (Range<usize>, TemplateProblem)> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
@@ -44,7 +48,7 @@ pub(crate) fn pieces(
             at = brace + 2;
             continue;
         }
-        let (name, end) = placeholder(rest, unnamed)
+        let (name, end) = placeholder(rest, allowed)
             .map_err(|(place, problem)| (brace + place.start..brace + place.end, problem))?;
         if !literal.is_empty() {
             pieces.push(TemplatePiece::Literal(std::mem::take(&mut literal)));
@@ -65,7 +69,7 @@ pub(crate) fn pieces(
 /// The name in the placeholder that `text` begins with, and where it ends.
 fn placeholder(
     text: &str,
-    unnamed: Unnamed,
+    allowed: Placeholders,
 ) -> Result<(&str, usize), (Range<usize>, TemplateProblem)> {
     if text.starts_with('}') {
         return Err((0..1, TemplateProblem::Single));
@@ -74,14 +78,16 @@ fn placeholder(
         return Err((0..1, TemplateProblem::Unclosed));
     };
     let inside = &text[1..end];
-    let (name, rest) = match inside.find(['.', '[', '!', ':']) {
+    let is_special =
+        |c: char| matches!(c, '[' | '!' | ':') || (c == '.' && allowed != Placeholders::Dotted);
+    let (name, rest) = match inside.find(is_special) {
         Some(special) => inside.split_at(special),
         None => (inside, ""),
     };
     if text[end..].starts_with('{') {
         return Err((0..1, TemplateProblem::Nested));
     }
-    if inside.is_empty() && unnamed == Unnamed::Allowed {
+    if inside.is_empty() && allowed == Placeholders::MayBeUnnamed {
         return Ok((name, end + 1));
     }
     if name.bytes().all(|b| b.is_ascii_digit()) {

@@ -68,6 +68,8 @@ pub(super) const MEMBERS: &[Member] = &[
         "a whole number from -2147483648 to 2147483647",
         "-1",
     ),
+    member("group", TEXT, "\"small\""),
+    member("group_limit", "a whole number from 1 to 4294967295", "2"),
     member("retries", COUNT, "2"),
     member("timeout", TIME, "\"2h30m\""),
     member("grace", TIME, "\"30s\""),

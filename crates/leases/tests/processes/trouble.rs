@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::support::*;
 use packhorse_leases::{LeaseError, Leases, read_leases};
+use packhorse_proc::ProcessKey;
 
 /// A folder with the lease of a living process in it, and that lease's name in
 /// its three parts, of which the first is its folder's.
@@ -344,6 +345,39 @@ fn one_user_cannot_make_up_more_leases_than_count() {
     // Removed, as far as they were looked at.
     assert_eq!(place.files().len(), 2000 - 256);
     assert_eq!(others(&mut mine), []);
+}
+
+#[test]
+fn one_user_cannot_use_up_the_descriptors_of_others() {
+    let model = model();
+    let [uid, pid, start] = model.name;
+    let place = test_folder();
+    drop(place.open());
+    let mut sleeping: Vec<_> = (0..20)
+        .map(|_| std::process::Command::new("sleep").arg("1000").spawn())
+        .map(Result::unwrap)
+        .collect();
+    let leaders = sleeping.iter().map(|child| {
+        let ProcessKey { pid, start_time } = ProcessKey::of(child.id()).unwrap();
+        format!("[{pid},{start_time}]")
+    });
+    let leaders: Vec<String> = leaders.collect();
+    let leaders = format!(r#""leaders":[{}]"#, leaders.join(","));
+    let text = model.text.replace(r#""leaders":[]"#, &leaders);
+    assert_ne!(text, model.text);
+    for other in 1..=256 {
+        let name = format!("{pid}-{}", start + other);
+        fs_err::write(place.user(uid).join(name), &text).unwrap();
+    }
+    let mut peer = place.peer();
+    assert_eq!(peer.tell("others"), "256", "all of them count");
+    let open = fs_err::read_dir(format!("/proc/{}/fd", peer.pid())).unwrap();
+    assert!(open.count() < 600);
+    for child in &mut sleeping {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert_eq!(peer.tell("others"), "0", "until all have ended");
 }
 
 #[test]

@@ -192,7 +192,8 @@ impl Session<'_> {
         if std::mem::take(&mut self.bell) {
             let _ = unwatch(&self.epoll, &self.parts.journal);
         }
-        if !self.parts.journal.ends_within(self.patience) {
+        let can_end = self.parts.journal.begin().is_ok();
+        if can_end && !self.parts.journal.ends_within(self.patience) {
             let why = self.parts.journal.trouble();
             let why = why.map_or_else(String::new, |trouble| format!(": {trouble}"));
             let message = format!("the last results are not written yet{why}; waiting for that");
@@ -206,7 +207,7 @@ impl Session<'_> {
             }
             self.observer.show(Instant::now(), &EmptyQueue);
         }
-        let lost = if self.outlasts_signals() {
+        let lost = if can_end && self.outlasts_signals() {
             self.parts.journal.finish().err()
         } else {
             Some(self.parts.journal.give_up())

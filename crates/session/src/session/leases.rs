@@ -1,6 +1,6 @@
 //! Sharing the devices with other runs on this machine.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use packhorse_engine::{Input, OtherRun};
 use packhorse_leases::{Lease, Leases, LeasesGuard};
@@ -9,11 +9,16 @@ use super::{LEASES, Session, unwatch, watch};
 use crate::SessionError;
 use crate::sampling::Attributor;
 
+/// How often others are looked at while it cannot be heard what they do.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// How other runs are watched.
 #[derive(Default)]
 pub(super) struct OtherRunsWatch {
-    /// Whether they are listened to.
+    /// Whether they are listened to, or are to be.
     listening: bool,
+    /// When they are looked at again because nobody would tell that they have changed.
+    pub(super) look_again: Option<Instant>,
     /// Whether our own lease is watched: somebody may remove it.
     guarded: bool,
     /// The id of our state folder.
@@ -68,31 +73,40 @@ impl Session<'_> {
 
     /// Listens to other runs while anybody waits for what they may give up; what they do
     /// meanwhile is none of our business, nor who comes to take something.
-    pub(super) fn watch_other_runs(&mut self) -> Result<(), SessionError> {
+    pub(super) fn watch_other_runs(&mut self, now: Instant) -> Result<(), SessionError> {
         let wanted = self.engine.has_waiting() && self.engine.has_other_runs();
-        if wanted == self.others.listening {
-            return Ok(());
-        }
         let Some(leases) = &mut self.parts.leases else {
             return Ok(());
         };
-        self.others.listening = wanted;
+        let is_as_wanted = wanted == self.others.listening;
         if !wanted {
+            self.others.look_again = None;
+            if is_as_wanted {
+                return Ok(());
+            }
+            self.others.listening = false;
             leases.unlisten();
             if self.others.guarded {
                 return Ok(());
             }
             return unwatch(&self.epoll, leases);
         }
+        let is_early = self.others.look_again.is_some_and(|at| at > now);
+        if is_as_wanted && (leases.is_listening() || is_early) {
+            return Ok(());
+        }
         let listening = leases.listen();
-        if !self.others.guarded {
+        if !is_as_wanted && !self.others.guarded {
             watch(&self.epoll, leases, LEASES)?;
         }
-        match listening {
-            // Somebody may have left before.
-            Ok(()) => self.refresh_other_runs_now(),
-            Err(error) => self.feed(Input::OtherRunsTrouble(error.to_string())),
+        self.others.listening = true;
+        // Whoever cannot be told has to ask.
+        self.others.look_again = listening.is_err().then(|| now + LOOK_AGAIN);
+        if let Err(error) = listening {
+            self.feed(Input::OtherRunsTrouble(error.to_string()));
         }
+        // Somebody may have left before.
+        self.refresh_other_runs_now();
         Ok(())
     }
 

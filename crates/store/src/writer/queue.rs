@@ -75,7 +75,8 @@ pub(super) enum QueueState {
 
 /// What senders do.
 impl Writer {
-    /// Waits until the database is open, or cannot be opened.
+    /// Waits until the database is open, or cannot be opened, after the writer has
+    /// [begun](Writer::begin).
     pub fn ready(&self) -> Result<(), StoreError> {
         let state = self
             .queue

@@ -14,7 +14,7 @@ use super::key::PythonKey;
 use super::python::{Message, PreloadedPython};
 use crate::Supervisor;
 use crate::exit::{ProcessEnd, end_of};
-use crate::supervisor::{TOKEN_PYTHON, TOKEN_PYTHON_END};
+use crate::supervisor::{BUFFER, TOKEN_PYTHON, TOKEN_PYTHON_END};
 
 /// How many Pythons are kept. Each holds its modules in memory.
 const MOST_PYTHONS: usize = 8;
@@ -49,11 +49,12 @@ impl Pythons {
         found.map(|(&id, _)| id)
     }
 
-    /// Ends those that were not needed for the longest time, if there are too many.
-    fn make_room(&mut self) {
+    /// Ends those that were not needed for the longest time, until at most so many are kept.
+    /// One that is at work is not ended.
+    fn keep_at_most(&mut self, most: usize) {
         loop {
             let kept = self.list.values().filter(|python| !python.is_ending);
-            if kept.count() < MOST_PYTHONS {
+            if kept.count() <= most {
                 return;
             }
             let idle = self.list.values_mut().filter(|python| python.is_idle());
@@ -74,7 +75,7 @@ impl Supervisor {
     }
 
     pub(super) fn start_python(&mut self, key: &PythonKey, folder: &Path) -> Result<u32, String> {
-        self.pythons.make_room();
+        self.pythons.keep_at_most(MOST_PYTHONS - 1);
         let limit = self.descriptor_limit.for_children();
         let failed = |error: std::io::Error| format!("no Python can be started: {error}");
         let started = self.with_enough_descriptors(|it| {
@@ -96,6 +97,7 @@ impl Supervisor {
             return Err(failed(error));
         }
         self.spared.push(python.pid);
+        self.buffer.resize(BUFFER, 0);
         self.pythons.list.insert(id, python);
         Ok(id)
     }
@@ -148,6 +150,8 @@ impl Supervisor {
         }
         self.buffer = buffer;
         self.send_requests(id);
+        // While all were at work there may have been more.
+        self.pythons.keep_at_most(MOST_PYTHONS);
     }
 
     pub(super) fn is_ready(&self, id: u32) -> bool {

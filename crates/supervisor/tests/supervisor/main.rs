@@ -7,6 +7,7 @@ mod embedding;
 mod ending;
 mod leftovers;
 mod output;
+mod preload_trouble;
 mod preloading;
 mod signals;
 mod starting;

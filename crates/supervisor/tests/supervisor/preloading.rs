@@ -1,18 +1,18 @@
-//! Attempts that are forked from a Python with their modules.
+//! Attempts that are forked from a Python with their modules. What can go wrong is in
+//! `preload_trouble`.
 
 use std::path::Path;
-use std::time::Duration;
 
-use packhorse_model::{Command, CoreId, Outcome, OutputMode, ProcessEvent, StopMode, Stream};
+use packhorse_model::{Command, CoreId, Outcome, OutputMode, ProcessEvent, Stream};
 use packhorse_supervisor::{Children, StartResult};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::Pid;
 
-use crate::support::{ALL_CHILDREN, Wanted, World, alone, is_alive, line, receive, release, task};
+use crate::support::{ALL_CHILDREN, Wanted, World, alone, is_alive, line};
 
 /// A task of these words that has `heavy` imported before.
-fn preloaded(words: &[&str]) -> Wanted {
+pub fn preloaded(words: &[&str]) -> Wanted {
     Wanted {
         command: Command::Words(words.iter().map(|word| word.as_bytes().to_vec()).collect()),
         preload: vec!["heavy".to_owned()],
@@ -20,18 +20,18 @@ fn preloaded(words: &[&str]) -> Wanted {
     }
 }
 
-fn code(code: &str) -> Wanted {
+pub fn code(code: &str) -> Wanted {
     preloaded(&["python3", "-c", code])
 }
 
 /// A module that says when it is imported, and by whom.
-const HEAVY: &str = "\
+pub const HEAVY: &str = "\
 import os
 with open(os.path.dirname(__file__) + '/imports', 'a') as file:
     print(os.getpid(), file=file)
 ";
 
-fn world() -> World {
+pub fn world() -> World {
     let world = World::new();
     world.write("heavy.py", HEAVY);
     world
@@ -39,12 +39,12 @@ fn world() -> World {
 
 impl World {
     /// Who has imported the module, in order.
-    fn importers(&self) -> Vec<String> {
+    pub fn importers(&self) -> Vec<String> {
         self.read("imports").lines().map(str::to_owned).collect()
     }
 
     /// Lets the supervisor work until somebody writes to a fifo, and returns that.
-    fn work_until_told(&mut self, fifo: &Path) -> String {
+    pub fn work_until_told(&mut self, fifo: &Path) -> String {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fifo = rustix::fs::open(fifo, flags, Mode::empty()).unwrap();
         let mut buffer = [0; 64];
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    fn run_well(&mut self, number: u32, wanted: &Wanted) {
+    pub fn run_well(&mut self, number: u32, wanted: &Wanted) {
         assert!(matches!(
             self.start(number, wanted),
             StartResult::Waiting | StartResult::Later
@@ -77,7 +77,7 @@ impl World {
     }
 }
 
-fn pid(text: &str) -> Pid {
+pub fn pid(text: &str) -> Pid {
     Pid::from_raw(text.trim().parse().unwrap()).unwrap()
 }
 
@@ -426,304 +426,5 @@ fn many_at_once_are_all_told_how_they_ended() {
         let python = world.importers().remove(0);
         world.supervisor.finish();
         assert!(!is_alive(&python));
-    }
-}
-
-#[test]
-fn a_module_that_is_missing_or_broken_is_named() {
-    let mut world = world();
-    world.write("broken.py", "import heavy\n1 / 0\n");
-    world.write(
-        "leaves.py",
-        "import sys; print('told', flush=True); sys.exit(3)\n",
-    );
-    world.write(
-        "crashes.py",
-        "import os; print('told', flush=True); os._exit(3)\n",
-    );
-    for (number, module, message, log) in [
-        (
-            1,
-            "missing_module",
-            "cannot preload missing_module: ModuleNotFoundError: No module named 'missing_module'",
-            "ModuleNotFoundError: No module named 'missing_module'\n",
-        ),
-        (
-            2,
-            "broken",
-            "cannot preload broken: ZeroDivisionError: division by zero",
-            "in <module>\n    1 / 0\n",
-        ),
-        (
-            3,
-            "leaves",
-            "cannot preload leaves: SystemExit: 3",
-            "SystemExit",
-        ),
-        (
-            4,
-            "crashes",
-            "cannot preload heavy, crashes: Python ended with status 3: told",
-            "told\n",
-        ),
-    ] {
-        let mut wanted = code("print('ran')");
-        wanted.preload.push(module.to_owned());
-        let end = world.run(number, &wanted);
-        assert_eq!(end.outcome, Outcome::NotStarted);
-        assert_eq!(end.message.as_deref(), Some(message));
-        let text = world.log(number, 1);
-        assert!(text.contains(log) && !text.contains("ran"), "{text}");
-        assert!(!text.contains("in prepare"), "{text}");
-        assert!(world.supervisor.is_idle());
-    }
-}
-
-#[test]
-fn a_python_that_cannot_start_is_quoted() {
-    let mut world = world();
-    let mut wanted = code("pass");
-    wanted.environment = vec![("PYTHONHOME".into(), "/nonexistent".into())];
-    let end = world.run(1, &wanted);
-    assert_eq!(end.outcome, Outcome::NotStarted);
-    let message = end.message.unwrap();
-    assert!(
-        message.starts_with("cannot preload heavy: Python ended with status 1"),
-        "{message}"
-    );
-    let log = world.log(1, 1);
-    assert!(log.contains("encodings"), "{log}");
-}
-
-#[test]
-fn what_is_no_python_starts_as_ever_and_that_is_told_once() {
-    let mut world = world();
-    let lines = ["echo a; echo b", "true", "python3 -V", "echo a; echo b"];
-    for (number, command) in (1..).zip(lines) {
-        let mut wanted = line(command);
-        wanted.preload = vec!["heavy".to_owned()];
-        assert_eq!(world.start(number, &wanted), StartResult::Running);
-        assert_eq!(world.outcome_of(number), Outcome::Succeeded);
-    }
-    let why = "nothing is preloaded for it: its command line is the shell's";
-    assert_eq!(world.troubles(1), [why]);
-    assert_eq!(
-        world.troubles(2),
-        ["nothing is preloaded for it: it does not run a Python"]
-    );
-    assert_eq!(world.troubles(3).len(), 1);
-    assert_eq!(world.troubles(4), Vec::<&str>::new());
-    assert!(world.importers().is_empty());
-}
-
-/// A module that says who imports it, and does not come back before it is told to.
-fn slow_world() -> World {
-    let world = World::new();
-    world.fifo("who");
-    world.fifo("go");
-    world.write(
-        "heavy.py",
-        "\
-import os
-here = os.path.dirname(__file__)
-with open(here + '/who', 'w') as who:
-    print(os.getpid(), file=who)
-open(here + '/go').read()
-",
-    );
-    world
-}
-
-#[test]
-fn what_waits_for_an_import_can_be_stopped() {
-    let mut world = slow_world();
-    assert_eq!(world.start(1, &code("pass")), StartResult::Waiting);
-    assert_eq!(world.start(2, &code("pass")), StartResult::Waiting);
-    assert_eq!(world.supervisor.running(), 2);
-    let python = receive(&world.path("who"));
-    // The loop goes on meanwhile.
-    assert_eq!(world.run(3, &line("true")).outcome, Outcome::Succeeded);
-    world.supervisor.stop(task(1), StopMode::Terminate);
-    assert_eq!(world.outcome_of(1), Outcome::Interrupted);
-    assert!(is_alive(&python), "somebody else waits for it");
-    release(&world.path("go"));
-    assert_eq!(world.outcome_of(2), Outcome::Succeeded);
-    assert!(world.supervisor.is_idle());
-}
-
-#[test]
-fn an_import_that_takes_too_long_is_ended_with_the_task() {
-    let mut world = slow_world();
-    let mut wanted = code("pass");
-    wanted.time_limit = Some(Duration::from_millis(300));
-    world.start(1, &wanted);
-    let python = receive(&world.path("who"));
-    let handle = pidfd_open(pid(&python), PidfdFlags::empty()).unwrap();
-    let end = world.end_of(1);
-    assert_eq!(end.outcome, Outcome::TimedOut);
-    assert_eq!(
-        end.message.as_deref(),
-        Some("heavy could not be preloaded in time")
-    );
-    assert!(end.took >= Duration::from_millis(300));
-    while !packhorse_proc::has_ended(&handle) {
-        world.wait();
-    }
-    // The next one is not kept waiting by it.
-    world.start(2, &code("pass"));
-    assert_ne!(receive(&world.path("who")), python);
-    release(&world.path("go"));
-    assert_eq!(world.outcome_of(2), Outcome::Succeeded);
-}
-
-#[test]
-fn a_time_limit_ends_what_was_forked() {
-    let mut world = world();
-    let mut wanted = code("import signal; signal.pause()");
-    wanted.time_limit = Some(Duration::from_millis(700));
-    world.start(1, &wanted);
-    assert_eq!(world.outcome_of(1), Outcome::TimedOut);
-    assert!(world.supervisor.is_idle());
-}
-
-#[test]
-fn a_python_that_is_killed_takes_no_task_with_it() {
-    let mut world = world();
-    let go = world.fifo("go");
-    let wait = format!(
-        "open({:?}).read(); raise SystemExit(5)",
-        go.to_str().unwrap()
-    );
-    world.start(1, &code(&wait));
-    world.wait_for(|event| matches!(event, ProcessEvent::Started { .. }));
-    kill_process(pid(&world.importers()[0]), Signal::KILL).unwrap();
-    world.run_well(2, &code("pass"));
-    assert_eq!(world.importers().len(), 2);
-    release(&go);
-    assert_eq!(world.outcome_of(1), Outcome::Failed { code: 5 });
-}
-
-#[test]
-fn who_waits_for_a_python_that_is_killed_gets_another_once() {
-    let mut world = slow_world();
-    let who = world.path("who");
-    world.start(1, &code("pass"));
-    kill_process(pid(&receive(&who)), Signal::KILL).unwrap();
-    let second = world.work_until_told(&who);
-    kill_process(pid(&second), Signal::KILL).unwrap();
-    let end = world.end_of(1);
-    assert_eq!(end.outcome, Outcome::NotStarted);
-    let message = "cannot preload heavy: Python was killed by SIGKILL";
-    assert_eq!(end.message.as_deref(), Some(message));
-}
-
-#[test]
-fn a_python_ends_with_its_supervisor_even_while_it_imports() {
-    let mut world = World::new();
-    let who = world.fifo("who");
-    world.write(
-        "heavy.py",
-        "import os, signal\nprint(os.getpid(), file=open('who', 'w'))\nsignal.pause()\n",
-    );
-    world.start(1, &code("pass"));
-    let python = pid(&receive(&who));
-    let handle = pidfd_open(python, PidfdFlags::empty()).unwrap();
-    drop(world);
-    poll(&mut [PollFd::new(&handle, PollFlags::IN)], None).unwrap();
-}
-
-#[test]
-fn forks_of_a_forked_task_are_found_and_ended() {
-    let mut world = world();
-    let who = world.fifo("who");
-    // Neither its group, nor its session, nor an execution tells whose it is.
-    let fork = format!(
-        "\
-import os, signal
-reader, writer = os.pipe()
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        os.closerange(0, 3)
-        with open({:?}, 'w') as who:
-            print(os.getpid(), file=who)
-        os.close(writer)
-        signal.pause()
-    os._exit(0)
-os.close(writer)
-os.read(reader, 1)
-",
-        who.to_str().unwrap()
-    );
-    // Another one runs, so that it cannot be placed by being the only one.
-    let go = world.fifo("go");
-    world.start(2, &line(format!("cat {}", go.display())));
-    world.start(1, &code(&fork));
-    let waiting = std::thread::spawn(move || receive(&who));
-    assert_eq!(world.outcome_of(1), Outcome::Succeeded);
-    let forked = waiting.join().unwrap();
-    assert!(!is_alive(&forked));
-    assert_eq!(world.troubles(1), ["a process it left behind was ended"]);
-    release(&go);
-    assert_eq!(world.outcome_of(2), Outcome::Succeeded);
-}
-
-#[test]
-fn long_commands_and_environments_are_no_problem() {
-    let mut world = world();
-    let long = "x".repeat(100_000);
-    let mut wanted = preloaded(&[
-        "python3",
-        "-c",
-        "import os, sys; print(len(sys.argv[1]), len(os.environ['LONG']))",
-        &long,
-    ]);
-    wanted.environment = vec![("LONG".into(), long.clone().into())];
-    for number in 1..=20 {
-        world.start(number, &wanted);
-    }
-    for number in 1..=20 {
-        assert_eq!(world.outcome_of(number), Outcome::Succeeded);
-        assert_eq!(world.log(number, 1), "100000 100000\n");
-    }
-}
-
-#[test]
-fn threads_of_a_module_are_told_of() {
-    let mut world = World::new();
-    world.write(
-        "heavy.py",
-        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True, name='beat').start()\n",
-    );
-    world.run_well(
-        1,
-        &code("import threading; print(threading.active_count())"),
-    );
-    assert_eq!(world.log(1, 1), "1\n");
-    assert_eq!(
-        world.troubles(1),
-        ["importing heavy started threads (beat), which tasks do not have"]
-    );
-}
-
-#[test]
-fn few_descriptors_make_tasks_wait_for_each_other() {
-    if !alone("preloading::few_descriptors_make_tasks_wait_for_each_other") {
-        return;
-    }
-    let mut world = world();
-    let few = rustix::process::Rlimit {
-        current: Some(90),
-        maximum: Some(90),
-    };
-    rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
-    let wanted = code("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))");
-    for number in 1..=40 {
-        world.start(number, &wanted);
-    }
-    for number in 1..=40 {
-        let end = world.end_of(number);
-        assert_eq!((end.outcome, end.message), (Outcome::Succeeded, None));
-        assert_eq!(world.log(number, 1), "(90, 90)\n");
     }
 }

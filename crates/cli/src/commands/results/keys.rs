@@ -94,10 +94,7 @@ impl Key {
             return Ok(key.clone());
         }
         if text == "step" {
-            bail!(
-                "the values of a metric at each `step` are not kept, only the last, the lowest and \
-                 the highest\nhint: `packhorse run --json` tells each of them as it is printed"
-            );
+            bail!("a test has many steps\nhint: `--plot step loss` draws a metric by its steps");
         }
         let metrics: BTreeSet<&str> = names(tests, |test| test.metrics.keys());
         let of_metrics = metrics.iter().flat_map(|name| {
@@ -302,7 +299,7 @@ mod tests {
             ("loss.lats", "did you mean `loss.last`?"),
             ("tiem", "did you mean `time`?"),
             ("banana", "there are lr, loss, time, peak"),
-            ("step", "are not kept"),
+            ("step", "`--plot step loss` draws"),
         ] {
             let error = Key::find(text, &tests).unwrap_err().to_string();
             assert!(error.contains(wanted), "{text}: {error}");

@@ -1,8 +1,10 @@
 //! A drawing of points, in characters.
 
+use std::io::Write;
+
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::wording;
+use crate::{terminal, wording};
 
 /// A point: where it is on each axis, from 0 to 1.
 pub type Point = (f64, f64);
@@ -176,8 +178,48 @@ fn cast(count: usize) -> f64 {
     count as f64
 }
 
+/// The points of a line from one to another, as close as any terminal can show them.
+pub fn line(from: Point, to: Point) -> impl Iterator<Item = Point> {
+    const STEPS: f64 = 400.0;
+    let (right, up) = (to.0 - from.0, to.1 - from.1);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "from 1 to 400"
+    )]
+    let steps = (right.abs().max(up.abs()) * STEPS).ceil().clamp(1.0, STEPS) as usize;
+    (1..=steps).map(move |step| {
+        let part = fraction(step, steps);
+        (from.0 + right * part, from.1 + up * part)
+    })
+}
+
+/// Prints a drawing that is as large as the terminal, with a line above and one below it.
+pub fn print(
+    out: &mut impl Write,
+    title: &str,
+    points: &[Point],
+    (x, y): (&Axis, &Axis),
+    below: Option<String>,
+) -> anyhow::Result<()> {
+    let (columns, rows) = terminal::size();
+    // The title, what is below, and a line for the shell.
+    let size = (columns.saturating_sub(1), rows.saturating_sub(3));
+    let dots = if terminal::has_unicode() {
+        Dots::Braille
+    } else {
+        Dots::Ascii
+    };
+    let drawn = draw(points, x, y, size, dots);
+    for line in [title.to_owned()].into_iter().chain(drawn).chain(below) {
+        let line = wording::name(line);
+        writeln!(out, "{}", wording::clipped(&line, terminal::line_width()))?;
+    }
+    Ok(())
+}
+
 /// The lines of a drawing of at most so many columns and rows.
-pub fn draw(
+fn draw(
     points: &[Point],
     x: &Axis,
     y: &Axis,

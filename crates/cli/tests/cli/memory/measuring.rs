@@ -1,6 +1,7 @@
 //! How much tasks need, as it is measured, learned and remembered.
 
 use packhorse_fake_nvml::fake_cuda_path;
+use rustix::process::Signal;
 
 use super::{GIB, started_together};
 use crate::machine::{Machine, holding, taking};
@@ -86,6 +87,36 @@ fn the_persons_own_probe_runs_first_and_once_for_each_shape() {
     assert!(show.contains("  probe\n"), "{show}");
     let log = machine.packhorse(&["logs", "1.1", "--attempt", "1"]);
     assert_eq!(log.code, 0, "{log:?}");
+}
+
+#[test]
+fn a_probe_does_not_make_its_test_look_done() {
+    let machine = Machine::new(1);
+    let command = taking("--peak 4G --hold-looks 5");
+    let task = serde_json::json!({"command": command, "results": "out"});
+    machine.world.write("tasks.jsonl", format!("{task}\n"));
+    let marker = || {
+        let text = machine.world.read("out/.packhorse.json");
+        let marker: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (marker["outcome"].clone(), marker["attempts"].clone())
+    };
+    let probe = "{} --hold-until-exists gate";
+    let words = ["run", "--vram", "auto", "--probe", probe, "--tasks"];
+    let mut running = machine.start(&[&words[..], &["tasks.jsonl"]].concat());
+    running.wait_for("1.1 started on GPU 0 (probe)");
+    assert_eq!(marker(), ("running".into(), 0.into()));
+    // The probe may end, and well, but what it is for does not start any more.
+    running.signal(Signal::INT);
+    running.wait_for("stopping");
+    machine.world.write("gate", "");
+    let done = running.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    assert_eq!(marker(), ("interrupted".into(), 0.into()));
+    let results = machine.packhorse(&["results", "out", "--json"]).json();
+    assert_eq!(results[0]["outcome"], "interrupted", "{results}");
+    let done = machine.packhorse(&["resume"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(marker(), ("succeeded".into(), 1.into()));
 }
 
 #[test]

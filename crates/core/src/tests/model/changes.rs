@@ -73,7 +73,7 @@ impl Model {
         placement
             .devices
             .retain(|granted| seen.insert(granted.device));
-        let cores = node.cores.iter().copied();
+        let cores = node.cores.iter().map(|core| core.id);
         placement.cores = cores
             .filter(|core| placement.cores.contains(core))
             .collect();

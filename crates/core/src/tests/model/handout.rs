@@ -1,12 +1,11 @@
 //! Who may start, and where.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{DeviceSpec, Effect, KeptRoom, NodeSpec, ProbePlan};
 use packhorse_model::{
-    Bytes, CoreId, DeviceId, GpuRequest, Granted, MemoryRequest, Milli, NodeId, Placement, Placing,
+    Bytes, DeviceId, GpuRequest, Granted, MemoryRequest, Milli, NodeId, Placement, Placing,
     Request, TaskId,
 };
 
@@ -413,16 +412,6 @@ impl Model {
     }
 
     fn placement(&self, request: &Request, node: &NodeSpec, devices: &[&DeviceSpec]) -> Placement {
-        let is_near = |core: CoreId| {
-            devices
-                .iter()
-                .any(|device| device.near_cores.contains(&core))
-        };
-        let mut cores = self.free_cores(node);
-        cores.sort_by_key(|&core| Reverse(is_near(core)));
-        cores.truncate(request.cores as usize);
-        let place = |core: &CoreId| node.cores.iter().position(|other| other == core);
-        cores.sort_by_key(place);
         let granted = |device: &&DeviceSpec| Granted {
             device: device.id,
             share: request.gpus.share(),
@@ -435,7 +424,7 @@ impl Model {
         Placement {
             node: node.id,
             devices: devices.iter().map(granted).collect(),
-            cores,
+            cores: self.cores(request, node, devices),
         }
     }
 }

@@ -207,7 +207,7 @@ impl Model {
     }
 
     pub fn free_cores(&self, node: &NodeSpec) -> Vec<CoreId> {
-        let mut free = node.cores.clone();
+        let mut free: Vec<CoreId> = node.cores.iter().map(|core| core.id).collect();
         for (_, run) in self.runs() {
             if run.placement.node == node.id {
                 free.retain(|core| !run.placement.cores.contains(core));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{DeviceSpec, EndCause, Now, SchedulerEvent};
+use crate::{CoreSpec, DeviceSpec, EndCause, Now, SchedulerEvent};
 use packhorse_model::{CoreId, DeviceId, Granted, NodeId, Outcome, Placement, RunId, TaskId};
 use proptest::sample::Index;
 
@@ -167,14 +167,17 @@ fn adoption(plan: &Plan, model: &Model, number: u32) -> Option<SchedulerEvent> {
         Some(Granted { device, ..*granted })
     });
     // One is not a core of this node.
-    node.cores.push(CoreId(9));
+    node.cores.push(CoreSpec::whole(CoreId(9)));
     Some(SchedulerEvent::Adopt {
         submission,
         attempt: *attempt,
         placement: Placement {
             node: node.id,
             devices: devices.collect(),
-            cores: cores.iter().map(|index| *index.get(&node.cores)).collect(),
+            cores: cores
+                .iter()
+                .map(|index| index.get(&node.cores).id)
+                .collect(),
         },
         since: Now(Duration::from_secs(
             u64::from(number).saturating_sub(*since),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    DeviceSpec, EndCause, KeptRoom, NodeSpec, Now, Outside, Pool, ProbePlan, SchedulerSettings,
-    Submission,
+    CoreSpec, DeviceSpec, EndCause, KeptRoom, NodeSpec, Now, Outside, Pool, ProbePlan,
+    SchedulerSettings, Submission,
 };
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, Granted, MemoryRequest, Milli, Models, NodeId, Outcome,
@@ -81,7 +81,10 @@ pub fn pools() -> impl Strategy<Value = Pool> {
     let device = (vec(0..12_u32, 0..4), memory, 0..3_u8);
     let cpu = prop::option::weighted(0.3, (0..9_u32).prop_map(|cores| Milli(cores * 1000)));
     let ram = prop::option::weighted(0.3, (0..9_u64).prop_map(|ram| Bytes(ram * 1000)));
-    let node = (vec(device, 0..5), 0..9_u32, cpu, ram);
+    // How many cores, how many threads a physical one has, and in how many parts they are.
+    // Some cores are left out, as in a job that may not use all of them.
+    let core = (0..9_u32, 1..4_u32, 1..4_u32, vec(any::<bool>(), 27));
+    let node = (vec(device, 0..5), core, cpu, ram);
     let nodes = vec(node, 1..4);
     let slots = prop::option::weighted(0.2, 1..6_u32);
     (nodes, slots, any::<u32>()).prop_map(|(nodes, slots, seed)| {
@@ -92,9 +95,19 @@ pub fn pools() -> impl Strategy<Value = Pool> {
             count.wrapping_mul(2_654_435_761).wrapping_add(seed)
         };
         let mut made = vec![];
-        for (devices, cores, cpu, ram) in nodes {
+        for (devices, (cores, threads, parts, left_out), cpu, ram) in nodes {
             let mut names: Vec<CoreId> = (0..cores).map(|_| CoreId(fresh())).collect();
             names.reverse();
+            let physical = cores.div_ceil(threads).max(1);
+            let specs = names.iter().zip(0..).map(|(&id, number)| CoreSpec {
+                id,
+                physical: number % physical,
+                numa: number % physical * parts / physical,
+            });
+            let some_left_out = threads > 1 && parts > 1;
+            let kept = specs.zip(&left_out);
+            let kept = kept.filter(|(_, left_out)| !(some_left_out && **left_out));
+            let specs: Vec<CoreSpec> = kept.map(|(core, _)| core).collect();
             let devices = devices.into_iter().map(|(near, memory, model)| DeviceSpec {
                 id: DeviceId(fresh()),
                 // Some are not cores of this node.
@@ -108,7 +121,7 @@ pub fn pools() -> impl Strategy<Value = Pool> {
             made.push(NodeSpec {
                 devices: devices.collect(),
                 id: NodeId(fresh()),
-                cores: names,
+                cores: specs,
                 cpu,
                 ram,
             });

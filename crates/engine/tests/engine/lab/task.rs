@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use packhorse_model::{
@@ -60,6 +61,14 @@ impl NewTask {
 
     pub(crate) fn retries(self, retries: u32) -> Self {
         self.with(|spec| spec.retries = Some(retries))
+    }
+
+    /// At most so many of this group run at a time.
+    pub(crate) fn group(self, name: &str, limit: u32) -> Self {
+        self.with(|spec| {
+            spec.group = Some(name.to_owned());
+            spec.group_limit = NonZeroU32::new(limit);
+        })
     }
 
     pub(crate) fn timeout(self, limit: Duration) -> Self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use packhorse_model::{Outcome, RunSpec, TaskId, Timestamp};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::super::crash_journal;
+use super::super::{WriterThread, crash_journal};
 use super::*;
 use crate::{Home, new_run_uuid};
 
@@ -24,7 +24,7 @@ fn a_crash_journal_has_what_is_sent_from_the_beginning_of_its_run() {
     let writer = Writer {
         queue: Arc::clone(&queue),
         home: home.clone(),
-        thread: None,
+        thread: WriterThread::Over,
     };
     let (run, other) = (RunId(3), RunId(4));
     let facts = Box::new(NewRun {

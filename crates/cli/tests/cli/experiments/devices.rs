@@ -1,0 +1,277 @@
+//! What each repetition gets: GPUs, parts of them, cores.
+
+use std::collections::BTreeSet;
+
+use crate::machine::Machine;
+use crate::support::World;
+
+/// The first example of the original's manual, with its quote: half a GPU each.
+const HALF_GPU: &str = r#"---
+# Slurm config
+name: "SLURM"
+partition: "gpu"
+job-name: "half_gpu_job"
+time: 20
+ntasks: 1
+cpus-per-task: 8  # 4 CPUs per rep!
+gpus_per_rep: 0.5
+sbatch_args:
+  gres: "gpu:1"
+---
+# Default
+name: DEFAULT
+reps_per_job: 2
+reps_in_parallel: 2
+path: results
+---
+name: exp
+repetitions: 4
+"#;
+
+/// The second: one GPU each, of four that come together.
+const FOUR_GPUS: &str = r#"---
+# Slurm config
+name: "SLURM"
+partition: "accelerated"
+job-name: "single_gpu_job"
+time: 20
+ntasks: 1
+cpus-per-task: 16 # 4 CPUs per rep!
+gpus_per_rep: 1
+sbatch_args:
+  gres: "gpu:4"  # Note how we request 4 GPUs here!
+---
+# Default
+name: DEFAULT
+reps_per_job: 4
+reps_in_parallel: 4
+path: results
+---
+name: exp
+repetitions: 8
+"#;
+
+/// A command that waits until so many of it run, and tells where.
+fn telling(together: usize) -> String {
+    format!(
+        "touch here.$$; until test $(ls here.* | wc -l) -ge {together}; do :; done; \
+         echo $CUDA_VISIBLE_DEVICES $PACKHORSE_CORES caps $OMP_NUM_THREADS $MKL_NUM_THREADS"
+    )
+}
+
+/// What the repetitions of `exp` said.
+fn said(world: &World, count: usize) -> Vec<String> {
+    let read = |rep| world.read(&format!("results/exp/log/rep_{rep:02}/out.log"));
+    let said = (0..count).map(|rep| read(rep).trim().to_owned());
+    said.collect()
+}
+
+impl Machine {
+    fn exp(&self, file: &str, words: &[&str]) -> crate::support::Done {
+        self.world.write("config.yml", file);
+        self.packhorse(&[&["exp", "config.yml"], words].concat())
+    }
+}
+
+#[test]
+fn two_repetitions_share_a_gpu_as_in_the_first_example_of_the_manual() {
+    let machine = Machine::new(1);
+    let done = machine.exp(HALF_GPU, &["--json", "--", "sh", "-c", &telling(2)]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert!(
+        said(&machine.world, 4)
+            .iter()
+            .all(|said| said.starts_with("0 "))
+    );
+    assert_eq!(most_at_once(&done.events()), 2);
+    // No more than two, although there is room on another GPU; and that is said.
+    let machine = Machine::new(2);
+    let done = machine.exp(HALF_GPU, &["--json", "--", "true"]);
+    assert_eq!(most_at_once(&done.events()), 2);
+    assert_eq!(
+        done.stderr,
+        "warning: reps_in_parallel lets 2 run at a time, and 4 would fit\n\
+         hint: leave it out, and as many run as fit\n"
+    );
+}
+
+#[test]
+fn four_repetitions_have_a_gpu_each_as_in_the_second_example_of_the_manual() {
+    let machine = Machine::new(4);
+    let done = machine.exp(FOUR_GPUS, &["--json", "--", "sh", "-c", &telling(4)]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    let said = said(&machine.world, 8);
+    let first: BTreeSet<&str> = said[..4].iter().map(|said| &said[..2]).collect();
+    assert_eq!(first, BTreeSet::from(["0 ", "1 ", "2 ", "3 "]), "{said:?}");
+    assert_eq!(most_at_once(&done.events()), 4);
+}
+
+#[test]
+fn devices_of_an_allocation_keep_their_numbers() {
+    let machine = Machine::new(4);
+    machine.world.write("config.yml", FOUR_GPUS);
+    let words = ["exp", "config.yml", "--", "sh", "-c", &telling(2)];
+    let mut command = machine.command(&words);
+    command.env("CUDA_VISIBLE_DEVICES", "2,3");
+    let done = crate::support::finish(command);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(
+        done.stderr,
+        "warning: reps_in_parallel of `exp` is 4, and 2 fit: no more than that run at a time\n"
+    );
+    let devices: BTreeSet<String> = said(&machine.world, 8)
+        .iter()
+        .map(|said| said[..1].to_owned())
+        .collect();
+    assert_eq!(devices, BTreeSet::from(["2".to_owned(), "3".to_owned()]));
+}
+
+#[test]
+fn without_a_gpu_as_many_run_as_the_file_says() {
+    let world = World::new();
+    let done = world.exp(HALF_GPU, &["--json", "--", "sh", "-c", &telling(2)]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(
+        done.stderr,
+        "there is no GPU here: repetitions run without one\n"
+    );
+    assert_eq!(most_at_once(&done.events()), 2);
+    // One after the other, if it says nothing; and several experiments do not add up.
+    let world = World::new();
+    let file = "{name: DEFAULT, path: p}\n---\n{name: a, repetitions: 3}\n---\n{name: b, repetitions: 2}\n";
+    let done = world.exp(file, &["--json", "--", "true"]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert_eq!(most_at_once(&done.events()), 1);
+}
+
+#[test]
+fn each_experiment_keeps_to_its_own_number_at_a_time() {
+    let world = World::new();
+    let file = "{name: DEFAULT, path: p, repetitions: 6}\n---\n{name: a, reps_in_parallel: 3}\n---\n\
+        {name: b, reps_in_parallel: 1}\n---\n{name: c}\n";
+    let gate = world.gate("gate");
+    world.write("config.yml", file);
+    let words = [
+        "exp",
+        "config.yml",
+        "--slots",
+        "9",
+        "--",
+        "sh",
+        "-c",
+        "read x < gate",
+    ];
+    let mut running = world.start(words);
+    running.wait_for("1.17 started");
+    for (task, why) in [
+        (
+            "1.4",
+            "1.4 waits: 3 of its group `a` run or will at once, and no more may\n",
+        ),
+        (
+            "1.8",
+            "1.8 waits: 1 of its group `b` runs or will at once, and no more may\n",
+        ),
+    ] {
+        assert_eq!(world.packhorse(["why", task]).stdout, why);
+    }
+    gate.pass(18);
+    assert_eq!(running.finish().code, 0);
+}
+
+#[test]
+fn cores_are_shared_as_the_scheduler_of_the_file_says() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    if cores < 2 {
+        return;
+    }
+    let of = |scheduler: &str| {
+        let machine = Machine::new(1);
+        let file = HALF_GPU.replace(
+            "gpus_per_rep",
+            &format!("scheduler: {scheduler}\ngpus_per_rep"),
+        );
+        let done = machine.exp(&file, &["--", "sh", "-c", &telling(2)]);
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+        said(&machine.world, 2)
+    };
+    // Each has its own, and as many as the other.
+    let said = of("horeka");
+    let sets: Vec<BTreeSet<&str>> = said
+        .iter()
+        .map(|said| said.split(' ').nth(1).unwrap().split(',').collect())
+        .collect();
+    assert!(sets.iter().all(|set| set.len() == cores / 2), "{said:?}");
+    assert!(sets[0].is_disjoint(&sets[1]), "{said:?}");
+    // Each starts as many threads as its share.
+    let share = cores / 2;
+    let said = of("kluster");
+    assert!(
+        said.iter()
+            .all(|said| said.ends_with(&format!("caps {share} {share}"))),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn without_gpus_cores_are_cut_into_equal_parts() {
+    let machine = Machine::new(2);
+    let file = "{name: DEFAULT, path: results, repetitions: 4}\n---\n{name: exp}\n---\n\
+        {name: SLURM, scheduler: cpu_distribute, cpus_per_rep: 1}\n";
+    let script = "echo x$CUDA_VISIBLE_DEVICES $PACKHORSE_CORES";
+    let done = machine.exp(file, &["--json", "--", "sh", "-c", script]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    for said in said(&machine.world, 4) {
+        let (gpus, cores) = said.split_once(' ').unwrap();
+        assert_eq!((gpus, cores.split(',').count()), ("x", 1), "{said}");
+    }
+}
+
+#[test]
+fn options_win_over_what_the_file_says() {
+    let machine = Machine::new(2);
+    let words = [
+        "--json",
+        "-g",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        "echo $CUDA_VISIBLE_DEVICES",
+    ];
+    let done = machine.exp(HALF_GPU, &words);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stderr.contains("is 2, and 1 fit"), "{}", done.stderr);
+    assert_eq!(said(&machine.world, 4), ["0,1"; 4]);
+    let done = machine.exp(HALF_GPU, &["-o", "--slots", "1", "--json", "--", "true"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(most_at_once(&done.events()), 1);
+    let done = machine.exp(
+        HALF_GPU,
+        &[
+            "-o",
+            "--gpus",
+            "1",
+            "--",
+            "sh",
+            "-c",
+            "echo $CUDA_VISIBLE_DEVICES",
+        ],
+    );
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(said(&machine.world, 4), ["1"; 4]);
+}
+
+/// How many tasks ran at the same time, at most.
+fn most_at_once(events: &[serde_json::Value]) -> i32 {
+    let (mut now, mut most) = (0, 0);
+    for event in events {
+        match event["event"].as_str() {
+            Some("started") => now += 1,
+            Some("finished") => now -= 1,
+            _ => {}
+        }
+        most = most.max(now);
+    }
+    most
+}

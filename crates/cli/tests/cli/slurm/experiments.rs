@@ -1,0 +1,324 @@
+//! `packhorse exp --slurm` on a real Slurm.
+
+use std::collections::BTreeSet;
+
+use packhorse_slurm_lab::LabSettings;
+
+use super::Cluster;
+use crate::support::Done;
+
+/// The first example of the original's manual, with its quote: half a GPU each.
+const HALF_GPU: &str = r#"---
+# Slurm config
+name: "SLURM"
+partition: "gpu"
+job-name: "half_gpu_job"
+time: 20
+ntasks: 1
+cpus-per-task: 8  # 4 CPUs per rep!
+gpus_per_rep: 0.5
+sbatch_args:
+  gres: "gpu:1"
+---
+# Default
+name: DEFAULT
+reps_per_job: 2
+reps_in_parallel: 2
+path: results
+---
+name: exp
+repetitions: 4
+"#;
+
+/// The second: one GPU each, of four that come together.
+const FOUR_GPUS: &str = r#"---
+# Slurm config
+name: "SLURM"
+partition: "accelerated"
+job-name: "single_gpu_job"
+time: 20
+ntasks: 1
+cpus-per-task: 16 # 4 CPUs per rep!
+gpus_per_rep: 1
+sbatch_args:
+  gres: "gpu:4"  # Note how we request 4 GPUs here!
+---
+# Default
+name: DEFAULT
+reps_per_job: 4
+reps_in_parallel: 4
+path: results
+---
+name: exp
+repetitions: 8
+"#;
+
+/// Waits until so many of its job run, and tells where.
+const TELLING: &str = r#"
+    here=here.$SLURM_ARRAY_TASK_ID
+    touch $here.$$
+    until test $(ls $here.* | wc -l) -ge $1; do sleep 0.01; done
+    echo $SLURM_ARRAY_TASK_ID $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS"#;
+
+impl Cluster {
+    /// Two nodes with the partitions of the examples.
+    fn of_the_manual() -> Option<Self> {
+        let partition = |name| format!("PartitionName={name} Nodes=n[1-2] State=UP");
+        Self::with(LabSettings {
+            cpus: 16,
+            slurm_conf: ["gpu", "accelerated"].map(partition).into(),
+            ..LabSettings::default()
+        })
+    }
+
+    fn exp(&self, file: &str, words: &[&str]) -> Done {
+        self.world.write("config.yml", file);
+        self.world.write("telling", TELLING);
+        self.packhorse([&["exp", "config.yml", "--slurm"], words].concat())
+    }
+
+    /// What so many repetitions of `exp` said: job, GPUs and threads.
+    fn said(&self, count: u32) -> Vec<[String; 3]> {
+        let read = |rep| {
+            self.world
+                .read(&format!("results/exp/log/rep_{rep:02}/out.log"))
+        };
+        let words = |text: String| {
+            let mut words = text.split_whitespace().map(str::to_owned);
+            std::array::from_fn(|_| words.next().unwrap_or_default())
+        };
+        (0..count).map(|rep| words(read(rep))).collect()
+    }
+}
+
+#[test]
+fn the_first_example_of_the_manual_has_two_repetitions_on_each_gpu() {
+    let Some(cluster) = Cluster::of_the_manual() else {
+        return;
+    };
+    let done = cluster.exp(HALF_GPU, &["--wait", "--", "sh", "telling", "2"]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert!(done.stdout.contains("4 succeeded"), "{done:?}");
+    let said = cluster.said(4);
+    // The jobs of the file are those of Slurm, each with one GPU that its two share.
+    let jobs: Vec<&str> = said.iter().map(|[job, ..]| job.as_str()).collect();
+    assert_eq!(jobs, ["0", "0", "1", "1"], "{said:?}");
+    for job in said.chunks(2) {
+        let [[_, one, threads], [_, other, _]] = job else {
+            panic!("{said:?}");
+        };
+        assert_eq!(one, other, "{said:?}");
+        assert_eq!(one.parse::<u32>().map(|gpu| gpu < 4), Ok(true), "{said:?}");
+        // They share the cores that the job really has.
+        assert!(threads.parse::<usize>().is_ok(), "{said:?}");
+    }
+    let shown = cluster.packhorse(["exp", "config.yml", "--list"]).stdout;
+    assert_eq!(shown.matches("succeeded ").count(), 4, "{shown}");
+    // What is done is not submitted again.
+    let done = cluster.exp(HALF_GPU, &["--", "sh", "telling", "2"]);
+    assert!(
+        done.stderr
+            .starts_with("nothing to do: 4 repetitions are done"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn the_second_example_of_the_manual_has_a_gpu_for_each_of_four() {
+    let Some(cluster) = Cluster::of_the_manual() else {
+        return;
+    };
+    let done = cluster.exp(FOUR_GPUS, &["--wait", "--", "sh", "telling", "4"]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    let said = cluster.said(8);
+    for (job, number) in said.chunks(4).zip(["0", "1"]) {
+        assert!(job.iter().all(|[of, ..]| of == number), "{said:?}");
+        let gpus: BTreeSet<&str> = job.iter().map(|[_, gpu, _]| gpu.as_str()).collect();
+        assert_eq!(gpus, BTreeSet::from(["0", "1", "2", "3"]), "{said:?}");
+    }
+}
+
+#[test]
+fn cores_of_their_own_are_cut_out_of_those_of_the_job() {
+    let Some(cluster) = Cluster::of_the_manual() else {
+        return;
+    };
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return;
+    }
+    let file = HALF_GPU.replace("gpus_per_rep", "scheduler: horeka\ngpus_per_rep");
+    let script = "test -n \"$PACKHORSE_CPU_CORES\" && echo $PACKHORSE_CPU_CORES | tr , '\\n' \
+         | sort > $PACKHORSE_RESULTS/cores; grep -c . $PACKHORSE_RESULTS/cores; \
+         grep cpu_cores {config}; sh telling 2";
+    let done = cluster.exp(&file, &["--wait", "--", "sh", "-c", script]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let cores = |rep| {
+        let text = cluster
+            .world
+            .read(&format!("results/exp/log/rep_{rep:02}/cores"));
+        text.lines()
+            .map(str::to_owned)
+            .collect::<BTreeSet<String>>()
+    };
+    assert!(!cores(0).is_empty() && cores(0).is_disjoint(&cores(1)));
+    assert_eq!(cores(0).len(), cores(1).len());
+}
+
+#[test]
+fn a_dry_run_shows_the_script_and_leaves_nothing_behind() {
+    let Some(cluster) = Cluster::of_the_manual() else {
+        return;
+    };
+    let file = HALF_GPU.replace(
+        "gpus_per_rep",
+        "num_parallel_jobs: 1\nvenv: torch\nsh_lines: [module load cuda]\naccount: us\n\
+         mem-per-cpu: 10\nslurm_log: logs\nslurm_output: script.sh\ngpus_per_rep",
+    );
+    let done = cluster.exp(&file, &["--dry-run", "--", "sh", "telling", "2"]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    let logs = cluster.world.work().join("logs/out_%A_%a.log");
+    for line in [
+        "# sbatch --array=0-1%1 script.sh",
+        "#SBATCH --job-name=half_gpu_job",
+        "#SBATCH --partition=gpu",
+        "#SBATCH --account=us",
+        "#SBATCH --time=00:20:00",
+        "#SBATCH --ntasks=1",
+        "#SBATCH --cpus-per-task=8",
+        "#SBATCH --mem-per-cpu=10",
+        "#SBATCH --gres=gpu:1",
+        "source activate torch",
+        "module load cuda",
+        &format!("#SBATCH --output={}", logs.display()),
+    ] {
+        assert!(
+            done.stdout.lines().any(|it| it == line),
+            "{line}\n{}",
+            done.stdout
+        );
+    }
+    let left: Vec<String> = fs_err::read_dir(cluster.world.work())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+    // What is submitted has its folders and its script where the file says.
+    let file = file.replace(
+        "venv: torch\nsh_lines: [module load cuda]\naccount: us\n",
+        "",
+    );
+    let done = cluster.exp(&file, &["--wait", "--", "sh", "telling", "2"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(cluster.world.read("script.sh").starts_with("#!/bin/bash\n"));
+    assert_eq!(
+        fs_err::read_dir(cluster.world.work().join("logs"))
+            .unwrap()
+            .count(),
+        2
+    );
+    assert!(
+        cluster
+            .world
+            .work()
+            .join("results/relative_config.yml")
+            .is_file()
+    );
+}
+
+#[test]
+fn jobs_run_in_copies_of_the_code_and_results_stay_where_they_were() {
+    let Some(cluster) = Cluster::of_the_manual() else {
+        return;
+    };
+    let work = cluster.world.work();
+    fs_err::create_dir(work.join("code")).unwrap();
+    fs_err::write(work.join("code/main.sh"), "pwd; echo $0").unwrap();
+    let file = HALF_GPU.replace(
+        "gpus_per_rep",
+        "experiment_copy_src: code\nexperiment_copy_dst: copies\ngpus_per_rep",
+    );
+    let script = work.join("code/main.sh");
+    let words = [
+        "--wait",
+        "--multicopy",
+        "--",
+        "sh",
+        script.to_str().unwrap(),
+    ];
+    let done = cluster.exp(&file, &words);
+    assert_eq!(done.code, 0, "{done:?}");
+    for (rep, job) in [(0, 0), (3, 1)] {
+        let said = cluster
+            .world
+            .read(&format!("results/exp/log/rep_0{rep}/out.log"));
+        let own = work.join(format!("copies/{job}"));
+        assert_eq!(said, format!("{0}\n{0}/main.sh\n", own.display()));
+    }
+    // Once for all, over what is there only if that is said.
+    let words = ["--wait", "-o", "--", "sh", "main.sh"];
+    fs_err::write(work.join("code/main.sh"), "echo second $PWD").unwrap();
+    let done = cluster.exp(&file.replace("dst: copies", "dst: copy"), &words);
+    assert_eq!(done.code, 0, "{done:?}");
+    let said = cluster.world.read("results/exp/log/rep_03/out.log");
+    assert_eq!(said, format!("second {}\n", work.join("copy").display()));
+    fs_err::remove_dir_all(work.join("results")).unwrap();
+    let refused = cluster.exp(&file.replace("dst: copies", "dst: copy"), &["--", "true"]);
+    assert_eq!(refused.code, 2);
+    assert!(
+        refused.stderr.contains("copy is there already"),
+        "{refused:?}"
+    );
+    let done = cluster.exp(&file, &["--zip", "--wait", "--", "sh", "main.sh"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(work.join("copies.zip").is_file());
+    let said = cluster.world.read("results/exp/log/rep_03/out.log");
+    assert_eq!(said, format!("second {}\n", work.join("code").display()));
+}
+
+#[test]
+fn where_nothing_says_how_many_fit_they_go_one_after_the_other() {
+    let Some(cluster) = Cluster::of_the_manual() else {
+        return;
+    };
+    let file = "{name: e, path: p, repetitions: 3, reps_per_job: 3}\n---\n\
+        {name: SLURM, cpus-per-task: 4, time: 5}\n";
+    let script = "test ! -e lock && touch lock && sleep 0.1 && rm lock";
+    let done = cluster.exp(file, &["--wait", "--", "sh", "-c", script]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn what_makes_no_sense_on_a_cluster_is_refused() {
+    let Some(cluster) = Cluster::of_the_manual() else {
+        return;
+    };
+    let work = "gpus_per_rep";
+    for (change, words, said) in [
+        ("", vec!["-t"], "-t is for runs on this machine"),
+        (
+            "experiment_copy_src: .\n",
+            vec![],
+            "and no experiment_copy_dst",
+        ),
+        (
+            "experiment_copy_dst: x\n",
+            vec![],
+            "experiment_copy_src is missing",
+        ),
+        (
+            "",
+            vec!["--multicopy"],
+            "--multicopy needs experiment_copy_src",
+        ),
+        ("partition: wrong\n", vec![], "wrong"),
+    ] {
+        let mut file = HALF_GPU.replace(work, &format!("{change}{work}"));
+        if change.starts_with("partition") {
+            file = file.replacen("partition: \"gpu\"\n", "", 1);
+        }
+        let done = cluster.exp(&file, &[words.as_slice(), &["--", "true"]].concat());
+        assert_eq!(done.code, 2, "{done:?}");
+        assert!(done.stderr.contains(said), "{said}: {done:?}");
+    }
+    assert!(!cluster.world.work().join("results").exists());
+}

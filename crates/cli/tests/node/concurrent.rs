@@ -1,0 +1,89 @@
+//! Many prologs at once, and prologs that are killed.
+
+use std::os::fd::AsFd as _;
+use std::process::{Child, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::fake_slurm::FakeNode;
+
+#[test]
+fn two_hundred_at_once_give_the_same_as_one_after_the_other() {
+    let node = FakeNode::new("");
+    let jobs: Vec<u32> = (1..=200).collect();
+    node.knows(&jobs);
+    // mps:6 of 320: 200 of them are 50 on each GPU.
+    let start = |&job: &u32| -> Child {
+        let mut command = node.command("prolog", job, Some(6));
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let children: Vec<Child> = jobs.iter().map(start).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(node.used(), [300; 4]);
+    for job in jobs {
+        assert_eq!(node.gpus(job).len(), 1, "job {job}");
+    }
+}
+
+#[test]
+fn a_prolog_or_epilog_that_is_killed_at_any_moment_breaks_nothing() {
+    let node = FakeNode::new("");
+    let mut alive = Vec::new();
+    for round in 0..60_u32 {
+        let job = round + 1;
+        let verb = if round % 4 == 3 { "epilog" } else { "prolog" };
+        let of = if verb == "epilog" { job - 1 } else { job };
+        let mut command = node.command(verb, of, Some(64));
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+        let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        // A little later each time.
+        let patience = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(round) * 300_000,
+        };
+        let mut wait = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
+        let _ = poll(&mut wait, Some(&patience)).unwrap();
+        let _ = child.kill();
+        child.wait().unwrap();
+        if verb == "prolog" {
+            alive.push(job);
+        } else {
+            alive.retain(|other| *other != of);
+        }
+        // Slurm goes on with at most three of them.
+        while alive.len() > 3 {
+            alive.remove(0);
+        }
+        node.knows(&alive);
+        for used in node.used() {
+            assert!(used <= 320, "{used}");
+        }
+    }
+    // All that Slurm does not know is gone, and there is room for everything again.
+    node.knows(&[]);
+    assert_eq!(node.used(), [0; 4]);
+    let jobs: Vec<u32> = (1001..=1020).collect();
+    node.knows(&jobs);
+    for job in jobs {
+        node.prolog(job, 64);
+    }
+    assert_eq!(node.used(), [320; 4]);
+    let folder = node.state().join("jobs");
+    assert_eq!(
+        fs_err::read_dir(folder).unwrap().count(),
+        20,
+        "nothing else is left"
+    );
+}

@@ -1,0 +1,131 @@
+//! A task can open its own GPU and no other, however it was started.
+
+use packhorse_slurm_lab::{Cgroups, SlurmVersion};
+
+use crate::lab::{NOBODY, NodeLab, NodeSettings};
+
+fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
+    let settings = NodeSettings {
+        version,
+        cgroups,
+        slurm_conf: &["PrologFlags=Alloc,Contain"],
+        ..NodeSettings::default()
+    };
+    let Some(lab) = NodeLab::start(settings) else {
+        return;
+    };
+    // On GPU 0, which is the one that Slurm counts on.
+    let first = lab.submit_lasting(NOBODY, 64);
+    lab.slurm.wait_for_job(&first, "RUNNING");
+
+    let look = |name: &str| lab.look(name);
+    let script = format!(
+        "{}; srun -n2 --mem=10 sh -c '{}'; srun -n1 --mem=10 sh -c \"srun --overlap --mem=0 -n1 sh look.sh\"; {}",
+        look("batch"),
+        look("srun").replace('\'', "'\\''"),
+        // Slurm 22.05 takes from it what it did not give itself, when a step begins.
+        look("after"),
+    );
+    fs_err::write(lab.folder().join("out/look.sh"), look("nested")).unwrap();
+    let options = ["-n2", "--gres=mps:64", "--output=batch.txt"];
+    let job = lab.submit(NOBODY, &options, &script);
+    lab.slurm.wait_for_job(&job, "COMPLETED");
+    let text = lab.wrote("batch.txt");
+    for (name, count) in [("batch", 1), ("srun", 2), ("nested", 1), ("after", 1)] {
+        let line = format!("{name} visible=1 threads=20 opens=1");
+        let found = text.lines().filter(|other| **other == line).count();
+        assert_eq!(found, count, "{line}:\n{text}");
+    }
+
+    // An allocation with steps, and one task of an interactive step.
+    let mut salloc = lab.by(NOBODY, "salloc");
+    salloc.args([
+        "-n2",
+        "--mem=50",
+        "--gres=mps:64",
+        "srun",
+        "sh",
+        "-c",
+        &look("salloc"),
+    ]);
+    let text = lab.slurm.output(&mut salloc);
+    let line = "salloc visible=1 threads=20 opens=1";
+    assert_eq!(
+        text.lines().filter(|other| *other == line).count(),
+        2,
+        "{text}"
+    );
+    let mut srun = lab.by(NOBODY, "srun");
+    srun.args([
+        "--mem=50",
+        "--gres=mps:64",
+        "sh",
+        "-c",
+        &look("interactive"),
+    ]);
+    let text = lab.slurm.output(&mut srun);
+    assert!(
+        text.contains("interactive visible=1 threads=20 opens=1"),
+        "{text}"
+    );
+
+    let mut salloc = lab.by(NOBODY, "salloc");
+    salloc.args([
+        "--mem=50",
+        "--gres=mps:64",
+        "srun",
+        "--interactive",
+        "--mem=0",
+    ]);
+    let text = lab.slurm.output(salloc.args(["sh", "-c", &look("shell")]));
+    assert!(
+        text.contains("shell visible=1 threads=20 opens=1"),
+        "{text}"
+    );
+
+    // What logs in to a job's node is put into a cgroup of the job's own. Here root does that.
+    let script = format!(
+        "for folder in $(find /sys/fs/cgroup/devices -path \"*/job_$SLURM_JOB_ID/step_extern\"; \
+         find /sys/fs/cgroup -path \"*/job_$SLURM_JOB_ID/step_extern/user/task_special\"); do \
+         echo $$ >$folder/cgroup.procs; {}; done",
+        look("login")
+    );
+    let root = (0, "root");
+    let job = lab.submit(root, &["--gres=mps:64", "--output=login.txt"], &script);
+    lab.slurm.wait_for_job(&job, "COMPLETED");
+    let text = lab.wrote("login.txt");
+    assert!(
+        text.contains("login visible=1 threads=20 opens=1"),
+        "{text}"
+    );
+
+    // A job with a whole GPU is as Slurm made it.
+    let mut srun = lab.by(NOBODY, "srun");
+    srun.args(["--mem=50", "--gres=gpu:1", "sh", "-c", &look("whole")]);
+    let text = lab.slurm.output(&mut srun);
+    let (_, opens) = text.trim().split_once("opens=").unwrap();
+    assert_eq!(opens.len(), 1, "{text}");
+    assert!(text.contains(" threads= "), "{text}");
+    lab.end_lasting();
+    lab.slurm.wait_for_job(&first, "COMPLETED");
+}
+
+#[test]
+fn with_cgroups_of_version_1() {
+    every_task_sees_its_own_gpu(SlurmVersion::Host, Cgroups::Version1);
+}
+
+#[test]
+fn with_cgroups_of_version_2() {
+    every_task_sees_its_own_gpu(SlurmVersion::Host, Cgroups::Version2);
+}
+
+#[test]
+fn with_cgroups_of_version_1_and_slurm_24_11() {
+    every_task_sees_its_own_gpu(SlurmVersion::V24_11, Cgroups::Version1);
+}
+
+#[test]
+fn with_cgroups_of_version_2_and_slurm_24_11() {
+    every_task_sees_its_own_gpu(SlurmVersion::V24_11, Cgroups::Version2);
+}

@@ -1,0 +1,144 @@
+//! From nothing to a shared node: what an admin types.
+
+use std::process::Command;
+
+use packhorse_slurm_lab::{Cgroups, SlurmVersion};
+
+use crate::fake_slurm::finish;
+use crate::lab::{NOBODY, NodeLab, NodeSettings};
+
+fn install(words: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packhorse"));
+    command.args(["node", "install"]).args(words);
+    let done = finish(command.env("PACKHORSE_NVML_LIBRARY", "none"));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done.stdout
+}
+
+#[test]
+fn a_dry_run_writes_nothing_and_prints_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("packhorse");
+    let to = to.to_str().unwrap();
+    let text = install(&[
+        "--dry-run",
+        "--folder",
+        to,
+        "--node",
+        "lisa7",
+        "--per-gpu",
+        "320",
+    ]);
+    assert!(!folder.path().join("packhorse").exists());
+    for part in [
+        "# slurm.conf",
+        "GresTypes=gpu,mps",
+        &format!("Prolog={to}/packhorse-prolog"),
+        "# gres.conf",
+        "NodeName=lisa7 Name=mps Count=320",
+        "ConstrainDevices=yes",
+        "optional /usr/lib/packhorse/libpackhorse_spank.so",
+        "count = 320",
+        "function slurm_cli_pre_submit",
+        "function slurm_job_submit",
+        "packhorse node check",
+    ] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    let native = install(&["--dry-run", "--folder", to, "--mode", "native"]);
+    assert!(native.contains("Flags=all_sharing"), "{native}");
+    assert!(native.contains("mode = \"native\""), "{native}");
+}
+
+#[test]
+fn a_configuration_that_is_there_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().to_str().unwrap();
+    install(&["--folder", to, "--per-gpu", "100"]);
+    let config = folder.path().join("node.toml");
+    let text = fs_err::read_to_string(&config)
+        .unwrap()
+        .replace("count = 100", "count = 50");
+    fs_err::write(&config, &text).unwrap();
+    let said = install(&["--folder", to, "--per-gpu", "100"]);
+    assert_eq!(fs_err::read_to_string(&config).unwrap(), text);
+    assert!(said.contains("mps:50"), "{said}");
+    assert!(folder.path().join("packhorse-prolog").exists());
+}
+
+fn check(lab: &NodeLab) -> (Option<i32>, String) {
+    let done = finish(&mut lab.node(&["check"]));
+    (done.code, done.stdout)
+}
+
+#[test]
+fn check_says_what_is_right_and_what_to_do() {
+    let settings = NodeSettings {
+        cgroups: Cgroups::Version1,
+        slurm_conf: &["CliFilterPlugins=cli_filter/lua", "JobSubmitPlugins=lua"],
+        files: ["cli_filter.lua", "job_submit.lua"]
+            .map(|name| (name.to_owned(), crate::rules::filter_text(name)))
+            .to_vec(),
+        ..NodeSettings::default()
+    };
+    let Some(lab) = NodeLab::start(settings) else {
+        return;
+    };
+    let (code, text) = check(&lab);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(!text.contains("wrong"), "{text}");
+    assert!(
+        text.contains("ok      Slurm answers: release 22.05"),
+        "{text}"
+    );
+    assert!(text.contains("better  GPU"), "no UUIDs: {text}");
+
+    // Each thing that is missing is named with what to do.
+    let etc = lab.folder().join("etc");
+    let edit = |name: &str, from: &str, to: &str| {
+        let file = etc.join(name);
+        let text = fs_err::read_to_string(&file).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs_err::write(&file, text.replace(from, to)).unwrap();
+    };
+    edit("node.toml", "count = 1280", "count = 640");
+    edit("cgroup.conf", "ConstrainDevices=yes", "ConstrainDevices=no");
+    edit("plugstack.conf", "optional", "required");
+    edit("plugstack.conf", "state=", "other=");
+    let (code, text) = check(&lab);
+    assert_eq!(code, Some(1), "{text}");
+    for part in [
+        "the node has mps:1280, the configuration says count = 640",
+        "set ConstrainDevices=yes",
+        "write `optional`",
+        "the plugin looks in /run/packhorse",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_plugin_for_another_slurm_is_told() {
+    let settings = NodeSettings {
+        version: SlurmVersion::V24_11,
+        ..NodeSettings::default()
+    };
+    let Some(lab) = NodeLab::start(settings) else {
+        return;
+    };
+    let job = lab.submit(NOBODY, &["--gres=mps:64"], "true");
+    lab.slurm.wait_for_job(&job, "COMPLETED");
+    let plugstack = lab.folder().join("etc/plugstack.conf");
+    let text = fs_err::read_to_string(&plugstack).unwrap();
+    let Some(other) = crate::lab::plugin(SlurmVersion::Host) else {
+        return;
+    };
+    let word = text.split_whitespace().nth(1).unwrap();
+    fs_err::write(&plugstack, text.replace(word, &other.display().to_string())).unwrap();
+    let (code, text) = check(&lab);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("it was built for Slurm 22.05, and this is 24.11"),
+        "{text}"
+    );
+}

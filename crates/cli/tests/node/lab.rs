@@ -1,0 +1,224 @@
+//! A node in a real Slurm.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use packhorse_slurm_lab::{Cgroups, LabSettings, SlurmLab, SlurmVersion};
+use serde_json::Value;
+
+/// Users that every Debian has, and that are not root.
+pub const NOBODY: (u32, &str) = (65534, "nobody");
+pub const GAMES: (u32, &str) = (5, "games");
+
+/// What a node of the lab is like.
+pub struct NodeSettings<'a> {
+    pub version: SlurmVersion,
+    pub cgroups: Cgroups,
+    /// `choose` or `native`.
+    pub mode: &'a str,
+    /// More of the configuration, from its first section on.
+    pub more: &'a str,
+    /// More lines of slurm.conf.
+    pub slurm_conf: &'a [&'a str],
+    /// More files beside it.
+    pub files: Vec<(String, String)>,
+}
+
+impl Default for NodeSettings<'_> {
+    fn default() -> Self {
+        Self {
+            version: SlurmVersion::Host,
+            cgroups: Cgroups::None,
+            mode: "choose",
+            more: "[mps]\nservers = false\n",
+            slurm_conf: &[],
+            files: Vec::new(),
+        }
+    }
+}
+
+/// A Slurm with one node `n1`, whose four GPUs have 320 `mps` each.
+pub struct NodeLab {
+    pub slurm: SlurmLab,
+}
+
+impl NodeLab {
+    /// Starts it. `None` where there is no Slurm, as with every lab.
+    pub fn start(settings: NodeSettings<'_>) -> Option<Self> {
+        let packhorse = env!("CARGO_BIN_EXE_packhorse");
+        let script = |verb: &str| {
+            format!("#!/bin/sh\nexec {packhorse} node {verb} --config {{lab}}/etc/node.toml\n")
+        };
+        let mut config = format!(
+            "mode = \"{}\"\ncount = 1280\nstate = \"{{lab}}/shared\"\n",
+            settings.mode
+        );
+        for index in 0..4 {
+            config.push_str(&format!(
+                "[[gpus]]\nfile = \"{{lab}}/dev/nvidia{index}\"\nmemory = \"24G\"\n"
+            ));
+        }
+        config.push_str(settings.more);
+        let mps = match settings.mode {
+            "native" => "Flags=all_sharing",
+            _ => "File={lab}/dev/nvidia0",
+        };
+        let plugin = plugin(settings.version)?;
+        let mut files = vec![
+            ("node.toml".to_owned(), config),
+            ("prolog.sh".to_owned(), script("prolog")),
+            ("epilog.sh".to_owned(), script("epilog")),
+            (
+                "plugstack.conf".to_owned(),
+                format!("optional {} state={{lab}}/shared\n", plugin.display()),
+            ),
+            (
+                "gres.conf".to_owned(),
+                format!(
+                    "Name=gpu Type=titanrtx File={{lab}}/dev/nvidia[0-3]\nName=mps Count=1280 {mps}\n"
+                ),
+            ),
+        ];
+        files.extend(settings.files);
+        let mut slurm_conf = vec![
+            "GresTypes=gpu,mps".to_owned(),
+            "NodeName=n1 NodeHostname=n1 NodeAddr=127.0.0.1 Port=17001 CPUs=64 CoresPerSocket=64 \
+             RealMemory=20000 Gres=gpu:titanrtx:4,mps:1280 State=UNKNOWN"
+                .to_owned(),
+            "Prolog={lab}/etc/prolog.sh".to_owned(),
+            "Epilog={lab}/etc/epilog.sh".to_owned(),
+            "PrologFlags=Alloc".to_owned(),
+            "PlugStackConfig={lab}/etc/plugstack.conf".to_owned(),
+        ];
+        slurm_conf.extend(settings.slurm_conf.iter().map(ToString::to_string));
+        let slurm = SlurmLab::start(LabSettings {
+            nodes: 1,
+            cpus: 64,
+            memory_mib: 20000,
+            version: settings.version,
+            cgroups: settings.cgroups,
+            files,
+            slurm_conf,
+            ..LabSettings::default()
+        })?;
+        let out = slurm.folder().join("out");
+        fs_err::create_dir(&out).unwrap();
+        let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        fs_err::set_permissions(out, all).unwrap();
+        Some(Self { slurm })
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.slurm.folder()
+    }
+
+    /// One of Slurm's commands, by this user.
+    pub fn by(&self, (uid, _): (u32, &str), program: &str) -> Command {
+        let mut command = self.slurm.command("setpriv");
+        command.args([format!("--reuid={uid}"), format!("--regid={uid}")]);
+        command.args(["--clear-groups", program]);
+        command.current_dir(self.folder().join("out"));
+        command
+    }
+
+    /// Submits a job with this script, and says its number.
+    pub fn submit(&self, user: (u32, &str), options: &[&str], script: &str) -> String {
+        let mut command = self.by(user, "sbatch");
+        command.args(["--parsable", "--mem=50"]).args(options);
+        command.arg(format!("--wrap={script}"));
+        self.slurm.output(&mut command).trim().to_owned()
+    }
+
+    /// Submits a job that lasts until the file `over` is there.
+    pub fn submit_lasting(&self, user: (u32, &str), mps: u64) -> String {
+        let gres = format!("--gres=mps:{mps}");
+        let script = "until [ -e over ]; do sleep 0.1; done";
+        self.submit(user, &[&gres, "--output=/dev/null"], script)
+    }
+
+    /// Lets those jobs end.
+    pub fn end_lasting(&self) {
+        fs_err::write(self.folder().join("out/over"), "").unwrap();
+    }
+
+    /// What a job wrote to this file.
+    pub fn wrote(&self, name: &str) -> String {
+        fs_err::read_to_string(self.folder().join("out").join(name)).unwrap_or_default()
+    }
+
+    /// `packhorse node`, on the node.
+    pub fn node(&self, words: &[&str]) -> Command {
+        let mut command = self.slurm.command(env!("CARGO_BIN_EXE_packhorse"));
+        command.arg("node").args(words).args(["--node", "n1"]);
+        command
+            .arg("--config")
+            .arg(self.folder().join("etc/node.toml"));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    pub fn status(&self) -> Value {
+        let text = self.slurm.output(&mut self.node(&["status", "--json"]));
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// The numbers of the jobs on each GPU.
+    pub fn jobs(&self) -> Vec<Vec<u64>> {
+        let status = self.status();
+        let gpus = status["gpus"].as_array().unwrap();
+        let jobs = |gpu: &Value| {
+            let jobs = gpu["jobs"].as_array().unwrap();
+            jobs.iter()
+                .map(|job| job["job"].as_u64().unwrap())
+                .collect()
+        };
+        gpus.iter().map(jobs).collect()
+    }
+
+    /// Commands of a shell that say which GPUs can be opened, and what the environment says.
+    pub fn look(&self, name: &str) -> String {
+        let dev = self.folder().join("dev");
+        format!(
+            "echo {name} visible=$CUDA_VISIBLE_DEVICES threads=$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE \
+             opens=$(for i in 0 1 2 3; do (exec 3<{}/nvidia$i) 2>&1 | grep -q 'No such device' && \
+             printf $i; done)",
+            dev.display()
+        )
+    }
+}
+
+/// The plugin for a release of Slurm, built once.
+pub fn plugin(version: SlurmVersion) -> Option<PathBuf> {
+    let settings = LabSettings {
+        nodes: 0,
+        version,
+        ..LabSettings::default()
+    };
+    let version = version_of(&settings)?;
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("spank")
+        .join(&version);
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args([
+        "build",
+        "--quiet",
+        "--offline",
+        "-p",
+        "packhorse-spank",
+        "--target-dir",
+    ]);
+    cargo.arg(&target).env("PACKHORSE_SLURM_VERSION", &version);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    assert!(cargo.status().unwrap().success(), "the plugin can be built");
+    Some(target.join("debug/libpackhorse_spank.so"))
+}
+
+/// Such as 24.11.5.
+fn version_of(settings: &LabSettings) -> Option<String> {
+    let root = settings.root()?;
+    let root = root.unwrap_or_else(|| PathBuf::from("/"));
+    let mut command = Command::new("chroot");
+    let output = command.arg(root).args(["/usr/sbin/slurmd", "-V"]).output();
+    let text = String::from_utf8(output.ok()?.stdout).ok()?;
+    text.split_whitespace().last().map(str::to_owned)
+}

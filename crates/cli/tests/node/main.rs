@@ -1,0 +1,16 @@
+//! Sharing the GPUs of a Slurm node, through the real binary: by itself, with commands that
+//! stand in for Slurm's, and in a real Slurm.
+
+#![expect(clippy::unwrap_used, reason = "a test without its set-up has failed")]
+
+mod fake_slurm;
+mod lab;
+
+mod concurrent;
+mod devices;
+mod faults;
+mod giving;
+mod installing;
+mod rules;
+mod servers;
+mod shares;

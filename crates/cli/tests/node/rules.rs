@@ -1,0 +1,170 @@
+//! Who may ask: on the node, and in the filters.
+
+use crate::fake_slurm::{FakeNode, finish};
+use crate::lab::{NOBODY, NodeLab, NodeSettings};
+
+const RULES: &str = "[[allow]]\nreservations = [\"jupyterhub_course_*\"]\nmost = 64\n[[allow]]\naccounts = [\"staff\"]\n";
+
+#[test]
+fn a_job_that_the_rules_do_not_admit_is_ended_on_the_node() {
+    let node = FakeNode::new(RULES);
+    let run = |job: u32, mps: u64, reservation: Option<&str>, account: Option<&str>| {
+        let mut command = node.command("prolog", job, Some(mps));
+        command.envs(reservation.map(|name| ("SLURM_JOB_RESERVATION", name)));
+        command.envs(account.map(|name| ("SLURM_JOB_ACCOUNT", name)));
+        finish(&mut command)
+    };
+    assert_eq!(run(1, 64, Some("jupyterhub_course_ml"), None).stderr, "");
+    assert_eq!(run(2, 640, None, Some("staff")).stderr, "");
+    assert_eq!(node.gpus(2).len(), 2);
+    for (job, reservation, account) in [(3, None, None), (4, Some("other"), Some("students"))] {
+        let done = run(job, 64, reservation, account);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert!(done.stderr.contains("not allowed"), "{done:?}");
+        assert!(
+            node.asked().contains(&format!("scancel {job}")),
+            "{}",
+            node.asked()
+        );
+        // If it starts all the same, it has no GPU and says why.
+        assert_eq!(node.gpus(job), [0_u32; 0]);
+        let text = fs_err::read_to_string(node.orders(job)).unwrap();
+        assert!(text.contains("\nrefused mps is not allowed"), "{text}");
+        assert!(!text.contains("allow 1 "), "{text}");
+        assert!(text.contains("deny 1 3"), "{text}");
+    }
+    let done = run(5, 65, Some("jupyterhub_course_ml"), None);
+    assert!(done.stderr.contains("at most mps:64"), "{done:?}");
+    let status = node.status();
+    assert_eq!(status["refused"].as_array().unwrap().len(), 3, "{status}");
+}
+
+/// The rule of the seed, as it is written in our configuration.
+const SEED: &str = "[mps]\nservers = false\n\n[[allow]]\nreservations = [\n  \"*jhl_homework_gpu*\", # homework\n  '*jupyterhub_course_*',\n]\n";
+
+/// Which jobs the seed's own snippet accepts: a reservation and whether it may use mps.
+const SEEN: [(Option<&str>, bool); 5] = [
+    (None, false),
+    (Some("jhl_homework_gpu"), true),
+    (Some("jupyterhub_course_ml"), true),
+    (Some("2026_jupyterhub_course_x"), true),
+    (Some("maintenance"), false),
+];
+
+fn seed_lab(filter: &str, line: &str) -> Option<NodeLab> {
+    let lab = NodeLab::start(NodeSettings {
+        more: SEED,
+        slurm_conf: &[line],
+        // As an admin is told to: a file of the site's that runs ours.
+        files: vec![
+            (
+                filter.to_owned(),
+                format!("return dofile(\"{{lab}}/etc/our_{filter}\")\n"),
+            ),
+            (format!("our_{filter}"), filter_text(filter)),
+        ],
+        ..NodeSettings::default()
+    })?;
+    let reservations = SEEN.iter().filter_map(|(reservation, _)| *reservation);
+    for name in reservations.filter(|_| filter != "unused.lua") {
+        reserve(&lab, name);
+    }
+    Some(lab)
+}
+
+fn reserve(lab: &NodeLab, name: &str) {
+    let mut scontrol = lab.slurm.command("scontrol");
+    scontrol.args(["create", "reservation", "nodes=n1", "starttime=now"]);
+    scontrol.args([
+        "duration=60",
+        "users=nobody",
+        "flags=maint,ignore_jobs,overlap",
+    ]);
+    lab.slurm
+        .output(scontrol.arg(format!("reservationname={name}")));
+}
+
+/// What `packhorse node install` writes, for the lab's configuration.
+pub fn filter_text(name: &str) -> String {
+    if name == "unused.lua" {
+        return String::new();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut install = std::process::Command::new(env!("CARGO_BIN_EXE_packhorse"));
+    install
+        .args(["node", "install", "--folder"])
+        .arg(folder.path());
+    install.env("PACKHORSE_NVML_LIBRARY", "none");
+    assert_eq!(finish(&mut install).code, Some(0));
+    let text = fs_err::read_to_string(folder.path().join(name)).unwrap();
+    text.replace(&folder.path().display().to_string(), "{lab}/etc")
+}
+
+fn submits(lab: &NodeLab, options: &[&str]) -> (bool, String) {
+    let mut sbatch = lab.by(NOBODY, "sbatch");
+    sbatch
+        .args([
+            "--parsable",
+            "--mem=50",
+            "--output=/dev/null",
+            "--wrap=true",
+        ])
+        .args(options);
+    let done = finish(&mut sbatch);
+    (done.code == Some(0), done.stderr)
+}
+
+fn the_filter_does_as_the_seeds(lab: &NodeLab) {
+    for (reservation, may) in SEEN {
+        let reservation = reservation.map(|name| format!("--reservation={name}"));
+        let options: Vec<&str> = ["--gres=mps:16"]
+            .into_iter()
+            .chain(reservation.as_deref())
+            .collect();
+        let (accepted, why) = submits(lab, &options);
+        assert_eq!(accepted, may, "{options:?}: {why}");
+        if !may {
+            assert!(why.contains("packhorse: mps is not allowed"), "{why}");
+        }
+    }
+    // Everything else is as before.
+    for options in [&["--gres=gpu:1"][..], &[]] {
+        let (accepted, why) = submits(lab, options);
+        assert!(accepted, "{options:?}: {why}");
+    }
+}
+
+#[test]
+fn cli_filter_accepts_and_refuses_what_the_seeds_does() {
+    if let Some(lab) = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua") {
+        the_filter_does_as_the_seeds(&lab);
+    }
+}
+
+#[test]
+fn job_submit_accepts_and_refuses_what_the_seeds_does() {
+    if let Some(lab) = seed_lab("job_submit.lua", "JobSubmitPlugins=lua") {
+        the_filter_does_as_the_seeds(&lab);
+    }
+}
+
+#[test]
+fn where_there_is_no_filter_the_node_ends_the_job() {
+    let Some(lab) = seed_lab("unused.lua", "PriorityType=priority/basic") else {
+        return;
+    };
+    let job = lab.submit_lasting(NOBODY, 64);
+    lab.slurm.wait_for_job(&job, "CANCELLED");
+    let mut scontrol = lab.slurm.command("scontrol");
+    let text = lab.slurm.output(scontrol.args(["show", "job", &job]));
+    assert!(text.contains("packhorse: mps is not allowed"), "{text}");
+    assert_ne!(lab.slurm.node_state("n1"), "drained");
+    // The node goes on with others.
+    reserve(&lab, "jhl_homework_gpu");
+    let allowed = lab.submit(
+        NOBODY,
+        &["--gres=mps:64", "--reservation=jhl_homework_gpu"],
+        "true",
+    );
+    lab.slurm.wait_for_job(&allowed, "COMPLETED");
+}

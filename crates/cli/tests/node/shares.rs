@@ -1,0 +1,147 @@
+//! Shares in a real Slurm: where jobs land, and how they come back.
+
+use packhorse_slurm_lab::{Cgroups, SlurmVersion};
+
+use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings};
+
+#[test]
+fn twenty_jobs_with_a_fifth_of_a_gpu_land_five_on_each() {
+    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
+        return;
+    };
+    let jobs: Vec<String> = (0..20).map(|_| lab.submit_lasting(NOBODY, 64)).collect();
+    for job in &jobs {
+        lab.slurm.wait_for_job(job, "RUNNING");
+    }
+    let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
+    assert_eq!(on, [5; 4], "{:?}", lab.jobs());
+    // Nothing is left, for Slurm either.
+    let next = lab.submit_lasting(GAMES, 1);
+    assert_eq!(lab.slurm.job_states(&next), ["PENDING"]);
+    lab.end_lasting();
+    for job in &jobs {
+        lab.slurm.wait_for_job(job, "COMPLETED");
+    }
+    lab.slurm.wait_for_job(&next, "COMPLETED");
+    let empty = lab
+        .slurm
+        .wait(|_| lab.jobs().iter().all(Vec::is_empty).then_some(()));
+    assert!(empty.is_some(), "{:?}", lab.jobs());
+}
+
+#[test]
+fn the_table_of_the_seed_holds_on_every_gpu() {
+    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
+        return;
+    };
+    // mps:80 four jobs, mps:40 eight, mps:32 ten, on each GPU; and more than one GPU.
+    for (mps, jobs) in [(80, 4), (32, 10), (640, 0)] {
+        let count = if jobs == 0 { 2 } else { jobs * 4 };
+        let ids: Vec<String> = (0..count)
+            .map(|_| lab.submit_lasting(NOBODY, mps))
+            .collect();
+        for id in &ids {
+            lab.slurm.wait_for_job(id, "RUNNING");
+        }
+        let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
+        assert_eq!(on, [jobs.max(1); 4], "mps:{mps} {:?}", lab.jobs());
+        lab.end_lasting();
+        for id in &ids {
+            lab.slurm.wait_for_job(id, "COMPLETED");
+        }
+        fs_err::remove_file(lab.folder().join("out/over")).unwrap();
+    }
+}
+
+#[test]
+fn a_requeued_job_and_one_whose_epilog_never_ran_leave_nothing_behind() {
+    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
+        return;
+    };
+    let job = lab.submit_lasting(NOBODY, 64);
+    lab.slurm.wait_for_job(&job, "RUNNING");
+    let mut scontrol = lab.slurm.command("scontrol");
+    lab.slurm.output(scontrol.args(["requeue", &job]));
+    lab.slurm.wait_for_job(&job, "PENDING");
+    // Slurm runs no prolog for a job whose old credentials slurmd still has: 10 s here, from
+    // when its epilog has run. A busy machine may take a while until then.
+    let mut scontrol = lab.slurm.command("scontrol");
+    let id = format!("jobid={job}");
+    lab.slurm
+        .output(scontrol.args(["update", &id, "starttime=now+20"]));
+    lab.slurm.wait_for_job(&job, "RUNNING");
+    let number: u64 = job.parse().unwrap();
+    assert_eq!(lab.jobs(), [vec![number], vec![], vec![], vec![]]);
+    // Its epilog does nothing.
+    let epilog = lab.folder().join("etc/epilog.sh");
+    let ours = fs_err::read(&epilog).unwrap();
+    fs_err::write(&epilog, "#!/bin/sh\n").unwrap();
+    lab.end_lasting();
+    lab.slurm.wait_for_job(&job, "COMPLETED");
+    let orders = lab.folder().join("shared/jobs").join(&job);
+    assert!(orders.exists());
+    fs_err::write(&epilog, ours).unwrap();
+    fs_err::remove_file(lab.folder().join("out/over")).unwrap();
+    let all: Vec<String> = (0..4).map(|_| lab.submit_lasting(NOBODY, 320)).collect();
+    for job in &all {
+        lab.slurm.wait_for_job(job, "RUNNING");
+    }
+    assert!(!orders.exists());
+    let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
+    assert_eq!(on, [1; 4]);
+}
+
+#[test]
+fn where_no_gpu_has_room_in_one_piece_a_job_goes_back_to_the_queue() {
+    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
+        return;
+    };
+    let jobs: Vec<String> = (0..4).map(|_| lab.submit_lasting(NOBODY, 200)).collect();
+    for job in &jobs {
+        lab.slurm.wait_for_job(job, "RUNNING");
+    }
+    // Slurm counts 480 that are left.
+    let job = lab.submit_lasting(NOBODY, 200);
+    let comment = lab.slurm.wait(|slurm| {
+        let mut scontrol = slurm.command("scontrol");
+        let text = slurm.output(scontrol.args(["-o", "show", "job", &job]));
+        (text.contains("JobState=PENDING") && text.contains("Restarts=1")).then_some(text)
+    });
+    let comment = comment.expect("it is sent back");
+    assert!(
+        comment.contains("packhorse: no GPU has mps:200 left"),
+        "{comment}"
+    );
+    assert_ne!(lab.slurm.node_state("n1"), "drained");
+    let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
+    assert_eq!(on, [1; 4]);
+}
+
+#[test]
+fn in_native_mode_slurm_chooses_the_least_loaded() {
+    let settings = NodeSettings {
+        version: SlurmVersion::V24_11,
+        cgroups: Cgroups::Version2,
+        mode: "native",
+        slurm_conf: &["SelectTypeParameters=CR_Core_Memory,LL_SHARED_GRES"],
+        ..NodeSettings::default()
+    };
+    let Some(lab) = NodeLab::start(settings) else {
+        return;
+    };
+    let jobs: Vec<String> = (0..5).map(|_| lab.submit_lasting(NOBODY, 64)).collect();
+    for job in &jobs {
+        lab.slurm.wait_for_job(job, "RUNNING");
+    }
+    let mut on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
+    on.sort_unstable();
+    assert_eq!(on, [1, 1, 1, 2], "{:?}", lab.jobs());
+    let mut srun = lab.by(NOBODY, "srun");
+    srun.args(["--mem=50", "--gres=mps:64", "sh", "-c", &lab.look("native")]);
+    let text = lab.slurm.output(&mut srun);
+    let (_, gpu) = text.trim().split_once("opens=").unwrap();
+    assert!(
+        text.contains(&format!("visible={gpu} threads=20")),
+        "{text}"
+    );
+}

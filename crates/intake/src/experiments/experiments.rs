@@ -1,0 +1,397 @@
+//! The experiments of a file, and every repetition of them by its place.
+
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use packhorse_model::{Command, ExperimentDebug};
+use serde_json::{Map, Value};
+
+use super::command::ExperimentCommand;
+use super::documents::{ConfigFile, FileError, ReadFile};
+use super::errors::{ExperimentWarning, ExperimentsError};
+use super::experiment::{Experiment, NoExperiment};
+use super::import::Importer;
+use super::jobs::{JobStart, cut_into_jobs};
+use super::merge::{Members, get, set, text};
+use super::paths::join;
+use super::problem::ExperimentProblem;
+use super::repetition::{Located, Repetition};
+use super::slurm_document::SlurmDocument;
+use crate::grid::NameReport;
+use crate::grid::names::{LONGEST_NAME, with_hash};
+use crate::grid::same_names::{NamedPlaces, SameNames};
+use crate::grid::value::GridValue;
+use crate::nearest::{did_you_mean, nearest};
+
+/// What is to be read of a file.
+#[derive(Clone, Debug, Default)]
+pub struct ReadOptions {
+    /// The names of the experiments that are wanted; all if there are none.
+    pub selected: Vec<String>,
+    /// What stands before the name of each experiment, with a `_` in between.
+    pub prefix: Option<String>,
+    /// How much of each experiment is wanted.
+    pub debug: ExperimentDebug,
+    /// The name of this machine, which may have a SLURM document of its own.
+    pub host: String,
+    /// Where a relative `path` starts from, if not from the folder that repetitions run in.
+    pub base: Option<String>,
+    /// What each repetition runs, instead of what the file says.
+    pub command: Option<Command>,
+    /// Whether nothing is put into the command.
+    pub plain_command: bool,
+    /// Whether the output of a repetition goes to its folder.
+    pub log: bool,
+}
+
+/// The experiments of a file.
+///
+/// Nothing is expanded: a repetition is computed from its place. So a million of them take
+/// no more memory than ten.
+pub struct Experiments {
+    /// In the order of the original: those with fewer expansions first.
+    all: Vec<Experiment>,
+    /// The place of the first repetition of each, and at the end how many there are.
+    starts: Vec<u32>,
+    /// The first run of each, and at the end how many there are.
+    run_starts: Vec<u32>,
+    /// For each experiment, where its jobs begin.
+    jobs: Vec<JobStart>,
+    job_count: u32,
+    same: SameNames,
+    report: NameReport,
+    warnings: Vec<ExperimentWarning>,
+    /// What each experiment runs.
+    commands: Vec<Option<ExperimentCommand>>,
+    slurm: Option<SlurmDocument>,
+    log: bool,
+}
+
+impl Experiments {
+    /// Reads a file and those it imports, and checks all of what is used of them. `path`
+    /// is where it is, `shown` what people call it.
+    pub fn read(
+        path: &Path,
+        shown: &Path,
+        options: &ReadOptions,
+        read: &mut ReadFile<'_>,
+    ) -> Result<Self, ExperimentsError> {
+        let content = read(path)?;
+        let file = ConfigFile::read(path.to_owned(), shown.to_owned(), content)
+            .map_err(ExperimentsError::File)?;
+        check_selection(&file, &options.selected)?;
+        let mut slips = Vec::new();
+        let slurm = SlurmDocument::read(&file, &options.host, &mut slips)
+            .map_err(ExperimentsError::File)?;
+        let mut placed = Vec::new();
+        let mut warnings: Vec<_> = slips.into_iter().map(ExperimentWarning::Place).collect();
+        let mut experiments = Vec::new();
+        for document in file.experiments() {
+            let is_selected = |name: &String| *name == document.name;
+            if !options.selected.is_empty() && !options.selected.iter().any(is_selected) {
+                continue;
+            }
+            let at_name = |problem| {
+                let error = file.source().error(document.name_span.clone(), problem);
+                file.wrong(error)
+            };
+            if document.name.to_lowercase().contains("slurm") {
+                let problem = ExperimentProblem::SlurmName(document.name.clone());
+                warnings.push(ExperimentWarning::Place(at_name(problem)));
+            }
+            let mut importer = Importer {
+                read: &mut *read,
+                warnings: &mut placed,
+            };
+            let mut members = importer
+                .resolve(&file, document)
+                .map_err(ExperimentsError::File)?;
+            let name = match &options.prefix {
+                Some(prefix) => format!("{prefix}_{}", document.name),
+                None => document.name.clone(),
+            };
+            set(&mut members, "name", text(&name));
+            let uneven = |key: &str, count: u32| {
+                warnings.push(ExperimentWarning::Text(format!(
+                    "in the experiment `{name}`, the lists of `{key}` are of different lengths: \
+                     the first {count} values of each are used"
+                )));
+            };
+            if let Some(base) = &options.base {
+                start_from(base, &mut members);
+            }
+            let experiment = Experiment::new(name.clone(), members, options.debug, uneven);
+            experiments.push(experiment.map_err(|why| match why {
+                NoExperiment::NoPath => {
+                    let problem = ExperimentProblem::NoPath(document.name.clone());
+                    ExperimentsError::File(at_name(problem))
+                }
+                NoExperiment::Nothing(key) => ExperimentsError::EmptyExpansion {
+                    experiment: document.name.clone(),
+                    key,
+                },
+                NoExperiment::TooMany => ExperimentsError::TooMany,
+            })?);
+        }
+        let placed = placed.into_iter();
+        let placed =
+            placed.map(|(shown, error)| ExperimentWarning::Place(FileError { shown, error }));
+        warnings.splice(0..0, placed);
+        Self::new(experiments, slurm, warnings, options)
+    }
+
+    fn new(
+        mut experiments: Vec<Experiment>,
+        slurm: Option<SlurmDocument>,
+        warnings: Vec<ExperimentWarning>,
+        options: &ReadOptions,
+    ) -> Result<Self, ExperimentsError> {
+        // The original expands breadth-first.
+        experiments.sort_by_key(|experiment| experiment.expansions.len());
+        let (mut starts, mut run_starts) = (vec![0_u32], vec![0_u32]);
+        let more = |starts: &mut Vec<u32>, count: Option<u32>| {
+            let last = starts.last().copied().unwrap_or(0);
+            let next = count.and_then(|count| last.checked_add(count));
+            starts.push(next.ok_or(ExperimentsError::TooMany)?);
+            Ok::<(), ExperimentsError>(())
+        };
+        for experiment in &experiments {
+            let reps = experiment.runs.checked_mul(experiment.repetitions);
+            more(&mut starts, reps)?;
+            more(&mut run_starts, Some(experiment.runs))?;
+        }
+        let (jobs, job_count) = cut_into_jobs(&experiments, &starts);
+        let commands = experiments.iter().map(|experiment| {
+            let given = options.command.as_ref();
+            let command = ExperimentCommand::new(given, options.plain_command, experiment);
+            command.map_err(|problem| ExperimentsError::Command {
+                experiment: experiment.name.clone(),
+                problem,
+            })
+        });
+        let commands = commands.collect::<Result<_, _>>()?;
+        let mut read = Self {
+            commands,
+            slurm,
+            log: options.log,
+            all: experiments,
+            starts,
+            run_starts,
+            jobs,
+            job_count,
+            same: SameNames::default(),
+            report: NameReport::default(),
+            warnings,
+        };
+        (read.same, read.report) = SameNames::compare(&read);
+        Ok(read)
+    }
+
+    /// How many repetitions there are, those that are there twice included.
+    pub fn len(&self) -> u32 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many runs there are: experiments with all their parameters.
+    pub fn runs(&self) -> u32 {
+        self.run_starts.last().copied().unwrap_or(0)
+    }
+
+    /// How many jobs the repetitions are cut into.
+    pub fn jobs(&self) -> u32 {
+        self.job_count
+    }
+
+    /// The SLURM document for this machine, if there is one.
+    pub fn slurm(&self) -> Option<&SlurmDocument> {
+        self.slurm.as_ref()
+    }
+
+    /// Each experiment's name, and how many of its repetitions run at a time, if it says
+    /// so.
+    pub fn limits(&self) -> impl Iterator<Item = (&str, Option<NonZeroU32>)> {
+        let experiments = self.all.iter();
+        experiments.map(|it| (it.name.as_str(), it.reps_in_parallel))
+    }
+
+    /// The folder that the first experiment's `path` says: what is written back goes there.
+    pub fn basic_path(&self) -> &str {
+        self.all.first().map_or("", Experiment::basic_path)
+    }
+
+    /// What an experiment runs.
+    pub(super) fn command(&self, experiment: usize) -> Option<&ExperimentCommand> {
+        self.commands.get(experiment)?.as_ref()
+    }
+
+    /// Whether the output of a repetition goes to its folder.
+    pub(super) fn keeps_log(&self) -> bool {
+        self.log
+    }
+
+    /// The job of the repetition of an experiment at a place.
+    pub(super) fn job_of(&self, experiment: usize, place: u32) -> u32 {
+        self.jobs[experiment].job(place - self.starts[experiment])
+    }
+
+    /// The first experiment that has nothing to run.
+    pub fn without_command(&self) -> Option<&str> {
+        let mut all = self.all.iter().zip(&self.commands);
+        let (experiment, _) = all.find(|(_, command)| command.is_none())?;
+        Some(&experiment.name)
+    }
+
+    /// What is probably not what was meant.
+    pub fn warnings(&self) -> &[ExperimentWarning] {
+        &self.warnings
+    }
+
+    /// What was found out about the names of the folders of runs.
+    pub fn report(&self) -> &NameReport {
+        &self.report
+    }
+
+    fn locate(&self, place: u32) -> Located {
+        let experiment = self.starts.partition_point(|start| *start <= place) - 1;
+        let within = place - self.starts[experiment];
+        let repetitions = self.all[experiment].repetitions;
+        Located {
+            experiment,
+            run: within / repetitions,
+            rep: within % repetitions,
+        }
+    }
+
+    fn locate_run(&self, run: u32) -> Located {
+        let experiment = self.run_starts.partition_point(|start| *start <= run) - 1;
+        Located {
+            experiment,
+            run: run - self.run_starts[experiment],
+            rep: 0,
+        }
+    }
+
+    fn run_name_at(&self, at: Located) -> String {
+        let experiment = &self.all[at.experiment];
+        let mut name = String::new();
+        experiment.write_run_name(at.run, &mut name);
+        let folder = self.name_to_compare(at, experiment.run_folder(&name));
+        if self.same.is_shared(&folder) || is_unusable(&folder) {
+            let name = name.replace(['/', '\0'], "_");
+            return with_hash(name, &self.identity_of(at));
+        }
+        name
+    }
+
+    /// What the folder of a run is called, for those that share it.
+    fn name_to_compare(&self, at: Located, mut folder: String) -> String {
+        let experiment = &self.all[at.experiment];
+        if experiment.is_written_back() {
+            folder.push_str("/rep ");
+            folder.push_str(&experiment.rep_index(0).to_string());
+        }
+        folder
+    }
+
+    fn identity_of(&self, at: Located) -> String {
+        let experiment = &self.all[at.experiment];
+        // Two runs may have the same parameters: one expansion may undo what another did.
+        let mut name = String::new();
+        experiment.write_run_name(at.run, &mut name);
+        let mut config = experiment.bare_config(&name);
+        config.insert("params".to_owned(), experiment.params_json(at.run).into());
+        let rep = experiment
+            .is_written_back()
+            .then(|| experiment.rep_index(0));
+        config.insert("_rep_idx".to_owned(), rep.into());
+        Value::Object(config).to_string()
+    }
+
+    /// The repetition at a place.
+    pub fn at(&self, place: u32) -> Repetition<'_> {
+        let at = self.locate(place);
+        Repetition {
+            all: self,
+            experiment: &self.all[at.experiment],
+            run_name: self.run_name_at(at),
+            place,
+            at,
+        }
+    }
+
+    /// Whether the same repetition stands at an earlier place.
+    pub fn is_repeated(&self, place: u32) -> bool {
+        let at = self.locate(place);
+        let run = self.run_starts[at.experiment] + at.run;
+        self.same.is_repeated(self, run)
+    }
+
+    /// The configuration of a run, as the original expands it.
+    pub fn expanded(&self, run: u32) -> Map<String, Value> {
+        let at = self.locate_run(run);
+        let experiment = &self.all[at.experiment];
+        let mut config = experiment.bare_config(&self.run_name_at(at));
+        if experiment.has_params() {
+            config.insert("params".to_owned(), experiment.params_json(at.run).into());
+        }
+        config
+    }
+}
+
+impl NamedPlaces for Experiments {
+    fn count(&self) -> u32 {
+        self.runs()
+    }
+
+    fn write_name(&self, place: u32, _: &mut Vec<usize>, name: &mut String) {
+        let at = self.locate_run(place);
+        let experiment = &self.all[at.experiment];
+        experiment.write_run_name(at.run, name);
+        *name = self.name_to_compare(at, experiment.run_folder(name));
+    }
+
+    fn identity(&self, place: u32) -> String {
+        self.identity_of(self.locate_run(place))
+    }
+
+    fn is_unusable(&self, name: &str) -> bool {
+        is_unusable(name)
+    }
+}
+
+/// Whether no folder can be called so.
+fn is_unusable(folder: &str) -> bool {
+    folder.contains('\0') || folder.split('/').any(|part| part.len() > LONGEST_NAME)
+}
+
+/// Lets a relative `path` start from a folder.
+fn start_from(base: &str, members: &mut Members) {
+    for key in ["path", "_basic_path"] {
+        if let Some(path) = get(members, key).and_then(GridValue::name) {
+            set(members, key, text(&join(base, &path)));
+        }
+    }
+}
+
+fn check_selection(file: &ConfigFile, selected: &[String]) -> Result<(), ExperimentsError> {
+    let known: Vec<&str> = file.experiments().map(|it| it.name.as_str()).collect();
+    if known.is_empty() {
+        return Err(ExperimentsError::Nothing);
+    }
+    let mut selected = selected.iter();
+    match selected.find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(ExperimentsError::NotThere {
+            hint: match nearest(name, known.iter().copied()) {
+                Some(nearest) => did_you_mean(nearest),
+                None => format!("there are {}", known.join(", ")),
+            },
+            name: name.clone(),
+        }),
+    }
+}

@@ -1,0 +1,164 @@
+//! The keys of an experiment, and what their values must be.
+
+use std::ops::Range;
+
+use super::documents::Document;
+use super::problem::{ExperimentError, ExperimentProblem};
+use crate::excerpt::quoted;
+use crate::grid::source_text::SourceText;
+use crate::grid::value::{GridValue, ValueKind};
+use crate::nearest::nearest;
+
+/// Keys of an experiment that mean something.
+const KNOWN: &[&str] = &[
+    "name",
+    "path",
+    "repetitions",
+    "iterations",
+    "reps_per_job",
+    "reps_in_parallel",
+    "params",
+    "grid",
+    "list",
+    "ablative",
+    "import_path",
+    "import_exp",
+    "command",
+    "log_path",
+];
+
+/// How the key of an expansion begins.
+const EXPANSIONS: [&str; 3] = ["grid", "list", "ablative"];
+
+/// Whether a key is that of an expansion: `grid`, `list1`, `ablative--2`.
+pub(super) fn is_expansion(key: &str) -> bool {
+    EXPANSIONS.iter().any(|word| key.starts_with(word))
+}
+
+/// Checks the values of a document, and notes what is probably a slip.
+pub(super) fn check_experiment(
+    text: SourceText<'_>,
+    document: &Document,
+    warnings: &mut Vec<ExperimentError>,
+) -> Result<(), ExperimentError> {
+    for (key, value) in &document.members {
+        let ValueKind::Text(name) = &key.kind else {
+            continue;
+        };
+        let name: &str = name;
+        match name {
+            "path" | "import_path" | "import_exp" => {
+                if value.name().is_none() {
+                    return Err(kind(text, name, value, "text"));
+                }
+            }
+            "repetitions" | "reps_per_job" | "reps_in_parallel" => {
+                if count(value).is_none() {
+                    return Err(kind(text, name, value, "a whole number, at least 1"));
+                }
+            }
+            "params" => {
+                if !matches!(value.kind, ValueKind::Dict(_) | ValueKind::None) {
+                    return Err(kind(text, name, value, "a dictionary"));
+                }
+            }
+            _ if is_expansion(name) => check_expansion(text, name, value, warnings)?,
+            _ if KNOWN.contains(&name) || name.starts_with('_') => {}
+            _ => warnings.extend(slip(text, key, &document.name, KNOWN)),
+        }
+    }
+    Ok(())
+}
+
+/// A warning about a key that is close to a known one.
+pub(super) fn slip(
+    text: SourceText<'_>,
+    key: &GridValue,
+    document: &str,
+    known: &[&'static str],
+) -> Option<ExperimentError> {
+    let name = key.name()?;
+    let nearest = nearest(&name, known.iter().copied())?;
+    let problem = ExperimentProblem::ProbableSlip {
+        key: quoted(name.as_bytes()),
+        place: quoted(document.as_bytes()),
+        nearest: nearest.to_owned(),
+    };
+    Some(text.error(key.span.clone(), problem))
+}
+
+/// Checks that there are lists of values at the ends of all paths.
+fn check_expansion(
+    text: SourceText<'_>,
+    name: &str,
+    value: &GridValue,
+    warnings: &mut Vec<ExperimentError>,
+) -> Result<(), ExperimentError> {
+    match &value.kind {
+        // Turns off what DEFAULT says.
+        ValueKind::None => Ok(()),
+        ValueKind::Dict(members) => check_values(text, name, members, warnings),
+        _ => Err(kind(
+            text,
+            name,
+            value,
+            "a dictionary of parameters with lists of values",
+        )),
+    }
+}
+
+fn check_values(
+    text: SourceText<'_>,
+    path: &str,
+    members: &[(GridValue, GridValue)],
+    warnings: &mut Vec<ExperimentError>,
+) -> Result<(), ExperimentError> {
+    for (key, value) in members {
+        let path = format!("{path}.{}", key.as_written());
+        match &value.kind {
+            ValueKind::Dict(members) => check_values(text, &path, members, warnings)?,
+            ValueKind::List(values) if values.is_empty() => {
+                let problem = ExperimentProblem::NoValues(path);
+                return Err(text.error(key.span.clone(), problem));
+            }
+            ValueKind::List(_) => {}
+            _ => {
+                let problem = ExperimentProblem::NoList(path);
+                warnings.push(text.error(value.span.clone(), problem));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn kind(
+    text: SourceText<'_>,
+    key: &str,
+    value: &GridValue,
+    expected: &'static str,
+) -> ExperimentError {
+    at_value(text, value.span.clone(), key, expected, value.what())
+}
+
+fn at_value(
+    text: SourceText<'_>,
+    span: Range<usize>,
+    key: &str,
+    expected: &'static str,
+    found: &'static str,
+) -> ExperimentError {
+    let problem = ExperimentProblem::Kind {
+        key: key.to_owned(),
+        expected,
+        found,
+    };
+    text.error(span, problem)
+}
+
+/// A number of repetitions, if it is one.
+pub(super) fn count(value: &GridValue) -> Option<u32> {
+    match &value.kind {
+        ValueKind::Int(digits) => digits.parse().ok().filter(|count| *count > 0),
+        _ => None,
+    }
+}

@@ -1,0 +1,74 @@
+//! Experiments as they are written back: a document for each repetition, with everything
+//! in it and paths that start from where the file is.
+
+use std::io::{self, Write};
+
+use super::experiment::Experiment;
+use super::experiments::Experiments;
+use super::merge::{Members, set, text};
+use super::repetition::Repetition;
+use super::yaml_writer::write_document;
+use crate::grid::value::{GridValue, ValueKind};
+
+impl Experiments {
+    /// Writes the SLURM document, and then the repetitions of all experiments, or of those
+    /// with this name.
+    pub fn write_back(&self, only: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
+        if let Some(slurm) = self.slurm() {
+            let mut members = slurm.members.clone();
+            // It is the one for this machine, wherever the file is read again.
+            if slurm.name.contains('_') {
+                set(&mut members, "name", text("slurm"));
+            }
+            write_document(&members, out)?;
+        }
+        for place in 0..self.len() {
+            let rep = self.at(place);
+            if only.is_none_or(|name| rep.experiment() == name) {
+                write_document(&rep.relative_members(), out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of the experiments, each once.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for (name, _) in self.limits() {
+            if names.last() != Some(&name) && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+impl Repetition<'_> {
+    fn relative_members(&self) -> Members {
+        let experiment = self.experiment;
+        let mut members = experiment.rep_members(self.run(), self.at.rep);
+        let path = experiment.run_folder(self.run());
+        let folder = self.folder();
+        for (key, path) in [
+            ("path", path.as_str()),
+            ("log_path", &format!("{path}/log")),
+            ("_rep_log_path", &folder),
+        ] {
+            let relative = format!("./{}", below(experiment, path));
+            set(&mut members, key, text(&relative));
+        }
+        set(&mut members, "_basic_path", text("./."));
+        if experiment.has_params() {
+            let params = ValueKind::Dict(experiment.params(self.at.run));
+            set(&mut members, "params", GridValue::new(params, 0..0));
+        }
+        members
+    }
+}
+
+/// A path without the folder that the experiment's `path` says.
+fn below<'p>(experiment: &Experiment, path: &'p str) -> &'p str {
+    let rest = path.strip_prefix(experiment.basic_path()).unwrap_or(path);
+    let rest = rest.trim_start_matches('/');
+    rest.strip_prefix("./").unwrap_or(rest)
+}

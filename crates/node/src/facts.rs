@@ -1,0 +1,69 @@
+//! What Slurm tells a prolog or an epilog of its job.
+
+use std::collections::BTreeMap;
+
+/// A job, as Slurm describes it in the environment of the prolog.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobFacts {
+    /// Its number.
+    pub job: u32,
+    /// Its user's number.
+    pub uid: u32,
+    /// Its group's number.
+    pub gid: u32,
+    /// Its user's name.
+    pub user: String,
+    /// Its account.
+    pub account: Option<String>,
+    /// Its partition.
+    pub partition: Option<String>,
+    /// Its reservation.
+    pub reservation: Option<String>,
+    /// What Slurm calls this node.
+    pub node: Option<String>,
+    /// The percentage that Slurm has worked out from what the job asked for. `None`: it did
+    /// not ask for `mps`.
+    pub percent: Option<u64>,
+    /// The GPUs that Slurm has chosen.
+    pub gpus: Vec<u32>,
+}
+
+/// The variable that tells a job which asked for `mps` from the others.
+pub const PERCENTAGE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+
+impl JobFacts {
+    /// What these variables say. `None`: they are no job's.
+    pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Option<Self> {
+        let mut variables: BTreeMap<String, String> = variables.into_iter().collect();
+        let number = |name: &str| variables.get(name)?.parse().ok();
+        let job = number("SLURM_JOB_ID").or_else(|| number("SLURM_JOBID"))?;
+        let uid = number("SLURM_JOB_UID").or_else(|| number("SLURM_UID"))?;
+        let gid = number("SLURM_JOB_GID").unwrap_or(uid);
+        // Newer versions may write a fraction, and all end it without a percent sign.
+        let percent = variables.get(PERCENTAGE).map(|text| {
+            let whole = text.split(['.', '%']).next().unwrap_or_default();
+            whole.trim().parse().unwrap_or(0)
+        });
+        let gpus = ["SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"]
+            .iter()
+            .find_map(|name| variables.get(*name));
+        let gpus = gpus.map_or_else(Vec::new, |text| {
+            text.split(',')
+                .filter_map(|id| id.trim().parse().ok())
+                .collect()
+        });
+        let mut text = |name: &str| variables.remove(name).filter(|value| !value.is_empty());
+        Some(Self {
+            job,
+            uid,
+            gid,
+            user: text("SLURM_JOB_USER").unwrap_or_else(|| uid.to_string()),
+            account: text("SLURM_JOB_ACCOUNT"),
+            partition: text("SLURM_JOB_PARTITION"),
+            reservation: text("SLURM_JOB_RESERVATION"),
+            node: text("SLURMD_NODENAME"),
+            percent,
+            gpus,
+        })
+    }
+}

@@ -1,0 +1,228 @@
+//! MPS servers: one for each user and GPU (or set of GPUs that one job has), never shared by
+//! two users.
+//!
+//! NVIDIA's control daemon takes a while to start, and a prolog must not. So a process of
+//! its own, [`serve`], starts and ends it: as long as it runs it holds the server's lock,
+//! and before it lets go, it looks once more whether the state wants a server or not. Whoever
+//! changes the state and finds the lock taken can therefore leave it at that.
+//!
+//! ```text
+//! prolog, epilog ── change the state, then ── lock free? ── no: whoever has it will see
+//!                                                └─ yes: packhorse node serve (root)
+//!                                                          └ packhorse node daemon (the user)
+//!                                                               └ nvidia-cuda-mps-control
+//! ```
+//!
+//! The daemon runs as the job's user in a folder of that user's: root neither reads nor
+//! connects to anything in it. Jobs wait in the plugin until the lock is free.
+
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use packhorse_gpu::GpuConfig;
+use packhorse_gpu::mps::{Daemon, PIPE_VARIABLE, SERVICE_VARIABLE};
+use packhorse_orders::{GpuPart, JobOrders};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::config::Config;
+use crate::state::{State, now};
+
+/// What the user's own part of it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerTask {
+    /// Start the daemon, unless it runs.
+    Start,
+    /// End it.
+    End,
+}
+
+/// The name of a user's server on these GPUs.
+pub fn server_name(gpus: &[GpuPart], uid: u32) -> String {
+    let gpus: Vec<String> = gpus.iter().map(|part| part.gpu.to_string()).collect();
+    format!("{}-{uid}", gpus.join("+"))
+}
+
+/// Where clients find the server in this folder.
+pub fn pipes(folder: &Path) -> PathBuf {
+    folder.join("pipe")
+}
+
+/// Sees to it that a server runs if a job wants it, and does not if none does. Does not wait
+/// for it.
+pub fn settle(state: &State, name: &str, config: &Path, program: &Path) {
+    let locked = match state.lock_server(name) {
+        Ok(Some(locked)) => locked,
+        Ok(None) => return,
+        Err(error) => return state.log(now(), &format!("MPS server {name}: {error}")),
+    };
+    let (lock, ready) = locked;
+    let started = Command::new(program)
+        .args(["node", "serve", "--config"])
+        .arg(config)
+        .arg(name)
+        // Both locks are its own from now on, until it ends in whatever way.
+        .stdin(Stdio::from(lock))
+        .stdout(Stdio::from(ready))
+        .stderr(Stdio::null())
+        // Slurm kills the group of a prolog that has ended.
+        .process_group(0)
+        .spawn();
+    if let Err(error) = started {
+        state.log(now(), &format!("MPS server {name}: {error}"));
+    }
+}
+
+/// Makes a server as the state wants it. Its locks are standard input and output.
+pub fn serve(file: &Path, name: &str, program: &Path) -> Result<(), crate::prolog::Trouble> {
+    let config = Config::read(file)?;
+    let state = State::open(&config.state)?;
+    let server = Server {
+        config: &config,
+        state: &state,
+        name,
+        program,
+    };
+    let mut is = None;
+    loop {
+        let lock = state.lock()?;
+        let (jobs, _) = state.jobs(None)?;
+        let wanted = jobs
+            .into_iter()
+            .find(|job| job.server.as_deref() == Some(name));
+        if is == Some(wanted.is_some()) {
+            // While the state is locked: whoever changes it next finds this lock free.
+            let _ = flock(rustix::stdio::stdin(), FlockOperation::Unlock);
+            return Ok(());
+        }
+        drop(lock);
+        is = Some(wanted.is_some());
+        let result = match wanted {
+            Some(job) => server.start(&job),
+            None => server.end(),
+        };
+        if let Err(error) = result {
+            state.log(now(), &format!("MPS server {name}: {error}"));
+        }
+    }
+}
+
+/// What the user's own process does.
+pub fn run_as_user(
+    task: ServerTask,
+    control: &Path,
+    patience: Duration,
+    folder: &Path,
+    devices: &str,
+) -> Result<(), packhorse_gpu::mps::MpsError> {
+    let config = GpuConfig {
+        mps_control: control.to_owned(),
+        mps_patience: patience,
+        ..GpuConfig::default()
+    };
+    match task {
+        ServerTask::Start => Daemon::start(&config, folder, devices).map(drop),
+        // Its clients are gone: their job is over.
+        ServerTask::End => Daemon::ours(&config, folder).quit(Duration::ZERO),
+    }
+}
+
+struct Server<'a> {
+    config: &'a Config,
+    state: &'a State,
+    name: &'a str,
+    program: &'a Path,
+}
+
+impl Server<'_> {
+    fn start(&self, job: &JobOrders) -> io::Result<()> {
+        let folder = self.state.server_folder(self.name);
+        let is_theirs = |found: &std::fs::Metadata| found.is_dir() && found.uid() == job.uid;
+        if !fs_err::symlink_metadata(&folder).is_ok_and(|found| is_theirs(&found)) {
+            // Only root can make anything here, so this is left from a run that was killed.
+            let _ = fs_err::remove_dir_all(&folder);
+            fs_err::create_dir(&folder)?;
+            fs_err::set_permissions(&folder, std::fs::Permissions::from_mode(0o700))?;
+            std::os::unix::fs::chown(&folder, Some(job.uid), Some(job.gid))?;
+        }
+        let devices = self.config.visible(&job.gpus);
+        self.as_user((job.uid, job.gid), ServerTask::Start, &folder, &devices)
+    }
+
+    fn end(&self) -> io::Result<()> {
+        let folder = self.state.server_folder(self.name);
+        let found = match fs_err::symlink_metadata(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        let user = (found.uid(), found.gid());
+        let ended = self.as_user(user, ServerTask::End, &folder, "");
+        // Whatever did not end when it was told.
+        for process in processes(&folder, user.0) {
+            let _ = pidfd_send_signal(&process, Signal::KILL);
+        }
+        fs_err::remove_dir_all(&folder)?;
+        ended
+    }
+
+    fn as_user(
+        &self,
+        (uid, gid): (u32, u32),
+        task: ServerTask,
+        folder: &Path,
+        devices: &str,
+    ) -> io::Result<()> {
+        let word = match task {
+            ServerTask::Start => "start",
+            ServerTask::End => "end",
+        };
+        let output = Command::new(self.program)
+            .args(["node", "daemon", word, "--control"])
+            .arg(&self.config.mps.control)
+            .arg("--patience")
+            .arg(self.config.patience().as_secs().to_string())
+            .arg(folder)
+            .arg(devices)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .current_dir("/")
+            .uid(uid)
+            .gid(gid)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let why = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(why.trim().to_owned()))
+    }
+}
+
+/// The processes of the server in this folder. What a user's process says of itself is
+/// believed only of that user's processes.
+pub fn processes(folder: &Path, uid: u32) -> Vec<rustix::fd::OwnedFd> {
+    let pipes = pipes(folder);
+    let variable = format!("{PIPE_VARIABLE}={}", pipes.display());
+    let entries = fs_err::read_dir("/proc").into_iter().flatten().flatten();
+    let find = |entry: fs_err::DirEntry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        if entry.metadata().ok()?.uid() != uid {
+            return None;
+        }
+        let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        let environment = fs_err::read(entry.path().join("environ")).ok()?;
+        let mut variables = environment.split(|byte| *byte == 0);
+        let service = format!("{SERVICE_VARIABLE}=");
+        let is_service = variables
+            .clone()
+            .any(|one| one.starts_with(service.as_bytes()));
+        let is_here = variables.any(|one| one == variable.as_bytes());
+        (is_service && is_here).then_some(process)
+    };
+    entries.filter_map(find).collect()
+}

@@ -1,0 +1,194 @@
+//! Who is where.
+
+use std::path::Path;
+
+use packhorse_model::{Bytes, Placing};
+use packhorse_orders::{GpuPart, JobOrders};
+use serde::Serialize;
+
+use crate::config::{Config, Mode};
+use crate::heal::{Urgency, forget_the_gone, host_name};
+use crate::prolog::Trouble;
+use crate::servers::{self, processes};
+use crate::slurm::Slurm;
+use crate::state::{State, now};
+
+/// How many of the log's lines are shown.
+const LINES: usize = 10;
+
+/// The node, as `packhorse node status` shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub node: String,
+    /// Who chooses.
+    pub mode: &'static str,
+    /// How, if we do.
+    pub placing: &'static str,
+    /// The `mps` of one GPU.
+    pub per_gpu: u64,
+    /// Its GPUs.
+    pub gpus: Vec<GpuStatus>,
+    /// The MPS servers.
+    pub servers: Vec<ServerStatus>,
+    /// Jobs that were refused, and whose epilog has not run yet.
+    pub refused: Vec<RefusedJob>,
+    /// What went wrong lately, the latest last: seconds since the boot, and what.
+    pub problems: Vec<String>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuStatus {
+    /// Its place in the configuration.
+    pub index: u32,
+    /// Its device file.
+    pub file: String,
+    /// Its UUID.
+    pub uuid: Option<String>,
+    /// Its memory.
+    pub memory: Option<Bytes>,
+    /// How many `mps` are given out.
+    pub used: u64,
+    /// How many are left.
+    pub free: u64,
+    /// The jobs on it.
+    pub jobs: Vec<JobStatus>,
+}
+
+/// A job on a GPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobStatus {
+    /// Its number.
+    pub job: u32,
+    /// Whose it is.
+    pub user: String,
+    /// The same as a number.
+    pub uid: u32,
+    /// What it asked for.
+    pub share: u64,
+    /// What it has of this GPU.
+    pub units: u64,
+    /// The percentage of the threads that it may use.
+    pub threads: Option<u32>,
+    /// The memory that it may use.
+    pub memory_limit: Option<Bytes>,
+    /// For how many seconds it has had it.
+    pub seconds: u64,
+    /// Its MPS server.
+    pub server: Option<String>,
+}
+
+/// An MPS server.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerStatus {
+    /// Its GPUs and its user.
+    pub name: String,
+    /// Its user.
+    pub uid: Option<u32>,
+    /// How many processes it has; 0: it does not run.
+    pub processes: usize,
+    /// The jobs that use it.
+    pub jobs: Vec<u32>,
+}
+
+/// A job that was refused.
+#[derive(Clone, Debug, Serialize)]
+pub struct RefusedJob {
+    /// Its number.
+    pub job: u32,
+    /// Whose it is.
+    pub user: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Looks, and puts right what it finds wrong.
+pub fn status(file: &Path, node: Option<&str>, program: &Path) -> Result<NodeStatus, Trouble> {
+    let config = Config::read(file)?;
+    let state = State::open(&config.state)?;
+    let slurm = Slurm::new(&config.scontrol);
+    forget_the_gone(&state, &slurm, node, None, Urgency::Now);
+    let jobs = {
+        let lock = state.lock()?;
+        let (jobs, dropped) = state.jobs(Some(&lock))?;
+        for file in dropped {
+            state.log(now(), &format!("dropped {}: {}", file.name, file.why));
+        }
+        jobs
+    };
+    let users = |name: &str| -> Vec<u32> {
+        let uses = |job: &&JobOrders| job.server.as_deref() == Some(name);
+        jobs.iter().filter(uses).map(|job| job.job).collect()
+    };
+    let mut names = state.servers();
+    for name in &names {
+        if users(name).is_empty() {
+            servers::settle(&state, name, file, program);
+        }
+    }
+    names.extend(jobs.iter().filter_map(|job| job.server.clone()));
+    names.sort_unstable();
+    names.dedup();
+    let server = |name: String| {
+        let uid = name.rsplit('-').next().and_then(|uid| uid.parse().ok());
+        let folder = state.server_folder(&name);
+        ServerStatus {
+            processes: uid.map_or(0, |uid| processes(&folder, uid).len()),
+            jobs: users(&name),
+            uid,
+            name,
+        }
+    };
+    let gpu = |(index, gpu): (u32, &crate::GpuConfigEntry)| {
+        let here: Vec<JobStatus> = jobs.iter().filter_map(|job| job_on(job, index)).collect();
+        let used = here.iter().map(|job| job.units).sum();
+        GpuStatus {
+            index,
+            file: gpu.file.display().to_string(),
+            uuid: gpu.uuid.clone(),
+            memory: gpu.memory,
+            used,
+            free: config.per_gpu().saturating_sub(used),
+            jobs: here,
+        }
+    };
+    let refused = jobs.iter().filter_map(|job| {
+        Some(RefusedJob {
+            job: job.job,
+            user: job.user.clone(),
+            reason: job.refused.clone()?,
+        })
+    });
+    Ok(NodeStatus {
+        node: node.map_or_else(host_name, str::to_owned),
+        mode: match config.mode {
+            Mode::Choose => "choose",
+            Mode::Native => "native",
+        },
+        placing: match config.placing {
+            Placing::Pack => "pack",
+            Placing::Spread => "spread",
+        },
+        per_gpu: config.per_gpu(),
+        gpus: (0..).zip(&config.gpus).map(gpu).collect(),
+        servers: names.into_iter().map(server).collect(),
+        refused: refused.collect(),
+        problems: state.last_lines(LINES),
+    })
+}
+
+fn job_on(job: &JobOrders, gpu: u32) -> Option<JobStatus> {
+    let part: &GpuPart = job.gpus.iter().find(|part| part.gpu == gpu)?;
+    Some(JobStatus {
+        job: job.job,
+        user: job.user.clone(),
+        uid: job.uid,
+        share: job.share,
+        units: part.units,
+        threads: job.threads,
+        memory_limit: job.memory_mib.map(|mib| Bytes(mib << 20)),
+        seconds: now().saturating_sub(job.since),
+        server: job.server.clone(),
+    })
+}

@@ -1,0 +1,191 @@
+//! Which devices a task can open, by the cgroups that Slurm has put it in.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::{DeviceRule, bpf};
+
+/// How a task is held to its devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Confinement {
+    /// By the device controller of cgroup version 1, in this folder.
+    Version1(PathBuf),
+    /// By a device program of cgroup version 2, in this folder.
+    Version2(PathBuf),
+    /// Not at all: Slurm has put the task in no cgroup of its job.
+    None,
+}
+
+/// Lets the tasks of a job open the devices that `rules` allow and no others that they name.
+/// Devices that they do not name stay as they were.
+///
+/// Slurm's folders are found by a process of the job: their names differ between versions
+/// and builds of Slurm. All tasks of the job that there are on this machine are gone through:
+/// with cgroups of version 1, Slurm takes from all of them what it did not give itself
+/// whenever a step begins.
+pub fn confine(process: u32, job: u32, rules: &[DeviceRule]) -> io::Result<Confinement> {
+    let cgroups = read(&format!("/proc/{process}/cgroup"))?;
+    let mounts = read("/proc/self/mounts")?;
+    if let Some(path) = path_in(&cgroups, job, |names| {
+        names.split(',').any(|name| name == "devices")
+    }) && let Some(folder) = mounted(&mounts, Version::One, path)
+    {
+        version_1(&folder, rules)?;
+        return Ok(Confinement::Version1(folder));
+    }
+    if let Some(path) = path_in(&cgroups, job, str::is_empty)
+        && let Some(folder) = mounted(&mounts, Version::Two, path)
+    {
+        version_2(&folder, rules)?;
+        return Ok(Confinement::Version2(folder));
+    }
+    Ok(Confinement::None)
+}
+
+/// The job's path in the hierarchy whose controllers are these, if the process is there in it.
+fn path_in(cgroups: &str, job: u32, is_wanted: impl Fn(&str) -> bool) -> Option<&str> {
+    let name = format!("/job_{job}");
+    cgroups.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let end = path.find(&name)? + name.len();
+        let is_whole = matches!(path.as_bytes().get(end), None | Some(b'/'));
+        (is_wanted(controllers) && is_whole).then(|| &path[..end])
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// The folder of a path, wherever its hierarchy is mounted.
+fn mounted(mounts: &str, version: Version, path: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [_, point, kind, options, ..] = fields[..] else {
+            return None;
+        };
+        let is_ours = match version {
+            Version::One => {
+                kind == "cgroup" && options.split(',').any(|option| option == "devices")
+            }
+            Version::Two => kind == "cgroup2",
+        };
+        let folder = Path::new(point).join(path.trim_start_matches('/'));
+        (is_ours && folder.is_dir()).then_some(folder)
+    })
+}
+
+/// What a folder has, its parents must have: allowed from the job down. Denied only where
+/// processes of users are, since Slurm itself goes on with the folders above.
+fn version_1(job: &Path, rules: &[DeviceRule]) -> io::Result<()> {
+    for folder in folders(job) {
+        let is_users = is_users(&folder);
+        let write = |rule: &DeviceRule| match rule.allowed {
+            true => write_rule(&folder.join("devices.allow"), rule),
+            false if is_users => write_rule(&folder.join("devices.deny"), rule),
+            false => Ok(()),
+        };
+        let written = rules.iter().try_for_each(write);
+        // A step may end meanwhile.
+        if folder.is_dir() {
+            written?;
+        }
+    }
+    Ok(())
+}
+
+/// The program of a folder decides for all below it that have none of their own.
+fn version_2(job: &Path, rules: &[DeviceRule]) -> io::Result<()> {
+    for folder in folders(job).iter().filter(|folder| is_users(folder)) {
+        let attached = OpenOptions::new()
+            .read(true)
+            .open(folder)
+            .and_then(|open| bpf::attach(&open, rules));
+        if folder.is_dir() {
+            attached.map_err(|error| at(folder, &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether processes of users are put there: tasks, and what logs in to a job's node.
+fn is_users(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with("task_") || name == "step_extern")
+}
+
+/// A folder and all below it, parents first.
+fn folders(top: &Path) -> Vec<PathBuf> {
+    let mut folders = vec![top.to_owned()];
+    let mut next = 0;
+    while let Some(folder) = folders.get(next) {
+        let Ok(entries) = folder.read_dir() else {
+            next += 1;
+            continue;
+        };
+        let entries = entries.flatten();
+        let below: Vec<PathBuf> = entries
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .map(|entry| entry.path())
+            .collect();
+        folders.extend(below);
+        next += 1;
+    }
+    folders
+}
+
+fn write_rule(file: &Path, rule: &DeviceRule) -> io::Result<()> {
+    // The kernel takes one rule a write.
+    let text = format!("c {}:{} rwm", rule.major, rule.minor);
+    let opened = OpenOptions::new().write(true).open(file);
+    opened
+        .and_then(|mut opened| opened.write_all(text.as_bytes()))
+        .map_err(|error| at(file, &error))
+}
+
+fn read(path: &str) -> io::Result<String> {
+    let path = Path::new(path);
+    let text = OpenOptions::new()
+        .read(true)
+        .open(path)
+        .and_then(io::read_to_string);
+    text.map_err(|error| at(path, &error))
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CGROUPS: &str = "11:freezer:/slurm_n1/uid_0/job_5/step_0\n\
+                           4:cpu,devices:/slurm_n1/uid_0/job_5/step_0/task_0\n\
+                           0::/system.slice/n1_slurmstepd.scope/job_6/step_0/user/task_0\n";
+
+    #[test]
+    fn a_path_is_the_jobs_own_or_none() {
+        let devices = |names: &str| names.split(',').any(|name| name == "devices");
+        assert_eq!(path_in(CGROUPS, 5, devices), Some("/slurm_n1/uid_0/job_5"));
+        assert_eq!(path_in(CGROUPS, 55, devices), None);
+        assert_eq!(path_in("4:devices:/job_55/x\n", 5, devices), None);
+        assert_eq!(path_in(CGROUPS, 5, str::is_empty), None);
+        assert!(path_in(CGROUPS, 6, str::is_empty).is_some());
+    }
+
+    #[test]
+    fn a_task_that_is_in_no_cgroup_of_its_job_is_left_alone() {
+        let rule = DeviceRule {
+            major: 195,
+            minor: 0,
+            allowed: false,
+        };
+        let found = confine(std::process::id(), 4_000_000_000, &[rule]).unwrap();
+        assert_eq!(found, Confinement::None);
+    }
+}

@@ -1,0 +1,31 @@
+//! What a job on a shared Slurm node was given, and how its processes are held to it.
+//!
+//! ```text
+//! prolog (root, before the job)       SPANK plugin (root, in each step)
+//!   chooses GPUs                        reads the job's orders
+//!   writes the job's orders    ──▶      waits until its MPS server runs
+//!                                       allows and denies devices to each task
+//!                                       sets variables in each task's environment
+//! ```
+//!
+//! [`JobOrders`] are a small text file per job, in a folder that only root can open. The
+//! plugin carries them out as they are and decides nothing. [`confine`] is the part of
+//! that which concerns devices: cgroups of version 1 and of version 2.
+//!
+//! This crate is loaded into Slurm's own processes. It has no dependency but `libc`,
+//! starts no thread, keeps no state and writes nothing but cgroup files.
+
+mod bpf;
+mod confine;
+mod orders;
+mod trusted;
+
+pub use confine::{Confinement, confine};
+pub use orders::{DeviceRule, GpuPart, JobOrders, OrdersError};
+pub use trusted::{is_trusted, read_trusted};
+
+/// Where the node's state is, unless the configuration says otherwise.
+pub const STATE_FOLDER: &str = "/run/packhorse";
+
+/// The folder of the jobs' orders in it.
+pub const JOBS: &str = "jobs";

@@ -1,0 +1,98 @@
+//! The SPANK plugin: carries out in each task what the prolog has ordered for its job.
+//!
+//! ```text
+//! slurmstepd ─ init                  reads the job's orders, waits for its MPS server
+//!            ├ task_post_fork        each task: allows and denies devices by its cgroup
+//!            └ fork ─ task_init      each task: sets its environment; a refused job ends here
+//! ```
+//!
+//! Devices are changed in `task_post_fork`: before it, tasks are not in their cgroups yet,
+//! and after it they run. A job without orders is none of ours.
+//!
+//! Everywhere else (`srun`, `sbatch`, `slurmd`) the plugin does nothing. Nothing that goes
+//! wrong in it ends a step of a job that has no orders, and no panic crosses into Slurm.
+
+mod slurm;
+mod step;
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use slurm::Spank;
+
+/// Slurm looks these up as arrays of characters and as numbers.
+#[unsafe(no_mangle)]
+pub static plugin_name: [u8; 10] = *b"packhorse\0";
+
+/// The kind of plugin.
+#[unsafe(no_mangle)]
+pub static plugin_type: [u8; 6] = *b"spank\0";
+
+/// The Slurm that the plugin was built for.
+#[unsafe(no_mangle)]
+pub static plugin_version: c_uint = slurm_version(env!("PACKHORSE_BUILT_FOR"));
+
+/// The version of the interface.
+#[unsafe(no_mangle)]
+pub static spank_plugin_version: c_uint = 1;
+
+/// For `packhorse node check`, which reads it in the file.
+#[unsafe(no_mangle)]
+#[used]
+pub static PACKHORSE_BUILT_FOR: &[u8] = concat!(
+    "packhorse plugin for Slurm ",
+    env!("PACKHORSE_BUILT_FOR"),
+    "\0"
+)
+.as_bytes();
+
+const fn slurm_version(text: &str) -> c_uint {
+    let (mut number, mut at) = (0, 0);
+    while at < text.len() {
+        number = number * 10 + (text.as_bytes()[at] - b'0') as c_uint;
+        at += 1;
+    }
+    number
+}
+
+/// A step begins.
+///
+/// # Safety
+///
+/// Slurm calls it with its handle and the words of the line in `plugstack.conf`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slurm_spank_init(
+    spank: Spank,
+    count: c_int,
+    words: *const *const c_char,
+) -> c_int {
+    // SAFETY: passed on from Slurm.
+    slurm::guarded(|| step::begin(spank, &unsafe { slurm::words(count, words) }))
+}
+
+/// A task is forked, and waits until this returns.
+///
+/// # Safety
+///
+/// Slurm calls it with its handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slurm_spank_task_post_fork(
+    spank: Spank,
+    _count: c_int,
+    _words: *const *const c_char,
+) -> c_int {
+    slurm::guarded(|| step::confine_task(spank))
+}
+
+/// In the task's own process, as its user, right before its program.
+///
+/// # Safety
+///
+/// Slurm calls it with its handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slurm_spank_task_init(
+    spank: Spank,
+    _count: c_int,
+    _words: *const *const c_char,
+) -> c_int {
+    slurm::guarded(|| step::prepare_task(spank))
+}

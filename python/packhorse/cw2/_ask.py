@@ -1,0 +1,130 @@
+"""Asks the ``packhorse`` program what experiments mean."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any, NamedTuple, Union
+
+from .._binary import binary
+from . import cw_error
+from .cw_data.cw_logging import getLogger
+
+Document = dict[str, Any]
+#: A file of experiments, or what one would hold.
+Source = Union[str, "os.PathLike[str]", Iterable[Document]]
+
+
+class Repetition(NamedTuple):
+    """A repetition, as the program lists it."""
+
+    #: The number of its job.
+    job: int
+    config: Document
+
+
+def repetitions(
+    source: Source,
+    *,
+    debug: bool = False,
+    debug_all: bool = False,
+    experiments: Sequence[str] | None = None,
+    timestamp: bool = False,
+) -> list[Repetition]:
+    """All repetitions, in their order."""
+    words = ["--list", "--json", *_debug(debug, debug_all)]
+    words += ["--prefix-with-timestamp"] if timestamp else []
+    for name in experiments or ():
+        words += ["-e", name]
+    return [Repetition(found["job"], found["config"]) for found in _ask(source, words)]
+
+
+def expanded(
+    source: Iterable[Document], *, debug: bool = False, debug_all: bool = False
+) -> list[Document]:
+    """All runs, in their order."""
+    documents = list(source)
+    # A file without experiments is a mistake; no experiments have no runs.
+    return _ask(documents, ["--expand", *_debug(debug, debug_all)]) if documents else []
+
+
+def slurm_document(source: Source) -> Document | None:
+    """The ``SLURM`` document that counts on this machine."""
+    found = _ask(source, ["--slurm-document"])
+    return found[0] if found else None
+
+
+def jobs_of(configs: Sequence[Document]) -> list[list[Document]]:
+    """Repetitions, by their jobs."""
+    listed = repetitions(configs) if configs else []
+    # By their folders: what is there twice is listed once.
+    job_of = {found.config["_rep_log_path"]: found.job for found in listed}
+    jobs: dict[int, list[Document]] = {}
+    for config in configs:
+        number = job_of.pop(config["_rep_log_path"], None)
+        if number is not None:
+            jobs.setdefault(number, []).append(config)
+    return [jobs[number] for number in sorted(jobs)]
+
+
+def write_back(source: Source, folder: str) -> None:
+    """Writes everything that is in a file into a folder."""
+    _ask(source, ["--write-back", folder])
+
+
+def text_of(configs: Iterable[Document]) -> str:
+    """Documents as they stand in a file: JSON is YAML."""
+    return "".join(f"---\n{json.dumps(_plain(config))}\n" for config in configs)
+
+
+def _debug(debug: bool, debug_all: bool) -> list[str]:
+    return ["--debugall"] if debug_all else ["--debug"] if debug else []
+
+
+def _ask(source: Source, words: list[str]) -> list[Any]:
+    if isinstance(source, (str, os.PathLike)):
+        file, text = os.fspath(source), ""
+        if not os.path.exists(file):
+            raise cw_error.MissingConfigError(f"there is no file {file}")
+    else:
+        file, text = "-", text_of(source)
+    done = subprocess.run(
+        [binary(), "exp", file, *words], input=text.encode(), capture_output=True, check=False
+    )
+    said = done.stderr.decode(errors="replace").strip()
+    if done.returncode != 0:
+        said = said.removeprefix("error: ")
+        if said.startswith("there is no experiment"):
+            raise cw_error.ExperimentNotFoundError(said)
+        raise cw_error.ConfigKeyError(said)
+    if said:
+        getLogger().warning("%s", said.removeprefix("warning: "))
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise cw_error.ConfigKeyError(f"{value} cannot be a parameter: write it as text")
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(_plain(inner) for inner in value)
+    if isinstance(value, (date, os.PathLike)):
+        return str(value)
+    # What numpy and torch call a number or an array.
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    raise cw_error.ConfigKeyError(
+        f"{value!r} cannot be a parameter: those are numbers, text, lists and dictionaries"
+    )

@@ -1,0 +1,1 @@
+"""Files of experiments, and what they hold."""

@@ -1,0 +1,1 @@
+"""What experiments log, and how it is loaded again."""

@@ -1,0 +1,195 @@
+//! A shared Slurm node: how long a job waits for its prolog and epilog.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use super::environment::BenchEnvironment;
+use super::interleave::{Contestant, interleave};
+use super::process::run;
+use super::report::Section;
+use super::statistics::{Measured, median, ms};
+
+const ROUNDS: usize = 40;
+
+/// How many jobs are on the node already.
+const JOBS: u32 = 20;
+
+/// How many prologs at once.
+const AT_ONCE: u32 = 200;
+
+/// Any character devices do for GPUs.
+const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"];
+
+/// What the original's prolog does, as its description has it: removes links whose job is
+/// gone, counts the jobs on each GPU, takes the one with the fewest, and writes a link to the
+/// job's cgroup and a file with the rule for its device.
+const PROLOG: &str = r#"#!/bin/bash
+export PATH=/usr/bin:/bin
+[ -n "$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" ] || exit 0
+state=${0%/*}/bash-state
+mkdir -p "$state"
+for link in "$state"/*_gpu*; do
+    [ -L "$link" ] && [ ! -e "$link" ] && rm -f "$link"
+done
+least=
+for gpu in 0 1 2 3; do
+    count=$(ls "$state" | grep -c "_gpu$gpu\$")
+    if [ -z "$least" ] || [ "$count" -lt "$least" ]; then
+        least=$count
+        chosen=$gpu
+    fi
+done
+user=$(id -nu "$SLURM_JOB_UID" 2>/dev/null || echo "$SLURM_JOB_UID")
+ln -s "${0%/*}" "$state/${user}_${SLURM_JOB_ID}_gpu$chosen"
+echo "c 195:$chosen rw" >"$state/${SLURM_JOB_UID}_$SLURM_JOB_ID"
+"#;
+
+const EPILOG: &str = r#"#!/bin/bash
+export PATH=/usr/bin:/bin
+[ -n "$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" ] || exit 0
+state=${0%/*}/bash-state
+user=$(id -nu "$SLURM_JOB_UID" 2>/dev/null || echo "$SLURM_JOB_UID")
+rm -f "$state/${user}_${SLURM_JOB_ID}"_gpu*
+rm -f "$state/${SLURM_JOB_UID}_$SLURM_JOB_ID"
+"#;
+
+/// One round: a job's prolog and its epilog, in milliseconds.
+type Round = (f64, f64);
+
+pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
+    let folder = bench.folder()?;
+    let folder = folder.path();
+    configure(folder, "node", 100)?;
+    configure(folder, "many", 1280)?;
+    script(&folder.join("prolog"), PROLOG)?;
+    script(&folder.join("epilog"), EPILOG)?;
+    let with = |config: &str, verb: &str, job: u32| -> Result<Command> {
+        let mut command = bench.packhorse(&folder.join("home"))?;
+        command.args(["node", verb, "--config"]);
+        command.arg(folder.join(config).with_extension("toml"));
+        Ok(job_of(command, job))
+    };
+    let ours = |verb: &str, job: u32| with("node", verb, job);
+    let bash = |verb: &str, job: u32| Ok(job_of(Command::new(folder.join(verb)), job));
+    for job in 1..=JOBS {
+        run(&mut ours("prolog", job)?)?;
+        run(&mut bash("prolog", job)?)?;
+    }
+    let round = |command: &dyn Fn(&str, u32) -> Result<Command>| -> Result<Round> {
+        let prolog = run(&mut command("prolog", 1000)?)?;
+        let epilog = run(&mut command("epilog", 1000)?)?;
+        ensure!(
+            prolog.status.success() && epilog.status.success(),
+            "it failed"
+        );
+        Ok((ms(prolog.wall), ms(epilog.wall)))
+    };
+    let contestants: Vec<Contestant<'_, Round>> = vec![
+        Contestant::new("packhorse", bench.rounds(ROUNDS), || round(&ours)),
+        Contestant::new("scripts in Bash", bench.rounds(ROUNDS), || round(&bash)),
+    ];
+    let rounds = interleave(&contestants)?;
+
+    let mut section = Section::new("node: prolog and epilog of a shared Slurm node");
+    section.part(
+        format!(
+            "One job's prolog and epilog, with {JOBS} jobs on four GPUs. The scripts do what the \
+             original's description says: no lock, no shares, no limits. A node whose whole is \
+             at most 100 `mps`, so that `scontrol` need not be asked; many at once do ask, a script \
+             that stands in for it."
+        ),
+        ["program", "prolog", "epilog"],
+    );
+    let middle = |rounds: &[Round], part: fn(&Round) -> f64| {
+        Measured(median(rounds.iter().map(part)), 2, " ms")
+    };
+    for (contestant, rounds) in contestants.iter().zip(&rounds) {
+        let (prolog, epilog) = (
+            middle(rounds, |round| round.0),
+            middle(rounds, |round| round.1),
+        );
+        section.row([&contestant.name, &prolog, &epilog]);
+    }
+    let packhorse = &rounds[0];
+    section.less_than(
+        "prolog: less than 10 ms",
+        middle(packhorse, |round| round.0),
+        10.0,
+    );
+    section.less_than(
+        "epilog: less than 10 ms",
+        middle(packhorse, |round| round.1),
+        10.0,
+    );
+
+    let start = Instant::now();
+    let jobs = 2000..2000 + AT_ONCE;
+    let spawn = |job| -> Result<Child> {
+        let mut command = with("many", "prolog", job)?;
+        Ok(command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?)
+    };
+    let children: Vec<Child> = jobs.clone().map(spawn).collect::<Result<_>>()?;
+    for mut child in children {
+        ensure!(child.wait()?.success(), "a prolog failed");
+    }
+    let took = Measured(start.elapsed().as_secs_f64(), 2, " s");
+    section.less_than(
+        format!("{AT_ONCE} prologs at once: less than 2 s"),
+        took,
+        2.0,
+    );
+    let given = jobs.filter(|job| folder.join(format!("many/jobs/{job}")).exists());
+    let given = given.count();
+    section.target(
+        "each of them is given its share",
+        format!("{given} of {AT_ONCE}"),
+        given == AT_ONCE as usize,
+    );
+    Ok(section)
+}
+
+/// A job that asks for 1 of 100.
+fn job_of(mut command: Command, job: u32) -> Command {
+    command
+        .env_clear()
+        .env("SLURM_JOB_ID", job.to_string())
+        .env("SLURM_JOB_UID", "1000")
+        .env("SLURM_JOB_USER", "alice")
+        .env("SLURMD_NODENAME", "n1")
+        .env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "1");
+    command
+}
+
+/// A node in the folder, with so many `mps`.
+fn configure(folder: &Path, name: &str, count: u32) -> Result<()> {
+    let bin = folder.join("bin");
+    fs_err::create_dir_all(&bin)?;
+    // Slurm knows what a job asked for, but not which jobs there are: none is forgotten.
+    script(&bin.join("scontrol"), "#!/bin/sh\necho GRES=mps:6\n")?;
+    for name in ["squeue", "scancel"] {
+        script(&bin.join(name), "#!/bin/false\n")?;
+    }
+    let mut text = format!(
+        "count = {count}\nstate = \"{}\"\nscontrol = \"{}\"\nmps.servers = false\n",
+        folder.join(name).display(),
+        bin.join("scontrol").display()
+    );
+    for file in DEVICES {
+        text += &format!("[[gpus]]\nfile = \"{file}\"\nmemory = \"24G\"\n");
+    }
+    fs_err::write(folder.join(name).with_extension("toml"), text)?;
+    Ok(())
+}
+
+fn script(path: &Path, text: &str) -> Result<()> {
+    fs_err::write(path, text)?;
+    fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
