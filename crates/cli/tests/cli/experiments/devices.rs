@@ -150,6 +150,19 @@ fn without_a_gpu_as_many_run_as_the_file_says() {
 }
 
 #[test]
+fn a_machine_whose_gpus_are_hidden_has_none() {
+    let machine = Machine::new(2);
+    machine
+        .world
+        .write("config.yml", "{name: exp, path: results, repetitions: 2}");
+    let mut command = machine.command(&["exp", "config.yml", "--json", "--", "true"]);
+    command.env("CUDA_VISIBLE_DEVICES", "");
+    let done = crate::support::finish(command);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert_eq!(most_at_once(&done.events()), 1);
+}
+
+#[test]
 fn each_experiment_keeps_to_its_own_number_at_a_time() {
     let world = World::new();
     let file = "{name: DEFAULT, path: p, repetitions: 6}\n---\n{name: a, reps_in_parallel: 3}\n---\n\
