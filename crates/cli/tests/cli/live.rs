@@ -352,7 +352,7 @@ fn where_nothing_can_be_drawn_there_are_plain_lines() {
     }
     // A capable terminal, but our output goes elsewhere.
     let world = World::new();
-    let done = crate::support::finish(run(&world, "true\n", &["--gpus", "0"]));
+    let done = finish(run(&world, "true\n", &["--gpus", "0"]));
     assert!(!done.stdout.contains('\x1b'), "{done:?}");
     assert!(
         done.stdout.contains("1.1 started on GPU 0: true\n"),
