@@ -136,7 +136,9 @@ fn line(listed: &ListedTask, run: RunState, metrics: &Metrics) -> String {
 /// Where an attempt was placed, in words.
 fn place(device: &str) -> Option<String> {
     let place = AttemptPlace::parse(device);
-    wording::place(place.node.as_deref(), &place.gpus)
+    // As short as in a list of ids: it stands in a column.
+    let gpus = Some(place.gpus.join(",")).filter(|gpus| !gpus.is_empty());
+    wording::place(place.node.as_deref(), gpus.as_slice())
 }
 
 fn folder(path: &Path) -> String {
