@@ -66,7 +66,7 @@ impl ZipFile {
         self.out.write_all(&entry.name)?;
         let (mut sum, mut size) = (!0_u32, 0_u64);
         let mut input = BufReader::new(File::open(file)?);
-        let mut buffer = [0; 64 * 1024];
+        let mut buffer = vec![0; 64 * 1024];
         loop {
             let length = input.read(&mut buffer)?;
             if length == 0 {
