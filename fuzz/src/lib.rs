@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 
 use packhorse_intake::csv::{self, Header};
+use packhorse_intake::experiments::{Experiments, ExperimentsError, ReadOptions};
 use packhorse_intake::grid::{Grid, GridFileError};
 use packhorse_intake::lines::{LineError, Separator};
 use packhorse_intake::probe::ProbeTemplate;
@@ -223,5 +224,47 @@ pub fn grid(data: &[u8]) {
             }
             Err(other) => assert!(other.to_string().contains("hint: ")),
         }
+    }
+}
+
+/// An experiment file has as many repetitions when it was written back, and every mistake has
+/// its place.
+pub fn experiments(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let read = |text: &str| {
+        let mut files = |path: &Path| match path.to_str() {
+            // It may import itself.
+            Some("config.yml") => Ok(text.to_owned()),
+            _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+        };
+        let path = Path::new("config.yml");
+        Experiments::read(path, path, &ReadOptions::default(), &mut files)
+    };
+    match read(&text) {
+        Ok(experiments) => {
+            for place in 0..experiments.len().min(20) {
+                let rep = experiments.at(place);
+                assert!(rep.job() < experiments.jobs());
+                assert!(rep.task().results.is_some() && rep.config().contains_key("_rep_idx"));
+                let parts = rep.run().split('/').map(str::len);
+                assert!(parts.max().unwrap_or(0) <= 255, "{}", rep.run());
+            }
+            if experiments.len() <= 200 {
+                let mut written = Vec::new();
+                experiments
+                    .write_back(None, &mut written)
+                    .expect("a Vec takes all");
+                let written =
+                    String::from_utf8(written).expect("what was read as text is written as text");
+                let again = read(&written).unwrap_or_else(|error| panic!("{error}\n{written}"));
+                assert_eq!(again.len(), experiments.len(), "{written}");
+            }
+        }
+        Err(ExperimentsError::File(error)) => {
+            let error = ExperimentsError::File(error);
+            let message = error.render(Colour::Off);
+            assert!(message.contains("config.yml:") && message.contains("hint: "));
+        }
+        Err(other) => assert!(other.to_string().contains("hint: "), "{other}"),
     }
 }

@@ -75,7 +75,8 @@ def _run_as_main(script: str) -> None:
 
 
 def _advice(script: str) -> str:
-    if script in ("run", "sweep", "csv", "grid", "exp", "results", "ls", "show", "logs", "gpus"):
+    commands = "run sweep csv grid exp slurm results ls show logs gpus"
+    if script in commands.split():
         return f"hint: commands are run without `python -m`: `packhorse {script}`\n"
     return "hint: `python -m packhorse --help` shows what can be given\n"
 

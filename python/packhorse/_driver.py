@@ -190,10 +190,13 @@ class ClusterDriver(Driver):
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Cancels its jobs. It ends when they have, or at once if it is killed."""
-        if how == signal.SIGTERM:
-            self._stop_run()
-        else:
+        if how != signal.SIGTERM:
             super().stop(how)
+            return
+        if self.run is None:
+            # Its jobs are being submitted, and have no name yet.
+            next(self.events(), None)
+        self._stop_run()
 
     def end_leftovers(self) -> None:
         """Cancels what it has left in Slurm's queue, if it was killed."""

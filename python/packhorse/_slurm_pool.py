@@ -49,8 +49,6 @@ class SlurmPool(Pool):
         super().__init__(*words, **more)
         self._shared = os.path.abspath(shared)
         self._changed = threading.Condition(self._lock)
-        #: How many calls were ever collected.
-        self._collected = 0
         self._in_a_hurry = False
         self._batches: list[_Batch] = []
 
@@ -64,13 +62,18 @@ class SlurmPool(Pool):
 
     def close(self, cancel: bool) -> None:
         super().close(cancel)
-        if not cancel:
-            return
-        for batch in list(self._batches):
-            # Those of which a task is running come to their end: the rest of their tasks
-            # find that there is nothing to do.
-            if all(call.cancelled or call.over for call in batch.calls):
-                batch.driver.stop()
+        if cancel:
+            for batch in list(self._batches):
+                self._stop_if_unwanted(batch)
+
+    def _stop_if_unwanted(self, batch: _Batch) -> None:
+        """Takes a batch out of Slurm's queue of which nothing is left to do.
+
+        One of which a call is running comes to its end: the rest of its tasks find that
+        there is nothing to do.
+        """
+        if all(call.cancelled or call.over for call in batch.calls):
+            batch.driver.stop()
 
     def interrupt(self) -> None:
         self.close(cancel=True)
@@ -103,8 +106,7 @@ class SlurmPool(Pool):
         pools.add(self)
 
     def _fill(self) -> list[tuple[Call, Exception]]:
-        """Something has happened to the queue. The lock is held."""
-        self._collected += 1
+        """Something has happened. The lock is held."""
         self._changed.notify_all()
         return []
 
@@ -131,10 +133,8 @@ class SlurmPool(Pool):
         with self._changed:
             while True:
                 self._changed.wait_for(lambda: self._queue or self._closing)
-                while not (self._closing or self._in_a_hurry):
-                    before = self._collected
-                    if not self._changed.wait(_QUIET) or before == self._collected:
-                        break
+                while self._comes_more():
+                    pass
                 self._in_a_hurry = False
                 calls = [call for call in self._queue if not call.cancelled]
                 self._queue.clear()
@@ -142,6 +142,16 @@ class SlurmPool(Pool):
                     return calls
                 if self._closing:
                     return None
+
+    def _comes_more(self) -> bool:
+        """Whether another call is collected soon. The lock is held."""
+        if self._closing or self._in_a_hurry:
+            return False
+        before = len(self._queue)
+        more = self._changed.wait_for(
+            lambda: self._closing or self._in_a_hurry or len(self._queue) > before, _QUIET
+        )
+        return bool(more)
 
     # -- a batch -------------------------------------------------------------------------
 
@@ -181,6 +191,9 @@ class SlurmPool(Pool):
         with self._lock:
             self._batches.append(batch)
         batch.thread.start()
+        if self._closing:
+            # Somebody may have cancelled everything in this moment.
+            self._stop_if_unwanted(batch)
 
     def _follow_batch(self, batch: _Batch) -> None:
         """Follows a run to its end. This is its thread."""

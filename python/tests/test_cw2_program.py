@@ -261,8 +261,8 @@ def start_and_wait(monkeypatch: pytest.MonkeyPatch) -> tuple[subprocess.Popen[st
     """A program of whose repetitions one is running."""
     tell = "open('told', 'w').write(str(os.getpid()))"
     # Signals that come just before a long wait are seen after it, so these are short.
-    wait = "import signal; [signal.sigtimedwait([], 1) for _ in range(60)]"
-    monkeypatch.setenv("DO_03", f"{tell}; {wait}")
+    wait = "import signal\nfor _ in range(60): signal.sigtimedwait([], 1)"
+    monkeypatch.setenv("DO_03", f"{tell}\n{wait}")
     os.mkfifo("told")
     process = program("--slots", "1", "-e", "plain", "--grace", "60s").start()
     try:
@@ -290,10 +290,13 @@ def test_ctrl_c_lets_repetitions_finish_and_a_second_one_ends_them(
 ) -> None:
     process, repetition = start_and_wait(monkeypatch)
     process.send_signal(signal.SIGINT)
-    assert process.stdout is not None
+    assert process.stdout is not None and process.stderr is not None
     # The program says that it has heard it.
-    while "1 running task may finish" not in (line := process.stdout.readline()):
-        assert line, "it has ended"
+    heard = ""
+    while "1 running task may finish" not in heard:
+        line = process.stdout.readline()
+        assert line, f"it has ended: {heard}{process.stderr.read()}"
+        heard += line
     assert is_alive(repetition)
     process.send_signal(signal.SIGINT)
     out, said = process.communicate(timeout=PATIENCE)

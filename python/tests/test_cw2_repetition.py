@@ -168,6 +168,14 @@ def test_a_repetition_that_is_ended_can_clean_up() -> None:
     assert done.returncode == -signal.SIGTERM
 
 
+def test_a_repetition_that_cleans_up_is_not_interrupted() -> None:
+    again = "import signal; signal.raise_signal(15); print('cleaned up', flush=True)"
+    script, options = repetition(params={"do": "1 / 0", "finally": again})
+    done = script.run(**options)
+    assert "finalize None True\ncleaned up" in done.stdout, done.stderr
+    assert done.returncode == -signal.SIGTERM
+
+
 def test_forked_children_of_an_experiment_end_as_ever() -> None:
     do = (
         "import signal\n"

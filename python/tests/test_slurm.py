@@ -11,7 +11,7 @@ import pytest
 from conftest import PATIENCE, Cluster, Script, hear
 
 HEAD = """
-    import os, subprocess, sys
+    import concurrent.futures, os, subprocess, sys
     import packhorse
 
     def runs():
@@ -58,6 +58,9 @@ def test_calls_are_collected_into_one_array_and_come_back(cluster: Cluster) -> N
     done = cluster.inside(
         program(
             """
+import packhorse._slurm_pool
+# Whoever waits for a call does not wait until no more come.
+packhorse._slurm_pool._QUIET = 3600
 with packhorse.Executor(engine="slurm", gres="gpu:2", time=10, gpus=0.5) as pool:
     futures = [pool.submit(where, n) for n in range(12)]
     print(sorted(future.result()[0] for future in packhorse.as_completed(futures)))
@@ -67,13 +70,17 @@ with packhorse.Executor(engine="slurm", gres="gpu:2", time=10, gpus=0.5) as pool
     print(open(futures[3].log).read().strip(), os.path.isdir("packhorse-slurm/1"))
     # What comes later is another run.
     print(list(pool.map(where, [1, 2, 3], chunksize=2))[2][0], runs())
+    # Nor does the end of the block.
+    last = pool.submit(where, 4)
+print(last.done(), runs())
 print([name for name in os.listdir("packhorse-slurm") if not name.isdigit()])
 """
         )
     ).run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == (
-        f"{list(range(12))}\nTrue True\n[1] 1.4 True 1\ncall 3 True\n3 [1, 2]\n[]\n"
+        f"{list(range(12))}\nTrue True\n[1] 1.4 True 1\ncall 3 True\n3 [1, 2]\n"
+        "True [1, 2, 3]\n[]\n"
     ), done.stderr
 
 
@@ -84,6 +91,8 @@ def test_exceptions_deaths_and_retries_are_told(cluster: Cluster) -> None:
 with packhorse.Executor(engine="slurm", slots=4, time=10, retries=1) as pool:
     failed, again = pool.submit(fail, "oh"), pool.submit(fail_once, "once")
     died = pool.submit(os._exit, 7)
+    # They are submitted when no more come, whoever waits and how.
+    print(len(concurrent.futures.wait([failed, again, died]).done), runs())
     print(repr(failed.exception()), "raise ValueError(text)" in str(failed.exception().__cause__))
     print(failed.attempts, again.result(), again.attempts)
     error = died.exception()
@@ -95,7 +104,7 @@ with packhorse.Executor(engine="slurm", slots=4, time=10, retries=1) as pool:
     ).run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == (
-        "ValueError('oh') True\n2 2 2\nTaskError 7 True\n5 6\n"
+        "3 [1]\nValueError('oh') True\n2 2 2\nTaskError 7 True\n5 6\n"
     ), done.stderr
 
 

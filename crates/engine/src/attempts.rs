@@ -152,8 +152,10 @@ impl Engine {
         let own_log = own_log(&run.setup.folder, &spec, number);
         let asks_itself = task.need.is_some() || !Arc::ptr_eq(&spec, &run.setup.defaults);
         let request = asks_itself.then(|| self.state.running_request(id));
-        let at_a_time = request.flatten();
-        let at_a_time = at_a_time.map(|request| self.state.at_a_time(request));
+        let at_a_time = request.flatten().map(|request| {
+            let fits = self.state.at_a_time(request);
+            fits.min(run.held.at_a_time(&spec))
+        });
         let devices = placement.devices.iter();
         task.started = None;
         task.attempt = Some(AttemptState {

@@ -234,6 +234,41 @@ const GRID: &[&str] = &[
     "|\n  x",
 ];
 
+const EXPERIMENTS: &[&str] = &[
+    "---\n",
+    "---\nname: a\npath: p\n",
+    "---\nname: DEFAULT\npath: p\n",
+    "---\nname: SLURM\n",
+    "name: b\n",
+    "path: ./x/\n",
+    "repetitions: 2\n",
+    "reps_per_job: 3\n",
+    "params: {x: 1, n: {y: 2}}\n",
+    "params: {x: {y: 1e-3}}\n",
+    "grid: {x: [1, yes, 010], n: {y: [~, 'a/b']}}\n",
+    "list1: {x: [[1], {k: v}], y: [1]}\n",
+    "ablative: {x: [1, \"\\0\"], n: {y: {z: [2]}}}\n",
+    "grid2: {x: {y: [1]}}\n",
+    "import_exp: a\n",
+    "import_path: config.yml\n",
+    "command: 'run {x} {n.y} {rep} {config}'\n",
+    "gpus_per_rep: 0.5\n",
+    "time: 1:00:00\n",
+    "sbatch_args: {gres: \"gpu:1}\n",
+    "_rep_idx: 3\n",
+    "_experiment_name: z__\n",
+    "&a ",
+    "*a",
+    "<<: *a\n",
+    "\"",
+    "'",
+    "[",
+    "{",
+    ": ",
+    "- ",
+    "#",
+];
+
 fn made_of(words: &'static [&'static str]) -> impl Strategy<Value = String> {
     prop::collection::vec(prop::sample::select(words), 0..12).prop_map(|pieces| pieces.concat())
 }
@@ -320,6 +355,11 @@ proptest! {
     }
 
     #[test]
+    fn no_bytes_make_experiments_panic(bytes in damaged(made_of(EXPERIMENTS), 3)) {
+        fuzz::experiments(&bytes);
+    }
+
+    #[test]
     fn no_bytes_make_a_shape_or_a_probe_panic(bytes in damaged(made_of(WORDS), 3)) {
         fuzz::shape(&bytes);
         fuzz::probe(&bytes);
@@ -336,6 +376,7 @@ proptest! {
         fuzz::sweep(&bytes);
         fuzz::csv(&bytes);
         fuzz::grid(&bytes);
+        fuzz::experiments(&bytes);
         fuzz::shape(&bytes);
         fuzz::probe(&bytes);
     }

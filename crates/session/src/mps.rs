@@ -1,6 +1,7 @@
 //! Talking to MPS daemons from a thread of its own: every command to one is a process that
 //! is waited for, and the loop waits for nobody.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -41,6 +42,8 @@ pub(crate) struct MpsThread {
     /// `None`: there will be no more.
     questions: Option<Sender<MpsAction>>,
     answers: Receiver<Answer>,
+    /// What has not been answered, in the order in which it will be.
+    unanswered: VecDeque<MpsAction>,
     bell: Arc<OwnedFd>,
     /// The daemons that clients are told of.
     daemons: FxHashMap<DeviceId, Daemon>,
@@ -71,16 +74,20 @@ impl MpsThread {
         Ok(Self {
             questions: Some(questions),
             answers,
+            unanswered: VecDeque::new(),
             bell,
             daemons: FxHashMap::default(),
         })
     }
 
     /// Hands over what is to be done.
-    pub(crate) fn ask(&self, action: MpsAction) {
+    pub(crate) fn ask(&mut self, action: MpsAction) {
         if let Some(questions) = &self.questions {
-            // The thread lives as long as this does.
-            let _ = questions.send(action);
+            self.unanswered.push_back(action.clone());
+            if questions.send(action).is_err() {
+                // The thread has panicked, and the answer is ours.
+                ring(&self.bell);
+            }
         }
     }
 
@@ -89,11 +96,13 @@ impl MpsThread {
         let mut counter = [0; 8];
         let _ = rustix::io::read(&*self.bell, &mut counter);
         let (input, daemon) = match self.answers.try_recv() {
-            Ok(Answer::Input(input, daemon)) => (input, daemon),
+            Ok(Answer::Input(input, daemon)) => {
+                self.unanswered.pop_front();
+                (input, daemon)
+            }
             Ok(Answer::Over(trouble)) => return Some(MpsAnswer::Over(trouble)),
             Err(TryRecvError::Empty) => return None,
-            // The thread has panicked.
-            Err(TryRecvError::Disconnected) => return Some(MpsAnswer::Over(Vec::new())),
+            Err(TryRecvError::Disconnected) => return self.answer_of_nobody(),
         };
         let mut pid = None;
         match (&input, daemon) {
@@ -109,6 +118,26 @@ impl MpsThread {
         Some(MpsAnswer::Input(input, pid))
     }
 
+    /// The thread has panicked: whoever waits for an answer gets one all the same.
+    fn answer_of_nobody(&mut self) -> Option<MpsAnswer> {
+        const REASON: &str = "the thread that talks to MPS has panicked";
+        let Some(action) = self.unanswered.pop_front() else {
+            let trouble = format!("{REASON}: its daemons may still be there");
+            let is_over = self.questions.is_none();
+            return is_over.then(|| MpsAnswer::Over(vec![trouble]));
+        };
+        let input = match action {
+            MpsAction::Start(device) => MpsInput::Unavailable {
+                device,
+                reason: REASON.to_owned(),
+            },
+            // It may still be there, and who uses it already can go on.
+            MpsAction::Check(device) => MpsInput::Ready(device),
+            MpsAction::Release { task, .. } => MpsInput::Released(task),
+        };
+        Some(MpsAnswer::Input(input, None))
+    }
+
     /// The daemon of a device.
     pub(crate) fn daemon(&self, device: DeviceId) -> Option<&Daemon> {
         self.daemons.get(&device)
@@ -117,6 +146,8 @@ impl MpsThread {
     /// Asks for the end of the daemons that nobody else uses. The answer is the last.
     pub(crate) fn finish(&mut self) {
         self.questions = None;
+        // A thread that has panicked does not.
+        ring(&self.bell);
     }
 }
 
@@ -126,13 +157,19 @@ impl AsFd for MpsThread {
     }
 }
 
+/// Has the loop ask for answers.
+fn ring(bell: &OwnedFd) {
+    // It cannot be full: it is emptied whenever answers are asked for.
+    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+}
+
 /// Whatever becomes of the thread, the loop hears of its end.
 impl Drop for Service {
     fn drop(&mut self) {
         let (closed, _) = channel();
         // Before the bell: then there is nothing more to wait for.
         drop(std::mem::replace(&mut self.answers, closed));
-        let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+        ring(&self.bell);
     }
 }
 
@@ -168,7 +205,7 @@ impl Service {
     fn say(&self, answer: Answer) {
         // The loop may have ended.
         let _ = self.answers.send(answer);
-        let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+        ring(&self.bell);
     }
 
     fn start(&mut self, device: DeviceId) -> Answer {
@@ -229,5 +266,86 @@ impl Service {
             }
         }
         trouble
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packhorse_model::RunId;
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    /// The next answer, as the loop gets it.
+    fn next(thread: &mut MpsThread) -> MpsAnswer {
+        loop {
+            poll(&mut [PollFd::new(thread, PollFlags::IN)], None).unwrap();
+            if let Some(answer) = thread.answer() {
+                // There may be more.
+                ring(&thread.bell);
+                return answer;
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_that_panics_leaves_no_question_without_an_answer() {
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
+        let (questions, asked) = channel();
+        let (answering, answers) = channel();
+        let service = Service {
+            config: GpuConfig::default(),
+            state_folder: PathBuf::new(),
+            devices: Vec::new(),
+            theirs: None,
+            ours: FxHashMap::default(),
+            answers: answering,
+            bell: Arc::clone(&bell),
+        };
+        let panics = std::thread::spawn(move || {
+            let service = service;
+            let first: Result<MpsAction, _> = asked.recv();
+            service.say(Answer::Input(MpsInput::Gone(DeviceId(7)), None));
+            let _second: Result<MpsAction, _> = asked.recv();
+            panic!("on purpose, after {first:?}");
+        });
+        let mut thread = MpsThread {
+            questions: Some(questions),
+            answers,
+            unanswered: VecDeque::new(),
+            bell,
+            daemons: FxHashMap::default(),
+        };
+        let task = TaskId::new(RunId(1), 1);
+        thread.ask(MpsAction::Check(DeviceId(7)));
+        thread.ask(MpsAction::Start(DeviceId(0)));
+        assert!(matches!(
+            next(&mut thread),
+            MpsAnswer::Input(MpsInput::Gone(DeviceId(7)), None)
+        ));
+        assert!(matches!(
+            next(&mut thread),
+            MpsAnswer::Input(
+                MpsInput::Unavailable {
+                    device: DeviceId(0),
+                    ..
+                },
+                None
+            )
+        ));
+        assert!(panics.join().is_err());
+        // Those that are asked later, too.
+        assert!(thread.answer().is_none());
+        thread.ask(MpsAction::Release { task, leader: 1 });
+        assert!(matches!(
+            next(&mut thread),
+            MpsAnswer::Input(MpsInput::Released(released), None) if released == task
+        ));
+        assert!(thread.answer().is_none());
+        thread.finish();
+        let MpsAnswer::Over(trouble) = next(&mut thread) else {
+            panic!("it is over");
+        };
+        assert!(trouble[0].contains("has panicked"), "{trouble:?}");
     }
 }

@@ -46,6 +46,9 @@ pub struct Writer {
     thread: WriterThread,
 }
 
+/// What the thread does.
+type WriteAll = fn(&Queue, &Home) -> Result<(), StoreError>;
+
 /// The thread that writes.
 #[derive(Debug)]
 enum WriterThread {
@@ -59,8 +62,15 @@ enum WriterThread {
 /// Says that the thread is over, also if it panics: somebody waits for that.
 struct FinishedAtEnd(Arc<Queue>);
 
+/// Why nothing is written any more after that.
+const PANICKED: &str = "the thread that writes has panicked";
+
 impl Drop for FinishedAtEnd {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.set_unopened(PANICKED);
+            self.0.set_trouble(PANICKED);
+        }
         self.0.set_finished();
     }
 }
@@ -100,13 +110,17 @@ impl Writer {
         if !matches!(self.thread, WriterThread::NotStarted) {
             return Ok(());
         }
+        self.begin_with(thread::write)
+    }
+
+    fn begin_with(&mut self, write: WriteAll) -> Result<(), StoreError> {
         let (queue, home) = (Arc::clone(&self.queue), self.home.clone());
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .stack_size(512 << 10)
             .spawn(move || {
                 let finished = FinishedAtEnd(queue);
-                thread::write(&finished.0, &home)
+                write(&finished.0, &home)
             })?;
         self.thread = WriterThread::Started(thread);
         Ok(())
@@ -146,7 +160,7 @@ impl Writer {
             Err(StoreError::RecordsLost {
                 runs: Vec::new(),
                 records: self.unwritten().records,
-                reason: "the thread that writes has panicked".to_owned(),
+                reason: PANICKED.to_owned(),
             })
         })
     }
@@ -172,5 +186,44 @@ impl Drop for Writer {
     /// error: what is queued is still written, but failures are not reported.
     fn drop(&mut self) {
         let _ = self.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packhorse_model::{Outcome, RunId, TaskId};
+
+    use super::*;
+    use crate::Record;
+
+    #[test]
+    fn a_thread_that_panics_keeps_nobody_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path().join("home")).unwrap();
+        for opens in [false, true] {
+            let mut writer = Writer::new(&home).unwrap();
+            writer.send(Record::TaskFinished {
+                task: TaskId::new(RunId(1), 1),
+                outcome: Outcome::Skipped,
+            });
+            let panics: WriteAll = if opens {
+                |queue, _| {
+                    queue.set_opened(Ok(()));
+                    panic!("on purpose")
+                }
+            } else {
+                |_, _| panic!("on purpose")
+            };
+            writer.begin_with(panics).unwrap();
+            let ready = writer.ready();
+            if !opens {
+                let reason = ready.unwrap_err().to_string();
+                assert!(reason.contains(PANICKED), "{reason}");
+            }
+            assert!(writer.ends_within(Duration::from_mins(1)));
+            assert_eq!(writer.trouble().as_deref(), Some(PANICKED));
+            let lost = writer.finish().unwrap_err().to_string();
+            assert!(lost.contains(PANICKED), "{lost}");
+        }
     }
 }

@@ -28,8 +28,8 @@ def run_and_exit(
     scheduler: AbstractScheduler | None,
 ) -> NoReturn:
     """Runs it, and ends the process: what follows in the script is not its business."""
-    terminated = _listen()
     job = jobs.Job([config], exp_cls, logger)
+    terminated = _listen(job)
     crash: BaseException | None = None
     if scheduler is None:
         folder = config[KEYS.i_REP_LOG_PATH]
@@ -51,9 +51,9 @@ def _status(crash: BaseException) -> int:
     return code if isinstance(code, int) and 0 < code < 256 else 1
 
 
-def _listen() -> list[signal.Signals]:
-    """Has SIGTERM raise an exception, unless the script does something else with it. The
-    signals that came."""
+def _listen(job: jobs.Job) -> list[signal.Signals]:
+    """Has SIGTERM raise an exception in the experiment, unless the script does something else
+    with it. The signals that came."""
     came: list[signal.Signals] = []
     if threading.current_thread() is not threading.main_thread():
         return came
@@ -66,7 +66,10 @@ def _listen() -> list[signal.Signals]:
             # A process that the experiment has forked, such as one that loads data.
             _die_of(signal.Signals(number))
         came.append(signal.Signals(number))
-        raise _Terminated(128 + number)
+        # What cleans up is not interrupted: this may not be the first signal, and the
+        # experiment may have come to its end by itself.
+        if job.is_running:
+            raise _Terminated(128 + number)
 
     signal.signal(signal.SIGTERM, end)
     return came

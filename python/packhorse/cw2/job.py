@@ -38,6 +38,8 @@ class Job:
             self.exp = exp_cls()
         #: How many repetitions may run at a time.
         self.n_parallel: int = tasks[0].get(KEYS.REPS_PARALL, 1)
+        #: Whether the experiment is at work, and not about to end: it can be interrupted.
+        self.is_running = False
         self._root_dir = root_dir
         if not read_only:
             for config in tasks:
@@ -66,8 +68,12 @@ class Job:
         self.logger.initialize(c, rep, folder)
         try:
             try:
-                self.exp.initialize(c, rep, self.logger)
-                self.exp.run(c, rep, self.logger)
+                try:
+                    self.is_running = True
+                    self.exp.initialize(c, rep, self.logger)
+                    self.exp.run(c, rep, self.logger)
+                finally:
+                    self.is_running = False
             except cw_error.ExperimentSurrender as given_up:
                 cw_logging.getLogger().warning("SURRENDER: %s", folder)
                 surrender = given_up

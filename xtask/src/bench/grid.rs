@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 
 use super::environment::BenchEnvironment;
 use super::interleave::{Contestant, interleave};
-use super::process::{FinishedProcess, peak};
+use super::process::{FinishedProcess, count_lines, peak};
 use super::report::Section;
 use super::statistics::{Measured, median, megabytes, ms};
 
@@ -88,14 +88,6 @@ fn listed<'c>(command: &'c mut Command, folder: &Path, name: &str) -> Result<&'c
         .arg(file)
         .arg("--list");
     Ok(command.stdout(list.into_file()))
-}
-
-/// Counted by another process: what we read ourselves would count as memory of the programs
-/// that we start afterwards.
-fn count_lines(path: &Path) -> Result<u64> {
-    let output = Command::new("wc").arg("-l").arg(path).output()?;
-    let text = String::from_utf8(output.stdout)?;
-    Ok(text.split_whitespace().next().unwrap_or_default().parse()?)
 }
 
 fn wall(runs: &[FinishedProcess]) -> Measured {

@@ -9,6 +9,7 @@ mod cold;
 mod deciding;
 mod distinct;
 mod environment;
+mod experiments;
 mod fairness;
 mod fake_machine;
 mod figures;

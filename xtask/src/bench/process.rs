@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 use std::{mem, thread};
@@ -147,6 +148,14 @@ pub fn field(text: &str, name: &str) -> Option<u64> {
 )]
 pub fn pause(time: Duration) {
     thread::sleep(time);
+}
+
+/// How many lines a file has. Counted by another process: what we read ourselves would count
+/// as memory of the programs that we start afterwards.
+pub fn count_lines(path: &Path) -> Result<u64> {
+    let output = Command::new("wc").arg("-l").arg(path).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.split_whitespace().next().unwrap_or_default().parse()?)
 }
 
 #[cfg(test)]

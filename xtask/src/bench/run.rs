@@ -12,8 +12,8 @@ use clap::ValueEnum;
 use super::environment::{BenchEnvironment, Effort};
 use super::report::{Section, document};
 use super::{
-    cold, deciding, distinct, fairness, gap, grid, idle, million, node, packing, preload, python,
-    slurm, spawn, sweep, unknown,
+    cold, deciding, distinct, experiments, fairness, gap, grid, idle, million, node, packing,
+    preload, python, slurm, spawn, sweep, unknown,
 };
 use crate::folders::workspace;
 
@@ -51,6 +51,8 @@ enum Benchmark {
     Sweep,
     /// A grid file of a million tests: time, memory
     Grid,
+    /// An experiment file of a hundred thousand repetitions: time, memory
+    Experiments,
     /// A trace and a synthetic load: how full GPUs get, time per placement
     Packing,
     /// Different kinds of tasks that nobody knows: time, beside measuring them by hand
@@ -80,6 +82,7 @@ impl Benchmark {
             Self::Engine => deciding::engine(bench),
             Self::Sweep => sweep::measure(bench),
             Self::Grid => grid::measure(bench),
+            Self::Experiments => experiments::measure(bench),
             Self::Packing => packing::measure(bench),
             Self::Unknown => unknown::measure(bench),
             Self::Preload => preload::measure(bench),

@@ -84,7 +84,7 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     }
     open.spec.places = work.run;
     if args.launch.slurm.slurm {
-        return submit(open, &args, end_with);
+        return submit(&open, &args, end_with);
     }
     let order = order(&args, &open)?;
     let door = door(order, &open);
@@ -310,7 +310,8 @@ fn list(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
                 "state": state.word(),
                 "config": rep.config(),
             });
-            writeln!(out, "{rep}")?;
+            serde_json::to_writer(&mut out, &rep)?;
+            out.write_all(b"\n")?;
         } else {
             writeln!(out, "{:<12} {}", state.word(), wording::name(folder))?;
         }

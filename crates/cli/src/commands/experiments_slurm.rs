@@ -37,7 +37,7 @@ fn has_destination(document: &SlurmDocument) -> bool {
 
 /// Hands the repetitions to Slurm. They are cancelled when the process `end_with` ends.
 pub fn submit(
-    open: OpenExperiments,
+    open: &OpenExperiments,
     args: &ExperimentArgs,
     end_with: Option<OwnedFd>,
 ) -> anyhow::Result<Exit> {
@@ -45,8 +45,8 @@ pub fn submit(
     let experiments = Rc::clone(&open.experiments);
     let document = experiments.slurm().unwrap_or(&nothing);
     let copy = code_copy(&experiments, document, args)?;
-    let order = order(&experiments, document, &copy, args)?;
-    let elements = elements(&open, &order, document, copy.as_ref());
+    let order = order(&experiments, document, copy.is_some(), args)?;
+    let elements = elements(open, &order, document, copy.as_ref());
     let folder = match &copy {
         Some(copy) => Some(std::path::absolute(copy.run_in())?),
         None => None,
@@ -62,11 +62,11 @@ pub fn submit(
         cut: Cut::Given(elements),
         folder,
         before: Some(Box::new(|script: &str| {
-            before_submission(&open, document, copy.as_ref(), script)
+            before_submission(open, document, copy.as_ref(), script)
         })),
         ..ClusterLaunch::new(&args.launch, args.dry_run).ending_with(end_with)?
     };
-    let door = door(order, &open, copy.clone());
+    let door = door(order, open, copy.clone());
     launch(door, how, Ok)
 }
 
@@ -98,7 +98,7 @@ fn before_submission(
 fn order(
     experiments: &Experiments,
     document: &SlurmDocument,
-    copy: &Option<CodeCopy>,
+    is_copied: bool,
     args: &ExperimentArgs,
 ) -> anyhow::Result<Order> {
     let mut order = Order::new(&args.launch)?;
@@ -109,7 +109,7 @@ fn order(
         sbatch: written.sbatch.clone(),
         ..given.over(&written)
     });
-    if copy.is_some() {
+    if is_copied {
         // Not in the folder with the code, which may not be there yet.
         slurm.folder = slurm.folder.map(std::path::absolute).transpose()?;
     }
@@ -118,8 +118,8 @@ fn order(
         slurm.output = Some(output.display().to_string());
     }
     say_what_each_gets(&mut order.spec, document);
-    let shape = JobShape::of(&slurm);
-    let share = shape.share_of(&order.spec.defaults, &order.spec.pool)?;
+    let job = JobShape::of(&slurm);
+    let share = job.share_of(&order.spec.defaults, &order.spec.pool)?;
     let fit = 1000 / share.0.max(1);
     let is_cut_up = document.gpus_per_rep.is_some() || document.cpus_per_rep.is_some();
     warn_of_limits(experiments, fit, is_cut_up, SharedRoom::Job, &mut complain);
@@ -214,12 +214,11 @@ fn code_copy(
     let source = &document.experiment_copy_src;
     match (source, has_destination(document)) {
         (Some(_), true) => {}
-        (None, false) if args.zip => {}
+        (_, false) if args.zip => {}
         (None, false) if args.multicopy => bail!(
             "--multicopy needs experiment_copy_src and experiment_copy_dst in the SLURM document"
         ),
         (None, false) => return Ok(None),
-        (Some(_), false) if args.zip => {}
         (Some(_), false) => bail!(
             "the SLURM document has experiment_copy_src, and no experiment_copy_dst\n\
              hint: say where the code is copied to, or leave experiment_copy_src out"

@@ -5,6 +5,7 @@ mod listing;
 mod plot;
 mod points;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -29,6 +30,11 @@ pub fn results(args: &ResultsArgs) -> anyhow::Result<Exit> {
     if tests.is_empty() && !args.json && !args.csv {
         complain(&format!("there are no tests in {name}"));
         return Ok(Exit::Success);
+    }
+    if !args.json {
+        for test in &mut tests {
+            test.params = flattened(std::mem::take(&mut test.params));
+        }
     }
     if let Some(key) = args.sort.as_deref().filter(|_| !tests.is_empty()) {
         keys::sort(&mut tests, key)?;
@@ -82,6 +88,25 @@ fn read(what: Option<&OsStr>) -> anyhow::Result<(Vec<TestResult>, Place, String)
     let run = find_run(&reader, text)?;
     let tests = run_results(&home, &reader, &run)?;
     Ok((tests, Place::Run, format!("run {}", run.id)))
+}
+
+/// Parameters with those inside of others under names of their own: `net.hidden`.
+fn flattened(params: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    fn add(name: String, value: Value, flat: &mut BTreeMap<String, Value>) {
+        match value {
+            Value::Object(inner) if !inner.is_empty() => {
+                for (key, value) in inner {
+                    add(format!("{name}.{key}"), value, flat);
+                }
+            }
+            value => drop(flat.insert(name, value)),
+        }
+    }
+    let mut flat = BTreeMap::new();
+    for (name, value) in params {
+        add(name, value, &mut flat);
+    }
+    flat
 }
 
 /// A test for programs.

@@ -416,6 +416,26 @@ fn a_task_that_asks_for_more_has_a_larger_part() {
 }
 
 #[test]
+fn tasks_of_a_group_share_the_cores_with_as_many_as_may_run_at_a_time() {
+    let cores = our_cores().len();
+    let world = World::new();
+    let of = |group: &str| format!("#packhorse group={group} group_limit=1\n{TELL}\n");
+    world.write("one", of("a").repeat(2));
+    world.write("two", of("a") + &of("b"));
+    for file in ["one", "two"] {
+        let done = world.packhorse(["run", file, "--gpus", "0,1"]);
+        assert_eq!(done.code, 0, "{done:?}");
+    }
+    let all = if cores > 1 {
+        cores.to_string()
+    } else {
+        "unset".to_owned()
+    };
+    assert_eq!(told(&world, "1.1").caps, [all.as_str(); 4]);
+    assert_eq!(told(&world, "2.1").caps, [part(2).as_str(); 4]);
+}
+
+#[test]
 fn what_the_person_has_set_stays() {
     let half = part(2);
     let half = half.as_str();

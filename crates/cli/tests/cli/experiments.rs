@@ -249,6 +249,33 @@ fn standard_input_is_a_file_too_and_runs_are_expanded_for_programs() {
 }
 
 #[test]
+fn parameters_inside_of_others_have_columns_of_their_own() {
+    let world = World::new();
+    let file = "{name: a, path: p, params: {net: {depth: 2, act: {kind: relu}}}, \
+        grid: {net: {hidden: [64, 8]}}}";
+    let task = "echo 'packhorse: {\"loss\": {net.hidden}}'"
+        .replace("{\"", "{{\"")
+        .replace("}}'", "}}}'");
+    let done = world.exp(file, &["--", "sh", "-c", &task]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let done = world.packhorse(["results", "p", "--sort", "net.hidden"]);
+    let lines: Vec<Vec<&str>> = done
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        done.stdout.lines().next(),
+        Some("all with net.act.kind = relu, net.depth = 2")
+    );
+    assert_eq!(lines[1][..2], ["net.hidden", "OUTCOME"], "{done:?}");
+    assert_eq!((lines[2][0], lines[3][0]), ("8", "64"), "{done:?}");
+    // For programs they are as they were.
+    let done = world.packhorse(["results", "p", "--json"]);
+    assert_eq!(done.json()[0]["params"]["net"]["act"]["kind"], "relu");
+}
+
+#[test]
 fn a_plan_and_a_table_of_results_know_experiments() {
     let world = World::new();
     let file = "{name: a, path: p, repetitions: 4, reps_in_parallel: 2, command: 'true'}";

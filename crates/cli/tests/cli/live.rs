@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::World;
+use crate::support::{World, finish};
 use crate::terminal::{Terminal, screen};
 
 /// `packhorse run` with a file of these commands, on a capable terminal.
@@ -207,6 +207,66 @@ fn a_terminal_that_becomes_narrower_is_drawn_anew() {
     }
 }
 
+/// A terminal that breaks lines anew when its width changes, as most do: tmux.
+struct Tmux<'w>(&'w World);
+
+impl Tmux<'_> {
+    fn says(&self, words: &[&str]) -> String {
+        let mut tmux = self.0.program("tmux", ["-f", "/dev/null", "-S"]);
+        tmux.arg(self.0.work().join("tmux")).args(words);
+        // What it starts has this world's environment.
+        let done = finish(tmux);
+        assert_eq!(done.code, 0, "{words:?}: {done:?}");
+        done.stdout
+    }
+
+    /// All that can be seen, and what has scrolled away, once it has this in it.
+    fn shows(&self, wanted: &str) -> String {
+        loop {
+            let shown = self.says(&["capture-pane", "-p", "-S", "-"]);
+            if shown.contains(wanted) {
+                return shown;
+            }
+        }
+    }
+}
+
+impl Drop for Tmux<'_> {
+    fn drop(&mut self) {
+        self.says(&["kill-server"]);
+    }
+}
+
+#[test]
+fn what_a_terminal_breaks_anew_is_drawn_over() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let line = format!("read x < gate; : {}\n", "long ".repeat(60));
+    world.write("commands", line.repeat(5));
+    let packhorse = env!("CARGO_BIN_EXE_packhorse");
+    // On a screen that is full, as it mostly is. On an empty one, tmux moves the rows that
+    // become more out of everybody's reach.
+    let script = format!("seq 30; echo above; exec {packhorse} run --gpus 0,1,2,3 commands");
+    let tmux = Tmux(&world);
+    let size = ["-x", "160", "-y", "24"];
+    tmux.says(&[&["new-session", "-d"], &size[..], &[&script]].concat());
+    let shown = tmux.shows("0/5 done, 4 running, 1 waiting");
+    let is_long = |line: &str| line.chars().count() > 150;
+    assert!(shown.lines().any(is_long), "{shown}");
+    // Each of its lines takes three rows then.
+    tmux.says(&["resize-window", "-x", "60", "-y", "24"]);
+    gate.pass(1);
+    let shown = tmux.shows("1/5 done, 4 running, 0 waiting");
+    let (before, view) = shown.split_once("above\n").unwrap();
+    assert_eq!(before.lines().count(), 30, "{shown}");
+    let view: Vec<&str> = view.trim_end().lines().collect();
+    for (line, gpu) in view.iter().zip(0..4) {
+        assert!(line.starts_with(&format!(" GPU {gpu} ")), "{shown}");
+    }
+    assert_eq!(view.len(), 5, "{shown}");
+    gate.pass(4);
+}
+
 #[test]
 fn whoever_suspends_it_finds_the_terminal_in_order_then_and_later() {
     let world = World::new();
@@ -292,7 +352,7 @@ fn where_nothing_can_be_drawn_there_are_plain_lines() {
     }
     // A capable terminal, but our output goes elsewhere.
     let world = World::new();
-    let done = crate::support::finish(run(&world, "true\n", &["--gpus", "0"]));
+    let done = finish(run(&world, "true\n", &["--gpus", "0"]));
     assert!(!done.stdout.contains('\x1b'), "{done:?}");
     assert!(
         done.stdout.contains("1.1 started on GPU 0: true\n"),

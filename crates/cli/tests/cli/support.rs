@@ -343,6 +343,40 @@ impl Gate {
     }
 }
 
+/// Tasks that meet: none of them goes on before all of them are there.
+pub struct Meeting {
+    came: BufReader<fs_err::File>,
+    gate: Gate,
+}
+
+impl World {
+    /// For tasks that say who they are with `echo … > came`, and then wait with
+    /// `read x < gate`.
+    pub fn meeting(&self) -> Meeting {
+        let came = self.fifo("came");
+        // For writing too: so it has no end while nobody writes.
+        let came = fs_err::OpenOptions::new().read(true).write(true).open(came);
+        Meeting {
+            came: BufReader::new(came.unwrap()),
+            gate: self.gate("gate"),
+        }
+    }
+}
+
+impl Meeting {
+    /// Waits until so many tasks are there, lets them go on, and says who they are.
+    pub fn of(&mut self, tasks: usize) -> Vec<String> {
+        let who = (0..tasks).map(|_| {
+            let mut line = String::new();
+            self.came.read_line(&mut line).unwrap();
+            line.trim().to_owned()
+        });
+        let who = who.collect();
+        self.gate.pass(tasks);
+        who
+    }
+}
+
 /// Runs a command whose reader has seen enough after the first line.
 pub fn cut_short(mut command: Command) -> Done {
     let mut child = command

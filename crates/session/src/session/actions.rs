@@ -98,7 +98,7 @@ impl Session<'_> {
             }
             Action::RefreshOtherRuns => self.refresh_other_runs(),
             Action::Mps(action) => {
-                if let Some(mps) = &self.parts.mps {
+                if let Some(mps) = &mut self.parts.mps {
                     mps.ask(action);
                 }
             }

@@ -192,6 +192,14 @@ impl Queue {
         self.finished.load(Ordering::Acquire)
     }
 
+    /// The thread ended before it could tell how opening went, if it has not.
+    pub(super) fn set_unopened(&self, why: &str) {
+        let mut state = self.lock();
+        state.opened.get_or_insert_with(|| Err(why.to_owned()));
+        drop(state);
+        self.opening.notify_all();
+    }
+
     /// The thread tells how opening went.
     pub(super) fn set_opened(&self, result: Result<(), String>) {
         self.lock().opened = Some(result);

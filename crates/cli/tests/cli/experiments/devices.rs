@@ -1,9 +1,10 @@
 //! What each repetition gets: GPUs, parts of them, cores.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use crate::machine::Machine;
-use crate::support::World;
+use crate::support::{Done, Running, World};
 
 /// The first example of the original's manual, with its quote: half a GPU each.
 const HALF_GPU: &str = r#"---
@@ -51,13 +52,9 @@ name: exp
 repetitions: 8
 "#;
 
-/// A command that waits until so many of it run, and tells where.
-fn telling(together: usize) -> String {
-    format!(
-        "touch here.$$; until test $(ls here.* | wc -l) -ge {together}; do :; done; \
-         echo $CUDA_VISIBLE_DEVICES $PACKHORSE_CORES caps $OMP_NUM_THREADS $MKL_NUM_THREADS"
-    )
-}
+/// A task that tells what it has, and waits for the others.
+const TELLING: &str = "echo $CUDA_VISIBLE_DEVICES $PACKHORSE_CPU_CORES caps $OMP_NUM_THREADS \
+    $MKL_NUM_THREADS | tee came; read x < gate";
 
 /// What the repetitions of `exp` said.
 fn said(world: &World, count: usize) -> Vec<String> {
@@ -67,22 +64,33 @@ fn said(world: &World, count: usize) -> Vec<String> {
 }
 
 impl Machine {
-    fn exp(&self, file: &str, words: &[&str]) -> crate::support::Done {
+    fn exp(&self, file: &str, words: &[&str]) -> Done {
         self.world.write("config.yml", file);
         self.packhorse(&[&["exp", "config.yml"], words].concat())
     }
+
+    /// Runs the file, while so many repetitions at a time meet. Returns what these said.
+    fn meet(&self, file: &str, meetings: &[usize]) -> (Done, Vec<Vec<String>>) {
+        self.world.write("config.yml", file);
+        let command = self.command(&["exp", "config.yml", "--json", "--", "sh", "-c", TELLING]);
+        meet(&self.world, command, meetings)
+    }
+}
+
+fn meet(world: &World, command: Command, meetings: &[usize]) -> (Done, Vec<Vec<String>>) {
+    let mut meeting = world.meeting();
+    let running = Running::start(command);
+    let met = meetings.iter().map(|tasks| meeting.of(*tasks)).collect();
+    (running.finish(), met)
 }
 
 #[test]
 fn two_repetitions_share_a_gpu_as_in_the_first_example_of_the_manual() {
     let machine = Machine::new(1);
-    let done = machine.exp(HALF_GPU, &["--json", "--", "sh", "-c", &telling(2)]);
+    let (done, met) = machine.meet(HALF_GPU, &[2, 2]);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
-    assert!(
-        said(&machine.world, 4)
-            .iter()
-            .all(|said| said.starts_with("0 "))
-    );
+    let on_gpu = |said: &String| said.starts_with("0 ");
+    assert!(met.iter().flatten().all(on_gpu), "{met:?}");
     assert_eq!(most_at_once(&done.events()), 2);
     // No more than two, although there is room on another GPU; and that is said.
     let machine = Machine::new(2);
@@ -98,11 +106,10 @@ fn two_repetitions_share_a_gpu_as_in_the_first_example_of_the_manual() {
 #[test]
 fn four_repetitions_have_a_gpu_each_as_in_the_second_example_of_the_manual() {
     let machine = Machine::new(4);
-    let done = machine.exp(FOUR_GPUS, &["--json", "--", "sh", "-c", &telling(4)]);
+    let (done, met) = machine.meet(FOUR_GPUS, &[4, 4]);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
-    let said = said(&machine.world, 8);
-    let first: BTreeSet<&str> = said[..4].iter().map(|said| &said[..2]).collect();
-    assert_eq!(first, BTreeSet::from(["0 ", "1 ", "2 ", "3 "]), "{said:?}");
+    let first: BTreeSet<&str> = met[0].iter().map(|said| &said[..2]).collect();
+    assert_eq!(first, BTreeSet::from(["0 ", "1 ", "2 ", "3 "]), "{met:?}");
     assert_eq!(most_at_once(&done.events()), 4);
 }
 
@@ -110,26 +117,24 @@ fn four_repetitions_have_a_gpu_each_as_in_the_second_example_of_the_manual() {
 fn devices_of_an_allocation_keep_their_numbers() {
     let machine = Machine::new(4);
     machine.world.write("config.yml", FOUR_GPUS);
-    let words = ["exp", "config.yml", "--", "sh", "-c", &telling(2)];
-    let mut command = machine.command(&words);
+    let mut command = machine.command(&["exp", "config.yml", "--", "sh", "-c", TELLING]);
     command.env("CUDA_VISIBLE_DEVICES", "2,3");
-    let done = crate::support::finish(command);
+    let (done, met) = meet(&machine.world, command, &[2, 2, 2, 2]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(
         done.stderr,
         "warning: reps_in_parallel of `exp` is 4, and 2 fit: no more than that run at a time\n"
     );
-    let devices: BTreeSet<String> = said(&machine.world, 8)
-        .iter()
-        .map(|said| said[..1].to_owned())
-        .collect();
-    assert_eq!(devices, BTreeSet::from(["2".to_owned(), "3".to_owned()]));
+    let devices: BTreeSet<&str> = met[0].iter().map(|said| &said[..2]).collect();
+    assert_eq!(devices, BTreeSet::from(["2 ", "3 "]));
 }
 
 #[test]
 fn without_a_gpu_as_many_run_as_the_file_says() {
     let world = World::new();
-    let done = world.exp(HALF_GPU, &["--json", "--", "sh", "-c", &telling(2)]);
+    world.write("config.yml", HALF_GPU);
+    let command = world.command(["exp", "config.yml", "--json", "--", "sh", "-c", TELLING]);
+    let (done, _) = meet(&world, command, &[2, 2]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(
         done.stderr,
@@ -140,6 +145,19 @@ fn without_a_gpu_as_many_run_as_the_file_says() {
     let world = World::new();
     let file = "{name: DEFAULT, path: p}\n---\n{name: a, repetitions: 3}\n---\n{name: b, repetitions: 2}\n";
     let done = world.exp(file, &["--json", "--", "true"]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert_eq!(most_at_once(&done.events()), 1);
+}
+
+#[test]
+fn a_machine_whose_gpus_are_hidden_has_none() {
+    let machine = Machine::new(2);
+    machine
+        .world
+        .write("config.yml", "{name: exp, path: results, repetitions: 2}");
+    let mut command = machine.command(&["exp", "config.yml", "--json", "--", "true"]);
+    command.env("CUDA_VISIBLE_DEVICES", "");
+    let done = crate::support::finish(command);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
     assert_eq!(most_at_once(&done.events()), 1);
 }
@@ -191,9 +209,9 @@ fn cores_are_shared_as_the_scheduler_of_the_file_says() {
             "gpus_per_rep",
             &format!("scheduler: {scheduler}\ngpus_per_rep"),
         );
-        let done = machine.exp(&file, &["--", "sh", "-c", &telling(2)]);
+        let (done, mut met) = machine.meet(&file, &[2, 2]);
         assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
-        said(&machine.world, 2)
+        met.swap_remove(0)
     };
     // Each has its own, and as many as the other.
     let said = of("horeka");

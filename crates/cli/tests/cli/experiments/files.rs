@@ -45,6 +45,11 @@ fn an_experiment_lies_over_default_and_both_over_what_they_import() {
     assert_eq!(of("b")["params"], wanted);
     assert_eq!(of("c")["params"]["a"], "c");
     assert_eq!(of("c")["params"]["z"], "deep");
+    // What DEFAULT tries can be turned off.
+    let tried =
+        "{name: DEFAULT, path: p, grid: {x: [1, 2]}}\n---\n{name: a}\n---\n{name: b, grid: ~}\n";
+    assert_eq!(world.listed(tried, &["-e", "b"]), ["new p/b/log/rep_00"]);
+    assert_eq!(world.listed(tried, &[]).len(), 3);
     // All of them at once, too: two may import the same.
     assert_eq!(world.listed(file, &[]).len(), 3);
 }

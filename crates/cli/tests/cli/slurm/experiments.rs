@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use packhorse_slurm_lab::LabSettings;
 
 use super::Cluster;
-use crate::support::Done;
+use crate::support::{Done, Running};
 
 /// The first example of the original's manual, with its quote: half a GPU each.
 const HALF_GPU: &str = r#"---
@@ -53,12 +53,9 @@ name: exp
 repetitions: 8
 "#;
 
-/// Waits until so many of its job run, and tells where.
-const TELLING: &str = r#"
-    here=here.$SLURM_ARRAY_TASK_ID
-    touch $here.$$
-    until test $(ls $here.* | wc -l) -ge $1; do sleep 0.01; done
-    echo $SLURM_ARRAY_TASK_ID $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS"#;
+/// Tells what it has, and waits for the others of its job.
+const TELLING: &str = "echo $SLURM_ARRAY_TASK_ID $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS \
+    $PACKHORSE_CPU_CORES | tee came; read x < gate";
 
 impl Cluster {
     /// Two nodes with the partitions of the examples.
@@ -73,21 +70,31 @@ impl Cluster {
 
     fn exp(&self, file: &str, words: &[&str]) -> Done {
         self.world.write("config.yml", file);
-        self.world.write("telling", TELLING);
         self.packhorse([&["exp", "config.yml", "--slurm"], words].concat())
     }
 
-    /// What so many repetitions of `exp` said: job, GPUs and threads.
-    fn said(&self, count: u32) -> Vec<[String; 3]> {
-        let read = |rep| {
-            self.world
-                .read(&format!("results/exp/log/rep_{rep:02}/out.log"))
-        };
-        let words = |text: String| {
-            let mut words = text.split_whitespace().map(str::to_owned);
+    /// Runs the file, while so many repetitions meet. Returns what each of them said, in the
+    /// order in which they did: its job, its GPUs, threads and cores.
+    fn meet(&self, file: &str, tasks: usize) -> (Done, Vec<[String; 4]>) {
+        self.world.write("config.yml", file);
+        let mut meeting = self.world.meeting();
+        let words = [
+            "exp",
+            "config.yml",
+            "-s",
+            "--wait",
+            "--",
+            "sh",
+            "-c",
+            TELLING,
+        ];
+        let running = Running::start(self.command(words));
+        let met = meeting.of(tasks).into_iter().map(|said| {
+            let mut words = said.split(' ').map(str::to_owned);
             std::array::from_fn(|_| words.next().unwrap_or_default())
-        };
-        (0..count).map(|rep| words(read(rep))).collect()
+        });
+        let met = met.collect();
+        (running.finish(), met)
     }
 }
 
@@ -96,15 +103,13 @@ fn the_first_example_of_the_manual_has_two_repetitions_on_each_gpu() {
     let Some(cluster) = Cluster::of_the_manual() else {
         return;
     };
-    let done = cluster.exp(HALF_GPU, &["--wait", "--", "sh", "telling", "2"]);
+    // All four at once: two jobs on two GPUs.
+    let (done, said) = cluster.meet(HALF_GPU, 4);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
     assert!(done.stdout.contains("4 succeeded"), "{done:?}");
-    let said = cluster.said(4);
-    // The jobs of the file are those of Slurm, each with one GPU that its two share.
-    let jobs: Vec<&str> = said.iter().map(|[job, ..]| job.as_str()).collect();
-    assert_eq!(jobs, ["0", "0", "1", "1"], "{said:?}");
-    for job in said.chunks(2) {
-        let [[_, one, threads], [_, other, _]] = job else {
+    for job in ["0", "1"] {
+        let of_job: Vec<_> = said.iter().filter(|[of, ..]| of == job).collect();
+        let [[_, one, threads, _], [_, other, ..]] = of_job[..] else {
             panic!("{said:?}");
         };
         assert_eq!(one, other, "{said:?}");
@@ -115,7 +120,7 @@ fn the_first_example_of_the_manual_has_two_repetitions_on_each_gpu() {
     let shown = cluster.packhorse(["exp", "config.yml", "--list"]).stdout;
     assert_eq!(shown.matches("succeeded ").count(), 4, "{shown}");
     // What is done is not submitted again.
-    let done = cluster.exp(HALF_GPU, &["--", "sh", "telling", "2"]);
+    let done = cluster.exp(HALF_GPU, &["--", "true"]);
     assert!(
         done.stderr
             .starts_with("nothing to do: 4 repetitions are done"),
@@ -128,13 +133,14 @@ fn the_second_example_of_the_manual_has_a_gpu_for_each_of_four() {
     let Some(cluster) = Cluster::of_the_manual() else {
         return;
     };
-    let done = cluster.exp(FOUR_GPUS, &["--wait", "--", "sh", "telling", "4"]);
+    let (done, said) = cluster.meet(FOUR_GPUS, 8);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
-    let said = cluster.said(8);
-    for (job, number) in said.chunks(4).zip(["0", "1"]) {
-        assert!(job.iter().all(|[of, ..]| of == number), "{said:?}");
-        let gpus: BTreeSet<&str> = job.iter().map(|[_, gpu, _]| gpu.as_str()).collect();
-        assert_eq!(gpus, BTreeSet::from(["0", "1", "2", "3"]), "{said:?}");
+    for job in ["0", "1"] {
+        let of_job = said.iter().filter(|[of, ..]| of == job);
+        let gpus: Vec<&str> = of_job.map(|[_, gpu, ..]| gpu.as_str()).collect();
+        let distinct: BTreeSet<&str> = gpus.iter().copied().collect();
+        assert_eq!(distinct, BTreeSet::from(["0", "1", "2", "3"]), "{said:?}");
+        assert_eq!(gpus.len(), 4, "{said:?}");
     }
 }
 
@@ -147,21 +153,15 @@ fn cores_of_their_own_are_cut_out_of_those_of_the_job() {
         return;
     }
     let file = HALF_GPU.replace("gpus_per_rep", "scheduler: horeka\ngpus_per_rep");
-    let script = "test -n \"$PACKHORSE_CPU_CORES\" && echo $PACKHORSE_CPU_CORES | tr , '\\n' \
-         | sort > $PACKHORSE_RESULTS/cores; grep -c . $PACKHORSE_RESULTS/cores; \
-         grep cpu_cores {config}; sh telling 2";
-    let done = cluster.exp(&file, &["--wait", "--", "sh", "-c", script]);
+    let (done, said) = cluster.meet(&file, 4);
     assert_eq!(done.code, 0, "{done:?}");
-    let cores = |rep| {
-        let text = cluster
-            .world
-            .read(&format!("results/exp/log/rep_{rep:02}/cores"));
-        text.lines()
-            .map(str::to_owned)
-            .collect::<BTreeSet<String>>()
-    };
-    assert!(!cores(0).is_empty() && cores(0).is_disjoint(&cores(1)));
-    assert_eq!(cores(0).len(), cores(1).len());
+    let of_job = said.iter().filter(|[of, ..]| of == "0");
+    let cores: Vec<BTreeSet<&str>> = of_job
+        .map(|[.., cores]| cores.split(',').collect())
+        .collect();
+    assert!(cores.iter().all(|cores| !cores.contains("")), "{said:?}");
+    assert!(cores[0].is_disjoint(&cores[1]), "{said:?}");
+    assert_eq!(cores[0].len(), cores[1].len(), "{said:?}");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_dry_run_shows_the_script_and_leaves_nothing_behind() {
         "num_parallel_jobs: 1\nvenv: torch\nsh_lines: [module load cuda]\naccount: us\n\
          mem-per-cpu: 10\nslurm_log: logs\nslurm_output: script.sh\ngpus_per_rep",
     );
-    let done = cluster.exp(&file, &["--dry-run", "--", "sh", "telling", "2"]);
+    let done = cluster.exp(&file, &["--dry-run", "--", "true"]);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
     let logs = cluster.world.work().join("logs/out_%A_%a.log");
     for line in [
@@ -201,13 +201,13 @@ fn a_dry_run_shows_the_script_and_leaves_nothing_behind() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    assert_eq!(left.len(), 2, "{left:?}");
+    assert_eq!(left, ["config.yml"]);
     // What is submitted has its folders and its script where the file says.
     let file = file.replace(
         "venv: torch\nsh_lines: [module load cuda]\naccount: us\n",
         "",
     );
-    let done = cluster.exp(&file, &["--wait", "--", "sh", "telling", "2"]);
+    let done = cluster.exp(&file, &["--wait", "--", "true"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(cluster.world.read("script.sh").starts_with("#!/bin/bash\n"));
     assert_eq!(
@@ -282,9 +282,16 @@ fn where_nothing_says_how_many_fit_they_go_one_after_the_other() {
     };
     let file = "{name: e, path: p, repetitions: 3, reps_per_job: 3}\n---\n\
         {name: SLURM, cpus-per-task: 4, time: 5}\n";
-    let script = "test ! -e lock && touch lock && sleep 0.1 && rm lock";
-    let done = cluster.exp(file, &["--wait", "--", "sh", "-c", script]);
+    let done = cluster.exp(file, &["--wait", "--json", "--", "true"]);
     assert_eq!(done.code, 0, "{done:?}");
+    let words = done.events().into_iter().filter_map(|event| {
+        let word = event["event"].as_str()?.to_owned();
+        ["started", "finished"]
+            .contains(&word.as_str())
+            .then_some(word)
+    });
+    let words: Vec<String> = words.collect();
+    assert_eq!(words, ["started", "finished"].repeat(3), "{done:?}");
 }
 
 #[test]

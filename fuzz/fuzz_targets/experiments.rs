@@ -1,0 +1,4 @@
+//! An experiment file.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| packhorse_fuzz::experiments(data));
