@@ -344,7 +344,10 @@ impl<'o> Session<'o> {
                     // That we go on has been signalled: it is heard before anything is shown.
                     self.read_signals()?;
                 }
-                ProgramSignal::Continue => self.observer.continued(),
+                ProgramSignal::Continue => {
+                    self.observer.continued();
+                    self.be_wary(Instant::now());
+                }
                 ProgramSignal::Child => self.drain_executor()?,
             }
         }
@@ -363,6 +366,10 @@ impl<'o> Session<'o> {
     }
 
     fn drain_executor(&mut self) -> Result<(), SessionError> {
+        if self.parts.holds_failures {
+            // Whether we are about to be ended matters for what the end of a task means.
+            self.read_signals()?;
+        }
         let mut events = std::mem::take(&mut self.processes);
         self.parts
             .executor

@@ -93,13 +93,18 @@ impl Cluster {
 
     /// Waits until a task of a run is known to run.
     fn wait_for_run(&self, run: u32) {
+        self.wait_until(run, |status| status["running"] != 0);
+    }
+
+    /// Waits until the status of a run is as it should be.
+    fn wait_until(&self, run: u32, is_right: impl Fn(&serde_json::Value) -> bool) {
         let run = run.to_string();
-        let is_running = || {
-            let status = self.packhorse(["slurm", "status", "--json", &run]).json();
-            status["running"] != 0
-        };
-        let there = self.lab.wait(|_| is_running().then_some(()));
-        assert!(there.is_some(), "nothing runs");
+        let mut last = serde_json::Value::Null;
+        let there = self.lab.wait(|_| {
+            last = self.packhorse(["slurm", "status", "--json", &run]).json();
+            is_right(&last).then_some(())
+        });
+        assert!(there.is_some(), "{last}");
     }
 
     /// What each task wrote first, in the order of their numbers.

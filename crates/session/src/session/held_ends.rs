@@ -1,5 +1,9 @@
-//! Ends that may be somebody else's doing: whoever ends a whole job on a cluster sends the
-//! same signal to us and to our tasks, and a task may have died of it before we hear of it.
+//! Ends that may be somebody else's doing.
+//!
+//! Whoever ends a whole job on a cluster signals all its processes, one after the other and in
+//! any order: a task may have died, or even ended well because a program of its own died,
+//! before we are told to end. Slurm sends SIGCONT to all of them first, then SIGTERM. So from
+//! SIGCONT on nothing that ends is believed until it is clear what follows.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +14,15 @@ use super::Session;
 
 /// How long after a task we may be signalled at the latest.
 const HELD: Duration = Duration::from_millis(300);
+/// How long after SIGCONT all is well again.
+const WARY: Duration = Duration::from_secs(1);
 
 /// The ends that are held back, and until when.
 #[derive(Debug, Default)]
 pub(super) struct HeldEnds {
     ends: Vec<(Instant, AttemptEnd)>,
+    /// Until then any end is held back.
+    wary_until: Option<Instant>,
     /// Somebody has asked us to end.
     asked: bool,
 }
@@ -22,7 +30,7 @@ pub(super) struct HeldEnds {
 impl HeldEnds {
     /// When the first of them is to be told.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.ends.first().map(|(due, _)| *due)
+        self.ends.iter().map(|(due, _)| *due).min()
     }
 }
 
@@ -36,31 +44,43 @@ fn is_by_signal(outcome: Outcome) -> bool {
 }
 
 impl Session<'_> {
-    /// Holds an end back, if it may be somebody else's doing.
+    /// Holds an end back, if it may be somebody else's doing, or says whose it is.
     pub(super) fn hold_back(&mut self, event: ProcessEvent, now: Instant) -> Option<ProcessEvent> {
-        match event {
-            ProcessEvent::Ended(end)
-                if self.parts.holds_failures && !self.held.asked && is_by_signal(end.outcome) =>
-            {
-                self.held.ends.push((now + HELD, end));
-                None
-            }
-            event => Some(event),
+        let ProcessEvent::Ended(mut end) = event else {
+            return Some(event);
+        };
+        if !self.parts.holds_failures {
+            return Some(ProcessEvent::Ended(end));
         }
+        let wary_until = self.held.wary_until.filter(|until| *until > now);
+        if self.held.asked {
+            end.outcome = Outcome::Interrupted;
+        } else if let Some(until) = wary_until {
+            self.held.ends.push((until, end));
+            return None;
+        } else if is_by_signal(end.outcome) {
+            self.held.ends.push((now + HELD, end));
+            return None;
+        }
+        Some(ProcessEvent::Ended(end))
     }
 
     /// Tells the ends that were nobody else's doing.
     pub(super) fn tell_held(&mut self, now: Instant) {
-        let due = self.held.ends.partition_point(|(due, _)| *due <= now);
-        let ends: Vec<_> = self.held.ends.drain(..due).collect();
-        for (_, end) in ends {
+        while let Some(place) = self.held.ends.iter().position(|(due, _)| *due <= now) {
+            let (_, end) = self.held.ends.remove(place);
             self.feed(Input::Process(ProcessEvent::Ended(end)));
         }
     }
 
+    /// We are to go on: somebody may be about to end us and our tasks.
+    pub(super) fn be_wary(&mut self, now: Instant) {
+        self.held.wary_until = Some(now + WARY);
+    }
+
     /// We are asked to end, and so were our tasks.
     pub(super) fn blame_others(&mut self) {
-        self.held.asked = true;
+        self.held.asked = self.parts.holds_failures;
         for (_, mut end) in std::mem::take(&mut self.held.ends) {
             end.outcome = Outcome::Interrupted;
             self.feed(Input::Process(ProcessEvent::Ended(end)));

@@ -16,13 +16,13 @@ fn what_ran_on_a_node_that_died_runs_again_and_nothing_else_does() {
     let words = [
         "run", "--slurm", "--wait", "--gres", "gpu:2", "--time", "1h",
     ];
-    let mut running = cluster.start_with(words, lines(WAITING, 4));
-    // The first two end, the other two are cut off.
-    running.wait_for("1.2 started on n1");
-    gate.pass(2);
-    running.wait_for("succeeded in");
-    running.wait_for("succeeded in");
-    cluster.wait_for_lines("ran", 4);
+    let done = "echo $PACKHORSE_TASK >> ran";
+    let mut running = cluster.start_with(words, lines(done, 2) + &lines(WAITING, 2));
+    running.wait_for("run 1 started");
+    // What is not told yet when a node dies did not happen.
+    cluster.wait_until(1, |status| {
+        status["running"] == 2 && status["succeeded"] == 2
+    });
     cluster.lab.kill_node("n1");
     running.wait_for("1.3 attempt 1: its job was cut off; no retry is used up");
     gate.pass(2);
@@ -72,7 +72,7 @@ fn what_a_task_comes_after_is_known_to_its_next_life() {
     cluster.wait_for_lines("ran", 2);
     // It fails once, and is cut off while it runs a second time.
     gate.pass(1);
-    cluster.wait_for_lines("ran", 3);
+    cluster.wait_until(1, |status| status["running_tasks"][0]["attempt"] == 2);
     cluster.lab.kill_node("n1");
     cluster.world.write("mended", "");
     gate.pass(1);
