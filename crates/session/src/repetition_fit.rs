@@ -148,6 +148,16 @@ pub fn warn_of_limits(
         SharedRoom::Machine => Some(numbers.fold(0, u32::saturating_add)),
         SharedRoom::Job => numbers.find(|limit| *limit < fit),
     };
+    let mut sizes = experiments.job_sizes();
+    let small = sizes.find(|(_, size, all)| *size < fit && size < all);
+    if let Some((name, size, _)) = small.filter(|_| is_cut_up && room == SharedRoom::Job) {
+        notices(&format!(
+            "warning: reps_per_job of `{name}` is {size}, and {fit} repetitions would fit into a job: \
+             part of it is idle\n\
+             hint: make it {fit}, or ask for smaller jobs"
+        ));
+        return;
+    }
     if let Some(wanted) = wanted.filter(|wanted| is_cut_up && *wanted < fit) {
         notices(&format!(
             "warning: reps_in_parallel lets {wanted} run at a time, and {fit} would fit\n\

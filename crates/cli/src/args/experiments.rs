@@ -10,7 +10,7 @@ use super::LaunchArgs;
 ///
 /// FILE has several YAML documents: what all experiments have in common (DEFAULT), what
 /// Slurm is told (SLURM), and the experiments, with parameters to try in `grid`, `list`
-/// and `ablative`. Each repetition has a folder such as results/exp/exp__lr0.1/log/rep_00,
+/// and `ablative`. Each repetition has a folder such as results/exp/exp__l0.1/log/rep_00,
 /// and is skipped if that says that it has succeeded.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -88,7 +88,7 @@ pub struct ExperimentArgs {
     #[arg(long, conflicts_with = "dry_run")]
     pub list: bool,
 
-    /// Print the commands that would run, and run nothing
+    /// Print the commands that would run, or with --slurm the script, and run nothing
     #[arg(long)]
     pub dry_run: bool,
 

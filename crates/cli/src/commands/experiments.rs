@@ -1,4 +1,4 @@
-use std::io::{BufWriter, Read as _, Write as _};
+use std::io::{BufWriter, Read as _, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use packhorse_session::{
     open_experiments as open_experiments_again, read_experiments, repetition_states, time_stamp,
     write_back, write_back_into,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::experiments_slurm::{runs_elsewhere, submit};
 use super::grid::{are, count, refuse_at_work, why};
@@ -274,12 +274,17 @@ fn warn_of_names(experiments: &Experiments) {
     }
 }
 
+/// A line of JSON. Whoever has seen enough closes the pipe, which is no error of JSON.
+fn print_line(out: &mut impl Write, value: &Value) -> std::io::Result<()> {
+    serde_json::to_writer(&mut *out, value).map_err(std::io::Error::from)?;
+    out.write_all(b"\n")
+}
+
 /// `--expand`: a line for each run.
 fn expand(experiments: &Experiments) -> anyhow::Result<Exit> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     for run in 0..experiments.runs() {
-        serde_json::to_writer(&mut out, &experiments.expanded(run))?;
-        out.write_all(b"\n")?;
+        print_line(&mut out, &experiments.expanded(run).into())?;
     }
     out.flush()?;
     Ok(Exit::Success)
@@ -310,8 +315,7 @@ fn list(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
                 "state": state.word(),
                 "config": rep.config(),
             });
-            serde_json::to_writer(&mut out, &rep)?;
-            out.write_all(b"\n")?;
+            print_line(&mut out, &rep)?;
         } else {
             writeln!(out, "{:<12} {}", state.word(), wording::name(folder))?;
         }

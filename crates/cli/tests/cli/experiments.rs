@@ -8,7 +8,7 @@ mod wrong;
 
 use serde_json::{Value, json};
 
-use crate::support::{Done, World};
+use crate::support::{Done, World, cut_short};
 
 const FILE: &str = "\
 name: DEFAULT
@@ -75,6 +75,18 @@ fn repetitions_are_listed_by_the_names_that_the_original_gives_them() {
         },
     });
     assert_eq!(all[3], wanted);
+}
+
+#[test]
+fn whoever_has_seen_enough_may_stop_reading() {
+    let world = World::new();
+    let file = "{name: a, path: p, repetitions: 5000, list: {x: [1, 2, 3, 4]}}";
+    world.write("config.yml", file);
+    for words in [&["--list"][..], &["--list", "--json"], &["--expand"]] {
+        let words = [&["exp", "config.yml"], words].concat();
+        let done = cut_short(world.command(words));
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    }
 }
 
 #[test]

@@ -219,6 +219,15 @@ impl Experiments {
         experiments.map(|it| (it.name.as_str(), it.reps_in_parallel))
     }
 
+    /// Each experiment's name, and how many of its repetitions make a job, of how many.
+    pub fn job_sizes(&self) -> impl Iterator<Item = (&str, u32, u32)> {
+        let experiments = self.all.iter();
+        experiments.map(|it| {
+            let repetitions = it.runs.saturating_mul(it.repetitions);
+            (it.name.as_str(), it.reps_per_job, repetitions)
+        })
+    }
+
     /// The folder that the first experiment's `path` says: what is written back goes there.
     pub fn basic_path(&self) -> &str {
         self.all.first().map_or("", Experiment::basic_path)

@@ -197,6 +197,15 @@ fn a_dry_run_shows_the_script_and_leaves_nothing_behind() {
             done.stdout
         );
     }
+    // Whoever leaves half of a job idle is told.
+    let idle = file.replace("reps_per_job: 2", "reps_per_job: 1");
+    let done_idle = cluster.exp(&idle, &["--dry-run", "--", "true"]);
+    assert!(
+        done_idle.stderr.starts_with(
+            "warning: reps_per_job of `exp` is 1, and 2 repetitions would fit into a job"
+        ),
+        "{done_idle:?}"
+    );
     let left: Vec<String> = fs_err::read_dir(cluster.world.work())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
