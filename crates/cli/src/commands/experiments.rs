@@ -293,7 +293,7 @@ fn expand(experiments: &Experiments) -> anyhow::Result<Exit> {
 /// `--slurm-document`: a line, if there is one.
 fn slurm_document(experiments: &Experiments) -> anyhow::Result<Exit> {
     if let Some(slurm) = experiments.slurm() {
-        let document = serde_json::Value::Object(slurm.json());
+        let document = Value::Object(slurm.json());
         writeln!(std::io::stdout().lock(), "{document}")?;
     }
     Ok(Exit::Success)
