@@ -144,6 +144,11 @@ impl BenchEnvironment {
         })
     }
 
+    /// The Python that has the originals, if they are installed.
+    pub fn python_of_originals(&self) -> Option<PathBuf> {
+        Some(self.original.as_ref()?.join("python"))
+    }
+
     /// An empty folder that is removed when dropped.
     pub fn folder(&self) -> Result<TempDir> {
         Ok(TempDir::new_in(self.scratch.path())?)

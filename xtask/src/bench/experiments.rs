@@ -38,7 +38,7 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         Contestant::new("10^5, as JSON", rounds, list("large", &["--json"])),
         Contestant::new("10^6 repetitions", rounds, list("huge", &[])),
     ];
-    if let Some(python) = bench.peer("python") {
+    if let Some(python) = bench.python_of_originals() {
         let path = folder.path().join("large.yml");
         let program = "import sys\n\
             from cw2.cw_config import cw_config\n\
