@@ -483,7 +483,7 @@ fn what_jobs_learn_of_gpu_memory_is_known_here_and_to_the_next() {
     assert_eq!(before.matches(" started on n1 GPU 0").count(), 3, "{told}");
 }
 
-const GRID: &str = "scheduler_config: {gpu: ['0', '1']}\ncommand: sh -c 'cat gate; echo $PACKHORSE_GPUS'\ntest_config:\n- a: [1, 2]\n  b: [3]\n";
+const GRID: &str = "scheduler_config: {gpu: ['0', '1']}\ncommand: sh -c 'read x < gate; echo $PACKHORSE_GPUS'\ntest_config:\n- a: [1, 2]\n  b: [3]\n";
 
 #[test]
 fn tests_of_a_grid_are_marked_in_their_folders_by_their_jobs() {
@@ -491,7 +491,7 @@ fn tests_of_a_grid_are_marked_in_their_folders_by_their_jobs() {
         return;
     };
     cluster.world.write("tests.yaml", GRID);
-    cluster.world.fifo("gate");
+    let gate = cluster.world.gate("gate");
     let words = ["grid", "tests.yaml", "--slurm", "--gres", "gpu:2"];
     let done = cluster.packhorse(words);
     assert_eq!(done.code, 0, "{done:?}");
@@ -502,9 +502,7 @@ fn tests_of_a_grid_are_marked_in_their_folders_by_their_jobs() {
         again.code == 2 && again.stderr.contains("is in use"),
         "{again:?}"
     );
-    for _ in 0..2 {
-        crate::support::release(&cluster.world.work().join("gate"));
-    }
+    gate.pass(2);
     assert_eq!(cluster.packhorse(["slurm", "wait"]).code, 0);
     let marked = cluster.packhorse(["results", "results", "--json"]).json();
     let marked = marked.as_array().unwrap();
