@@ -56,6 +56,88 @@ fn tasks_run_on_the_devices_that_their_job_was_given() {
 }
 
 #[test]
+fn gpus_may_be_asked_for_in_every_way_that_slurm_has() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    for (asked, run) in [
+        (&["--gres", "gpu:titanrtx:2"][..], 1),
+        (&["--sbatch=--gpus=2"], 2),
+        (&["--sbatch=--gpus-per-node=titanrtx:2"], 3),
+    ] {
+        let words = ["run", "--slurm", "--wait", "-g", "1", "--time", "10"];
+        let gate = cluster.world.gate(&format!("gate{run}"));
+        let task = format!("echo $CUDA_VISIBLE_DEVICES; echo here >> here; read x < gate{run}");
+        let running = cluster.start_with(words.iter().chain(asked), lines(&task, 2));
+        cluster.wait_for_lines("here", 2 * run as usize);
+        gate.pass(2);
+        assert_eq!(running.finish().code, 0);
+        let mut devices = cluster.logs(run, 2);
+        devices.sort();
+        assert_eq!(devices, ["0", "1"], "{asked:?}");
+    }
+}
+
+#[test]
+fn of_several_arrays_all_are_submitted_or_none() {
+    let settings = LabSettings {
+        slurm_conf: vec!["MaxArraySize=2".to_owned()],
+        ..LabSettings::default()
+    };
+    let Some(cluster) = Cluster::with(settings) else {
+        return;
+    };
+    // Slurm takes the question and the first array, and not the second.
+    let bin = cluster.world.work().join("bin");
+    fs_err::create_dir(&bin).unwrap();
+    let script = "#!/bin/sh\necho x >> calls\n\
+        if [ $(wc -l < calls) = 3 ]; then echo 'sbatch: error: over quota' >&2; exit 1; fi\n\
+        exec /usr/bin/sbatch \"$@\"\n";
+    let sbatch = cluster.world.write("bin/sbatch", script);
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs_err::set_permissions(sbatch, executable).unwrap();
+    let words = [
+        "run",
+        "--slurm",
+        "--gres",
+        "gpu:1",
+        "--time",
+        "1h",
+        "--task-time",
+        "1h",
+    ];
+    let mut command = cluster.command(words);
+    command.env(
+        "PATH",
+        format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display()),
+    );
+    let done = finish_with(command, lines("sleep 1000", 3));
+    assert_eq!(done.code, 2, "{done:?}");
+    for told in [
+        "Slurm did not take the job: over quota",
+        "what had been submitted before was cancelled again: job 2",
+        "run 1 is kept with its 3 tasks",
+        "hint: `packhorse slurm resume 1` submits it again",
+    ] {
+        assert!(done.stderr.contains(told), "{told}: {}", done.stderr);
+    }
+    assert!(
+        cluster
+            .lab
+            .job_states("2")
+            .iter()
+            .all(|state| state == "CANCELLED")
+    );
+    let again = cluster.packhorse(["slurm", "resume", "1"]);
+    assert!(
+        again.stdout.contains("run 1: 3 tasks in 3 jobs"),
+        "{again:?}"
+    );
+    let stopped = cluster.packhorse(["slurm", "cancel", "1"]);
+    assert!(stopped.stderr.contains("run 1 has stopped"), "{stopped:?}");
+}
+
+#[test]
 fn a_run_looks_as_if_it_were_here() {
     let Some(cluster) = Cluster::start() else {
         return;
@@ -483,7 +565,7 @@ fn what_jobs_learn_of_gpu_memory_is_known_here_and_to_the_next() {
     assert_eq!(before.matches(" started on n1 GPU 0").count(), 3, "{told}");
 }
 
-const GRID: &str = "scheduler_config: {gpu: ['0', '1']}\ncommand: sh -c 'cat gate; echo $PACKHORSE_GPUS'\ntest_config:\n- a: [1, 2]\n  b: [3]\n";
+const GRID: &str = "scheduler_config: {gpu: ['0', '1']}\ncommand: sh -c 'read x < gate; echo $PACKHORSE_GPUS'\ntest_config:\n- a: [1, 2]\n  b: [3]\n";
 
 #[test]
 fn tests_of_a_grid_are_marked_in_their_folders_by_their_jobs() {
@@ -491,7 +573,7 @@ fn tests_of_a_grid_are_marked_in_their_folders_by_their_jobs() {
         return;
     };
     cluster.world.write("tests.yaml", GRID);
-    cluster.world.fifo("gate");
+    let gate = cluster.world.gate("gate");
     let words = ["grid", "tests.yaml", "--slurm", "--gres", "gpu:2"];
     let done = cluster.packhorse(words);
     assert_eq!(done.code, 0, "{done:?}");
@@ -502,9 +584,7 @@ fn tests_of_a_grid_are_marked_in_their_folders_by_their_jobs() {
         again.code == 2 && again.stderr.contains("is in use"),
         "{again:?}"
     );
-    for _ in 0..2 {
-        crate::support::release(&cluster.world.work().join("gate"));
-    }
+    gate.pass(2);
     assert_eq!(cluster.packhorse(["slurm", "wait"]).code, 0);
     let marked = cluster.packhorse(["results", "results", "--json"]).json();
     let marked = marked.as_array().unwrap();

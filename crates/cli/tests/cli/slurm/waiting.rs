@@ -1,8 +1,10 @@
 //! Staying with a run: Ctrl-C, leaving, coming back.
 
+use packhorse_slurm_lab::LabSettings;
 use rustix::process::Signal;
 
 use super::{Cluster, lines};
+use crate::terminal::Terminal;
 
 const WORDS: [&str; 12] = [
     "run",
@@ -143,5 +145,43 @@ fn elements_that_somebody_took_out_of_the_queue_are_missed() {
     assert!(
         done.stdout.contains("run 1 ended: 2 succeeded, 2 left"),
         "{done:?}"
+    );
+}
+
+#[test]
+fn the_live_view_has_a_row_for_each_gpu_of_each_node() {
+    let settings = LabSettings {
+        gpus_per_node: 1,
+        ..LabSettings::default()
+    };
+    let Some(cluster) = Cluster::with(settings) else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    cluster.world.write("tasks", lines("read x < gate", 4));
+    let mut command = cluster.command(&WORDS[..11]);
+    command.arg("tasks").env("TERM", "xterm-256color");
+    let mut terminal = Terminal::start(command, 120, 24);
+    terminal.wait_for("0/4 done, 2 running, 2 waiting");
+    // Whether jobs wait is asked now and then.
+    terminal.wait_for("(JobArrayTaskLimit): as many run at a time as --jobs allows");
+    let screen = terminal.screen();
+    for begin in [
+        " n1 GPU 0  1.1  ",
+        " n2 GPU 0  1.2  ",
+        " next: 2 jobs wait in Slurm's queue",
+    ] {
+        assert!(
+            screen.iter().any(|line| line.starts_with(begin)),
+            "{screen:#?}"
+        );
+    }
+    gate.pass(4);
+    assert_eq!(terminal.finish(), 0);
+    let screen = terminal.screen();
+    assert_eq!(screen.len(), 1, "{screen:#?}");
+    assert!(
+        screen[0].starts_with("run 1 ended: 4 succeeded in "),
+        "{screen:#?}"
     );
 }
