@@ -233,7 +233,10 @@ impl Tmux<'_> {
 
 impl Drop for Tmux<'_> {
     fn drop(&mut self) {
-        self.says(&["kill-server"]);
+        let mut tmux = self.0.program("tmux", ["-f", "/dev/null", "-S"]);
+        tmux.arg(self.0.work().join("tmux")).arg("kill-server");
+        // It may have ended by itself, with what it ran.
+        finish(tmux);
     }
 }
 

@@ -16,7 +16,7 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     };
     // On GPU 0, which is the one that Slurm counts on.
     let first = lab.submit_lasting(NOBODY, 64);
-    lab.slurm.wait_for_job(&first, "RUNNING");
+    lab.wait_for_work(&first);
 
     let look = |name: &str| lab.look(name);
     let script = format!(

@@ -125,7 +125,7 @@ impl NodeLab {
     pub fn submit(&self, user: (u32, &str), options: &[&str], script: &str) -> String {
         let mut command = self.by(user, "sbatch");
         command.args(["--parsable", "--mem=50"]).args(options);
-        command.arg(format!("--wrap={script}"));
+        command.arg(format!("--wrap=touch started.$SLURM_JOB_ID; {script}"));
         self.slurm.output(&mut command).trim().to_owned()
     }
 
@@ -134,6 +134,13 @@ impl NodeLab {
         let gres = format!("--gres=mps:{mps}");
         let script = "until [ -e over ]; do sleep 0.1; done";
         self.submit(user, &[&gres, "--output=/dev/null"], script)
+    }
+
+    /// Waits until a job is at work. Slurm calls it running before its prolog has run.
+    pub fn wait_for_work(&self, job: &str) {
+        let started = self.folder().join("out").join(format!("started.{job}"));
+        let seen = self.slurm.wait(|_| started.exists().then_some(()));
+        assert!(seen.is_some(), "job {job} is not at work");
     }
 
     /// Lets those jobs end.

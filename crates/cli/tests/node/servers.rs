@@ -61,7 +61,7 @@ fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
             &["--gres=mps:320", &format!("--output={name}.txt")],
             &script,
         );
-        lab.slurm.wait_for_job(&job, "RUNNING");
+        lab.wait_for_work(&job);
         job
     };
     let end = |name: &str, job: &str| {
@@ -77,7 +77,7 @@ fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
         let script = show.replace("$NAME", name);
         let output = format!("--output={name}.txt");
         let job = lab.submit(user, &["--gres=mps:80", &output], &script);
-        lab.slurm.wait_for_job(&job, "RUNNING");
+        lab.wait_for_work(&job);
         job
     };
     let first = small(NOBODY, "d");

@@ -11,7 +11,7 @@ fn twenty_jobs_with_a_fifth_of_a_gpu_land_five_on_each() {
     };
     let jobs: Vec<String> = (0..20).map(|_| lab.submit_lasting(NOBODY, 64)).collect();
     for job in &jobs {
-        lab.slurm.wait_for_job(job, "RUNNING");
+        lab.wait_for_work(job);
     }
     let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
     assert_eq!(on, [5; 4], "{:?}", lab.jobs());
@@ -41,7 +41,7 @@ fn the_table_of_the_seed_holds_on_every_gpu() {
             .map(|_| lab.submit_lasting(NOBODY, mps))
             .collect();
         for id in &ids {
-            lab.slurm.wait_for_job(id, "RUNNING");
+            lab.wait_for_work(id);
         }
         let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
         assert_eq!(on, [jobs.max(1); 4], "mps:{mps} {:?}", lab.jobs());
@@ -59,7 +59,7 @@ fn a_job_whose_epilog_never_ran_leaves_nothing_behind() {
         return;
     };
     let job = lab.submit_lasting(NOBODY, 64);
-    lab.slurm.wait_for_job(&job, "RUNNING");
+    lab.wait_for_work(&job);
     let number: u64 = job.parse().unwrap();
     assert_eq!(lab.jobs(), [vec![number], vec![], vec![], vec![]]);
     // Its epilog does nothing.
@@ -74,7 +74,7 @@ fn a_job_whose_epilog_never_ran_leaves_nothing_behind() {
     fs_err::remove_file(lab.folder().join("out/over")).unwrap();
     let all: Vec<String> = (0..4).map(|_| lab.submit_lasting(NOBODY, 320)).collect();
     for job in &all {
-        lab.slurm.wait_for_job(job, "RUNNING");
+        lab.wait_for_work(job);
     }
     assert!(!orders.exists());
     let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
@@ -88,7 +88,7 @@ fn where_no_gpu_has_room_in_one_piece_a_job_goes_back_to_the_queue() {
     };
     let jobs: Vec<String> = (0..4).map(|_| lab.submit_lasting(NOBODY, 200)).collect();
     for job in &jobs {
-        lab.slurm.wait_for_job(job, "RUNNING");
+        lab.wait_for_work(job);
     }
     // Slurm counts 480 that are left.
     let job = lab.submit_lasting(NOBODY, 200);
@@ -121,7 +121,7 @@ fn in_native_mode_slurm_chooses_the_least_loaded() {
     };
     let jobs: Vec<String> = (0..5).map(|_| lab.submit_lasting(NOBODY, 64)).collect();
     for job in &jobs {
-        lab.slurm.wait_for_job(job, "RUNNING");
+        lab.wait_for_work(job);
     }
     let mut on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
     on.sort_unstable();
