@@ -245,7 +245,7 @@ pub fn experiments(data: &[u8]) {
             for place in 0..experiments.len().min(20) {
                 let rep = experiments.at(place);
                 assert!(rep.job() < experiments.jobs());
-                assert!(rep.task().results.is_some() && rep.config().contains_key("_rep_idx"));
+                assert!(rep.task().results.is_some() && rep.config().contains("\"_rep_idx\""));
                 let parts = rep.run().split('/').map(str::len);
                 assert!(parts.max().unwrap_or(0) <= 255, "{}", rep.run());
             }

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,65 @@ ALL = {
     "plain/log/rep_00": "0.0375 False\n",
     "plain/log/rep_01": "0.0375 False\n",
 }
+
+
+def test_parameters_are_what_the_file_says() -> None:
+    """In its order, and of its kinds, whoever runs the repetition."""
+    file = """
+        name: e
+        path: out
+        params:
+          layers: {conv: 1, act: [1e-3, yes, ~]}
+          sched: {100: 0.1, 20: 0.01}
+          most: .inf
+          least: -.inf
+          none: .nan
+          shape: !!python/tuple [1, 2]
+          big: 123456789012345678901234567890
+          '!tuple': {'!tuple': x}
+    """
+    script = """
+        from packhorse.cw2 import cluster_work, experiment, scheduler
+
+        class Shown(experiment.AbstractExperiment):
+            def initialize(self, cw_config, rep, logger):
+                pass
+            def run(self, cw_config, rep, logger):
+                with open("shown", "w") as file:
+                    file.write(repr(cw_config["params"]))
+            def finalize(self, surrender=None, crash=False):
+                pass
+
+        if __name__ == "__main__":
+            import sys
+            here = "-o" in sys.argv
+            cw = cluster_work.ClusterWork(Shown)
+            cw.run(sch=scheduler.LocalScheduler() if here else None)
+    """
+    expected = (
+        "{'layers': {'conv': 1, 'act': [0.001, True, None]}, 'sched': {100: 0.1, 20: 0.01}, "
+        "'most': inf, 'least': -inf, 'none': nan, 'shape': (1, 2), "
+        "'big': 123456789012345678901234567890, '!tuple': {'!tuple': 'x'}}"
+    )
+    Path("config.yml").write_text(textwrap.dedent(file))
+    for words in ([], ["-o"]):
+        Path("shown").unlink(missing_ok=True)
+        done = Script(script, "config.yml", *words, name="my_main.py").run()
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert Path("shown").read_text() == expected
+
+
+def test_parameters_may_be_longer_than_a_variable() -> None:
+    numbers = ", ".join(["12345678"] * 20_000)
+    script = SCRIPT.replace(
+        'cw_config["params"]["lr"]', 'float(len(cw_config["params"]["long"]))', 1
+    ).replace('cw_config["params"]["lr"]', '"none"')
+    main = program("--slots", "1", script=script)
+    text = f"{{name: e, path: out, iterations: 1, params: {{long: [{numbers}]}}}}\n"
+    Path("config.yml").write_text(text)
+    done = main.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ended() == {"e/log/rep_00": "10000.0 False\n"}
 
 
 @pytest.mark.parametrize("modified", [True, False])

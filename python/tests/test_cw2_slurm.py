@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,21 @@ def test_no_repetition_steals_the_cores_of_another(cluster: Cluster) -> None:
         assert one["cores"] and not set(one["cores"]) & set(other["cores"])
     for repetition in found:
         assert repetition["cores"] == repetition["affinity"]
+
+
+def test_the_lines_of_a_job_choose_its_python(cluster: Cluster) -> None:
+    """As with the original, where `venv` and `sh_lines` activate an environment."""
+    chosen = Path("chosen").resolve()
+    chosen.mkdir()
+    wrapper = chosen / "python3"
+    wrapper.write_text(f'#!/bin/sh\ntouch {chosen}/used\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    lines = f"sh_lines: ['export PATH={chosen}:$PATH']"
+    script = program("--wait", cpus=1, gpus_per_rep=1, reps=4, more=lines)
+    done = cluster.inside(script).run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(repetitions()) == 4
+    assert (chosen / "used").exists()
 
 
 def test_a_submission_returns_at_once_and_outlives_the_program(cluster: Cluster) -> None:

@@ -14,6 +14,10 @@ use crate::core_parts::ThreadCaps;
 /// What an attempt finds the cores under that it has for itself.
 const CORES: [&str; 2] = ["PACKHORSE_CPU_CORES", "PACKHORSE_CORES"];
 
+/// Parameters of this length or more are left out of the environment if a file has them, since
+/// the kernel takes no variable of 128 KiB.
+const LONGEST_PARAMS: usize = 100 << 10;
+
 /// Variables, to be laid over those that all attempts have.
 pub type Variables = Vec<(OsString, OsString)>;
 
@@ -86,6 +90,7 @@ impl AttemptEnvironment {
         self.caps.add(start, &mut variables);
         if !start.spec.params.is_empty()
             && let Ok(params) = serde_json::to_string(&start.spec.params)
+            && (params.len() < LONGEST_PARAMS || !start.spec.env.contains_key("PACKHORSE_CONFIG"))
         {
             variables.push(("PACKHORSE_PARAMS".into(), params.into()));
         }

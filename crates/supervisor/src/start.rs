@@ -24,6 +24,9 @@ use crate::spawn::{AwaitExec, Child, SpawnBuffer, Stdio};
 use crate::supervisor::{BUFFER, Slot, TOKEN_LEADER, TOKEN_STDERR, TOKEN_STDOUT};
 use crate::{Job, Supervisor};
 
+/// The kernel takes no word or variable of this length (`MAX_ARG_STRLEN`, with its final zero).
+const LONGEST_VARIABLE: usize = 128 * 1024 - 1;
+
 /// Why an attempt was not started.
 pub(crate) enum Failure {
     /// It cannot be.
@@ -179,10 +182,17 @@ impl Supervisor {
                     return result.map_err(|error| Failure::new(&doing, &error));
                 }
                 Some(Errno::TOOBIG) => {
-                    let length = buffer.argv.length();
-                    let message =
-                        format!("its {length} bytes of arguments are more than the kernel takes");
-                    return Err(message.into());
+                    let longest = buffer.environment.all().max_by_key(|entry| entry.len());
+                    let longest = longest.filter(|entry| entry.len() >= LONGEST_VARIABLE);
+                    let what = match longest {
+                        Some(entry) => {
+                            let name = entry.split(|&byte| byte == b'=').next();
+                            let name = String::from_utf8_lossy(name.unwrap_or_default());
+                            format!("the {} bytes of the variable {name}", entry.len())
+                        }
+                        None => format!("its {} bytes of arguments", buffer.argv.length()),
+                    };
+                    return Err(format!("{what} are more than the kernel takes").into());
                 }
                 _ => return Err(Failure::new(&doing, &error)),
             }

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Union
 
 from .._binary import binary
 from . import cw_error
+from ._values import as_yaml, decoded
 from .cw_data.cw_logging import getLogger
 
 Document = dict[str, Any]
@@ -77,8 +76,8 @@ def write_back(source: Source, folder: str) -> None:
 
 
 def text_of(configs: Iterable[Document]) -> str:
-    """Documents as they stand in a file: JSON is YAML."""
-    return "".join(f"---\n{json.dumps(_plain(config))}\n" for config in configs)
+    """Documents as they stand in a file."""
+    return "".join(f"---\n{as_yaml(config)}\n" for config in configs)
 
 
 def _debug(debug: bool, debug_all: bool) -> list[str]:
@@ -103,28 +102,4 @@ def _ask(source: Source, words: list[str]) -> list[Any]:
         raise cw_error.ConfigKeyError(said)
     if said:
         getLogger().warning("%s", said.removeprefix("warning: "))
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise cw_error.ConfigKeyError(f"{value} cannot be a parameter: write it as text")
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(_plain(inner) for inner in value)
-    if isinstance(value, (date, os.PathLike)):
-        return str(value)
-    # What numpy and torch call a number or an array.
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    raise cw_error.ConfigKeyError(
-        f"{value!r} cannot be a parameter: those are numbers, text, lists and dictionaries"
-    )
+    return [decoded(json.loads(line)) for line in done.stdout.splitlines()]

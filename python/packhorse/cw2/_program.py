@@ -21,8 +21,8 @@ from .._errors import PackhorseError
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGWINCH)
 
 
-def this_script() -> list[str]:
-    """The words that start this script once more, up to its arguments."""
+def this_script(python: str = sys.executable) -> list[str]:
+    """The words that start this script once more with this Python, up to its arguments."""
     main = _payload.main_module()
     if main is None:
         raise PackhorseError(
@@ -30,13 +30,13 @@ def this_script() -> list[str]:
             "hint: write it to a file, or run(sch=scheduler.LocalScheduler()) in this process"
         )
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    python = [sys.executable, *flags]
+    words = [python, *flags]
     kind, where = main
     if kind == "module":
-        return [*python, "-m", where]
+        return [*words, "-m", where]
     if _payload.aliased():
-        python += ["-m", "packhorse"]
-    return [*python, _from_here(where)]
+        words += ["-m", "packhorse"]
+    return [*words, _from_here(where)]
 
 
 def _from_here(path: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .. import _worker
 from .._exit_status import Report
-from . import _program, _repetition, _told, cli_parser
+from . import _ask, _program, _repetition, _told, cli_parser
 from . import job as jobs
 from .cw_config.cw_config import Config
 from .cw_data import cw_logging
@@ -101,7 +101,7 @@ class ClusterWork:
         with nullcontext(args["config"]) if made is None else made.file() as file:
             status = _program.run(
                 [file, *cli_parser.exp_words(args), *self._arguments.others],
-                [*_program.this_script(), _told.LABEL, *sys.argv[1:]],
+                [*_program.this_script(self._python(file)), _told.LABEL, *sys.argv[1:]],
                 {_told.NUMBER: str(number)},
             )
         if status not in (0, 1):
@@ -153,6 +153,15 @@ class ClusterWork:
             listed = "\n".join(f"  {folder}" for folder in failed)
             print(f"{len(failed)} repetitions failed:\n{listed}", file=sys.stderr, flush=True)
         return Report(int(bool(failed)))
+
+    def _python(self, file: str) -> str:
+        """The Python that repetitions run with: on Slurm, the one that the job's own lines
+        choose."""
+        if self.args["slurm"]:
+            document = _ask.slurm_document(file) or {}
+            if document.get("venv") or document.get("sh_lines"):
+                return "python3"
+        return sys.executable
 
     def _config_to_run(self, root_dir: str) -> Config | None:
         """What to run, if it is not simply what is in the file."""

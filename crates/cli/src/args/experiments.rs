@@ -18,7 +18,7 @@ The command stands after --, or is the file's `command`. Parameters replace {nam
 {outer.inner} where that is written, {rep} is the number of the repetition, and {config}
 the path of a JSON file with the whole configuration; if nothing of that is written,
 parameters are appended as --name value. A task also finds them as JSON in
-PACKHORSE_PARAMS, and the rest of its configuration in PACKHORSE_EXPERIMENT.
+PACKHORSE_PARAMS, and its whole configuration in PACKHORSE_EXPERIMENT.
 
 Example: packhorse exp config.yml -e lr_test -- python train.py
 

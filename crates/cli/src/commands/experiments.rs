@@ -11,7 +11,9 @@ use packhorse_session::{
     open_experiments as open_experiments_again, read_experiments, repetition_states, time_stamp,
     write_back, write_back_into,
 };
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::experiments_slurm::{runs_elsewhere, submit};
 use super::grid::{are, count, refuse_at_work, why};
@@ -274,17 +276,11 @@ fn warn_of_names(experiments: &Experiments) {
     }
 }
 
-/// A line of JSON. Whoever has seen enough closes the pipe, which is no error of JSON.
-fn print_line(out: &mut impl Write, value: &Value) -> std::io::Result<()> {
-    serde_json::to_writer(&mut *out, value).map_err(std::io::Error::from)?;
-    out.write_all(b"\n")
-}
-
 /// `--expand`: a line for each run.
 fn expand(experiments: &Experiments) -> anyhow::Result<Exit> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     for run in 0..experiments.runs() {
-        print_line(&mut out, &experiments.expanded(run).into())?;
+        writeln!(out, "{}", experiments.expanded(run))?;
     }
     out.flush()?;
     Ok(Exit::Success)
@@ -299,6 +295,18 @@ fn slurm_document(experiments: &Experiments) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
+/// A line of `--list --json`.
+#[derive(Serialize)]
+struct ListedRepetition<'a> {
+    experiment: &'a str,
+    run: &'a str,
+    repetition: u32,
+    job: u32,
+    folder: &'a str,
+    state: &'a str,
+    config: Box<RawValue>,
+}
+
 /// `--list`: a line for each repetition.
 fn list(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
     let mut out = BufWriter::new(std::io::stdout().lock());
@@ -306,16 +314,18 @@ fn list(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<Exit> {
         let (_, rep, state) = repetition?;
         let folder = rep.folder();
         if args.launch.output.json {
-            let rep = json!({
-                "experiment": rep.experiment(),
-                "run": rep.run(),
-                "repetition": rep.number(),
-                "job": rep.job(),
-                "folder": folder,
-                "state": state.word(),
-                "config": rep.config(),
-            });
-            print_line(&mut out, &rep)?;
+            let listed = ListedRepetition {
+                experiment: rep.experiment(),
+                run: rep.run(),
+                repetition: rep.number(),
+                job: rep.job(),
+                folder: &folder,
+                state: state.word(),
+                config: RawValue::from_string(rep.config())?,
+            };
+            // Whoever has seen enough closes the pipe, which is no error of JSON.
+            serde_json::to_writer(&mut out, &listed).map_err(std::io::Error::from)?;
+            out.write_all(b"\n")?;
         } else {
             writeln!(out, "{:<12} {}", state.word(), wording::name(folder))?;
         }

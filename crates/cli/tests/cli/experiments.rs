@@ -126,12 +126,38 @@ fn a_repetition_finds_its_configuration_wherever_it_looks() {
         "{folder}/config.json 1 1e-3 3 {{\"hidden\":3,\"hidden_size\":8}} 2 tuned__l1e-3_net.hs8\n"
     );
     assert_eq!(world.read(&format!("{folder}/words")), said);
-    let mut config = world.json_of(&format!("{folder}/experiment"));
-    assert_eq!(config.get("params"), None);
+    let config = world.json_of(&format!("{folder}/experiment"));
     assert_eq!(config["_rep_idx"], 1);
-    config["params"] = world.json_of(&format!("{folder}/params"));
+    assert_eq!(config["params"], world.json_of(&format!("{folder}/params")));
     assert_eq!(world.json_of(&format!("{folder}/seen")), config);
     assert_eq!(world.json_of(&format!("{folder}/config.json")), config);
+}
+
+#[test]
+fn a_repetition_finds_its_configuration_in_the_order_of_the_file() {
+    let world = World::new();
+    let file = "{name: a, path: p, params: {z: 1, b: {y: .inf, x: {2: i, 1: j}}, a: 2}}";
+    let script = "printf %s \"$PACKHORSE_EXPERIMENT\" > $PACKHORSE_RESULTS/experiment";
+    let done = world.exp(file, &["--", "sh", "-c", script]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    let config = world.read("p/a/log/rep_00/experiment");
+    let params = r#"{"z":1,"b":{"y":{"!float":"inf"},"x":{"!dict":[[2,"i"],[1,"j"]]}},"a":2}"#;
+    assert!(config.contains(params), "{config}");
+    let listed = world.exp(file, &["--list", "--json"]).stdout;
+    assert!(listed.contains(params), "{listed}");
+}
+
+#[test]
+fn parameters_that_are_too_long_for_a_variable_are_in_a_file() {
+    let world = World::new();
+    let numbers = vec!["12345678"; 20_000].join(", ");
+    let file = format!("{{name: a, path: p, params: {{long: [{numbers}]}}}}");
+    let script = "printf %s \"$PACKHORSE_PARAMS\" > seen; cp $PACKHORSE_CONFIG config";
+    let done = world.exp(&file, &["--", "sh", "-c", script, "{rep}"]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert_eq!(world.read("seen"), "");
+    let config = world.json_of("config");
+    assert_eq!(config["params"]["long"].as_array().unwrap().len(), 20_000);
 }
 
 #[test]

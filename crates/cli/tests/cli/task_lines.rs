@@ -228,6 +228,20 @@ fn parameters_reach_their_task_as_json_of_any_kind() {
 }
 
 #[test]
+fn a_variable_that_the_kernel_does_not_take_is_named() {
+    let world = World::new();
+    let long = "x".repeat(140_000);
+    let done = run(
+        &world,
+        &[json!({"command": "true", "params": {"long": long}})],
+        &[],
+    );
+    assert_eq!(done.code, 1, "{done:?}");
+    let said = "bytes of the variable PACKHORSE_PARAMS are more than the kernel takes";
+    assert!(done.stdout.contains(said), "{done:?}");
+}
+
+#[test]
 fn a_log_goes_where_its_task_wants_it_and_later_attempts_beside_it() {
     let world = World::new();
     fs_err::create_dir(world.work().join("code")).unwrap();

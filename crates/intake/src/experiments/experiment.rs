@@ -260,21 +260,29 @@ impl Experiment {
         config
     }
 
-    /// The same of a repetition.
-    pub fn rep_config(&self, run_name: &str, rep: u32) -> Map<String, Value> {
-        let mut config = self.bare_config(run_name);
-        for (key, value) in self.rep_additions(run_name, rep) {
-            config.insert(key.to_owned(), value.to_json());
+    /// The same as it was written.
+    pub fn run_members(&self, run_name: &str) -> Members {
+        let mut members = self.members.clone();
+        for (key, value) in self.additions(run_name) {
+            set(&mut members, key, value);
         }
-        config
+        members
     }
 
-    /// The same as it was written.
+    /// The same of a repetition.
     pub fn rep_members(&self, run_name: &str, rep: u32) -> Members {
-        let mut members = self.members.clone();
-        let additions = self.additions(run_name).into_iter();
-        for (key, value) in additions.chain(self.rep_additions(run_name, rep)) {
+        let mut members = self.run_members(run_name);
+        for (key, value) in self.rep_additions(run_name, rep) {
             set(&mut members, key, value);
+        }
+        members
+    }
+
+    /// The configuration of a run with its parameters, if it has any.
+    pub fn with_params(&self, mut members: Members, run: u32) -> Members {
+        if self.has_params() {
+            let params = ValueKind::Dict(self.params(run));
+            set(&mut members, "params", GridValue::new(params, 0..0));
         }
         members
     }

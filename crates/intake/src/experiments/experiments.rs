@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use packhorse_model::{Command, ExperimentDebug};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::command::ExperimentCommand;
 use super::documents::{ConfigFile, FileError, ReadFile};
@@ -18,6 +18,7 @@ use super::problem::ExperimentProblem;
 use super::repetition::{Located, Repetition};
 use super::slurm_document::SlurmDocument;
 use crate::grid::NameReport;
+use crate::grid::json_text::json_text;
 use crate::grid::names::{LONGEST_NAME, with_hash};
 use crate::grid::same_names::{NamedPlaces, SameNames};
 use crate::grid::value::GridValue;
@@ -340,15 +341,12 @@ impl Experiments {
         self.same.is_repeated(self, run)
     }
 
-    /// The configuration of a run, as the original expands it.
-    pub fn expanded(&self, run: u32) -> Map<String, Value> {
+    /// The configuration of a run, as the original expands it: JSON in which nothing is lost.
+    pub fn expanded(&self, run: u32) -> String {
         let at = self.locate_run(run);
         let experiment = &self.all[at.experiment];
-        let mut config = experiment.bare_config(&self.run_name_at(at));
-        if experiment.has_params() {
-            config.insert("params".to_owned(), experiment.params_json(at.run).into());
-        }
-        config
+        let members = experiment.run_members(&self.run_name_at(at));
+        json_text(&experiment.with_params(members, at.run))
     }
 }
 

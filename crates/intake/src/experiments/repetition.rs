@@ -3,11 +3,16 @@
 use std::num::NonZeroU32;
 
 use packhorse_model::{ByteString, TaskSpec};
-use serde_json::{Map, Value};
 
 use super::experiment::Experiment;
 use super::experiments::Experiments;
+use super::merge::Members;
 use super::paths::join;
+use crate::grid::json_text::json_text;
+
+/// The kernel takes no variable of 128 KiB or more. Of a configuration that comes near it,
+/// the parameters are in a file only.
+const LONGEST_CONFIG: usize = 100 << 10;
 
 /// Where a repetition stands.
 #[derive(Clone, Copy)]
@@ -73,8 +78,13 @@ impl Repetition<'_> {
     pub fn task(&self) -> TaskSpec {
         let (experiment, at) = (self.experiment, self.at);
         let folder = self.folder();
-        let config = experiment.rep_config(&self.run_name, at.rep);
-        let experiment_json = Value::Object(config).to_string();
+        let params = experiment.params(at.run);
+        let members = experiment.rep_members(&self.run_name, at.rep);
+        let mut config = self.config();
+        let is_long = config.len() > LONGEST_CONFIG;
+        if is_long {
+            config = json_text(&members);
+        }
         let mut task = TaskSpec {
             params: experiment.params_json(at.run).into_iter().collect(),
             group: Some(experiment.name.clone()),
@@ -83,17 +93,17 @@ impl Repetition<'_> {
         };
         task.env.insert(
             "PACKHORSE_EXPERIMENT".to_owned(),
-            ByteString::from(experiment_json.as_str()),
+            ByteString::from(config.as_str()),
         );
+        let file = join(&folder, "config.json");
+        let mut needs_file = is_long;
         if let Some(command) = self.all.command(at.experiment) {
-            let file = join(&folder, "config.json");
-            let params = experiment.params(at.run);
-            let members = experiment.rep_members(&self.run_name, at.rep);
             task.command = command.fill(&params, &members, self.number(), (&folder, &file));
-            if command.needs_config() {
-                let file = ByteString::from(file.as_str());
-                task.env.insert("PACKHORSE_CONFIG".to_owned(), file);
-            }
+            needs_file |= command.needs_config();
+        }
+        if needs_file {
+            let file = ByteString::from(file.as_str());
+            task.env.insert("PACKHORSE_CONFIG".to_owned(), file);
         }
         task.log = self
             .all
@@ -103,13 +113,14 @@ impl Repetition<'_> {
         task
     }
 
+    /// Its whole configuration, as JSON in which nothing is lost.
+    pub fn config(&self) -> String {
+        json_text(&self.members())
+    }
+
     /// Its whole configuration.
-    pub fn config(&self) -> Map<String, Value> {
-        let mut config = self.experiment.rep_config(&self.run_name, self.at.rep);
-        if self.experiment.has_params() {
-            let params = self.experiment.params_json(self.at.run);
-            config.insert("params".to_owned(), params.into());
-        }
-        config
+    pub(super) fn members(&self) -> Members {
+        let members = self.experiment.rep_members(&self.run_name, self.at.rep);
+        self.experiment.with_params(members, self.at.run)
     }
 }

@@ -8,7 +8,6 @@ use super::experiments::Experiments;
 use super::merge::{Members, set, text};
 use super::repetition::Repetition;
 use super::yaml_writer::write_document;
-use crate::grid::value::{GridValue, ValueKind};
 
 impl Experiments {
     /// Writes the SLURM document, and then the repetitions of all experiments, or of those
@@ -46,7 +45,7 @@ impl Experiments {
 impl Repetition<'_> {
     fn relative_members(&self) -> Members {
         let experiment = self.experiment;
-        let mut members = experiment.rep_members(self.run(), self.at.rep);
+        let mut members = self.members();
         let path = experiment.run_folder(self.run());
         let folder = self.folder();
         for (key, path) in [
@@ -58,10 +57,6 @@ impl Repetition<'_> {
             set(&mut members, key, text(&relative));
         }
         set(&mut members, "_basic_path", text("./."));
-        if experiment.has_params() {
-            let params = ValueKind::Dict(experiment.params(self.at.run));
-            set(&mut members, "params", GridValue::new(params, 0..0));
-        }
         members
     }
 }

@@ -27,6 +27,7 @@ mod config;
 mod duplicates;
 #[expect(clippy::module_inception, reason = "it is what the module is about")]
 mod grid;
+pub(crate) mod json_text;
 mod literal;
 pub(crate) mod names;
 mod number;

@@ -25,13 +25,17 @@ NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?$")
 
 
 def plain(value):
-    """The value as JSON has it, with such numbers as numbers."""
+    """The value as we write it as JSON, with such numbers as numbers."""
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else json.dumps(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+        if all(isinstance(key, str) for key in value):
+            return {key: plain(item) for key, item in value.items()}
+        return {"!dict": [[plain(key), plain(item)] for key, item in value.items()]}
+    if isinstance(value, tuple):
+        return {"!tuple": plain(list(value))}
+    if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+        return {"!float": str(value)}
     if isinstance(value, str) and NUMBER.match(value) and ("e" in value.lower() or "." in value):
         return float(value.replace("_", ""))
     return value
@@ -54,7 +58,7 @@ def read(path, debug=False, debug_all=False, selected=None):
 
 SCALARS = """1 0 -3 +5 0.1 0.10 1e-3 1E5 1.5e3 1.5e+3 .5 -.5 5. 010 0o17 0x1F 0b11 1_000 12:30 1:30.5
 yes No on Off true False ~ null None .inf -.inf 'yes' '010' '' "a b" 'x,y (z) [w]' "it's" "say \\"so\\"" word
-two_words a.b a-b path/of/it äöü "tab\\tand" [1, 2] [] [[1, a], 2.5] {} {a: 1, b: [x, ~]} ["1", 1] !!python/tuple [1, a]"""
+two_words a.b a-b path/of/it äöü "tab\\tand" [1, 2] [] [[1, a], 2.5] {} {a: 1, b: [x, ~]} {100: a, 20: b} ["1", 1] !!python/tuple [1, a]"""
 SCALARS = re.findall(r"""\[\[.*?\], .*?\]|\{.*?\}|!!\S+ \[.*?\]|\[.*?\]|"(?:\\.|[^"])*"|'(?:''|[^'])*'|\S+""", SCALARS)
 NAMES = ["lr", "batch_size", "hidden", "layer_sizes", "a__b", "x", "kl_weight", "ä_ö", "_private", "opt.name", "seed"]
 FOLDERS = ["network", "opt", "env_args"]
