@@ -195,11 +195,6 @@ impl SchedulerState {
         self.running.is_empty() && self.queue.len() > 0 && reach::nothing_ever(self)
     }
 
-    /// Whether nothing of this run is started at the moment.
-    pub fn is_run_held(&self, run: RunId) -> bool {
-        self.held_runs.contains(&run)
-    }
-
     /// What runs, in the order it was started.
     pub fn running(&self) -> Vec<PlacedTask> {
         let running = self.by_start().into_iter();
