@@ -18,6 +18,8 @@ mod limit;
 mod python;
 mod setup;
 mod slurm;
+#[cfg(test)]
+mod sources;
 mod test;
 
 /// What developers of Packhorse run.

@@ -11,7 +11,7 @@ use packhorse_model::{Exit, OutputMode, PoolSpec, RunSpec, SourceSpec, SweepSpec
 use packhorse_session::settings::Settings;
 use packhorse_session::{ReadTasks, build_sweep, open_inputs};
 
-use crate::args::{Mode, occurrences};
+use crate::args::{SamplingMode, occurrences};
 use crate::commands::{Order, parameters, print, seed};
 use crate::report::Legacy;
 use crate::{complain, terminal};
@@ -49,7 +49,7 @@ struct HypersearchArgs {
 
     /// The order of the combinations
     #[arg(long, default_value = "shuffled_grid")]
-    sampling_mode: Mode,
+    sampling_mode: SamplingMode,
 
     /// Only so many, chosen without repetition
     #[arg(long)]

@@ -3,7 +3,7 @@
 use packhorse_model::{CoreId, Granted, Placement, Request};
 
 use crate::device::is_whole;
-use crate::ledger::{Allocation, count};
+use crate::ledger::{AttemptAllocation, count};
 use crate::refusal::is_sensible;
 use crate::state::SchedulerState;
 use crate::step::record;
@@ -44,7 +44,7 @@ fn locate(
     state: &SchedulerState,
     submission: &Submission,
     placement: &Placement,
-) -> Result<(Allocation, Vec<Granted>), RefusalReason> {
+) -> Result<(AttemptAllocation, Vec<Granted>), RefusalReason> {
     let (ledger, request) = (&state.ledger, &submission.request);
     if state.knows(submission.id) {
         return Err(RefusalReason::AlreadyKnown);
@@ -75,7 +75,7 @@ fn locate(
         cores: count(cores.len()),
         ..request.clone()
     };
-    let allocation = Allocation {
+    let allocation = AttemptAllocation {
         node,
         devices,
         amounts: account.needs(&counted),

@@ -6,7 +6,7 @@ use crate::device::{DeviceLedger, Tenant};
 use crate::finished::TaskEnding;
 use crate::ledger::{Amounts, small};
 use crate::place::Spot;
-use crate::prose::{Lasting, Number, Several, Share, gpus};
+use crate::prose::{Lasting, Number, Several, ShareInWords, gpus};
 use crate::refusal::impossible;
 use crate::reserve::{self, Reservation};
 use crate::state::{AttemptRecord, SchedulerState};
@@ -95,7 +95,7 @@ impl Explainer<'_> {
                 if granted.memory > Bytes(0) {
                     with.push(granted.memory.to_string());
                 }
-                format!("on {}", Share(granted.share, &names))
+                format!("on {}", ShareInWords(granted.share, &names))
             }
         };
         let cores: Vec<String> = placement.cores.iter().map(ToString::to_string).collect();
@@ -296,7 +296,7 @@ impl Explainer<'_> {
                 Some(memory) if lacks_only_memory && !tenant.whole => {
                     format!("{memory} of {}", Several(&names))
                 }
-                _ => Share(tenant.share, &names).to_string(),
+                _ => ShareInWords(tenant.share, &names).to_string(),
             });
         }
         things.extend(amounts(taken));
@@ -335,7 +335,7 @@ impl Explainer<'_> {
                 texts.push(format!("other runs hold {} of {name}{who}", held.runs));
             }
         } else if held.attempts > 0 || held.share > Milli(0) {
-            let what = Share(held.share, std::slice::from_ref(&name));
+            let what = ShareInWords(held.share, std::slice::from_ref(&name));
             texts.push(format!("other runs hold {what}{who}"));
         }
         let strangers = held.strangers();

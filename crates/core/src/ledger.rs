@@ -69,7 +69,7 @@ pub(crate) struct Guest {
 
 /// What one attempt holds, until it gives it back.
 #[derive(Clone, Debug)]
-pub(crate) struct Allocation {
+pub(crate) struct AttemptAllocation {
     pub(crate) node: usize,
     pub(crate) devices: Vec<usize>,
     pub(crate) cores: Vec<usize>,
@@ -324,7 +324,7 @@ impl Ledger {
         request: &Request,
         (task, known): (Handle, usize),
         ends: EndTimes,
-    ) -> Allocation {
+    ) -> AttemptAllocation {
         let node = &self.nodes[spot.node];
         let cores = if request.cores == 0 {
             Vec::new()
@@ -341,7 +341,7 @@ impl Ledger {
             memory: device.promise(request),
         });
         let grants: Vec<Granted> = grants.collect();
-        let allocation = Allocation {
+        let allocation = AttemptAllocation {
             node: spot.node,
             devices: spot.devices,
             cores,
@@ -355,7 +355,7 @@ impl Ledger {
     /// `grants` are the parts of its devices.
     pub(crate) fn enter(
         &mut self,
-        allocation: &Allocation,
+        allocation: &AttemptAllocation,
         grants: &[Granted],
         whole: bool,
         task: Handle,
@@ -382,7 +382,7 @@ impl Ledger {
     }
 
     /// Returns what an attempt of `task` held.
-    pub(crate) fn give_back(&mut self, allocation: &Allocation, task: Handle) {
+    pub(crate) fn give_back(&mut self, allocation: &AttemptAllocation, task: Handle) {
         self.nodes[allocation.node].leave(task, &allocation.cores);
         for &device in &allocation.devices {
             self.devices[device].leave(task);
@@ -391,7 +391,7 @@ impl Ledger {
     }
 
     /// The allocation as a placement, with ids instead of places.
-    pub(crate) fn placement(&self, held: &Allocation, task: Handle) -> Placement {
+    pub(crate) fn placement(&self, held: &AttemptAllocation, task: Handle) -> Placement {
         let node = &self.nodes[held.node];
         let granted = |&device: &usize| {
             let device = &self.devices[device];

@@ -95,6 +95,6 @@ pub use learn::{agree, expected, reservation};
 pub use pool::{CoreSpec, DeviceSpec, NodeSpec, Pool, PoolError, SchedulerSettings};
 pub use refusal::RefusalReason;
 pub use scheduler_event::{Effect, EndCause, KeptRoom, Now, Outside, RetryReason, SchedulerEvent};
-pub use state::{DeviceLoad, RunningTask, SchedulerCounts, SchedulerState, WantedDevices};
+pub use state::{DeviceLoad, PlacedTask, SchedulerCounts, SchedulerState, WantedDevices};
 pub use step::step;
 pub use submission::{OwnerId, ProbePlan, Submission};

@@ -50,9 +50,9 @@ impl Display for Several<'_> {
 }
 
 /// `0.5 of gpu0`, or `gpu0 and gpu1`; a share of nothing is a place there.
-pub(crate) struct Share<'a>(pub(crate) Milli, pub(crate) &'a [String]);
+pub(crate) struct ShareInWords<'a>(pub(crate) Milli, pub(crate) &'a [String]);
 
-impl Display for Share<'_> {
+impl Display for ShareInWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 > Milli(0) && self.0 < Milli::ONE {
             write!(f, "{} of ", self.0)?;

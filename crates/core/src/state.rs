@@ -6,7 +6,7 @@ use crate::device::DeviceLedger;
 use crate::dispatch::Stale;
 use crate::finished::FinishedTasks;
 use crate::fragmentation::RequestMix;
-use crate::ledger::{Allocation, Ledger, count};
+use crate::ledger::{AttemptAllocation, Ledger, count};
 use crate::place::PoolView;
 use crate::queue::{ClassId, TaskQueue};
 use crate::refusal::impossible;
@@ -54,7 +54,7 @@ pub(crate) struct AttemptRecord {
     pub(crate) since: Now,
     /// Its number among all attempts ever started.
     pub(crate) number: u64,
-    pub(crate) allocation: Allocation,
+    pub(crate) allocation: AttemptAllocation,
     pub(crate) stopping: bool,
     /// Whether it ran already when we heard of it, so that nobody looked whether
     /// there was room for it.
@@ -78,7 +78,7 @@ pub struct SchedulerCounts {
 
 /// A task that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunningTask {
+pub struct PlacedTask {
     /// The task.
     pub task: TaskId,
     /// Who it belongs to.
@@ -195,13 +195,8 @@ impl SchedulerState {
         self.running.is_empty() && self.queue.len() > 0 && reach::nothing_ever(self)
     }
 
-    /// Whether nothing of this run is started at the moment.
-    pub fn is_run_held(&self, run: RunId) -> bool {
-        self.held_runs.contains(&run)
-    }
-
     /// What runs, in the order it was started.
-    pub fn running(&self) -> Vec<RunningTask> {
+    pub fn running(&self) -> Vec<PlacedTask> {
         let running = self.by_start().into_iter();
         running.map(|running| self.running_task(running)).collect()
     }
@@ -229,7 +224,7 @@ impl SchedulerState {
         task: Handle,
         attempt: u32,
         since: Now,
-        allocation: Allocation,
+        allocation: AttemptAllocation,
         adopted: bool,
     ) {
         let record = self.tasks.get_mut(task);
@@ -251,9 +246,9 @@ impl SchedulerState {
         self.started += 1;
     }
 
-    pub(crate) fn running_task(&self, running: &AttemptRecord) -> RunningTask {
+    pub(crate) fn running_task(&self, running: &AttemptRecord) -> PlacedTask {
         let record = self.tasks.get(running.task);
-        RunningTask {
+        PlacedTask {
             task: record.id,
             owner: record.owner,
             attempt: running.attempt,

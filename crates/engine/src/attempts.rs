@@ -12,7 +12,7 @@ use packhorse_model::{
 use crate::action::{Action, MpsAction, StartAttempt};
 use crate::engine::Engine;
 use crate::memory::Judgement;
-use crate::outbox::Release;
+use crate::outbox::ReleaseLevel;
 use crate::task::{AttemptState, own_log, run_log};
 
 impl Engine {
@@ -170,7 +170,7 @@ impl Engine {
         if output == OutputMode::Inherit {
             // What it writes goes where we write: what it is comes first, and before that
             // all that there was to say.
-            self.release(Release::All);
+            self.release(ReleaseLevel::All);
             let event = self.event(EventKind::Started {
                 task: id,
                 attempt: number,

@@ -18,7 +18,7 @@ use crate::memory::{Judgement, Monitor, Needs, OomSigns};
 use crate::metrics::MetricBook;
 use crate::mps::MpsState;
 use crate::other_runs::OtherRuns;
-use crate::outbox::{Outbox, Release};
+use crate::outbox::{Outbox, ReleaseLevel};
 use crate::run::Run;
 use crate::task::{Task, first_request};
 use crate::time_budget::Times;
@@ -212,7 +212,7 @@ impl Engine {
             Input::TimeBudget(budget) => self.time_budget(*budget),
             Input::Warning { task, message } => self.warn(task, message),
             Input::Stalled(message) => {
-                self.release(Release::Recoverable);
+                self.release(ReleaseLevel::Recoverable);
                 // Told before what it is about.
                 let event = self.event(EventKind::Warning {
                     task: None,
@@ -357,14 +357,14 @@ impl Engine {
     fn release_due(&mut self) {
         let now = self.now.monotonic;
         let due = match self.trouble {
-            Some(_) => Release::All,
+            Some(_) => ReleaseLevel::All,
             None => self.outbox.due(now),
         };
         self.release(due);
     }
 
     /// Tells so much of what waits.
-    pub(crate) fn release(&mut self, what: Release) {
+    pub(crate) fn release(&mut self, what: ReleaseLevel) {
         let safe = self.outbox.release(what, self.now.monotonic);
         self.actions.extend(safe.map(Action::Tell));
     }

@@ -32,7 +32,7 @@ struct WaitingEvent {
 
 /// How much is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Release {
+pub(crate) enum ReleaseLevel {
     /// What is safe.
     Safe,
     /// What no crash could lose.
@@ -90,11 +90,15 @@ impl Outbox {
     }
 
     /// Those that may be told now.
-    pub(crate) fn release(&mut self, what: Release, now: Duration) -> impl Iterator<Item = Event> {
+    pub(crate) fn release(
+        &mut self,
+        what: ReleaseLevel,
+        now: Duration,
+    ) -> impl Iterator<Item = Event> {
         let waits = |waiting: &WaitingEvent| match what {
-            Release::Safe => waiting.place > self.committed,
-            Release::Recoverable => waiting.least > self.committed,
-            Release::All => false,
+            ReleaseLevel::Safe => waiting.place > self.committed,
+            ReleaseLevel::Recoverable => waiting.least > self.committed,
+            ReleaseLevel::All => false,
         };
         let safe = self.waiting.iter().position(waits);
         let safe = safe.unwrap_or(self.waiting.len());
@@ -118,16 +122,16 @@ impl Outbox {
     }
 
     /// What may be told now, because it is safe, or patience has ended, or too much waits.
-    pub(crate) fn due(&self, now: Duration) -> Release {
+    pub(crate) fn due(&self, now: Duration) -> ReleaseLevel {
         if self.bytes > FAR_TOO_MANY_BYTES {
-            Release::All
+            ReleaseLevel::All
         } else if self.deadline().is_some_and(|end| end <= now)
             || self.waiting.len() > MOST
             || self.bytes > MOST_BYTES
         {
-            Release::Recoverable
+            ReleaseLevel::Recoverable
         } else {
-            Release::Safe
+            ReleaseLevel::Safe
         }
     }
 }

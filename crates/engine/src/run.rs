@@ -16,7 +16,7 @@ use crate::backlog::Backlog;
 use crate::engine::{ClockReading, Engine};
 use crate::held::HeldTasks;
 use crate::input::{NewRunInput, StopSignal};
-use crate::outbox::Release;
+use crate::outbox::ReleaseLevel;
 use crate::task::{Task, own_log, run_log};
 
 /// A run while it goes on.
@@ -312,7 +312,7 @@ impl Engine {
 
     /// The last record of a run is safe, or lost.
     pub(crate) fn run_stored(&mut self, id: RunId, lost: Option<String>) {
-        self.release(Release::All);
+        self.release(ReleaseLevel::All);
         let run = self.runs.remove(&id);
         self.say_whether_more_come();
         if let Some(run) = run

@@ -45,7 +45,7 @@ pub fn ask(socket: &Path, line: &str) -> io::Result<String> {
 
 /// A program's connection to a server.
 #[derive(Debug)]
-pub struct Attached {
+pub struct MpsConnection {
     /// The UUIDs of the devices that the server has; a program sees no others,
     /// and counts from the first of them.
     pub devices: Vec<String>,
@@ -61,7 +61,7 @@ pub enum Detached {
     Terminated,
 }
 
-impl Attached {
+impl MpsConnection {
     /// Attaches the process to the server behind this pipe folder. `None`:
     /// there is no daemon, and CUDA goes on without MPS.
     pub fn new(pipes: &Path, pid: u32) -> io::Result<Option<Self>> {

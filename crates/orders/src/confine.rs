@@ -29,13 +29,13 @@ pub fn confine(process: u32, job: u32, rules: &[DeviceRule]) -> io::Result<Confi
     let mounts = read("/proc/self/mounts")?;
     if let Some(path) = path_in(&cgroups, job, |names| {
         names.split(',').any(|name| name == "devices")
-    }) && let Some(folder) = mounted(&mounts, Version::One, path)
+    }) && let Some(folder) = mounted(&mounts, CgroupVersion::One, path)
     {
         version_1(&folder, rules)?;
         return Ok(Confinement::Version1(folder));
     }
     if let Some(path) = path_in(&cgroups, job, str::is_empty)
-        && let Some(folder) = mounted(&mounts, Version::Two, path)
+        && let Some(folder) = mounted(&mounts, CgroupVersion::Two, path)
     {
         version_2(&folder, rules)?;
         return Ok(Confinement::Version2(folder));
@@ -56,23 +56,23 @@ fn path_in(cgroups: &str, job: u32, is_wanted: impl Fn(&str) -> bool) -> Option<
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Version {
+enum CgroupVersion {
     One,
     Two,
 }
 
 /// The folder of a path, wherever its hierarchy is mounted.
-fn mounted(mounts: &str, version: Version, path: &str) -> Option<PathBuf> {
+fn mounted(mounts: &str, version: CgroupVersion, path: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
         let [_, point, kind, options, ..] = fields[..] else {
             return None;
         };
         let is_ours = match version {
-            Version::One => {
+            CgroupVersion::One => {
                 kind == "cgroup" && options.split(',').any(|option| option == "devices")
             }
-            Version::Two => kind == "cgroup2",
+            CgroupVersion::Two => kind == "cgroup2",
         };
         let folder = Path::new(point).join(path.trim_start_matches('/'));
         (is_ours && folder.is_dir()).then_some(folder)

@@ -11,7 +11,7 @@ use packhorse_intake::experiments::{Experiments, ReadOptions, Repetition};
 use packhorse_model::{ExperimentsSpec, SavedFile, TaskSpec};
 
 use crate::SessionError;
-use crate::grid::{FolderNames, GridPlaces, TestState, is_absence, marked_state};
+use crate::grid::{FolderNameHashes, GridPlaces, TestState, is_absence, marked_state};
 use crate::source::{Generator, TaskSource};
 
 /// Reads an experiment file and those that it imports, and saves what is in them in `spec`.
@@ -117,14 +117,14 @@ pub fn repetition_states(
 /// Their names are read once: to ask the system for every repetition costs seconds for a
 /// million of them.
 #[derive(Default)]
-struct RunFolders(BTreeMap<String, FolderNames>);
+struct RunFolders(BTreeMap<String, FolderNameHashes>);
 
 impl RunFolders {
     /// What the folder of a repetition says of it.
     fn state(&mut self, rep: &Repetition<'_>) -> io::Result<TestState> {
         let parent = rep.parent();
         if !self.0.contains_key(&parent) {
-            let names = FolderNames::read(&folder_of(&parent))?;
+            let names = FolderNameHashes::read(&folder_of(&parent))?;
             self.0.insert(parent.clone(), names);
         }
         // A name may have a slash in it.

@@ -18,12 +18,12 @@ const LARGEST: u64 = 64 * 1024;
 const MOST: usize = 10_000;
 
 /// Tells a file that has changed: its device, number, length and time.
-type Version = (u64, u64, u64, i64, i64);
+type FileStamp = (u64, u64, u64, i64, i64);
 
 /// Reads files, each again only when it has changed.
 #[derive(Default)]
 pub(crate) struct FileContents {
-    known: FxHashMap<PathBuf, (Version, u64)>,
+    known: FxHashMap<PathBuf, (FileStamp, u64)>,
 }
 
 impl FileContents {
@@ -45,9 +45,9 @@ impl FileContents {
             }
             None => path,
         };
-        let version = version(&fs_err::metadata(path).ok()?)?;
+        let stamp = stamp(&fs_err::metadata(path).ok()?)?;
         if let Some((known, hash)) = self.known.get(path)
-            && *known == version
+            && *known == stamp
         {
             return Some(*hash);
         }
@@ -55,12 +55,12 @@ impl FileContents {
         if self.known.len() >= MOST {
             self.known.clear();
         }
-        self.known.insert(path.to_owned(), (version, hash));
+        self.known.insert(path.to_owned(), (stamp, hash));
         Some(hash)
     }
 }
 
-fn version(file: &Metadata) -> Option<Version> {
+fn stamp(file: &Metadata) -> Option<FileStamp> {
     let fits = file.is_file() && file.len() <= LARGEST;
     let changed = (file.mtime(), file.mtime_nsec());
     fits.then(|| (file.dev(), file.ino(), file.len(), changed.0, changed.1))
@@ -72,7 +72,7 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     options.read(true).custom_flags(flags);
     let file = options.open(path).ok()?;
-    version(&file.metadata().ok()?)?;
+    stamp(&file.metadata().ok()?)?;
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes).ok()?;
     (bytes.len() as u64 <= LARGEST).then_some(bytes)

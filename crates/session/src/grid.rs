@@ -90,12 +90,12 @@ pub fn read_grid(
 ///
 /// Its names are read once, as hashes, in their order: to ask the system for every test costs
 /// seconds for a million of them.
-struct ResultRoot(FolderNames);
+struct ResultRoot(FolderNameHashes);
 
 /// The names in a folder, as hashes in their order.
-pub(crate) struct FolderNames(Vec<u64>);
+pub(crate) struct FolderNameHashes(Vec<u64>);
 
-impl FolderNames {
+impl FolderNameHashes {
     pub(crate) fn read(folder: &Path) -> io::Result<Self> {
         let mut names = Vec::new();
         let entries = match fs_err::read_dir(folder) {
@@ -119,7 +119,7 @@ impl FolderNames {
 impl ResultRoot {
     fn read(grid: &Grid) -> io::Result<Self> {
         let root = Path::new(&grid.scheduler().result_root_folder);
-        FolderNames::read(root).map(Self)
+        FolderNameHashes::read(root).map(Self)
     }
 
     /// What the folder of a test says of it.

@@ -54,8 +54,8 @@ pub struct Launch {
     settings: Settings,
 }
 
-/// Who keeps what becomes of a run.
-enum Keeper<'a> {
+/// Where what becomes of a run is stored.
+enum RunStorage<'a> {
     /// The store, which may have it from an earlier session.
     Store(&'a RunLock, Option<EarlierTasks>),
     /// Another store, of which this part is.
@@ -172,8 +172,8 @@ impl Launch {
         notices: &mut Notices<'_>,
     ) -> Result<RunSummary, SessionError> {
         warn_of_network(home, notices);
-        let keeper = Keeper::Store(lock, earlier);
-        self.keep_and_run(home, keeper, source, observer)
+        let storage = RunStorage::Store(lock, earlier);
+        self.keep_and_run(home, storage, source, observer)
     }
 
     /// Runs a part of a run that is in a store elsewhere, and stays until it is over.
@@ -185,13 +185,13 @@ impl Launch {
     ) -> Result<RunSummary, SessionError> {
         let home = part.home.clone();
         fs_err::create_dir_all(home.run_dir(part.run))?;
-        self.keep_and_run(&home, Keeper::Elsewhere(part), None, observer)
+        self.keep_and_run(&home, RunStorage::Elsewhere(part), None, observer)
     }
 
     fn keep_and_run(
         self,
         home: &Home,
-        keeper: Keeper<'_>,
+        storage: RunStorage<'_>,
         source: Option<Box<dyn TaskSource>>,
         observer: &mut dyn Observer,
     ) -> Result<RunSummary, SessionError> {
@@ -206,14 +206,14 @@ impl Launch {
         let home_id = home.id()?;
         // Whoever runs attempts elsewhere has the folders of their results there.
         let markers = (self.executor.is_none()).then(|| Markers::new(&devices.units, &home_id));
-        let most = most_tasks(&keeper, source.as_deref());
+        let most = most_tasks(&storage, source.as_deref());
         let caps = ThreadCaps::new(&spec.pool, &self.defaults, most, devices.cores.len());
         let caps = caps.shared(self.engine.at_a_time(&self.defaults));
         let executor = match self.executor {
             Some(executor) => executor,
             None => local_executor(&home_id, &devices, caps, mps, mask, signals.end_notice())?,
         };
-        let mut kept = KeptRun::begin(home, keeper, &spec, &folder)?;
+        let mut kept = KeptRun::begin(home, storage, &spec, &folder)?;
         let run = kept.run;
         let mut warnings = Vec::new();
         let mut warn = |message| warnings.push(message);
@@ -272,17 +272,17 @@ impl Launch {
         };
         let patience = settings.store_patience;
         let mut session = Session::new(run, self.engine, parts, observer, origin, patience)?;
-        session.feed(Input::AddRun(Box::new(new)));
+        session.dispatch(Input::AddRun(Box::new(new)));
         for (device, reason) in drained {
-            session.feed(Input::LeaveOut { device, reason });
+            session.dispatch(Input::LeaveOut { device, reason });
         }
         for message in warnings {
             let task = None;
-            session.feed(Input::Warning { task, message });
+            session.dispatch(Input::Warning { task, message });
         }
         if let Some(time) = kept.time {
             let budget = time.budget(run, origin);
-            session.feed(Input::TimeBudget(Box::new(budget)));
+            session.dispatch(Input::TimeBudget(Box::new(budget)));
         }
         if kept.resumed.is_some() {
             session.resume()?;
@@ -332,8 +332,8 @@ pub(crate) fn engine(
 }
 
 /// No more tasks than this will run, if that is known.
-fn most_tasks(keeper: &Keeper<'_>, source: Option<&dyn TaskSource>) -> Option<u64> {
-    let Keeper::Store(_, earlier) = keeper else {
+fn most_tasks(storage: &RunStorage<'_>, source: Option<&dyn TaskSource>) -> Option<u64> {
+    let RunStorage::Store(_, earlier) = storage else {
         return None;
     };
     let left = earlier.as_ref().map_or(0, |earlier| {
@@ -459,13 +459,13 @@ impl KeptJournal {
 impl KeptRun {
     fn begin(
         home: &Home,
-        keeper: Keeper<'_>,
+        storage: RunStorage<'_>,
         spec: &RunSpec,
         folder: &Path,
     ) -> Result<Self, SessionError> {
-        let (lock, earlier) = match keeper {
-            Keeper::Store(lock, earlier) => (lock, earlier),
-            Keeper::Elsewhere(part) => {
+        let (lock, earlier) = match storage {
+            RunStorage::Store(lock, earlier) => (lock, earlier),
+            RunStorage::Elsewhere(part) => {
                 return Ok(Self {
                     run: part.run,
                     logs: part.logs,

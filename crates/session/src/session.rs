@@ -180,7 +180,7 @@ impl<'o> Session<'o> {
     /// No tasks come but those of earlier sessions.
     pub(crate) fn end_source(&mut self) {
         self.source_over = true;
-        self.feed(Input::InputEnded(self.run));
+        self.dispatch(Input::InputEnded(self.run));
     }
 
     /// Takes over what an earlier session left, page by page.
@@ -193,7 +193,7 @@ impl<'o> Session<'o> {
                 None => Vec::new(),
             };
             let more = !next.is_empty();
-            self.feed(Input::Resumed { run, tasks, more });
+            self.dispatch(Input::Resumed { run, tasks, more });
             if !more {
                 return Ok(());
             }
@@ -202,15 +202,15 @@ impl<'o> Session<'o> {
     }
 
     /// Tells the engine something, and does what it says.
-    pub(crate) fn feed(&mut self, input: Input) {
+    pub(crate) fn dispatch(&mut self, input: Input) {
         if self.over.is_none() {
             self.answers.push_back(input);
-            self.feed_answers();
+            self.dispatch_answers();
         }
     }
 
     /// Tells the engine what is to be handled next.
-    fn feed_answers(&mut self) {
+    fn dispatch_answers(&mut self) {
         loop {
             while self.over.is_none()
                 && let Some(input) = self.answers.pop_front()
@@ -277,7 +277,7 @@ impl<'o> Session<'o> {
         self.tell_held(Instant::now());
         let now = self.origin.elapsed();
         if self.engine.wake_at().is_some_and(|at| at <= now) {
-            self.feed(Input::Wake);
+            self.dispatch(Input::Wake);
         }
         Ok(())
     }
@@ -332,7 +332,7 @@ impl<'o> Session<'o> {
             match signal {
                 ProgramSignal::Stop(signal) => {
                     let run = self.run;
-                    self.feed(Input::Stop { run, signal });
+                    self.dispatch(Input::Stop { run, signal });
                     if signal != StopSignal::Interrupt {
                         self.blame_others();
                     }
@@ -346,7 +346,7 @@ impl<'o> Session<'o> {
                 }
                 ProgramSignal::Continue => {
                     self.observer.continued();
-                    self.be_wary(Instant::now());
+                    self.hold_all_ends(Instant::now());
                 }
                 ProgramSignal::Child => self.drain_executor()?,
             }
@@ -358,7 +358,7 @@ impl<'o> Session<'o> {
     fn end_with_process(&mut self) {
         if let Some(process) = self.parts.end_with.take() {
             let _ = unwatch(&self.epoll, &process);
-            self.feed(Input::Stop {
+            self.dispatch(Input::Stop {
                 run: self.run,
                 signal: StopSignal::Terminate,
             });
@@ -386,7 +386,7 @@ impl<'o> Session<'o> {
         let now = Instant::now();
         for event in events.drain(..) {
             if let Some(event) = self.hold_back(event, now) {
-                self.feed(Input::Process(event));
+                self.dispatch(Input::Process(event));
             }
         }
         self.processes = events;
@@ -404,14 +404,14 @@ impl<'o> Session<'o> {
             return;
         }
         self.committed = (committed, trouble.clone());
-        self.feed(Input::Committed {
+        self.dispatch(Input::Committed {
             records: committed,
             trouble,
         });
         for (run, after, limit) in std::mem::take(&mut self.fetches) {
             self.fetch(run, after, limit);
         }
-        self.feed_answers();
+        self.dispatch_answers();
     }
 
     /// Listens to the journal's bell while there is something to hear. While tasks come and
@@ -456,13 +456,13 @@ impl<'o> Session<'o> {
                     let task = TaskId::new(run, number);
                     // The answer tells who holds what now.
                     self.refresh_other_runs_now();
-                    self.feed(Input::AskWhy { task, reply_to });
+                    self.dispatch(Input::AskWhy { task, reply_to });
                 }
                 ControlRequest::Stop(signal) => {
                     if let Some(control) = &mut self.parts.control {
                         control.answer(reply_to, "stopping");
                     }
-                    self.feed(Input::Stop { run, signal });
+                    self.dispatch(Input::Stop { run, signal });
                 }
             }
         }
@@ -477,13 +477,13 @@ impl<'o> Session<'o> {
                 SamplerReport::Sample(sample) => {
                     let executor = &*self.parts.executor;
                     let view = self.parts.attributor.view(sample, &self.engine, executor);
-                    self.feed(Input::Sampled(view));
+                    self.dispatch(Input::Sampled(view));
                 }
                 SamplerReport::Xid { unit, xid } => {
                     if let Some(reason) = xid.hardware() {
                         let device = DeviceId(u32::try_from(unit).unwrap_or(u32::MAX));
                         let reason = format!("{xid}: {reason}");
-                        self.feed(Input::DeviceFailed { device, reason });
+                        self.dispatch(Input::DeviceFailed { device, reason });
                     }
                 }
             }
@@ -497,7 +497,7 @@ impl<'o> Session<'o> {
                     if let Some(pid) = daemon {
                         self.parts.executor.spare(pid);
                     }
-                    self.feed(Input::Mps(input));
+                    self.dispatch(Input::Mps(input));
                 }
                 MpsAnswer::Over(trouble) => {
                     if let Some(mps) = self.parts.mps.take() {
@@ -507,7 +507,7 @@ impl<'o> Session<'o> {
                     let trouble = trouble.into_iter();
                     self.answers
                         .extend(trouble.map(|message| Input::Warning { task, message }));
-                    self.feed_answers();
+                    self.dispatch_answers();
                 }
             }
         }
@@ -519,7 +519,7 @@ impl<'o> Session<'o> {
         let signal = StopSignal::Terminate;
         self.unwatch_source();
         self.source_over = true;
-        self.feed(Input::Stop { run, signal });
+        self.dispatch(Input::Stop { run, signal });
         // What else goes wrong is a consequence.
         while self.over.is_none() && self.turn().is_ok() {
             self.error = None;

@@ -159,8 +159,44 @@ pub const READ: &[ReadVariable] = &[
         "CUDA_MPS_PIPE_DIRECTORY",
         "where to look for somebody else's MPS daemon, instead of `/tmp/nvidia-mps`",
     ),
+    plain(
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+        "tasks get it unchanged, except those that share a GPU through [`--mps`](sharing.md#mps)",
+    ),
+    plain(
+        "CUDA_DEVICE_ORDER",
+        "if it is set, tasks get it unchanged instead of `PCI_BUS_ID`",
+    ),
+    plain(
+        "OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, NUMEXPR_NUM_THREADS",
+        "if it is set, tasks get it unchanged; with `OMP_NUM_THREADS`, none of the others is [set for them](cores.md#threads) either",
+    ),
     plain("USER, LOGNAME", "the name that other runs see"),
     plain("PATH", "where to find commands"),
+    plain(
+        "LD_LIBRARY_PATH",
+        "where the system's loader finds libraries, NVML's among them",
+    ),
+    plain(
+        "PYTHONPATH",
+        "where Python finds modules. If it has relative folders, a [preloaded](preload.md) Python serves only tasks that run in one folder. Where [experiments on Slurm](experiments.md#on-slurm) use a copy of the code, tasks find the copy's folders in it",
+    ),
+    plain(
+        "TMPDIR",
+        "where jobs of [`run --slurm`](slurm.md) keep a state folder on their node while they run, instead of `/tmp`",
+    ),
+    plain(
+        "SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, SLURMD_NODENAME, SLURM_CPUS_ON_NODE, SLURM_JOB_GPUS, SLURM_STEP_GPUS, SLURM_JOB_END_TIME",
+        "set by Slurm: what a job of [`run --slurm`](slurm.md) has, where it is, and when it ends",
+    ),
+    plain(
+        "SLURM_JOB_ID, SLURM_JOBID, SLURM_JOB_UID, SLURM_UID, SLURM_JOB_GID, SLURM_JOB_USER, SLURM_JOB_ACCOUNT, SLURM_JOB_PARTITION, SLURM_JOB_RESERVATION",
+        "set by Slurm for `packhorse node prolog` and `epilog` on a [shared node](slurm-node.md): whose job it is. From `SLURM_JOB_GPUS`, `CUDA_VISIBLE_DEVICES` and `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` they know what it was given",
+    ),
+    plain(
+        "SLURM_CONF",
+        "Slurm's configuration file, which [`packhorse node`](slurm-node.md) reads; else it looks in the usual places",
+    ),
     plain(
         "LC_ALL, LC_CTYPE, LANG",
         "whether the chart of [`packhorse plan`](plan.md) may use more than plain ASCII",

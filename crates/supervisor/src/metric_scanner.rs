@@ -24,36 +24,36 @@ static PREFIX: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MetricLi
 /// Finds the metrics of one attempt, on both of its streams.
 #[derive(Debug, Default)]
 pub(crate) struct MetricScanner {
-    streams: [Place; 2],
+    streams: [LinePosition; 2],
     found: Vec<MetricLine>,
-    wrong: Wrong,
+    wrong: MalformedLine,
 }
 
 /// Where in its lines a stream is.
 #[derive(Debug)]
-enum Place {
+enum LinePosition {
     /// So many bytes into a line, all of which are the prefix's.
-    Beginning(usize),
+    InPrefix(usize),
     /// In a line that begins in another way.
     Elsewhere,
     /// Behind the prefix, with what followed it so far. What is too long is dropped.
     Metrics(Vec<u8>),
 }
 
-impl Default for Place {
+impl Default for LinePosition {
     fn default() -> Self {
-        Self::Beginning(0)
+        Self::InPrefix(0)
     }
 }
 
 /// Whether there was a line that is not right.
 #[derive(Debug, Default)]
-enum Wrong {
+enum MalformedLine {
     #[default]
     None,
     /// It is to be told.
-    Found(String),
-    Told,
+    Unreported(String),
+    Reported,
 }
 
 impl MetricScanner {
@@ -75,7 +75,7 @@ impl MetricScanner {
     pub(crate) fn finish(&mut self) -> bool {
         for place in std::mem::take(&mut self.streams) {
             // One that is not right was cut off when the process was ended.
-            if let Place::Metrics(line) = place
+            if let LinePosition::Metrics(line) = place
                 && let Some(metrics) = MetricLine::parse(&line)
             {
                 self.add(metrics);
@@ -91,13 +91,13 @@ impl MetricScanner {
         attempt: u32,
     ) -> impl Iterator<Item = ProcessEvent> + use<> {
         let wrong = match std::mem::take(&mut self.wrong) {
-            Wrong::None => None,
-            Wrong::Told => {
-                self.wrong = Wrong::Told;
+            MalformedLine::None => None,
+            MalformedLine::Reported => {
+                self.wrong = MalformedLine::Reported;
                 None
             }
-            Wrong::Found(message) => {
-                self.wrong = Wrong::Told;
+            MalformedLine::Unreported(message) => {
+                self.wrong = MalformedLine::Reported;
                 Some(ProcessEvent::WrongMetrics { task, message })
             }
         };
@@ -111,7 +111,7 @@ impl MetricScanner {
     }
 
     fn has_found(&self) -> bool {
-        !self.found.is_empty() || matches!(self.wrong, Wrong::Found(_))
+        !self.found.is_empty() || matches!(self.wrong, MalformedLine::Unreported(_))
     }
 
     fn add(&mut self, metrics: MetricLine) {
@@ -121,33 +121,33 @@ impl MetricScanner {
     }
 
     /// Goes on from a place by some of the bytes, at least one.
-    fn advance<'b>(&mut self, place: Place, bytes: &'b [u8]) -> (Place, &'b [u8]) {
+    fn advance<'b>(&mut self, place: LinePosition, bytes: &'b [u8]) -> (LinePosition, &'b [u8]) {
         match place {
-            Place::Beginning(matched) => {
+            LinePosition::InPrefix(matched) => {
                 let wanted = &MetricLine::PREFIX[matched..];
                 let pairs = wanted.iter().zip(bytes);
                 let common = pairs.take_while(|(wanted, byte)| wanted == byte).count();
                 let rest = &bytes[common..];
                 if common == wanted.len() {
-                    (Place::Metrics(Vec::new()), rest)
+                    (LinePosition::Metrics(Vec::new()), rest)
                 } else if rest.is_empty() {
-                    (Place::Beginning(matched + common), rest)
+                    (LinePosition::InPrefix(matched + common), rest)
                 } else {
                     find_line(rest)
                 }
             }
-            Place::Elsewhere => find_line(bytes),
-            Place::Metrics(mut line) => {
+            LinePosition::Elsewhere => find_line(bytes),
+            LinePosition::Metrics(mut line) => {
                 let end = memchr2(b'\n', b'\r', bytes);
                 let part = &bytes[..end.unwrap_or(bytes.len())];
                 // One byte more than is allowed says that it was too long.
                 let room = (MetricLine::LONGEST + 1).saturating_sub(line.len());
                 line.extend_from_slice(&part[..part.len().min(room)]);
                 let Some(end) = end else {
-                    return (Place::Metrics(line), &[]);
+                    return (LinePosition::Metrics(line), &[]);
                 };
                 self.line(&line);
-                (Place::Beginning(0), &bytes[end + 1..])
+                (LinePosition::InPrefix(0), &bytes[end + 1..])
             }
         }
     }
@@ -158,7 +158,7 @@ impl MetricScanner {
         let parsed = if fits { MetricLine::parse(line) } else { None };
         if let Some(metrics) = parsed {
             self.add(metrics);
-        } else if matches!(self.wrong, Wrong::None) {
+        } else if matches!(self.wrong, MalformedLine::None) {
             let why = if fits {
                 MetricLine::explain(line)
             } else {
@@ -167,7 +167,7 @@ impl MetricScanner {
             let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN)]);
             let dots = if line.len() > SHOWN { "…" } else { "" };
             let prefix = String::from_utf8_lossy(MetricLine::PREFIX);
-            self.wrong = Wrong::Found(format!(
+            self.wrong = MalformedLine::Unreported(format!(
                 "a line of metrics is ignored, and so are others like it: {why}: \
                  {prefix}{shown}{dots}"
             ));
@@ -197,19 +197,19 @@ impl LogReader {
 }
 
 /// Looks for the next line of metrics, from the middle of a line.
-fn find_line(bytes: &[u8]) -> (Place, &[u8]) {
+fn find_line(bytes: &[u8]) -> (LinePosition, &[u8]) {
     let is_end = |byte: u8| matches!(byte, b'\n' | b'\r');
     let mut starts = PREFIX.find_iter(bytes);
     let start = starts.find(|&at| at > 0 && is_end(bytes[at - 1]));
     if let Some(start) = start {
         let rest = &bytes[start + MetricLine::PREFIX.len()..];
-        return (Place::Metrics(Vec::new()), rest);
+        return (LinePosition::Metrics(Vec::new()), rest);
     }
     let tail = &bytes[bytes.len().saturating_sub(MetricLine::PREFIX.len())..];
     let begun = memrchr2(b'\n', b'\r', tail).map(|end| &tail[end + 1..]);
     let place = match begun {
-        Some(begun) if MetricLine::PREFIX.starts_with(begun) => Place::Beginning(begun.len()),
-        _ => Place::Elsewhere,
+        Some(begun) if MetricLine::PREFIX.starts_with(begun) => LinePosition::InPrefix(begun.len()),
+        _ => LinePosition::Elsewhere,
     };
     (place, &[])
 }
@@ -326,7 +326,7 @@ mod tests {
         for _ in 0..100 {
             scanner.read(Stream::Stdout, &piece);
         }
-        let [Place::Metrics(line), _] = &scanner.streams else {
+        let [LinePosition::Metrics(line), _] = &scanner.streams else {
             panic!("it still reads the line");
         };
         assert!(line.capacity() <= 4 * MetricLine::LONGEST);

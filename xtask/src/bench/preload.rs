@@ -49,7 +49,7 @@ impl PythonWork {
 }
 
 /// A way to run all the tasks.
-type Way<'a> = Contestant<'a, FinishedProcess>;
+type ProcessContestant<'a> = Contestant<'a, FinishedProcess>;
 
 pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
     let mut section = Section::new("preload: Python tasks that import the same");
@@ -109,7 +109,11 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
 }
 
 /// Bare starts, without any scheduler.
-fn limit<'a>(bench: &'a BenchEnvironment, work: &'a PythonWork, rounds: usize) -> Way<'a> {
+fn limit<'a>(
+    bench: &'a BenchEnvironment,
+    work: &'a PythonWork,
+    rounds: usize,
+) -> ProcessContestant<'a> {
     Contestant::new("limit (bare starts)", rounds, || {
         let mut command = bench.limit(SLOTS, TASKS)?;
         command.arg(&work.python).args(["-c", &work.code]);
@@ -123,7 +127,7 @@ fn packhorse<'a>(
     tasks: &'a Path,
     modules: Option<&'a str>,
     rounds: usize,
-) -> Way<'a> {
+) -> ProcessContestant<'a> {
     let name = match modules {
         Some(modules) => format!("packhorse --preload {modules}"),
         None => "packhorse".to_owned(),

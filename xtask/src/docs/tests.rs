@@ -1,6 +1,7 @@
 use serde_json::Map;
 
 use super::*;
+use crate::sources::{SourceFile, sources};
 
 #[test]
 fn the_docs_say_what_the_code_says() {
@@ -131,6 +132,99 @@ fn the_page_on_task_lines_explains_every_key() {
         let explained = page.contains(&row) || key == "model";
         assert!(explained, "docs/task-lines.md does not explain `{key}`");
     }
+}
+
+/// What looks like the name of a variable and is none that people could want to know of.
+const NOT_FOR_PEOPLE: [&str; 24] = [
+    // What drivers and libraries print.
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDA_ERROR_MPS_CONNECTION_FAILED",
+    "CUDA_ERROR_MPS_RPC_FAILURE",
+    "CUDA_ERROR_MPS_SERVER_NOT_READY",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUSPARSE_STATUS_ALLOC_FAILED",
+    // States of Slurm's jobs.
+    "BOOT_FAIL",
+    "NODE_FAIL",
+    "REQUEUE_FED",
+    "REQUEUE_HOLD",
+    "RESV_DEL_HOLD",
+    "SPECIAL_EXIT",
+    "STAGE_OUT",
+    // A value.
+    "PCI_BUS_ID",
+    // Read by the compiler.
+    "CARGO_PKG_VERSION",
+    "PACKHORSE_BUILT_FOR",
+    // Set for programs that are no tasks: git, MPS's daemons.
+    "CUDA_MPS_LOG_DIRECTORY",
+    "GIT_OPTIONAL_LOCKS",
+    "PACKHORSE_SERVICE",
+    // Taken out of the environment of jobs on shared nodes.
+    "GPU_DEVICE_ORDINAL",
+    "ZE_AFFINITY_MASK",
+    // Told apart when tasks give them values of their own.
+    "GLIBC_TUNABLES",
+    "VIRTUAL_ENV",
+];
+
+/// The texts in quotes that are names of environment variables, and whether they are read
+/// there: whatever the environment is asked for, and all in capitals with an underscore.
+fn variable_names(code: &str) -> Vec<(&str, bool)> {
+    let mut names = Vec::new();
+    let mut rest = code;
+    while let Some((before, after)) = rest.split_once('"') {
+        let length = after.find(|it: char| !matches!(it, 'A'..='Z' | '0'..='9' | '_'));
+        let (name, behind) = after.split_at(length.unwrap_or(after.len()));
+        let mut reads = ["var(", "var_os(", "variable("].into_iter();
+        let is_read = reads.any(|call| before.ends_with(call));
+        let is_name = name.contains('_') && !name.ends_with('_');
+        if behind.starts_with('"') && (is_read || is_name) {
+            names.push((name, is_read));
+        }
+        rest = behind.strip_prefix('"').unwrap_or(behind);
+    }
+    names
+}
+
+#[test]
+fn every_variable_in_the_code_is_on_the_page_of_the_environment() {
+    let for_tests = ["fake-nvml", "slurm-lab", "xtask"];
+    let is_product = |file: &SourceFile| !for_tests.contains(&file.package.as_str());
+    let files: Vec<SourceFile> = sources().into_iter().filter(is_product).collect();
+    let page = page("environment.md");
+    let (read, _) = environment::tables();
+    let mut found = Vec::new();
+    for file in &files {
+        // Neither lines of comments nor of documentation.
+        let is_code = |line: &&str| !line.trim_start().starts_with("//");
+        for line in file.text.lines().filter(is_code) {
+            for (name, is_read) in variable_names(line) {
+                let explained = if is_read { &read } else { &page };
+                assert!(
+                    explained.contains(&format!("`{name}`")) || NOT_FOR_PEOPLE.contains(&name),
+                    "{}: docs/environment.md does not explain `{name}`: it is made of {}",
+                    file.path.display(),
+                    "crates/session/src/variables.rs and xtask/src/docs/environment.rs"
+                );
+                found.push(name);
+            }
+        }
+    }
+    for name in ["HOME", "NO_COLOR", "SLURM_CONF", "XDG_STATE_HOME"] {
+        assert!(found.contains(&name), "{name} was not found in the code");
+    }
+    for name in NOT_FOR_PEOPLE {
+        assert!(found.contains(&name), "{name} is in the code no longer");
+    }
+}
+
+#[test]
+fn names_of_variables_are_told_from_other_texts() {
+    let code = r#"env::var("CI"), var_os("HOME"), "A_B", "A_B C", "MKL_", "READY", x = "a_b""#;
+    let expected = [("CI", true), ("HOME", true), ("A_B", false)];
+    assert_eq!(variable_names(code), expected);
 }
 
 const EVENTS: [&str; 11] = [

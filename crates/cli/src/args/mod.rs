@@ -24,4 +24,4 @@ pub use show::{
     ConfigArgs, ExportArgs, GpusArgs, LogsArgs, LsArgs, ResultsArgs, ShowArgs, StopArgs,
 };
 pub use slurm::{SlurmArgs, SlurmCommandArgs, SlurmRequestArgs, SlurmResumeArgs, SlurmVerb};
-pub use sweep::{Mode, SweepArgs};
+pub use sweep::{SamplingMode, SweepArgs};

@@ -42,7 +42,7 @@ pub struct SweepArgs {
         value_name = "MODE",
         default_value = "shuffled_grid"
     )]
-    pub sampling_mode: Mode,
+    pub sampling_mode: SamplingMode,
 
     /// Only this many combinations, chosen without repetition
     #[arg(short = 'n', long, value_name = "N")]
@@ -71,7 +71,7 @@ pub struct SweepArgs {
 
 /// The order of the combinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
+pub enum SamplingMode {
     /// The last parameter changes fastest
     #[value(name = "grid")]
     Grid,

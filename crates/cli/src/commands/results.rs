@@ -22,7 +22,7 @@ use super::table::print_json;
 use crate::args::ResultsArgs;
 use crate::{complain, wording};
 use keys::MetricValue;
-use listing::Place;
+use listing::ResultsOrigin;
 
 /// `packhorse results`
 pub fn results(args: &ResultsArgs) -> anyhow::Result<Exit> {
@@ -59,7 +59,7 @@ pub fn results(args: &ResultsArgs) -> anyhow::Result<Exit> {
 }
 
 /// The tests of a run or a folder, or the one of a task, and what that is called.
-fn read(what: Option<&OsStr>) -> anyhow::Result<(Vec<TestResult>, Place, String)> {
+fn read(what: Option<&OsStr>) -> anyhow::Result<(Vec<TestResult>, ResultsOrigin, String)> {
     let text = what.and_then(OsStr::to_str);
     let is_run = |text: &str| {
         matches!(text, "latest" | "last") || text.bytes().all(|byte| byte.is_ascii_digit())
@@ -73,21 +73,21 @@ fn read(what: Option<&OsStr>) -> anyhow::Result<(Vec<TestResult>, Place, String)
         let (task, mut attempts) = stored_task(&reader, id)?;
         let last = attempts.pop();
         let result = task_result(&home, &reader, &run, ListedTask { task, last })?;
-        return Ok((vec![result], Place::Run, format!("task {id}")));
+        return Ok((vec![result], ResultsOrigin::Run, format!("task {id}")));
     }
     if let Some(folder) = what.filter(|_| !text.is_some_and(is_run)) {
         let folder = Path::new(folder);
         let mut notices = |text: &str| complain(&format!("warning: {text}"));
         let tests = folder_results(folder, &mut notices)?;
         let name = wording::name(format!("`{}`", folder.display()));
-        return Ok((tests, Place::Folder, name));
+        return Ok((tests, ResultsOrigin::Folder, name));
     }
     let home = Home::locate()?;
     refresh_shown(&home, text)?;
     let reader = Reader::open(&home)?;
     let run = find_run(&reader, text)?;
     let tests = run_results(&home, &reader, &run)?;
-    Ok((tests, Place::Run, format!("run {}", run.id)))
+    Ok((tests, ResultsOrigin::Run, format!("run {}", run.id)))
 }
 
 /// Parameters with those inside of others under names of their own: `net.hidden`.

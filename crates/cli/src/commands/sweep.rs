@@ -9,7 +9,7 @@ use packhorse_session::{TaskChecks, build_sweep, sweep_source};
 
 use super::launch::{DoorRun, Order, observer};
 use super::slurm::{ClusterLaunch, launch};
-use crate::args::{Mode, SweepArgs};
+use crate::args::{SamplingMode, SweepArgs};
 use crate::{complain, terminal};
 
 /// `packhorse sweep`
@@ -101,10 +101,10 @@ pub fn parameters(given: &[Vec<String>]) -> Vec<(String, Vec<String>)> {
 }
 
 /// The seed of the order: one that nobody has seen before, unless it was given.
-pub fn seed(mode: Mode, given: Option<u64>) -> Option<u64> {
+pub fn seed(mode: SamplingMode, given: Option<u64>) -> Option<u64> {
     match mode {
-        Mode::Grid => None,
-        Mode::ShuffledGrid => Some(given.unwrap_or_else(random_seed)),
+        SamplingMode::Grid => None,
+        SamplingMode::ShuffledGrid => Some(given.unwrap_or_else(random_seed)),
     }
 }
 

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 enum Idle {
     No,
     Since(Instant),
-    Told,
+    Reported,
 }
 
 impl Plain {
@@ -81,14 +81,14 @@ impl Plain {
             return None;
         }
         match self.idle {
-            Idle::Told => None,
+            Idle::Reported => None,
             Idle::No => {
                 self.idle = Idle::Since(now);
                 Some(now + PATIENCE)
             }
             Idle::Since(since) if now < since + PATIENCE => Some(since + PATIENCE),
             Idle::Since(_) => {
-                self.idle = Idle::Told;
+                self.idle = Idle::Reported;
                 if let Some(why) = queue.why_first_waits() {
                     let line = wording::message(format!("nothing runs: {why}"));
                     self.sink.line(line);

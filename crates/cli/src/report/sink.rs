@@ -24,7 +24,7 @@ use super::output::{OutputGate, Room};
 /// pipe or a full disk must not stop a run either.
 pub struct Sink {
     buffer: Vec<u8>,
-    way: Way,
+    route: OutputRoute,
     broken: bool,
     gate: OutputGate,
     /// Whether too much waits, and has not yet become much less.
@@ -34,7 +34,7 @@ pub struct Sink {
 }
 
 /// How bytes get out.
-enum Way {
+enum OutputRoute {
     /// To a file, which takes what it is given.
     File,
     /// To a pipe, as long as it has room.
@@ -49,7 +49,7 @@ enum Way {
     Thread(Courier),
 }
 
-impl Way {
+impl OutputRoute {
     /// What standard output is like.
     fn of_stdout() -> Self {
         let stdout = rustix::stdio::stdout();
@@ -84,7 +84,7 @@ impl Sink {
     pub fn stdout() -> Self {
         Self {
             buffer: Vec::new(),
-            way: Way::of_stdout(),
+            route: OutputRoute::of_stdout(),
             broken: false,
             gate: OutputGate::default(),
             full: false,
@@ -102,8 +102,8 @@ impl Sink {
 
     /// How many bytes wait for whoever reads.
     pub fn unread(&self) -> usize {
-        match &self.way {
-            Way::Thread(courier) => courier.unread.load(Ordering::Relaxed),
+        match &self.route {
+            OutputRoute::Thread(courier) => courier.unread.load(Ordering::Relaxed),
             _ => 0,
         }
     }
@@ -168,20 +168,20 @@ impl Sink {
         let mut rest = self.buffer.as_slice();
         while !rest.is_empty() {
             let stdout = rustix::stdio::stdout();
-            let (out, length) = match &self.way {
-                Way::File => (stdout, rest.len()),
-                Way::Terminal(terminal) => (terminal.as_fd(), rest.len()),
-                Way::Pipe if is_ready() => (stdout, rest.len().min(ROOM)),
-                Way::Pipe | Way::Foreign => {
-                    self.way = Way::Thread(Courier::start()?);
+            let (out, length) = match &self.route {
+                OutputRoute::File => (stdout, rest.len()),
+                OutputRoute::Terminal(terminal) => (terminal.as_fd(), rest.len()),
+                OutputRoute::Pipe if is_ready() => (stdout, rest.len().min(ROOM)),
+                OutputRoute::Pipe | OutputRoute::Foreign => {
+                    self.route = OutputRoute::Thread(Courier::start()?);
                     continue;
                 }
-                Way::Thread(courier) => return courier.take(rest),
+                OutputRoute::Thread(courier) => return courier.take(rest),
             };
             match retry_on_intr(|| rustix::io::write(out, &rest[..length])) {
                 Ok(written) => rest = &rest[written..],
                 // A terminal that is full; or a pipe, made non-blocking by others.
-                Err(Errno::AGAIN) => self.way = Way::Thread(Courier::start()?),
+                Err(Errno::AGAIN) => self.route = OutputRoute::Thread(Courier::start()?),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -261,7 +261,8 @@ fn write_all(stdout: rustix::fd::BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io
 impl Drop for Sink {
     fn drop(&mut self) {
         self.flush();
-        if let Way::Thread(courier) = std::mem::replace(&mut self.way, Way::File) {
+        if let OutputRoute::Thread(courier) = std::mem::replace(&mut self.route, OutputRoute::File)
+        {
             courier.finish();
         }
     }

@@ -42,13 +42,16 @@ impl SchedulerState {
             match record.status {
                 TaskStatus::Waiting => {
                     assert_ne!(record.probe, ProbePlan::Awaited, "{id} is not measured");
-                    assert!(!self.is_run_held(id.run), "{id} is of a run that is held");
+                    assert!(
+                        !self.held_runs.contains(&id.run),
+                        "{id} is of a run that is held"
+                    );
                     waiting += 1;
                 }
                 TaskStatus::Blocked => assert!(
                     self.deps.is_blocked(handle)
                         || record.probe == ProbePlan::Awaited
-                        || self.is_run_held(id.run),
+                        || self.held_runs.contains(&id.run),
                     "{id} waits for nobody"
                 ),
                 TaskStatus::Running(place) => {

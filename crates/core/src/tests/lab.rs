@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use crate::{
-    CoreSpec, DeviceSpec, Effect, EndCause, NodeSpec, Now, Outside, OwnerId, Pool, ProbePlan,
-    RetryReason, RunningTask, SchedulerEvent, SchedulerSettings, SchedulerState, Submission,
-    explain, step,
+    CoreSpec, DeviceSpec, Effect, EndCause, NodeSpec, Now, Outside, OwnerId, PlacedTask, Pool,
+    ProbePlan, RetryReason, SchedulerEvent, SchedulerSettings, SchedulerState, Submission, explain,
+    step,
 };
 use packhorse_model::{
     Bytes, CoreId, DeviceId, GpuRequest, MemoryRequest, Milli, Models, NodeId, Outcome, Placement,
@@ -314,7 +314,7 @@ impl Running {
     }
 
     /// What runs of task `number`, of whichever run.
-    pub fn running(&self, number: u32) -> RunningTask {
+    pub fn running(&self, number: u32) -> PlacedTask {
         let mut running = self.state.running().into_iter();
         let running = running.find(|running| running.task.number == number);
         running.expect("it runs")

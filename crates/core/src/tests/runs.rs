@@ -34,7 +34,7 @@ fn nothing_of_a_held_run_starts_and_the_others_go_on() {
     lab.submit(task(3).run(1));
     lab.submit(task(4).run(2));
     assert_eq!(lab.step(HoldRun(RunId(2))), "");
-    assert!(lab.state.is_run_held(RunId(2)));
+    assert!(lab.state.held_runs.contains(&RunId(2)));
     assert_eq!(lab.done(1), "succeeded 1/1, start 3 on 10");
     assert_eq!(lab.submit(task(5).run(2).priority(-2)), "");
     assert_eq!(lab.done(3), "succeeded 3/1", "the device stays free");

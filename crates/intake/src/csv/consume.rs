@@ -113,7 +113,7 @@ pub(super) fn without(
 
 /// Puts `bytes` in the place of the file at `path`, unless it is no longer the
 /// `file` that was read.
-fn replace(path: &Path, file: &File, bytes: &[u8], version: &Version) -> io::Result<bool> {
+fn replace(path: &Path, file: &File, bytes: &[u8], version: &FileVersion) -> io::Result<bool> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let mut new = tempfile::Builder::new()
         .prefix(".packhorse-")
@@ -136,10 +136,10 @@ fn replace(path: &Path, file: &File, bytes: &[u8], version: &Version) -> io::Res
 }
 
 /// Device, inode, length and time of the last change.
-type Version = (u64, u64, u64, (i64, i64));
+type FileVersion = (u64, u64, u64, (i64, i64));
 
 /// Differs when the file was replaced or written to.
-fn version_of(of: &Metadata) -> Version {
+fn version_of(of: &Metadata) -> FileVersion {
     let modified = (of.mtime(), of.mtime_nsec());
     (of.dev(), of.ino(), of.len(), modified)
 }

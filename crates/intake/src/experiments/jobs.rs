@@ -21,17 +21,17 @@ impl JobStart {
 
 /// Repetitions of one name, over all its runs, are cut into jobs.
 pub(super) fn cut_into_jobs(experiments: &[Experiment], starts: &[u32]) -> (Vec<JobStart>, u32) {
-    struct Group {
+    struct JobGroup {
         reps_per_job: u32,
         repetitions: u32,
         first_job: u32,
     }
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<JobGroup> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
     let mut places = Vec::with_capacity(experiments.len());
     for (experiment, bounds) in experiments.iter().zip(starts.windows(2)) {
         let group = *by_name.entry(&experiment.name).or_insert_with(|| {
-            groups.push(Group {
+            groups.push(JobGroup {
                 reps_per_job: experiment.reps_per_job,
                 repetitions: 0,
                 first_job: 0,

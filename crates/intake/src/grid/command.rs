@@ -29,12 +29,12 @@ pub(crate) struct TemplateNames<'a> {
 
 /// A command with places for parameters, or without.
 pub(crate) struct CommandTemplate {
-    shape: Shape,
+    shape: CommandForm,
     /// Whether it has places. If not, parameters are appended.
     has_places: bool,
 }
 
-enum Shape {
+enum CommandForm {
     Line(Vec<Part>),
     Words(Vec<Vec<Part>>),
 }
@@ -58,16 +58,16 @@ impl CommandTemplate {
     /// Takes a command apart.
     pub fn new(command: &Command, names: &TemplateNames<'_>) -> Result<Self, CommandProblem> {
         let shape = match command {
-            Command::Line(line) => Shape::Line(parts(line, names, true)?),
+            Command::Line(line) => CommandForm::Line(parts(line, names, true)?),
             Command::Words(words) => {
                 let words = words.iter().map(|word| parts(word, names, false));
-                Shape::Words(words.collect::<Result<_, _>>()?)
+                CommandForm::Words(words.collect::<Result<_, _>>()?)
             }
         };
         let is_place = |part: &Part| matches!(part, Part::Place(..));
         let has_places = match &shape {
-            Shape::Line(parts) => parts.iter().any(is_place),
-            Shape::Words(words) => words.iter().flatten().any(is_place),
+            CommandForm::Line(parts) => parts.iter().any(is_place),
+            CommandForm::Words(words) => words.iter().flatten().any(is_place),
         };
         Ok(Self { shape, has_places })
     }
@@ -76,8 +76,8 @@ impl CommandTemplate {
     pub fn has_place(&self, name: &str) -> bool {
         let is_it = |part: &Part| matches!(part, Part::Place(place, _) if place == name);
         match &self.shape {
-            Shape::Line(parts) => parts.iter().any(is_it),
-            Shape::Words(words) => words.iter().flatten().any(is_it),
+            CommandForm::Line(parts) => parts.iter().any(is_it),
+            CommandForm::Words(words) => words.iter().flatten().any(is_it),
         }
     }
 
@@ -85,7 +85,7 @@ impl CommandTemplate {
     /// appended to it.
     pub fn fill(&self, params: &[(&str, &GridValue)], appended: &[(&str, &GridValue)]) -> Command {
         match &self.shape {
-            Shape::Line(parts) => {
+            CommandForm::Line(parts) => {
                 let mut line = Vec::new();
                 for part in parts {
                     push_to_line(part, params, &mut line);
@@ -96,7 +96,7 @@ impl CommandTemplate {
                 }
                 Command::Line(line)
             }
-            Shape::Words(words) => {
+            CommandForm::Words(words) => {
                 let mut filled = Vec::new();
                 for parts in words {
                     push_word(parts, params, &mut filled);

@@ -98,7 +98,7 @@ impl Default for SchedulerConfig {
 }
 
 /// A parameter and its value.
-pub(super) type Setting = (String, GridValue);
+pub(super) type GridSetting = (String, GridValue);
 
 /// One dictionary of `test_config`: each key with its values.
 pub(super) type Block = Vec<(String, Vec<GridValue>)>;
@@ -106,7 +106,7 @@ pub(super) type Block = Vec<(String, Vec<GridValue>)>;
 /// All that a grid file says.
 pub(super) struct Sections {
     pub scheduler: SchedulerConfig,
-    pub global: Vec<Setting>,
+    pub global: Vec<GridSetting>,
     pub blocks: Vec<Block>,
     /// The command and where it stands.
     pub command: Option<(Command, Range<usize>)>,
@@ -321,7 +321,7 @@ impl SectionReader<'_> {
         Ok(name)
     }
 
-    fn settings(&self, value: &GridValue) -> Result<Vec<Setting>, GridError> {
+    fn settings(&self, value: &GridValue) -> Result<Vec<GridSetting>, GridError> {
         let members = self.members("global_config", value)?.iter();
         let settings = members.map(|(key, value)| Ok((self.parameter(key)?, value.clone())));
         settings.collect()

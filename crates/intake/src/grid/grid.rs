@@ -3,7 +3,7 @@
 use packhorse_model::{Command, GridLanguage, TaskSpec};
 
 use super::command::{CommandProblem, CommandTemplate, TemplateNames};
-use super::config::{Block, SchedulerConfig, Sections, Setting, TooManyTests, read_sections};
+use super::config::{Block, GridSetting, SchedulerConfig, Sections, TooManyTests, read_sections};
 use super::literal::{read_json, read_python};
 use super::names::{FolderNames, Places};
 use super::only::{Condition, OnlyError};
@@ -35,7 +35,7 @@ pub enum GridFileError {
 /// memory than ten.
 pub struct Grid {
     scheduler: SchedulerConfig,
-    global: Vec<Setting>,
+    global: Vec<GridSetting>,
     shape: GridShape,
     names: FolderNames,
     report: NameReport,

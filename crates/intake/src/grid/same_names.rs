@@ -85,14 +85,14 @@ impl SameNames {
         suspects: &HashSet<u64>,
         report: &mut NameReport,
     ) {
-        struct Group {
+        struct NameGroup {
             name: String,
             first: (u64, u32),
             /// Those of this name that are not the first.
             others: HashMap<u64, u32>,
             repeats: u64,
         }
-        let mut groups: HashMap<u64, Group> = HashMap::new();
+        let mut groups: HashMap<u64, NameGroup> = HashMap::new();
         let (mut digits, mut name) = (Vec::new(), String::new());
         for place in 0..places.count() {
             places.write_name(place, &mut digits, &mut name);
@@ -102,7 +102,7 @@ impl SameNames {
             }
             let identity = hash(places.identity(place).as_bytes());
             let Some(group) = groups.get_mut(&hashed) else {
-                let group = Group {
+                let group = NameGroup {
                     name: name.clone(),
                     first: (identity, place),
                     others: HashMap::new(),

@@ -39,13 +39,13 @@ pub struct Signature {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignatureDraft {
     family: String,
-    details: Vec<Detail>,
+    details: Vec<SignatureDetail>,
     files: Vec<PathBuf>,
 }
 
 /// What tells members of a family apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Detail {
+enum SignatureDetail {
     /// This text.
     Text(String),
     /// What is in a file, by its place among the files; if there is none, this text.
@@ -92,8 +92,8 @@ impl SignatureDraft {
     /// Those that are not there, or too large, have none.
     pub fn finish(self, contents: &[Option<u64>]) -> Signature {
         let details = self.details.into_iter().filter_map(|detail| match detail {
-            Detail::Text(text) => Some(text),
-            Detail::File(place, text) => match contents.get(place).copied().flatten() {
+            SignatureDetail::Text(text) => Some(text),
+            SignatureDetail::File(place, text) => match contents.get(place).copied().flatten() {
                 Some(hash) => Some(format!("{:08x}", hash >> 32)),
                 None => text,
             },
@@ -152,7 +152,7 @@ fn in_brackets(text: &str) -> String {
 #[derive(Default)]
 struct CommandShape {
     words: Vec<String>,
-    details: Vec<Detail>,
+    details: Vec<SignatureDetail>,
     files: Vec<PathBuf>,
     /// Where the command runs.
     folder: PathBuf,
@@ -245,7 +245,7 @@ impl CommandShape {
                 self.words.extend(value);
             }
             None if is_number(word) => {
-                self.details.push(Detail::Text(word.to_owned()));
+                self.details.push(SignatureDetail::Text(word.to_owned()));
                 if self.words.last().is_none_or(|last| last != "#") {
                     self.words.push("#".to_owned());
                 }
@@ -280,10 +280,11 @@ impl CommandShape {
         let path = text.strip_prefix('@').unwrap_or(text);
         let may_be_file = is_config || (is_name && text.contains(['/', '.', '@']));
         if may_be_file {
-            self.details.push(Detail::File(self.files.len(), name));
+            self.details
+                .push(SignatureDetail::File(self.files.len(), name));
             self.files.push(self.folder.join(path));
         } else {
-            self.details.extend(name.map(Detail::Text));
+            self.details.extend(name.map(SignatureDetail::Text));
         }
         short
     }

@@ -19,10 +19,10 @@ use crate::nearest::nearest;
 /// More than this many mistakes in one line are the same mistake again.
 const MOST_PROBLEMS: usize = 8;
 
-type Found = (Range<usize>, TaskLineProblem);
+type PlacedProblem = (Range<usize>, TaskLineProblem);
 
 /// Reads a task, or says everything that is wrong with the line.
-pub(super) fn read_task(line: &[u8]) -> Result<TaskSpec, Vec<Found>> {
+pub(super) fn read_task(line: &[u8]) -> Result<TaskSpec, Vec<PlacedProblem>> {
     let start = line.len() - line.trim_ascii_start().len();
     let problem = match line.get(start) {
         // Serde would take a list for the values of all members in their order.
@@ -36,7 +36,7 @@ pub(super) fn read_task(line: &[u8]) -> Result<TaskSpec, Vec<Found>> {
 }
 
 /// Why the line could not be read, of which serde_json said `error`.
-fn diagnose(line: &[u8], error: &serde_json::Error) -> Vec<Found> {
+fn diagnose(line: &[u8], error: &serde_json::Error) -> Vec<PlacedProblem> {
     let text = match str::from_utf8(line) {
         Ok(text) => text,
         Err(error) => {
@@ -146,7 +146,7 @@ fn reason(error: &serde_json::Error) -> String {
 }
 
 /// That the line is not JSON, at the place that serde_json names.
-fn syntax(text: &str, error: &serde_json::Error) -> Found {
+fn syntax(text: &str, error: &serde_json::Error) -> PlacedProblem {
     let at = error.column().saturating_sub(1).min(text.len());
     let rest = text.get(at..).unwrap_or_default();
     (at..at + 1, not_json(reason(error), rest))

@@ -14,15 +14,15 @@ use super::Session;
 
 /// How long after a task we may be signalled at the latest.
 const HELD: Duration = Duration::from_millis(300);
-/// How long after SIGCONT all is well again.
-const WARY: Duration = Duration::from_secs(1);
+/// How long after SIGCONT every end is held back.
+const ALL_HELD: Duration = Duration::from_secs(1);
 
 /// The ends that are held back, and until when.
 #[derive(Debug, Default)]
 pub(super) struct HeldEnds {
     ends: Vec<(Instant, AttemptEnd)>,
     /// Until then any end is held back.
-    wary_until: Option<Instant>,
+    hold_all_until: Option<Instant>,
     /// Somebody has asked us to end.
     asked: bool,
 }
@@ -52,10 +52,10 @@ impl Session<'_> {
         if !self.parts.holds_failures {
             return Some(ProcessEvent::Ended(end));
         }
-        let wary_until = self.held.wary_until.filter(|until| *until > now);
+        let hold_all_until = self.held.hold_all_until.filter(|until| *until > now);
         if self.held.asked {
             end.outcome = Outcome::Interrupted;
-        } else if let Some(until) = wary_until {
+        } else if let Some(until) = hold_all_until {
             self.held.ends.push((until, end));
             return None;
         } else if is_by_signal(end.outcome) {
@@ -69,13 +69,13 @@ impl Session<'_> {
     pub(super) fn tell_held(&mut self, now: Instant) {
         while let Some(place) = self.held.ends.iter().position(|(due, _)| *due <= now) {
             let (_, end) = self.held.ends.remove(place);
-            self.feed(Input::Process(ProcessEvent::Ended(end)));
+            self.dispatch(Input::Process(ProcessEvent::Ended(end)));
         }
     }
 
     /// We are to go on: somebody may be about to end us and our tasks.
-    pub(super) fn be_wary(&mut self, now: Instant) {
-        self.held.wary_until = Some(now + WARY);
+    pub(super) fn hold_all_ends(&mut self, now: Instant) {
+        self.held.hold_all_until = Some(now + ALL_HELD);
     }
 
     /// We are asked to end, and so were our tasks.
@@ -83,7 +83,7 @@ impl Session<'_> {
         self.held.asked = self.parts.holds_failures;
         for (_, mut end) in std::mem::take(&mut self.held.ends) {
             end.outcome = Outcome::Interrupted;
-            self.feed(Input::Process(ProcessEvent::Ended(end)));
+            self.dispatch(Input::Process(ProcessEvent::Ended(end)));
         }
     }
 }

@@ -46,7 +46,7 @@ impl Session<'_> {
         loop {
             let (taken, next) = self.read_some(left);
             left = left.saturating_sub(taken);
-            self.feed_answers();
+            self.dispatch_answers();
             if next != NextRead::AtOnce {
                 return next;
             }

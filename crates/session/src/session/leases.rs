@@ -103,7 +103,7 @@ impl Session<'_> {
         // Whoever cannot be told has to ask.
         self.others.look_again = listening.is_err().then(|| now + LOOK_AGAIN);
         if let Err(error) = listening {
-            self.feed(Input::OtherRunsTrouble(error.to_string()));
+            self.dispatch(Input::OtherRunsTrouble(error.to_string()));
         }
         // Somebody may have left before.
         self.refresh_other_runs_now();
@@ -117,13 +117,13 @@ impl Session<'_> {
         match leases.map_or(Ok(false), Leases::has_freed) {
             Ok(false) => {}
             Ok(true) => self.refresh_other_runs_now(),
-            Err(error) => self.feed(Input::OtherRunsTrouble(error.to_string())),
+            Err(error) => self.dispatch(Input::OtherRunsTrouble(error.to_string())),
         }
     }
 
     pub(super) fn refresh_other_runs_now(&mut self) {
         self.refresh_other_runs();
-        self.feed_answers();
+        self.dispatch_answers();
     }
 
     /// Has the engine look what other runs hold, next. What is seen is acted on under the
@@ -153,7 +153,7 @@ impl Session<'_> {
             watch(&self.epoll, leases, LEASES)?;
         }
         if let Err(error) = guarded {
-            self.feed(Input::OtherRunsTrouble(error.to_string()));
+            self.dispatch(Input::OtherRunsTrouble(error.to_string()));
         }
         // What others gave up meanwhile was seen with it.
         if self.others.listening {
@@ -173,7 +173,7 @@ impl Session<'_> {
         let told = leases.lock().and_then(|mut guard| guard.publish(&lease));
         self.engine.lease_told(told.is_ok());
         if let Err(error) = told {
-            self.feed(Input::OtherRunsTrouble(error.to_string()));
+            self.dispatch(Input::OtherRunsTrouble(error.to_string()));
         }
         if self.others.listening {
             // What happened meanwhile was heard there.

@@ -8,7 +8,7 @@ use packhorse_model::{RunId, TaskId, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::crash_journal::{self, Contents};
-use super::statements::{Refusal, Statements};
+use super::statements::{Statements, WriteError};
 use crate::{Home, Record, StoreError, columns, database};
 
 /// Commits what processes that are gone had not: of the run whose lock we hold,
@@ -65,7 +65,7 @@ fn recover_one(home: &Home, run: RunId, path: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn commit(db: &Connection, run: RunId, contents: Contents, path: &Path) -> Result<(), Refusal> {
+fn commit(db: &Connection, run: RunId, contents: Contents, path: &Path) -> Result<(), WriteError> {
     db.execute_batch("BEGIN IMMEDIATE")?;
     // If it is gone by now, somebody was first, and the run may even go on already.
     if path.exists() {

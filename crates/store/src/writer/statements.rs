@@ -13,14 +13,14 @@ const PEAKS_KEPT: u32 = 64;
 
 /// Why a batch was not written.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum WriteError {
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     #[error("the number of run {0} is taken")]
     NumberTaken(RunId),
 }
 
-impl Refusal {
+impl WriteError {
     /// The same with the database it is about.
     pub(super) fn of(self, home: &Home) -> StoreError {
         match self {
@@ -68,7 +68,7 @@ impl<'db> Statements<'db> {
 
     /// Writes all records, or none of them: after an error the connection is
     /// to be dropped, which undoes what was begun.
-    pub(super) fn commit(&mut self, records: &[Record]) -> Result<(), Refusal> {
+    pub(super) fn commit(&mut self, records: &[Record]) -> Result<(), WriteError> {
         self.begin.raw_execute()?;
         self.apply(records)?;
         self.commit.raw_execute()?;
@@ -76,7 +76,7 @@ impl<'db> Statements<'db> {
     }
 
     /// Writes all records, within a transaction that was begun.
-    pub(super) fn apply(&mut self, records: &[Record]) -> Result<(), Refusal> {
+    pub(super) fn apply(&mut self, records: &[Record]) -> Result<(), WriteError> {
         let mut starts = Starts::new();
         // What is too old is taken out once for all peaks of a batch.
         let mut learned = HashSet::new();
@@ -137,7 +137,7 @@ impl<'db> Statements<'db> {
         self.started(&mut starts)
     }
 
-    fn new_run(&self, run: RunId, facts: &NewRun) -> Result<(), Refusal> {
+    fn new_run(&self, run: RunId, facts: &NewRun) -> Result<(), WriteError> {
         let sql = "INSERT OR IGNORE INTO run (id, uuid, started, pid, host, cwd, argv, settings) \
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
         let values = params![
@@ -154,13 +154,13 @@ impl<'db> Statements<'db> {
             let sql = "SELECT uuid FROM run WHERE id = ?1";
             let uuid: Vec<u8> = self.db.query_one(sql, [run.0], |row| row.get(0))?;
             if uuid != facts.uuid.as_bytes() {
-                return Err(Refusal::NumberTaken(run));
+                return Err(WriteError::NumberTaken(run));
             }
         }
         Ok(())
     }
 
-    fn resumed(&self, run: RunId, pid: u32, host: &str) -> Result<(), Refusal> {
+    fn resumed(&self, run: RunId, pid: u32, host: &str) -> Result<(), WriteError> {
         let sql = "UPDATE run SET ended = NULL, exit = NULL, pid = ?2, host = ?3 WHERE id = ?1";
         self.db.execute(sql, params![run.0, pid, host])?;
         let sql =
@@ -171,7 +171,7 @@ impl<'db> Statements<'db> {
         Ok(())
     }
 
-    fn new_task(&mut self, task: &NewTask) -> Result<(), Refusal> {
+    fn new_task(&mut self, task: &NewTask) -> Result<(), WriteError> {
         let (words, command) = columns::command_bytes(&task.command);
         self.task.execute(params![
             columns::task_key(task.id),
@@ -189,7 +189,7 @@ impl<'db> Statements<'db> {
         (task, attempt): (TaskId, u32),
         start: Option<&StartedAttempt>,
         end: Option<&EndedAttempt>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), WriteError> {
         self.attempt.execute(params![
             columns::task_key(task),
             attempt,
@@ -206,7 +206,7 @@ impl<'db> Statements<'db> {
     }
 
     /// Writes the attempts that are still running.
-    fn started(&mut self, starts: &mut Starts<'_>) -> Result<(), Refusal> {
+    fn started(&mut self, starts: &mut Starts<'_>) -> Result<(), WriteError> {
         for (key, start) in starts.drain() {
             self.attempt(key, Some(start), None)?;
         }
@@ -231,13 +231,13 @@ impl<'db> Statements<'db> {
         Ok(())
     }
 
-    fn outcome(&mut self, task: TaskId, outcome: Outcome) -> Result<(), Refusal> {
+    fn outcome(&mut self, task: TaskId, outcome: Outcome) -> Result<(), WriteError> {
         let (key, code) = (columns::task_key(task), columns::outcome_code(outcome));
         self.outcome.execute(params![key, code, outcome.detail()])?;
         Ok(())
     }
 
-    fn reopen(&mut self, run: RunId, tasks: &[u32]) -> Result<(), Refusal> {
+    fn reopen(&mut self, run: RunId, tasks: &[u32]) -> Result<(), WriteError> {
         let sql = "DELETE FROM tally WHERE run = ?1";
         self.db.execute(sql, [run.0])?;
         for number in tasks {
@@ -278,7 +278,7 @@ impl<'db> Statements<'db> {
     }
 
     /// Counts the tasks by outcome, for everybody who will ever list the run.
-    fn count(&self, run: RunId) -> Result<(), Refusal> {
+    fn count(&self, run: RunId) -> Result<(), WriteError> {
         let (first, last) = columns::task_keys(run);
         let sql = format!("INSERT OR REPLACE INTO tally {TALLY}");
         self.db.execute(&sql, params![first, last, run.0])?;

@@ -2,13 +2,13 @@
 //! down: the scheduler beside simple policies.
 
 mod clock;
-mod line;
+mod policy;
 mod workload;
 
 use anyhow::Result;
 
 use clock::{MixOutcome, run};
-use line::{Choice, Line, OwnLine, SimpleLine};
+use policy::{Choice, OwnPolicy, SchedulingPolicy, SimplePolicy};
 use workload::{LOADS, TASKS, workloads};
 
 use crate::bench::environment::BenchEnvironment;
@@ -99,11 +99,11 @@ pub fn simulate(seeds: u32) -> Result<()> {
                 let mut count = 0;
                 let workloads = (1..=seeds).flat_map(|seed| workloads(gpus, load, seed.into()));
                 for tasks in workloads {
-                    let mut line: Box<dyn Line> = match choice {
-                        None => Box::new(OwnLine::new(gpus, load.is_some())?),
-                        Some(choice) => Box::new(SimpleLine::new(choice, gpus)),
+                    let mut policy: Box<dyn SchedulingPolicy> = match choice {
+                        None => Box::new(OwnPolicy::new(gpus, load.is_some())?),
+                        Some(choice) => Box::new(SimplePolicy::new(choice, gpus)),
                     };
-                    let outcome = run(&tasks, gpus, &mut *line);
+                    let outcome = run(&tasks, gpus, &mut *policy);
                     sum.waited += outcome.waited;
                     sum.took += outcome.took;
                     sum.makespan += outcome.makespan;

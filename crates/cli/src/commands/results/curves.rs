@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use packhorse_session::{MetricSeries, TestResult};
 
 use super::keys::{Key, MetricValue};
-use super::plot::{self, Axis, Point};
+use super::plot::{self, PlotAxis, Point};
 use super::points::whose;
 use super::which_is_best;
 use crate::{complain, wording};
@@ -51,8 +51,8 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], y: &str) -> anyhow::Resu
     }
     let all = || curves.iter().flat_map(|(_, series)| series.points());
     let (x_axis, y_axis) = (
-        Axis::of_numbers(all().map(|(step, _)| step)),
-        Axis::of_numbers(all().map(|(_, value)| value)),
+        PlotAxis::of_numbers(all().map(|(step, _)| step)),
+        PlotAxis::of_numbers(all().map(|(_, value)| value)),
     );
     let mut points: Vec<Point> = Vec::new();
     for (_, series) in &curves {

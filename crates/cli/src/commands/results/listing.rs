@@ -11,7 +11,7 @@ use crate::commands::table::{fits, print_table};
 use crate::{complain, terminal, wording};
 
 /// A column: its title, and a cell for each test.
-struct Column {
+struct TableColumn {
     title: String,
     kind: ColumnKind,
     cells: Vec<String>,
@@ -32,7 +32,7 @@ enum ColumnKind {
 
 /// Where the tests were found.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ResultsOrigin {
     Run,
     Folder,
 }
@@ -50,7 +50,7 @@ pub fn metric_names(tests: &[TestResult]) -> BTreeSet<&str> {
 }
 
 /// Prints the tests: what is the same in all of them once, the rest as a table.
-pub fn print(out: &mut impl Write, tests: &[TestResult], place: Place) -> io::Result<()> {
+pub fn print(out: &mut impl Write, tests: &[TestResult], place: ResultsOrigin) -> io::Result<()> {
     let with_params = || tests.iter().filter(|test| !test.params.is_empty());
     let is_constant = |name: &&str| {
         let mut values = with_params().map(|test| test.params.get(*name));
@@ -80,13 +80,13 @@ pub fn print(out: &mut impl Write, tests: &[TestResult], place: Place) -> io::Re
     Ok(())
 }
 
-fn columns(tests: &[TestResult], place: Place, differing: &[&str]) -> Vec<Column> {
+fn columns(tests: &[TestResult], place: ResultsOrigin, differing: &[&str]) -> Vec<TableColumn> {
     let mut columns = Vec::new();
     let mut add = |title: &str, kind, of: &dyn Fn(&TestResult) -> Option<String>| {
         let cells: Vec<Option<String>> = tests.iter().map(of).collect();
         if cells.iter().any(Option::is_some) {
             let cells = cells.into_iter();
-            columns.push(Column {
+            columns.push(TableColumn {
                 title: wording::name(title.to_owned()),
                 kind,
                 cells: cells
@@ -101,7 +101,7 @@ fn columns(tests: &[TestResult], place: Place, differing: &[&str]) -> Vec<Column
     let distinct: BTreeSet<String> = by_params.map(|params| format!("{params:?}")).collect();
     let all_have_some = tests.iter().all(|test| !test.params.is_empty());
     let is_told_by_params = all_have_some && distinct.len() == tests.len() && !differing.is_empty();
-    if place == Place::Run {
+    if place == ResultsOrigin::Run {
         add("TASK", needed, &|test| {
             test.task.map(|task| task.to_string())
         });
@@ -133,7 +133,7 @@ fn columns(tests: &[TestResult], place: Place, differing: &[&str]) -> Vec<Column
             add(&format!("{name}.last"), ColumnKind::LastValue, &last);
         }
     }
-    if differing.is_empty() && place == Place::Run {
+    if differing.is_empty() && place == ResultsOrigin::Run {
         add("COMMAND", text, &|test| {
             Some(wording::command(test.command.as_ref()?).into_owned())
         });
@@ -142,7 +142,7 @@ fn columns(tests: &[TestResult], place: Place, differing: &[&str]) -> Vec<Column
 }
 
 /// As many of the columns as fit on the terminal, and as much of them.
-fn fitting(columns: &[Column]) -> Table {
+fn fitting(columns: &[TableColumn]) -> Table {
     let mut shown = table(columns.iter(), usize::MAX);
     for longest in [24, 16, 12, 8] {
         if fits(&shown) {
@@ -160,7 +160,7 @@ fn fitting(columns: &[Column]) -> Table {
     shown
 }
 
-fn table<'c>(columns: impl Iterator<Item = &'c Column> + Clone, longest: usize) -> Table {
+fn table<'c>(columns: impl Iterator<Item = &'c TableColumn> + Clone, longest: usize) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(columns.clone().map(|column| &column.title));
@@ -180,7 +180,7 @@ fn table<'c>(columns: impl Iterator<Item = &'c Column> + Clone, longest: usize) 
     table
 }
 
-impl Column {
+impl TableColumn {
     /// Whether it is read from the right, as numbers are.
     fn is_of_numbers(&self) -> bool {
         let begins =

@@ -41,7 +41,7 @@ impl Dots {
 }
 
 /// What stands along a side of the drawing.
-pub enum Axis {
+pub enum PlotAxis {
     /// Numbers from one to another.
     Numbers { low: f64, high: f64, scale: Scale },
     /// Names, at the same distance from each other.
@@ -58,7 +58,7 @@ pub enum Scale {
 /// Numbers over so many times the lowest one are laid out by their logarithms.
 const TWO_DECADES: f64 = 100.0;
 
-impl Axis {
+impl PlotAxis {
     /// One on which all of these numbers have a place.
     pub fn of_numbers(numbers: impl Iterator<Item = f64> + Clone) -> Self {
         let low = numbers.clone().fold(f64::INFINITY, f64::min);
@@ -199,7 +199,7 @@ pub fn print(
     out: &mut impl Write,
     title: &str,
     points: &[Point],
-    (x, y): (&Axis, &Axis),
+    (x, y): (&PlotAxis, &PlotAxis),
     below: Option<String>,
 ) -> anyhow::Result<()> {
     let (columns, rows) = terminal::size();
@@ -221,8 +221,8 @@ pub fn print(
 /// The lines of a drawing of at most so many columns and rows.
 fn draw(
     points: &[Point],
-    x: &Axis,
-    y: &Axis,
+    x: &PlotAxis,
+    y: &PlotAxis,
     (columns, rows): (usize, usize),
     dots: Dots,
 ) -> Vec<String> {
@@ -273,11 +273,11 @@ fn cell(place: f64, count: usize) -> usize {
 }
 
 /// Where the axis below has ticks, and its labels: those that have room.
-fn floor_labels(x: &Axis, width: usize, dots: Dots) -> (Vec<usize>, String) {
+fn floor_labels(x: &PlotAxis, width: usize, dots: Dots) -> (Vec<usize>, String) {
     let labels = x.labels((width / 16).clamp(2, 8));
     let room = match x {
-        Axis::Names(names) => (width / names.len().max(1)).saturating_sub(1).max(1),
-        Axis::Numbers { .. } => width,
+        PlotAxis::Names(names) => (width / names.len().max(1)).saturating_sub(1).max(1),
+        PlotAxis::Numbers { .. } => width,
     };
     let (mut ticks, mut text, mut end) = (Vec::new(), String::new(), 0);
     for (place, label) in labels {
@@ -363,8 +363,8 @@ impl Canvas {
 mod tests {
     use super::*;
 
-    fn numbers(numbers: &[f64]) -> Axis {
-        Axis::of_numbers(numbers.iter().copied())
+    fn numbers(numbers: &[f64]) -> PlotAxis {
+        PlotAxis::of_numbers(numbers.iter().copied())
     }
 
     #[test]
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn names_stand_below_their_points() {
-        let x = Axis::Names(vec!["GAN".to_owned(), "VAE".to_owned()]);
+        let x = PlotAxis::Names(vec!["GAN".to_owned(), "VAE".to_owned()]);
         let y = numbers(&[0.0, 1.0]);
         let points = [
             (x.place_of_name("GAN"), y.place(0.0)),

@@ -6,7 +6,7 @@ use anyhow::bail;
 use packhorse_session::TestResult;
 
 use super::keys::{Key, KeyValue, MetricValue};
-use super::plot::{self, Axis};
+use super::plot::{self, PlotAxis};
 use super::which_is_best;
 use crate::wording;
 
@@ -25,14 +25,14 @@ pub fn draw(out: &mut impl Write, tests: &[TestResult], x: &str, y: &str) -> any
         .iter()
         .all(|(_, x, _)| matches!(x, KeyValue::Number(_)));
     let x_axis = if are_numbers {
-        Axis::of_numbers(found.iter().map(|(_, x, _)| number(x)))
+        PlotAxis::of_numbers(found.iter().map(|(_, x, _)| number(x)))
     } else {
         let mut names: Vec<String> = found.iter().map(|(_, x, _)| label(x)).collect();
         names.sort_unstable();
         names.dedup();
-        Axis::Names(names)
+        PlotAxis::Names(names)
     };
-    let y_axis = Axis::of_numbers(found.iter().map(|(.., y)| *y));
+    let y_axis = PlotAxis::of_numbers(found.iter().map(|(.., y)| *y));
     let points = found.iter().map(|(_, x, y)| {
         let x = if are_numbers {
             x_axis.place(number(x))

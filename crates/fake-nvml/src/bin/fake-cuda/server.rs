@@ -4,14 +4,14 @@ use std::io;
 use std::path::Path;
 
 use packhorse_fake_nvml::FakeDevice;
-use packhorse_fake_nvml::mps::{Attached, Detached, LIMIT_VARIABLE, PIPE_VARIABLE};
+use packhorse_fake_nvml::mps::{Detached, LIMIT_VARIABLE, MpsConnection, PIPE_VARIABLE};
 
 use crate::options::size;
 
 /// Attaches to the server of the environment's pipe folder, if there is one.
-pub fn attach() -> io::Result<Option<Attached>> {
+pub fn attach() -> io::Result<Option<MpsConnection>> {
     match std::env::var_os(PIPE_VARIABLE) {
-        Some(pipes) => Attached::new(Path::new(&pipes), std::process::id()),
+        Some(pipes) => MpsConnection::new(Path::new(&pipes), std::process::id()),
         None => Ok(None),
     }
 }

@@ -22,7 +22,7 @@ struct Clients {
     retires: bool,
 }
 
-struct Server {
+struct FakeServer {
     pipes: PathBuf,
     clients: Mutex<Clients>,
 }
@@ -45,7 +45,7 @@ pub fn run(pipes: &Path) -> io::Result<ExitCode> {
         let file = state.mps_file(unit.uuid());
         std::thread::spawn(move || die_when_told(&file));
     }
-    let server = Arc::new(Server {
+    let server = Arc::new(FakeServer {
         pipes: pipes.to_owned(),
         clients: Mutex::default(),
     });
@@ -66,7 +66,7 @@ fn die_when_told(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-impl Server {
+impl FakeServer {
     fn clients(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,6 @@
 //! A virtual clock, and GPUs whose tasks slow each other down.
 
-use super::line::{Line, Start};
+use super::policy::{SchedulingPolicy, Start};
 use super::workload::ArrivingTask;
 
 /// How many parts of its work a task does in a moment if it is alone on its GPU. Each
@@ -18,7 +18,8 @@ pub struct MixOutcome {
     pub makespan: u64,
 }
 
-struct RunningTask {
+/// A task of the mix that runs.
+struct MixTask {
     task: usize,
     gpus: Vec<usize>,
     /// What has yet to be done.
@@ -35,13 +36,13 @@ fn speed(tenants: usize) -> u64 {
 }
 
 /// Runs `tasks`, which are in the order of arrival.
-pub fn run(tasks: &[ArrivingTask], gpus: u32, line: &mut dyn Line) -> MixOutcome {
+pub fn run(tasks: &[ArrivingTask], gpus: u32, policy: &mut dyn SchedulingPolicy) -> MixOutcome {
     let mut outcome = MixOutcome::default();
     let mut tenants = vec![0_usize; gpus as usize];
-    let mut running: Vec<RunningTask> = Vec::new();
+    let mut running: Vec<MixTask> = Vec::new();
     let (mut now, mut next) = (0, 0);
     loop {
-        let speed_of = |it: &RunningTask, tenants: &[usize]| {
+        let speed_of = |it: &MixTask, tenants: &[usize]| {
             let most = it.gpus.iter().map(|&gpu| tenants[gpu]).max();
             speed(most.unwrap_or(1))
         };
@@ -69,14 +70,14 @@ pub fn run(tasks: &[ArrivingTask], gpus: u32, line: &mut dyn Line) -> MixOutcome
             }
             outcome.took += now - tasks[it.task].at;
             outcome.makespan = now;
-            line.end(it.task, now)
+            policy.end(it.task, now)
         } else {
             let first = next;
             while tasks.get(next).is_some_and(|task| task.at == now) {
                 next += 1;
             }
             let came: Vec<_> = (first..next).map(|task| (task, tasks[task])).collect();
-            line.arrive(&came, now)
+            policy.arrive(&came, now)
         };
         for (task, gpus) in started {
             for &gpu in &gpus {
@@ -84,7 +85,7 @@ pub fn run(tasks: &[ArrivingTask], gpus: u32, line: &mut dyn Line) -> MixOutcome
             }
             outcome.waited += now - tasks[task].at;
             let left = tasks[task].alone * WORK;
-            running.push(RunningTask { task, gpus, left });
+            running.push(MixTask { task, gpus, left });
         }
     }
 }
@@ -93,7 +94,7 @@ pub fn run(tasks: &[ArrivingTask], gpus: u32, line: &mut dyn Line) -> MixOutcome
 mod tests {
     use packhorse_model::{GpuRequest, Milli};
 
-    use super::super::line::{Choice, SimpleLine};
+    use super::super::policy::{Choice, SimplePolicy};
     use super::*;
 
     fn half(at: u64, alone: u64) -> ArrivingTask {
@@ -102,7 +103,7 @@ mod tests {
     }
 
     fn outcome(tasks: &[ArrivingTask], gpus: u32, choice: Choice) -> MixOutcome {
-        run(tasks, gpus, &mut SimpleLine::new(choice, gpus))
+        run(tasks, gpus, &mut SimplePolicy::new(choice, gpus))
     }
 
     #[test]

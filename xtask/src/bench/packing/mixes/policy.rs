@@ -17,7 +17,7 @@ use crate::bench::packing::simulation::plain_submission;
 pub type Start = (usize, Vec<usize>);
 
 /// Whoever decides. Times are in milliseconds.
-pub trait Line {
+pub trait SchedulingPolicy {
     /// Tasks have come, all at the same time.
     fn arrive(&mut self, tasks: &[(usize, ArrivingTask)], now: u64) -> Vec<Start>;
     /// A task has ended.
@@ -25,13 +25,13 @@ pub trait Line {
 }
 
 /// The scheduler itself.
-pub struct OwnLine {
+pub struct OwnPolicy {
     state: SchedulerState,
     /// Whether more may come than what is there at the start.
     more: bool,
 }
 
-impl OwnLine {
+impl OwnPolicy {
     pub fn new(gpus: u32, more: bool) -> Result<Self, PoolError> {
         let device = |id: u32| DeviceSpec {
             id: DeviceId(id),
@@ -77,7 +77,7 @@ fn number(task: usize) -> u32 {
     u32::try_from(task + 1).unwrap_or(u32::MAX)
 }
 
-impl Line for OwnLine {
+impl SchedulingPolicy for OwnPolicy {
     fn arrive(&mut self, tasks: &[(usize, ArrivingTask)], now: u64) -> Vec<Start> {
         let submit = |&(task, arriving): &(usize, ArrivingTask)| {
             let request = Request {
@@ -116,7 +116,7 @@ pub enum Choice {
 
 /// A simple line: in the order of arrival, everything starts that fits. The first that does
 /// not gets GPUs kept for it, the emptiest, on which nobody else starts until it does.
-pub struct SimpleLine {
+pub struct SimplePolicy {
     choice: Choice,
     gpus: Vec<SimpleGpu>,
     waiting: Vec<(usize, GpuRequest)>,
@@ -144,7 +144,7 @@ fn size(request: GpuRequest) -> (Milli, usize) {
     }
 }
 
-impl SimpleLine {
+impl SimplePolicy {
     pub fn new(choice: Choice, gpus: u32) -> Self {
         Self {
             choice,
@@ -196,7 +196,7 @@ impl SimpleLine {
     }
 }
 
-impl Line for SimpleLine {
+impl SchedulingPolicy for SimplePolicy {
     fn arrive(&mut self, tasks: &[(usize, ArrivingTask)], _: u64) -> Vec<Start> {
         let tasks = tasks.iter().map(|&(task, arriving)| (task, arriving.gpus));
         self.waiting.extend(tasks);
@@ -226,10 +226,10 @@ mod tests {
 
     /// Where the third of these goes on two GPUs.
     fn third(choice: Choice) -> Vec<usize> {
-        let mut line = SimpleLine::new(choice, 3);
+        let mut policy = SimplePolicy::new(choice, 3);
         let tasks = [share(300), share(800), share(200)];
         let tasks: Vec<_> = tasks.into_iter().enumerate().collect();
-        let mut started = line.arrive(&tasks, 0);
+        let mut started = policy.arrive(&tasks, 0);
         started.pop().unwrap().1
     }
 
@@ -242,11 +242,11 @@ mod tests {
 
     #[test]
     fn what_is_kept_for_the_first_in_line_is_kept_from_those_behind_it() {
-        let mut line = SimpleLine::new(Choice::First, 1);
+        let mut policy = SimplePolicy::new(Choice::First, 1);
         let whole = task(GpuRequest::Whole(1));
         let tasks = [(0, share(500)), (1, whole), (2, share(500))];
-        assert_eq!(line.arrive(&tasks, 0), [(0, vec![0])]);
-        assert_eq!(line.end(0, 1), [(1, vec![0])]);
-        assert_eq!(line.end(1, 2), [(2, vec![0])]);
+        assert_eq!(policy.arrive(&tasks, 0), [(0, vec![0])]);
+        assert_eq!(policy.end(0, 1), [(1, vec![0])]);
+        assert_eq!(policy.end(1, 2), [(2, vec![0])]);
     }
 }
