@@ -130,7 +130,8 @@ pub struct ExportArgs {
 /// run that was killed itself, what it left running is ended.
 #[derive(Debug, Args)]
 pub struct StopArgs {
-    /// Which run [default: the latest]
+    /// Which run; needed if several are running [default: the one that is running, else the
+    /// latest]
     #[arg(value_name = "RUN")]
     pub run: Option<String>,
 
