@@ -69,8 +69,8 @@ pub struct PoolArgs {
     #[arg(long, value_name = "TIME")]
     pub ageing: Option<Ageing>,
 
-    /// How long the GPU memory of a task of an unknown kind must not grow before others
-    /// may start beside it, or `never` [default: 10s]
+    /// Let others start beside a task of an unknown kind once its GPU memory has not grown
+    /// for this long, or `never` [default: 10s]
     ///
     /// With `--vram auto`, such a task first has all the memory that is free on its GPU.
     #[arg(long, value_name = "TIME")]
@@ -141,7 +141,7 @@ fn parse_ignored(text: &str) -> Result<String, String> {
 /// Which GPU a task gets when several would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PlacingArg {
-    /// Choose the GPU where those that wait lose the least, and among equals the emptiest
+    /// Choose the GPU where waiting tasks lose the least room; among equals, the emptiest
     Pack,
     /// Choose the emptiest GPU
     Spread,

@@ -142,7 +142,7 @@ pub struct TaskArgs {
     /// As many tasks run on a GPU as fit into its memory; -g may also limit their
     /// share of it. With `auto` the amount is learned from earlier tasks of the same
     /// shape (see `packhorse peaks`); a task about which nothing is known gets all that
-    /// is free on a GPU, and what it needs once its memory rests (see --rest).
+    /// is free on a GPU, and only what it needs once its memory stops growing (see --rest).
     #[arg(long, value_name = "SIZE", conflicts_with = "slots")]
     pub vram: Option<VramRequest>,
 

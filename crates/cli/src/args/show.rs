@@ -126,8 +126,8 @@ pub struct ExportArgs {
 /// Stop a run, from any terminal.
 ///
 /// Nothing new starts, and running tasks are ended: they get SIGTERM, and SIGKILL if they
-/// have not ended after their grace. What did not finish is kept for `packhorse resume`. Of a
-/// run that was killed itself, what it left running is ended.
+/// have not ended after their grace. What did not finish is kept for `packhorse resume`. If
+/// the run itself was killed, the processes that it left behind are ended.
 #[derive(Debug, Args)]
 pub struct StopArgs {
     /// Which run; needed if several are running [default: the one that is running, else the

@@ -14,7 +14,7 @@ pub struct SlurmArgs {
     /// Run the tasks on a Slurm cluster: as few jobs as make sense, each of which packs its
     /// tasks onto its GPUs
     ///
-    /// It returns when the jobs are submitted; `packhorse slurm status` shows how they are.
+    /// It returns when the jobs are submitted; `packhorse slurm status` shows how they are doing.
     #[arg(long, conflicts_with_all = ["gpus", "as_written"])]
     pub slurm: bool,
 
@@ -39,7 +39,7 @@ pub struct SlurmRequestArgs {
     #[arg(long, value_name = "NAME")]
     pub account: Option<String>,
 
-    /// The GPUs of each job, or what else its nodes have: gpu:4, gpu:a100:2
+    /// The GPUs of each job, or other generic resources: gpu:4, gpu:a100:2
     #[arg(long, value_name = "LIST")]
     pub gres: Option<String>,
 
@@ -67,7 +67,7 @@ pub struct SlurmRequestArgs {
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroU32>,
 
-    /// How long a task takes, if you know: how many of them go into one job depends on it
+    /// How long a task takes, if you know; it decides how many tasks go into one job
     /// [default: what was learned, --timeout, or 10m]
     #[arg(long, value_name = "TIME")]
     pub task_time: Option<TimeLimit>,
@@ -131,7 +131,7 @@ pub struct SlurmCommandArgs {
 /// What to do with a run on Slurm.
 #[derive(Debug, Subcommand)]
 pub enum SlurmVerb {
-    /// Show how a run is: what waits and why, what runs where, what is done
+    /// Show how far a run is: what waits and why, what runs where, what is done
     Status {
         /// Which run [default: the latest on Slurm]
         run: Option<String>,
