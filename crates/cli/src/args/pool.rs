@@ -2,6 +2,8 @@ use clap::{Args, ValueEnum};
 use packhorse_model::{Ageing, Placing, PoolSpec, TimeLimit};
 use packhorse_session::IgnoredProcess;
 
+use super::number::at_least_one;
+
 /// What tasks may run on.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Where tasks run")]
@@ -23,11 +25,11 @@ pub struct PoolArgs {
     pub as_written: bool,
 
     /// Use no GPUs, and run at most N tasks at a time
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub slots: Option<u32>,
 
     /// Put at most N tasks on one GPU
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub max_per_gpu: Option<u32>,
 
     /// Do not count the GPU memory of this program, user (uid:1000) or process id

@@ -2,6 +2,8 @@ use std::ffi::OsString;
 
 use clap::Args;
 
+use super::number::whole;
+
 /// Show the GPUs, and who is using them.
 #[derive(Debug, Args)]
 pub struct GpusArgs {
@@ -22,7 +24,7 @@ pub struct LsArgs {
     pub json: bool,
 
     /// How many to list [default: 20, or all with --json]
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = whole::<u32>)]
     pub limit: Option<u32>,
 
     /// List all runs
@@ -93,7 +95,7 @@ pub struct LogsArgs {
     pub follow: bool,
 
     /// Which attempt [default: the last]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>)]
     pub attempt: Option<u32>,
 
     /// Only what it wrote to standard output

@@ -5,6 +5,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use packhorse_model::{JobTime, SlurmSpec, TimeLimit};
 
+use super::number::whole;
 use super::{LogsArgs, OutputArgs};
 
 /// Whether a run goes to a Slurm cluster, and how.
@@ -48,7 +49,7 @@ pub struct SlurmRequestArgs {
     pub time: Option<JobTime>,
 
     /// The cores of each job
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU32>)]
     pub cpus_per_task: Option<NonZeroU32>,
 
     /// Main memory of each job: 64G
@@ -64,7 +65,7 @@ pub struct SlurmRequestArgs {
     ///
     /// If all tasks fit into fewer jobs, they are divided among N of them, unless most of
     /// each would be idle.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU32>)]
     pub jobs: Option<NonZeroU32>,
 
     /// How long a task takes, if you know; it decides how many tasks go into one job
@@ -74,7 +75,7 @@ pub struct SlurmRequestArgs {
 
     /// How many more times to run a task whose job was cut off by a dead node, a preemption
     /// or the time limit [default: 5]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>)]
     pub requeues: Option<u32>,
 
     /// A folder that every node sees, for what the run and its jobs tell each other
