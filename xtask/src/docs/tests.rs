@@ -121,6 +121,17 @@ fn the_page_on_events_shows_each_of_them_as_it_is() {
 }
 
 #[test]
+fn the_readme_names_every_crate() {
+    let root = workspace();
+    let readme = fs_err::read_to_string(root.join("README.md")).unwrap();
+    for folder in fs_err::read_dir(root.join("crates")).unwrap() {
+        let name = folder.unwrap().file_name().into_string().unwrap();
+        let line = format!("\ncrates/{name} ");
+        assert!(readme.contains(&line), "README.md lacks crates/{name}");
+    }
+}
+
+#[test]
 fn the_page_on_task_lines_explains_every_key() {
     let schema = task_schema();
     let page = page("task-lines.md");

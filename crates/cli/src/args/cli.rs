@@ -92,7 +92,7 @@ fn advised(mut error: Error, grammar: &Command, words: &[OsString]) -> Error {
     let tip = if let (Some(_), Some(before)) = (verb.get_arguments().find(takes_value), before) {
         format!("no value of '{before}' begins with '-'")
     } else if let Some(program) = program_as_file(verb, &texts) {
-        format!("one command stands after --, as in 'packhorse run -- {program} …'")
+        format!("put one command after --, as in 'packhorse run -- {program} …'")
     } else if wrong.parse::<f64>().is_ok() && verb.get_positionals().any(is_counted) {
         "runs and tasks are counted from 1".to_owned()
     } else {

@@ -5,6 +5,7 @@ use clap::Args;
 use packhorse_session::NamedProcess;
 
 use super::LaunchArgs;
+use super::number::whole;
 
 /// Run the repetitions of experiments, each with a folder for its results
 ///
@@ -45,7 +46,7 @@ pub struct ExperimentArgs {
     pub overwrite: bool,
 
     /// Only the repetitions of this job, counted from 0
-    #[arg(short, long, value_name = "K")]
+    #[arg(short, long, value_name = "K", value_parser = whole::<u32>)]
     pub job: Option<u32>,
 
     /// Put the time before the names of all experiments

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use packhorse_model::Bytes;
 
+use super::number::{at_least_one, whole};
 use super::{ExperimentArgs, GridArgs, LaunchArgs, PoolArgs, RunArgs, SweepArgs};
 
 /// Run the rows of a CSV file, by priority and GPU memory.
@@ -23,7 +24,7 @@ pub struct CsvArgs {
     pub csv: Option<PathBuf>,
 
     /// How many rows make a batch; rows are sorted by priority within each
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one)]
     pub num: u32,
 
     /// The row that names the columns, counted from 0, or None if there is none
@@ -31,7 +32,7 @@ pub struct CsvArgs {
     pub header: String,
 
     /// The --id of the first task [default: where the last run stopped]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>)]
     pub id: Option<u64>,
 
     /// Remove rows from the file once they have succeeded
@@ -39,7 +40,7 @@ pub struct CsvArgs {
     pub consume: bool,
 
     /// How many epochs to measure a task of unknown shape for first; 0 for none
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = whole::<u32>)]
     pub probe_epochs: u32,
 
     /// The Python for rows whose executable is -1

@@ -5,6 +5,7 @@ mod experiments;
 mod grid;
 mod memory;
 mod node;
+mod number;
 mod pool;
 mod run;
 mod show;

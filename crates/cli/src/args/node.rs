@@ -7,8 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 /// Share the GPUs of a Slurm node.
 ///
 /// Jobs that ask Slurm for a part of a GPU (--gres=mps:25) are put on the GPU with the most
-/// left, see no other one, and are held to their share. docs/slurm-node.md leads from
-/// nothing to a shared node.
+/// left, see no other one, and are held to their share. docs/slurm-node.md shows how
+/// to set up a shared node.
 #[derive(Debug, Args)]
 pub struct NodeArgs {
     /// What to do.
@@ -27,9 +27,9 @@ pub struct NodeConfigArgs {
 /// What to do with a node.
 #[derive(Debug, Subcommand)]
 pub enum NodeVerb {
-    /// Write the files that a shared node needs, and print what belongs into Slurm's
+    /// Write the files that a shared node needs, and print what to add to Slurm's own
     Install(InstallArgs),
-    /// Say of each point of the set-up whether it is right, or what to do
+    /// Check each point of the set-up, and say what to do where it is wrong
     Check {
         /// Where the configuration is.
         #[command(flatten)]
@@ -93,7 +93,7 @@ pub enum DaemonTask {
     End,
 }
 
-/// Write the files that a shared node needs, and print what belongs into Slurm's.
+/// Write the files that a shared node needs, and print what to add to Slurm's own.
 ///
 /// Slurm's own files are never changed.
 #[derive(Debug, Args)]

@@ -2,6 +2,8 @@ use clap::{Args, ValueEnum};
 use packhorse_model::{Ageing, Placing, PoolSpec, TimeLimit};
 use packhorse_session::IgnoredProcess;
 
+use super::number::at_least_one;
+
 /// What tasks may run on.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Where tasks run")]
@@ -23,11 +25,11 @@ pub struct PoolArgs {
     pub as_written: bool,
 
     /// Use no GPUs, and run at most N tasks at a time
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub slots: Option<u32>,
 
     /// Put at most N tasks on one GPU
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub max_per_gpu: Option<u32>,
 
     /// Do not count the GPU memory of this program, user (uid:1000) or process id
@@ -69,8 +71,8 @@ pub struct PoolArgs {
     #[arg(long, value_name = "TIME")]
     pub ageing: Option<Ageing>,
 
-    /// How long the GPU memory of a task of an unknown kind must not grow before others
-    /// may start beside it, or `never` [default: 10s]
+    /// Let others start beside a task of an unknown kind once its GPU memory has not grown
+    /// for this long, or `never` [default: 10s]
     ///
     /// With `--vram auto`, such a task first has all the memory that is free on its GPU.
     #[arg(long, value_name = "TIME")]
@@ -141,7 +143,7 @@ fn parse_ignored(text: &str) -> Result<String, String> {
 /// Which GPU a task gets when several would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PlacingArg {
-    /// Choose the GPU where those that wait lose the least, and among equals the emptiest
+    /// Choose the GPU where waiting tasks lose the least room; among equals, the emptiest
     Pack,
     /// Choose the emptiest GPU
     Spread,

@@ -12,6 +12,7 @@ use packhorse_model::{
 
 use packhorse_session::NamedProcess;
 
+use super::number::whole;
 use super::{PoolArgs, SlurmArgs};
 
 /// Run commands, as many at a time as fit on the GPUs
@@ -142,7 +143,7 @@ pub struct TaskArgs {
     /// As many tasks run on a GPU as fit into its memory; -g may also limit their
     /// share of it. With `auto` the amount is learned from earlier tasks of the same
     /// shape (see `packhorse peaks`); a task about which nothing is known gets all that
-    /// is free on a GPU, and what it needs once its memory rests (see --rest).
+    /// is free on a GPU, and only what it needs once its memory stops growing (see --rest).
     #[arg(long, value_name = "SIZE", conflicts_with = "slots")]
     pub vram: Option<VramRequest>,
 
@@ -179,7 +180,7 @@ pub struct TaskArgs {
     pub cores: Option<CoresArg>,
 
     /// How many more times to try a task that fails
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>)]
     pub retries: Option<u32>,
 
     /// End a task that takes longer: 90s, 30m, 2h30m, 1d, or never; a bare number is

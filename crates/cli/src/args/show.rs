@@ -2,6 +2,8 @@ use std::ffi::OsString;
 
 use clap::Args;
 
+use super::number::whole;
+
 /// Show the GPUs, and who is using them.
 #[derive(Debug, Args)]
 pub struct GpusArgs {
@@ -22,7 +24,7 @@ pub struct LsArgs {
     pub json: bool,
 
     /// How many to list [default: 20, or all with --json]
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = whole::<u32>)]
     pub limit: Option<u32>,
 
     /// List all runs
@@ -93,7 +95,7 @@ pub struct LogsArgs {
     pub follow: bool,
 
     /// Which attempt [default: the last]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>)]
     pub attempt: Option<u32>,
 
     /// Only what it wrote to standard output
@@ -126,11 +128,12 @@ pub struct ExportArgs {
 /// Stop a run, from any terminal.
 ///
 /// Nothing new starts, and running tasks are ended: they get SIGTERM, and SIGKILL if they
-/// have not ended after their grace. What did not finish is kept for `packhorse resume`. Of a
-/// run that was killed itself, what it left running is ended.
+/// have not ended after their grace. What did not finish is kept for `packhorse resume`. If
+/// the run itself was killed, the processes that it left behind are ended.
 #[derive(Debug, Args)]
 pub struct StopArgs {
-    /// Which run [default: the latest]
+    /// Which run; needed if several are running [default: the one that is running, else the
+    /// latest]
     #[arg(value_name = "RUN")]
     pub run: Option<String>,
 

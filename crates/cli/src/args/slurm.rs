@@ -5,6 +5,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use packhorse_model::{JobTime, SlurmSpec, TimeLimit};
 
+use super::number::whole;
 use super::{LogsArgs, OutputArgs};
 
 /// Whether a run goes to a Slurm cluster, and how.
@@ -14,7 +15,7 @@ pub struct SlurmArgs {
     /// Run the tasks on a Slurm cluster: as few jobs as make sense, each of which packs its
     /// tasks onto its GPUs
     ///
-    /// It returns when the jobs are submitted; `packhorse slurm status` shows how they are.
+    /// It returns when the jobs are submitted; `packhorse slurm status` shows how they are doing.
     #[arg(long, conflicts_with_all = ["gpus", "as_written"])]
     pub slurm: bool,
 
@@ -39,7 +40,7 @@ pub struct SlurmRequestArgs {
     #[arg(long, value_name = "NAME")]
     pub account: Option<String>,
 
-    /// The GPUs of each job, or what else its nodes have: gpu:4, gpu:a100:2
+    /// The GPUs of each job, or other generic resources: gpu:4, gpu:a100:2
     #[arg(long, value_name = "LIST")]
     pub gres: Option<String>,
 
@@ -48,7 +49,7 @@ pub struct SlurmRequestArgs {
     pub time: Option<JobTime>,
 
     /// The cores of each job
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU32>)]
     pub cpus_per_task: Option<NonZeroU32>,
 
     /// Main memory of each job: 64G
@@ -64,17 +65,17 @@ pub struct SlurmRequestArgs {
     ///
     /// If all tasks fit into fewer jobs, they are divided among N of them, unless most of
     /// each would be idle.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU32>)]
     pub jobs: Option<NonZeroU32>,
 
-    /// How long a task takes, if you know: how many of them go into one job depends on it
+    /// How long a task takes, if you know; it decides how many tasks go into one job
     /// [default: what was learned, --timeout, or 10m]
     #[arg(long, value_name = "TIME")]
     pub task_time: Option<TimeLimit>,
 
     /// How many more times to run a task whose job was cut off by a dead node, a preemption
     /// or the time limit [default: 5]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>)]
     pub requeues: Option<u32>,
 
     /// A folder that every node sees, for what the run and its jobs tell each other
@@ -131,7 +132,7 @@ pub struct SlurmCommandArgs {
 /// What to do with a run on Slurm.
 #[derive(Debug, Subcommand)]
 pub enum SlurmVerb {
-    /// Show how a run is: what waits and why, what runs where, what is done
+    /// Show how far a run is: what waits and why, what runs where, what is done
     Status {
         /// Which run [default: the latest on Slurm]
         run: Option<String>,

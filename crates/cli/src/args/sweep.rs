@@ -1,6 +1,7 @@
 use clap::{Args, ValueEnum};
 
 use super::LaunchArgs;
+use super::number::whole;
 
 /// Make a command for each combination of parameters
 ///
@@ -45,11 +46,11 @@ pub struct SweepArgs {
     pub sampling_mode: SamplingMode,
 
     /// Only this many combinations, chosen without repetition
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = whole::<u64>)]
     pub n_samples: Option<u64>,
 
     /// The seed of the shuffled order, to get the same order every time
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = whole::<u64>)]
     pub seed: Option<u64>,
 
     /// Separate commands by NUL bytes, as `packhorse run --null` reads them

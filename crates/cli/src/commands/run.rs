@@ -107,7 +107,7 @@ pub fn give_back_files(gpus: &mut Vec<String>, files: &mut Vec<PathBuf>) -> anyh
         && is_file(first)
     {
         bail!(
-            "`{first}` is a file and no GPU\nhint: name the GPUs after --gpus, and the file before it"
+            "`{first}` is a file, not a GPU\nhint: name the GPUs after --gpus, and the file before it"
         );
     }
     let ids = gpus.iter().skip(1);
@@ -142,7 +142,7 @@ pub fn open(files: &[PathBuf]) -> anyhow::Result<VecDeque<InputStream>> {
         let program = program.display();
         bail!(
             "there is no file `{program}`\n\
-             hint: one command stands after --, as in `packhorse run -- {program} …`"
+             hint: put one command after --, as in `packhorse run -- {program} …`"
         );
     }
     let stdin = files.is_empty() || files.iter().any(|file| file.as_os_str() == "-");

@@ -78,7 +78,11 @@ fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
         wording::name(ls::command_line(run))
     )?;
     writeln!(out, "  folder   {}", folder(&run.cwd))?;
-    let took = ls::took(run).map(|took| format!(", took {}", wording::duration(took)));
+    let took = ls::took(run).map(wording::duration);
+    let took = took.map(|took| match run.ended {
+        Some(_) => format!(", took {took}"),
+        None => format!(", {took} ago"),
+    });
     let started = ls::clock(run.started) + &took.unwrap_or_default();
     writeln!(out, "  started  {started}")?;
     writeln!(
@@ -91,7 +95,7 @@ fn heading(out: &mut impl Write, run: &StoredRun) -> anyhow::Result<()> {
         counts.waiting + counts.interrupted
     )?;
     let hint = match run.state {
-        RunState::Interrupted | RunState::Died => Some(("resume", "goes on with it")),
+        RunState::Interrupted | RunState::Died => Some(("resume", "runs the rest")),
         RunState::Finished if counts.failed > 0 => Some(("retry", "runs the failed ones again")),
         RunState::OnCluster => Some(("slurm wait", "follows it")),
         RunState::Finished | RunState::Running => None,

@@ -61,7 +61,7 @@ pub fn why(task: &str) -> anyhow::Result<Exit> {
         writeln!(
             out,
             "task {id} waits because run {0} is not running\n\
-             hint: `packhorse resume {0}` goes on with it",
+             hint: `packhorse resume {0}` runs the rest",
             run.id
         )?;
     }

@@ -211,60 +211,102 @@ impl Live {
 
     fn summary(&self, now: Instant, room: usize) -> Styled {
         let tally = &self.tally;
-        let done = tally.done();
-        let run = self.run.map(|run| format!("run {run}: "));
-        let mut text = run.unwrap_or_default();
-        text += &if tally.complete {
-            format!("{done}/{} done", tally.known)
-        } else {
-            format!("{done} done")
-        };
-        if tally.failed > 0 {
-            text += &format!(", {} failed", tally.failed);
-        }
-        text += &format!(", {} running, {} waiting", tally.running, tally.waiting());
-        let rate = tally.rate(now).map(|rate| {
-            if rate >= 0.95 {
-                format!(" · {rate:.0}/s")
-            } else if rate * 60.0 >= 0.95 {
-                format!(" · {:.0}/min", rate * 60.0)
+        let percent = (tally.complete && tally.known > 0)
+            .then(|| tally.done().min(tally.known) * 100 / tally.known);
+        let fits = |from: &SummaryPart| {
+            let bar = if percent.is_some() && SummaryPart::Bar >= *from {
+                *BAR.start() + 1
             } else {
-                format!(" · {:.1}/h", rate * 3600.0)
-            }
-        });
-        let elapsed = format!(" · after {}", whole(now.duration_since(tally.started)));
-        let end = match tally.remaining(now) {
-            // The rest will not run.
-            _ if self.stopping => String::new(),
-            Some(left) => format!(" · {} left", wording::duration(left)),
-            None if !tally.complete => " · input open".to_owned(),
-            None => String::new(),
+                0
+            };
+            bar + self.summary_text(now, percent, *from).width() <= room
         };
-        // Where there is little room, what matters least goes first.
-        let least_bar = if tally.complete { BAR.start() + 7 } else { 1 };
-        let optional = [rate.unwrap_or_default(), elapsed];
-        let mut shown = optional.len();
-        let parts = |shown: usize| optional[optional.len() - shown..].concat();
-        while shown > 0 && (text.width() + parts(shown).width() + end.width() + least_bar) > room {
-            shown -= 1;
+        let from = SummaryPart::ALL.into_iter().find(fits);
+        let from = from.unwrap_or(SummaryPart::End);
+        let mut text = self.summary_text(now, percent, from);
+        let columns = room.saturating_sub(text.width() + 1).min(*BAR.end());
+        if let Some(percent) = percent
+            && SummaryPart::Bar >= from
+        {
+            let full = usize::try_from(percent).unwrap_or(0) * columns / 100;
+            text = format!(" {}{}{text}", "━".repeat(full), "─".repeat(columns - full));
         }
-        let text = text + &parts(shown) + &end;
-        let columns = room.saturating_sub(text.width() + 7).min(*BAR.end());
-        let bar = if tally.complete && tally.known > 0 && columns >= *BAR.start() {
-            let part = |of: usize| done.min(tally.known) * of as u64 / tally.known;
-            let full = usize::try_from(part(columns)).unwrap_or(0);
-            let (full, rest) = ("━".repeat(full), "─".repeat(columns - full));
-            format!(" {full}{rest} {:>3}% ", part(100))
-        } else {
-            " ".to_owned()
-        };
         let colour = if tally.failed > 0 {
             self.palette.bad
         } else {
             self.palette.good
         };
-        Styled::new(&format!("{bar}{text}"), room, colour)
+        Styled::new(&text, room, colour)
     }
+
+    /// How far the run is, in words, with the optional parts from this one on.
+    fn summary_text(&self, now: Instant, percent: Option<u64>, from: SummaryPart) -> String {
+        let tally = &self.tally;
+        let mut text = percent.map_or_else(|| " ".to_owned(), |percent| format!(" {percent:>3}% "));
+        if let Some(run) = self.run
+            && SummaryPart::Run >= from
+        {
+            text += &format!("run {run}: ");
+        }
+        text += &if tally.complete {
+            format!("{}/{} done", tally.done(), tally.known)
+        } else {
+            format!("{} done", tally.done())
+        };
+        if tally.failed > 0 {
+            text += &format!(", {} failed", tally.failed);
+        }
+        text += &format!(", {} running", tally.running);
+        // Otherwise the other numbers tell.
+        if SummaryPart::Waiting >= from || !tally.complete {
+            text += &format!(", {} waiting", tally.waiting());
+        }
+        if let Some(rate) = tally.rate(now)
+            && SummaryPart::Rate >= from
+        {
+            text += &if rate >= 0.95 {
+                format!(" · {rate:.0}/s")
+            } else if rate * 60.0 >= 0.95 {
+                format!(" · {:.0}/min", rate * 60.0)
+            } else {
+                format!(" · {:.1}/h", rate * 3600.0)
+            };
+        }
+        if SummaryPart::Elapsed >= from {
+            text += &format!(" · after {}", whole(now.duration_since(tally.started)));
+        }
+        match tally.remaining(now) {
+            // The rest will not run.
+            _ if self.stopping => {}
+            Some(left) => text += &format!(" · {} left", wording::duration(left)),
+            None if !tally.complete => text += " · input open",
+            None => {}
+        }
+        text
+    }
+}
+
+/// What the summary can do without where there is little room: the first goes first.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum SummaryPart {
+    Rate,
+    Bar,
+    Waiting,
+    Run,
+    Elapsed,
+    /// Everything else.
+    End,
+}
+
+impl SummaryPart {
+    const ALL: [Self; 6] = [
+        Self::Rate,
+        Self::Bar,
+        Self::Waiting,
+        Self::Run,
+        Self::Elapsed,
+        Self::End,
+    ];
 }
 
 /// How many columns the bar may have.

@@ -61,7 +61,7 @@ impl OutputGate {
         let metrics = (metrics > 0).then(|| wording::count(metrics, "event") + " with its metrics");
         let what: Vec<String> = lines.into_iter().chain(metrics).collect();
         let message = format!(
-            "{} left out, not having been read in time; \
+            "{} left out: not read in time; \
              the log has everything: packhorse logs {task}",
             what.join(" and ")
         );

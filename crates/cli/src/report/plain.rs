@@ -172,24 +172,20 @@ fn text_of(event: &Event) -> Option<(Weight, String)> {
         EventKind::Finished(finished) => {
             let task = finished.task;
             let took = wording::duration(finished.took);
-            let why = why(finished);
             match finished.outcome {
                 Outcome::Succeeded => {
                     let metrics = wording::metrics(&finished.metrics);
                     (Ordinary, format!("{task} succeeded in {took}{metrics}"))
                 }
                 Outcome::Interrupted => (Important, format!("{task} interrupted after {took}")),
-                Outcome::Skipped => (Important, format!("{task} {why}")),
-                Outcome::NotStarted => (
-                    Important,
-                    format!("{task} not started: {why}: {}", brief(finished)),
-                ),
+                Outcome::Skipped => (Important, format!("{task} {}", why(finished))),
+                Outcome::NotStarted => {
+                    let failure = reason_and_command(finished);
+                    (Important, format!("{task} not started: {failure}"))
+                }
                 _ => {
-                    let command = brief(finished);
-                    (
-                        Important,
-                        format!("{task} failed after {took}: {why}: {command}"),
-                    )
+                    let failure = reason_and_command(finished);
+                    (Important, format!("{task} failed after {took}: {failure}"))
                 }
             }
         }
@@ -210,6 +206,15 @@ fn text_of(event: &Event) -> Option<(Weight, String)> {
 fn brief(finished: &TaskResult) -> String {
     let command = wording::command(&finished.command);
     wording::clipped(&command, BRIEF).into_owned()
+}
+
+/// Why a task failed, and what its command was, unless the reason ends with it.
+fn reason_and_command(finished: &TaskResult) -> String {
+    let (why, command) = (why(finished), brief(finished));
+    if why.ends_with(&format!(": {command}")) {
+        return why.into_owned();
+    }
+    format!("{why}: {command}")
 }
 
 /// Why a task came out as it did.
@@ -245,8 +250,7 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
         let mut failures: Vec<_> = tally.failures.iter().collect();
         failures.sort_by_key(|failure| failure.task);
         for failure in failures {
-            let command = brief(failure);
-            let line = format!("  {}  {}: {command}", failure.task, why(failure));
+            let line = format!("  {}  {}", failure.task, reason_and_command(failure));
             lines.push(wording::message(line));
         }
         let unlisted = tally.failed.saturating_sub(tally.failures.len() as u64);
@@ -263,20 +267,21 @@ pub(super) fn closing_lines(event: &Event, tally: &Tally) -> Vec<String> {
     if summary.failed > 0 {
         counts += &format!(", {} failed", summary.failed);
     }
+    let (all, now) = (summary.succeeded + summary.failed, tally.done());
+    // Earlier sessions count, but their time does not.
+    let is_resumed = all > now;
+    if is_resumed {
+        counts += &format!(" in all, {now} of them now");
+    }
     if summary.left > 0 {
         counts += &format!(", {} left", summary.left);
     }
     if summary.rejected > 0 {
         counts += &format!(", {} not run", wording::count(summary.rejected, "line"));
     }
+    let comma = if is_resumed { "," } else { "" };
     let took = wording::duration(summary.took);
-    let (all, now) = (summary.succeeded + summary.failed, tally.done());
-    lines.push(if all > now {
-        // Earlier sessions count, but their time does not.
-        format!("run {run} ended: {counts} in all, {now} of them now, in {took}")
-    } else {
-        format!("run {run} ended: {counts} in {took}")
-    });
+    lines.push(format!("run {run} ended: {counts}{comma} in {took}"));
     if summary.failed > 0 && summary.stored {
         let mut failures = tally.failures.iter();
         let logged = failures.find(|failure| failure.log.as_ref().is_some_and(|log| log.exists()));

@@ -126,20 +126,25 @@ fn resume_runs_what_an_interrupt_kept_from_running() {
 fn the_summary_and_the_exit_status_are_those_of_the_whole_run() {
     let world = World::new();
     let gate = world.fifo("gate");
-    world.write("tasks", "false\ncat gate\necho rest\n");
+    world.write("tasks", "false\ncat gate\ncat gate\necho rest\n");
     let mut running = world.start(["run", "--slots", "1", "tasks"]);
     running.wait_for("1.2 started");
     interrupt_at(&gate, running);
+    let mut running = world.start(["resume"]);
+    running.wait_for("1.3 started");
+    let resumed = interrupt_at(&gate, running);
+    let closing = "run 1 ended: 2 succeeded, 1 failed in all, 1 of them now, 1 left, in ";
+    assert!(resumed.stdout.contains(closing), "{}", resumed.stdout);
     let resumed = world.packhorse(["resume"]);
     assert_eq!(resumed.code, 1, "{resumed:?}");
     let closing = "1 failure:\n  1 from before (packhorse show 1 --failed)\n\
-        run 1 ended: 2 succeeded, 1 failed in all, 1 of them now, in ";
+        run 1 ended: 3 succeeded, 1 failed in all, 1 of them now, in ";
     assert!(resumed.stdout.contains(closing), "{}", resumed.stdout);
     // What runs again does not count twice.
     let retried = world.packhorse(["retry"]);
     assert_eq!(retried.code, 1, "{retried:?}");
     let closing = "1 failure:\n  1.1  exit status 1: false\n\
-        run 1 ended: 2 succeeded, 1 failed in all, 1 of them now, in ";
+        run 1 ended: 3 succeeded, 1 failed in all, 1 of them now, in ";
     assert!(retried.stdout.contains(closing), "{}", retried.stdout);
 }
 

@@ -298,9 +298,26 @@ fn a_file_is_no_gpu_even_if_its_name_has_no_dot() {
     let done = world.packhorse(["run", "--gpus", "cmds"]);
     assert_eq!(done.code, 2, "{done:?}");
     assert!(
-        done.stderr.contains("`cmds` is a file and no GPU"),
+        done.stderr.contains("`cmds` is a file, not a GPU"),
         "{done:?}"
     );
+}
+
+#[test]
+fn what_is_wrong_with_a_number_is_said_in_plain_words() {
+    let world = World::new();
+    for (option, number, wrong) in [
+        ("--retries", "many", "it is not a whole number"),
+        ("--retries", "1.5", "it is not a whole number"),
+        ("--retries", "5000000000", "it is too large"),
+        ("--slots", "0", "it must be at least 1"),
+        ("--jobs", "0", "it must be at least 1"),
+    ] {
+        let done = world.packhorse(["run", option, number, "--", "true"]);
+        assert_eq!(done.code, 2, "{done:?}");
+        let wanted = format!("error: invalid value '{number}' for '{option} <N>': {wrong}\n");
+        assert!(done.stderr.starts_with(&wanted), "{done:?}");
+    }
 }
 
 #[test]

@@ -132,6 +132,26 @@ fn no_runs_are_asked_for_is_not_that_there_are_none() {
 }
 
 #[test]
+fn a_run_that_goes_on_is_not_said_to_have_taken_its_time() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let mut running = world.start(["run", "--slots", "1"]);
+    running.send("read x < gate\n");
+    running.wait_for("1.1 started");
+    let started = |shown: &str| {
+        let line = shown.lines().find(|line| line.starts_with("  started  "));
+        line.unwrap_or_else(|| panic!("{shown}")).to_owned()
+    };
+    let meanwhile = started(&world.packhorse(["show"]).stdout);
+    assert!(meanwhile.ends_with(" ago"), "{meanwhile}");
+    running.end_input();
+    gate.pass(1);
+    assert_eq!(running.finish().code, 0);
+    let afterwards = started(&world.packhorse(["show"]).stdout);
+    assert!(afterwards.contains(", took "), "{afterwards}");
+}
+
+#[test]
 fn whoever_asks_a_run_that_does_not_answer_is_told_what_to_try() {
     let world = World::new();
     let _gate = world.gate("gate");

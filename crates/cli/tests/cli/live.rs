@@ -62,6 +62,28 @@ fn how_far_it_is_and_the_time_left_fit_into_80_columns() {
 }
 
 #[test]
+fn a_large_run_has_its_percentage_and_times_in_80_columns_too() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    let commands = "exit 1\n".repeat(12) + &"true\n".repeat(1222) + &WAIT.repeat(8766);
+    let mut terminal = Terminal::start(run(&world, &commands, &["--slots", "8"]), 80, 24);
+    terminal.wait_for("  12% run 1: 1234/10000 done, 12 failed, 8 running · after ");
+    let screen = terminal.screen();
+    let line = screen.iter().find(|line| line.contains("1234/10000 done"));
+    let line = line.unwrap_or_else(|| panic!("{screen:#?}"));
+    assert!(line.ends_with(" left"), "{line}");
+    // Where there is room again, so is what was left out.
+    terminal.resize(120);
+    terminal.wait_for("─  12% run 1: 1234/10000 done, 12 failed, 8 running, 8758 waiting · ");
+    terminal.resize(70);
+    terminal.wait_for("  12% 1234/10000 done, 12 failed, 8 running · after ");
+    terminal.signal(Signal::INT);
+    terminal.wait_for("stopping: ");
+    gate.pass(8);
+    assert_eq!(terminal.finish(), 130);
+}
+
+#[test]
 fn tasks_that_share_a_gpu_and_tasks_without_one_have_lines_too() {
     for (words, begin) in [
         (
@@ -171,7 +193,7 @@ fn a_narrow_terminal_does_not_break_lines() {
     let long = format!("read x < gate; : {}\n", "long ".repeat(40));
     let gpus = ["--gpus", "GPU-5c2f0000-0000-4000-8000-00000000fa4e,1"];
     let mut terminal = Terminal::start(run(&world, &long.repeat(3), &gpus), 20, 24);
-    terminal.wait_for("run 1: 0/3");
+    terminal.wait_for("0% 0/3 done");
     gate.pass(3);
     assert_eq!(terminal.finish(), 0);
     for line in view_lines(&terminal.text()) {
@@ -259,7 +281,7 @@ fn what_a_terminal_breaks_anew_is_drawn_over() {
     // Each of its lines takes three rows then.
     tmux.says(&["resize-window", "-x", "60", "-y", "24"]);
     gate.pass(1);
-    let shown = tmux.shows("1/5 done, 4 running, 0 waiting");
+    let shown = tmux.shows("1/5 done, 4 running");
     let (before, view) = shown.split_once("above\n").unwrap();
     assert_eq!(before.lines().count(), 30, "{shown}");
     let view: Vec<&str> = view.trim_end().lines().collect();

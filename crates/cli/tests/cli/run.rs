@@ -264,7 +264,7 @@ fn what_cannot_be_started_is_said_and_the_others_go_on() {
     assert_eq!(done.code, 1, "{done:?}");
     for line in [
         "  1.1  command not found: no-such-command: no-such-command a\n",
-        "  1.2  no such file: ./no-such-file: ./no-such-file\n",
+        "  1.2  no such file: ./no-such-file\n",
         "  1.3  cannot start ./plain.txt: Permission denied",
     ] {
         assert!(done.stdout.contains(line), "no `{line}` in {done:?}");

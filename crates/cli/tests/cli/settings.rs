@@ -94,6 +94,25 @@ fn the_nearest_project_counts_and_only_that() {
 }
 
 #[test]
+fn config_shows_each_length_of_time_with_its_unit() {
+    let project = "[pool]\nageing = \"1h\"\nrest = \"5m\"\n[task]\ngrace = \"2.5s\"\ntimeout = \"2h\"\n\
+                   [slurm]\ntask_time = \"20m\"\n";
+    let world = world(project, "");
+    let shown = packhorse(&world, "config", &[]).stdout;
+    for (key, value) in [
+        ("pool.ageing", "3600s"),
+        ("pool.rest", "300s"),
+        ("slurm.task_time", "1200s"),
+        ("task.grace", "2.5s"),
+        ("task.timeout", "7200s"),
+    ] {
+        let row = shown.lines().find(|row| row.starts_with(key));
+        let row = row.unwrap_or_else(|| panic!("{shown}"));
+        assert_eq!(row.split_whitespace().nth(1), Some(value), "{shown}");
+    }
+}
+
+#[test]
 fn config_shows_what_is_set_and_where() {
     let world = world(
         "[pool]\ngpus = \"0,1\"\n[task]\nvram = \"9G\"\ntimeout = \"2h\"\n",
