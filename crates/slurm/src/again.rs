@@ -6,12 +6,12 @@
 use std::time::Instant;
 
 use packhorse_model::{ByteString, JobTime, Record, RunId, SlurmSpec, StoredTask, TimeLimit};
-use packhorse_session::{WhichTasks, each_task, stored_run};
+use packhorse_session::{Signals, WhichTasks, each_task, stored_run};
 use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter, Writer};
 use rustc_hash::FxHashMap;
 
 use crate::SlurmError;
-use crate::arrays::{ArraySubmission, arrays, test_script};
+use crate::arrays::{ArraySubmission, arrays};
 use crate::cluster_run::Submitted;
 use crate::commands::{limits, squeue};
 use crate::estimate::TimeEstimate;
@@ -19,6 +19,7 @@ use crate::folder::{AgainTask, ElementSpec, SharedFolder};
 use crate::followed_run::{FollowedRun, shared_folder};
 use crate::job_shape::JobShape;
 use crate::planning::{ElementLimits, TaskCost, Workload};
+use crate::sbatch::{adopt_unrecorded, test_script};
 use crate::script::{ScriptParts, script};
 use crate::submit::has_dependency;
 use crate::task_file::{AfterNumbers, ElementTasks, TaskFileWriter};
@@ -28,8 +29,9 @@ use crate::task_file::{AfterNumbers, ElementTasks, TaskFileWriter};
 pub enum Again {
     /// There is nothing to do.
     Nothing(Box<StoredRun>),
-    /// It is on the cluster again. The lock is that of the run.
-    Submitted(Submitted, RunLock),
+    /// It is on the cluster again. The lock is that of the run. Signals that came meanwhile act
+    /// when they are let go.
+    Submitted(Submitted, RunLock, Signals),
 }
 
 /// Submits the tasks of a run that are left, or those that failed as well. `changes` replaces
@@ -120,6 +122,8 @@ pub fn submit_again(
     })?;
     folder.write("script.sh", &text)?;
     test_script(&folder.script(), &plans)?;
+    // From here on it goes to its end, so that it is known what is on the cluster.
+    let signals = Signals::block()?;
     folder.write_elements(&elements)?;
     file.spec.slurm = Some(slurm.clone());
     folder.write_run(&file)?;
@@ -137,13 +141,14 @@ pub fn submit_again(
         tasks: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
         folder: folder.path().to_owned(),
     };
-    Ok(Again::Submitted(submitted, lock))
+    Ok(Again::Submitted(submitted, lock, signals))
 }
 
 /// Brings a run that may still be on the cluster to its end here, if nothing of it is alive.
 fn settle(home: &Home, lock: RunLock) -> Result<RunLock, SlurmError> {
     let run = lock.run();
     let mut followed = FollowedRun::open(home, lock)?;
+    adopt_unrecorded(&followed.folder)?;
     let queue = squeue(&followed.jobs())?;
     followed.note_queue(&queue)?;
     if !followed.is_idle() {

@@ -24,11 +24,12 @@ use packhorse_store::Home;
 use crate::SlurmError;
 use crate::allocation::Allocation;
 use crate::arrays::ArrayPlan;
-use crate::commands::{requeue, sbatch};
+use crate::commands::{requeue, state_of};
 use crate::earlier_lives::EarlierLives;
 use crate::element_journal::ElementJournal;
-use crate::folder::{ElementSpec, RunFile, SharedFolder, SubmittedJob};
+use crate::folder::{ElementSpec, RunFile, SharedFolder};
 use crate::outcome_file::{OutcomeFile, OutcomeWriter};
+use crate::sbatch::submit_array;
 
 /// How long before its end a job ends its tasks, if nobody says and it is long enough.
 const MARGIN: Duration = Duration::from_secs(30);
@@ -187,29 +188,25 @@ impl Element {
         let Err(refused) = requeue(&self.allocation.name) else {
             return Ok(());
         };
+        // It may have done so although it says otherwise, and is about to end us.
+        if state_of(&self.allocation.name)? != "RUNNING" {
+            return Ok(());
+        }
         let plan = ArrayPlan {
             base: self.base,
             elements: vec![(self.number, 1)],
         };
-        let script = self.folder.script();
-        let job = sbatch(&[plan.option(None)], &script, &[self.base.to_string()]);
-        let job = job.map_err(|error| SlurmError::HalfSubmitted {
-            error: Box::new(refused),
-            rest: format!(
-                "{error}\nhint: `packhorse slurm resume {}` submits what is left",
-                self.run.run
-            ),
-        })?;
-        self.folder.add_job_of(
-            self.number,
-            life,
-            &SubmittedJob {
-                job,
-                base: plan.base,
-                elements: plan.elements,
-                at: Timestamp::now(),
-            },
-        )
+        let record = |job: &_| self.folder.add_job_of(self.number, life, job);
+        let submitted = submit_array(&self.folder, &plan, &[plan.option(None)], record);
+        submitted
+            .map(drop)
+            .map_err(|error| SlurmError::HalfSubmitted {
+                error: Box::new(refused),
+                rest: format!(
+                    "{error}\nhint: `packhorse slurm resume {}` submits what is left",
+                    self.run.run
+                ),
+            })
     }
 }
 

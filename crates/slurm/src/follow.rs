@@ -121,7 +121,7 @@ impl Follower<'_> {
     fn begin(&mut self, attached: Attached) {
         let run = self.run.id();
         let (_, _, left) = self.run.progress.counts();
-        let jobs = self.run.jobs();
+        let jobs = self.run.jobs().iter().map(|job| job.job).collect();
         self.tell(EventKind::RunStarted {
             run,
             gpus: Vec::new(),

@@ -8,18 +8,21 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use fs_err::{self as fs, File};
+use packhorse_engine::StopSignal;
 use packhorse_intake::check_values;
 use packhorse_model::{
     ByteString, JobTime, NewRun, NewTask, Record, RunId, RunSpec, SlurmSpec, TaskId, TaskSpec,
     TimeLimit, Timestamp, VramRequest,
 };
 use packhorse_session::settings::SLURM_FOLDER;
-use packhorse_session::{NextRead, Notices, SessionError, TaskSource, is_on_path};
+use packhorse_session::{
+    NextRead, Notices, ProgramSignal, SessionError, Signals, TaskSource, is_on_path,
+};
 use packhorse_store::{Home, Reader, RunLock, Writer, new_run_uuid};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::SlurmError;
-use crate::arrays::{ArrayPlan, ArraySubmission, arrays, test_script};
+use crate::arrays::{ArrayPlan, ArraySubmission, arrays};
 use crate::cluster_run::{ClusterRun, Cut, Submitted};
 use crate::commands::limits;
 use crate::estimate::TimeEstimate;
@@ -27,6 +30,7 @@ use crate::folder::{ElementSpec, RunFile, SharedFolder};
 use crate::job_shape::JobShape;
 use crate::peaks::write_known_peaks;
 use crate::planning::{ElementLimits, Rows, TaskCost, Workload};
+use crate::sbatch::test_script;
 use crate::script::{ScriptParts, script};
 use crate::task_file::{AfterNumbers, ElementTasks, TaskFileWriter};
 
@@ -78,6 +82,8 @@ impl ClusterRun {
         home.check_database()?;
         let parent = slurm.folder.take().unwrap_or_else(|| SLURM_FOLDER.into());
         slurm.template = slurm.template.map(std::path::absolute).transpose()?;
+        // Who is asked to stop removes what there is first.
+        let signals = Signals::block()?;
         let mut draft = PreparedRun {
             spec,
             slurm,
@@ -91,11 +97,27 @@ impl ClusterRun {
             is_draft: true,
             is_tested: false,
         };
-        draft.fill(self.source, self.cut, shape, notices)?;
+        draft.fill(self.source, self.cut, shape, &signals, notices)?;
         // What is wrong with a template is found here.
         draft.script()?;
         Ok(draft)
     }
+}
+
+/// The signal that asks us to stop, if one has come.
+fn asked_to_stop(signals: &Signals) -> Option<u8> {
+    let mut stop = None;
+    for signal in signals.read() {
+        match signal {
+            ProgramSignal::Stop(StopSignal::Interrupt) => stop = Some(2),
+            ProgramSignal::Stop(StopSignal::Hangup) => stop = Some(1),
+            ProgramSignal::Stop(StopSignal::Quit) => stop = Some(3),
+            ProgramSignal::Stop(_) => stop = Some(15),
+            ProgramSignal::Suspend => Signals::suspend(),
+            ProgramSignal::Resize | ProgramSignal::Continue | ProgramSignal::Child => {}
+        }
+    }
+    stop
 }
 
 /// What can be checked before the first task is read.
@@ -133,6 +155,7 @@ impl PreparedRun {
         mut source: Box<dyn TaskSource>,
         cut: Cut,
         shape: JobShape,
+        signals: &Signals,
         notices: &mut Notices<'_>,
     ) -> Result<(), SlurmError> {
         let cluster = limits(self.slurm.partition.as_deref());
@@ -148,8 +171,12 @@ impl PreparedRun {
         let mut rejected = false;
         loop {
             if let Some(input) = source.descriptor() {
+                let input = PollFd::new(&input, PollFlags::IN);
                 // Whatever comes of it is met when it is read.
-                let _ = poll(&mut [PollFd::new(&input, PollFlags::IN)], None);
+                let _ = poll(&mut [input, PollFd::new(signals, PollFlags::IN)], None);
+            }
+            if let Some(signal) = asked_to_stop(signals) {
+                return Err(SlurmError::Stopped(signal));
             }
             let read = source.read(usize::MAX);
             for (task, after) in read.tasks {
@@ -263,10 +290,12 @@ impl PreparedRun {
     }
 
     /// Records it in the person's store, and submits it. The lock is that of the run, for
-    /// whoever follows it.
-    pub fn submit(mut self) -> Result<(Submitted, RunLock), SlurmError> {
+    /// whoever follows it. Signals that came meanwhile act when they are let go.
+    pub fn submit(mut self) -> Result<(Submitted, RunLock, Signals), SlurmError> {
         self.test()?;
-        // From here on it has a name.
+        // From here on it has a name, and goes to its end, so that it is known what is on the
+        // cluster.
+        let signals = Signals::block()?;
         let (run, lock) = self.home.new_run()?;
         self.folder.rename(run)?;
         self.is_draft = false;
@@ -287,15 +316,24 @@ impl PreparedRun {
             at_once: self.at_once(),
             has_dependency: has_dependency(&self.slurm),
         };
-        let jobs = submission.submit(&self.arrays).map_err(|error| {
-            let rest = format!(
-                "run {run} is kept with its {} tasks\n\
-                 hint: `packhorse slurm resume {run}` submits it again",
-                self.tasks
-            );
-            let error = Box::new(error);
-            SlurmError::HalfSubmitted { error, rest }
-        })?;
+        let jobs = match submission.submit(&self.arrays) {
+            Ok(jobs) => jobs,
+            // Nothing of it is on the cluster, and nothing was.
+            Err(error @ SlurmError::Refused { .. }) => {
+                self.home.remove_run(lock)?;
+                self.is_draft = true;
+                return Err(error);
+            }
+            Err(error) => {
+                let rest = format!(
+                    "run {run} is kept with its {} tasks\n\
+                     hint: `packhorse slurm resume {run}` submits it again",
+                    self.tasks
+                );
+                let error = Box::new(error);
+                return Err(SlurmError::HalfSubmitted { error, rest });
+            }
+        };
         let submitted = Submitted {
             run,
             jobs: jobs.iter().map(|job| job.job).collect(),
@@ -303,7 +341,7 @@ impl PreparedRun {
             tasks: self.tasks,
             folder: self.folder.path().to_owned(),
         };
-        Ok((submitted, lock))
+        Ok((submitted, lock, signals))
     }
 
     /// Writes the run and its tasks into the person's store.

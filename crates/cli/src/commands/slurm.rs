@@ -118,6 +118,7 @@ pub fn launch(
             complain("warning: there were no commands in the input");
             return Ok(Exit::Success);
         }
+        Err(SlurmError::Stopped(signal)) => return Ok(Exit::Signal(signal)),
         prepared => prepared?,
     };
     if how.dry_run {
@@ -133,7 +134,7 @@ pub fn launch(
         prepared.test()?;
         before(&prepared.script()?)?;
     }
-    let (submitted, lock) = prepared.submit()?;
+    let (submitted, lock, _signals) = prepared.submit()?;
     told(
         &submitted,
         lock,
@@ -318,7 +319,7 @@ pub fn resume_run(
                 Exit::Success
             })
         }
-        Again::Submitted(submitted, lock) => {
+        Again::Submitted(submitted, lock, _signals) => {
             let spec = Reader::open(home)?.run_spec(run)?.unwrap_or_default();
             let beside = |shown| beside_of(&spec, shown);
             told(

@@ -5,7 +5,7 @@ use packhorse_slurm_lab::{CpuBinding, LabSettings, SlurmVersion};
 
 use super::{Cluster, lines};
 use crate::machine::taking;
-use crate::support::finish_with;
+use crate::support::{finish, finish_with};
 
 #[test]
 fn tasks_run_on_the_devices_that_their_job_was_given() {
@@ -88,14 +88,12 @@ fn of_several_arrays_all_are_submitted_or_none() {
         return;
     };
     // Slurm takes the question and the first array, and not the second.
-    let bin = cluster.world.work().join("bin");
-    fs_err::create_dir(&bin).unwrap();
-    let script = "#!/bin/sh\necho x >> calls\n\
+    cluster.wrap(
+        "sbatch",
+        "echo x >> calls\n\
         if [ $(wc -l < calls) = 3 ]; then echo 'sbatch: error: over quota' >&2; exit 1; fi\n\
-        exec /usr/bin/sbatch \"$@\"\n";
-    let sbatch = cluster.world.write("bin/sbatch", script);
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs_err::set_permissions(sbatch, executable).unwrap();
+        exec $REAL \"$@\"\n",
+    );
     let words = [
         "run",
         "--slurm",
@@ -106,11 +104,7 @@ fn of_several_arrays_all_are_submitted_or_none() {
         "--task-time",
         "1h",
     ];
-    let mut command = cluster.command(words);
-    command.env(
-        "PATH",
-        format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display()),
-    );
+    let command = cluster.command_with_wrappers(words);
     let done = finish_with(command, lines("sleep 1000", 3));
     assert_eq!(done.code, 2, "{done:?}");
     for told in [
@@ -339,6 +333,45 @@ fn what_slurm_refuses_is_told_in_its_own_words_and_leaves_nothing() {
 }
 
 #[test]
+fn what_slurm_refuses_only_when_it_is_submitted_leaves_nothing_either() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    cluster.wrap(
+        "sbatch",
+        "case \"$*\" in *--test-only*) exec $REAL \"$@\";; esac\n\
+         echo 'sbatch: error: over quota' >&2; exit 1\n",
+    );
+    let command = cluster.command_with_wrappers(["run", "--slurm"]);
+    let done = finish_with(command, lines("true", 3));
+    assert_eq!(done.code, 2, "{done:?}");
+    assert_eq!(
+        done.stderr,
+        "error: Slurm did not take the job: over quota\n"
+    );
+    assert_eq!(cluster.packhorse(["ls"]).stdout, "no runs yet\n");
+    assert!(!cluster.world.work().join("packhorse-slurm").exists());
+}
+
+#[test]
+fn jobs_wait_in_the_queue_for_nodes_that_are_drained() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let node = |state: &str| {
+        let mut scontrol = cluster.lab.command("scontrol");
+        let words = ["update", "nodename=n[1-2]", state, "reason=x"];
+        cluster.lab.output(scontrol.args(words));
+    };
+    node("state=drain");
+    let done = cluster.packhorse_with(["run", "--slurm", "--gres", "gpu:1"], "true\n");
+    assert_eq!(done.code, 0, "{done:?}");
+    node("state=resume");
+    let done = cluster.packhorse(["slurm", "wait"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
 fn what_could_never_run_is_refused_before_anything_is_submitted() {
     let Some(cluster) = Cluster::start() else {
         return;
@@ -378,7 +411,7 @@ fn without_slurms_commands_there_is_one_clear_error() {
     let world = crate::support::World::new();
     let mut command = world.command(["run", "--slurm", "--", "true"]);
     command.env("PATH", world.work());
-    let done = crate::support::finish(command);
+    let done = finish(command);
     assert_eq!(done.code, 2);
     assert!(
         done.stderr
@@ -599,6 +632,45 @@ fn tests_of_a_grid_are_marked_in_their_folders_by_their_jobs() {
         again.stderr.contains("nothing to do: 2 tests are done"),
         "{again:?}"
     );
+}
+
+#[test]
+fn jobs_of_another_cluster_are_neither_taken_for_gone_nor_for_others_with_their_number() {
+    let named = |name: &str| LabSettings {
+        nodes: 1,
+        slurm_conf: vec![format!("ClusterName={name}")],
+        ..LabSettings::default()
+    };
+    let Some(north) = Cluster::with(named("north")) else {
+        return;
+    };
+    let Some(south) = Cluster::with(named("south")) else {
+        return;
+    };
+    let done = north.packhorse_with(["run", "--slurm", "--time", "10"], "sleep 1000\n");
+    assert_eq!(done.code, 0, "{done:?}");
+    // Somebody's job with the same number, on a cluster that shares the home.
+    let hold = ["--hold", "--wrap", "true"];
+    while south.lab.sbatch(hold) != north.job(1) {}
+    let on_south = |words: &[&str]| {
+        let mut command = south.command(words);
+        command
+            .current_dir(north.world.work())
+            .env("PACKHORSE_HOME", north.world.home());
+        finish(command)
+    };
+    for words in [&["slurm", "cancel"][..], &["slurm", "resume"]] {
+        let refused = on_south(words);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        let told = "the jobs are on the cluster `north`, and this machine belongs to `south`";
+        assert!(refused.stderr.contains(told), "{refused:?}");
+    }
+    let status = on_south(&["slurm", "status"]);
+    assert!(status.stdout.starts_with("run 1  on-slurm\n"), "{status:?}");
+    assert!(status.stdout.contains("cluster `north`"), "{status:?}");
+    assert_eq!(south.lab.job_states(&north.job(1)), ["PENDING"]);
+    let done = north.packhorse(["slurm", "cancel"]);
+    assert!(done.stderr.contains("run 1 has stopped"), "{done:?}");
 }
 
 #[test]
