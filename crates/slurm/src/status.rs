@@ -218,14 +218,17 @@ pub fn cancel(home: &Home, run: RunId) -> Result<Cancelled, SlurmError> {
     if reader.run_spec(run)?.unwrap_or_default().slurm.is_none() {
         return Err(SlurmError::NotOnSlurm(run));
     }
-    if !reader.is_on_cluster(run)? {
+    let folder = shared_folder(&reader, run);
+    let mut jobs = Vec::new();
+    if let Ok((_, folder)) = &folder {
+        jobs = unrecorded(folder)?;
+    }
+    if !reader.is_on_cluster(run)? && jobs.is_empty() {
         return Ok(Cancelled::WasOver);
     }
-    let folder = shared_folder(&reader, run);
     drop(reader);
     if let Ok((_, folder)) = &folder {
-        let mut jobs = folder.jobs()?;
-        jobs.extend(unrecorded(folder)?);
+        jobs.extend(folder.jobs()?);
         scancel(&[], &jobs)?;
     }
     let lock = match home.lock_run(run) {
