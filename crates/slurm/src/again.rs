@@ -19,9 +19,9 @@ use crate::folder::{AgainTask, ElementSpec, SharedFolder};
 use crate::followed_run::{FollowedRun, shared_folder};
 use crate::job_shape::JobShape;
 use crate::planning::{ElementLimits, TaskCost, Workload};
-use crate::sbatch::{adopt_unrecorded, test_script};
+use crate::sbatch::{adopt_unrecorded, test_script, unrecorded};
 use crate::script::{ScriptParts, script};
-use crate::submit::has_dependency;
+use crate::submit::{check, check_time, has_dependency};
 use crate::task_file::{AfterNumbers, ElementTasks, TaskFileWriter};
 
 /// What has come of submitting a run again.
@@ -45,7 +45,7 @@ pub fn submit_again(
     let reader = Reader::open(home)?;
     let (_, folder) = shared_folder(&reader, run)?;
     let lock = home.lock_run(run)?;
-    let lock = if reader.is_on_cluster(run)? {
+    let lock = if reader.is_on_cluster(run)? || !unrecorded(&folder)?.is_empty() {
         settle(home, lock)?
     } else {
         lock
@@ -57,6 +57,7 @@ pub fn submit_again(
     }
     let mut file = folder.read_run()?;
     let slurm = changes.over(&file.spec.slurm.clone().unwrap_or_default());
+    check(&file.spec, &slurm)?;
     let mut elements = folder.elements()?;
     let first = u32::try_from(elements.len()).unwrap_or(u32::MAX);
     let cluster = limits(slurm.partition.as_deref());
@@ -64,6 +65,7 @@ pub fn submit_again(
         time: slurm.time.map_or(cluster.time, JobTime::get),
         jobs: slurm.jobs.map(std::num::NonZeroU32::get),
     };
+    check_time(&slurm, &file.spec.defaults, limits.time)?;
     let run_in = std::path::PathBuf::from(file.folder.as_os_str());
     let said = slurm.task_time.and_then(TimeLimit::get);
     let mut estimate = TimeEstimate::new(said, &reader, &run_in);

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use fs_err as fs;
 use packhorse_intake::Colour;
 use packhorse_model::{
-    DEFAULT_REQUEUES, Event, EventKind, Exit, RunSpec, RunSummary, SlurmSpec, TimeLimit, Timestamp,
+    DEFAULT_REQUEUES, Event, EventKind, Exit, RunSpec, RunSummary, SlurmSpec, TaskSpec, TimeLimit,
+    Timestamp,
 };
 use packhorse_session::settings::Settings;
 use packhorse_session::{
@@ -210,16 +211,20 @@ impl Element {
     }
 }
 
+/// How long before its end a job of this length ends its tasks.
+pub(crate) fn margin(slurm: &SlurmSpec, task: &TaskSpec, job: Duration) -> Duration {
+    slurm.margin.and_then(TimeLimit::get).unwrap_or_else(|| {
+        let usual = MARGIN.min(job / 10);
+        usual.max(task.grace.unwrap_or_default().0 + LAST_WORDS)
+    })
+}
+
 /// When tasks are ended, so that there is time to write down what became of them.
 fn part_time(spec: &RunSpec, ends: Instant, earlier: &EarlierLives) -> PartTime {
     let now = Instant::now();
     let all = ends.saturating_duration_since(now);
-    let said = spec.slurm.as_ref().and_then(|slurm| slurm.margin);
-    let grace = spec.defaults.grace.unwrap_or_default().0;
-    let margin = said.and_then(TimeLimit::get).unwrap_or_else(|| {
-        let usual = MARGIN.min(all / 10);
-        usual.max(grace + LAST_WORDS)
-    });
+    let slurm = spec.slurm.clone().unwrap_or_default();
+    let margin = margin(&slurm, &spec.defaults, all);
     let whole = all.saturating_sub(margin);
     let defaults = Arc::new(spec.defaults.clone());
     let seen = earlier.times.iter();

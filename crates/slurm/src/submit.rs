@@ -6,6 +6,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fs_err::{self as fs, File};
 use packhorse_engine::StopSignal;
@@ -25,6 +26,7 @@ use crate::SlurmError;
 use crate::arrays::{ArrayPlan, ArraySubmission, arrays};
 use crate::cluster_run::{ClusterRun, Cut, Submitted};
 use crate::commands::limits;
+use crate::element::margin;
 use crate::estimate::TimeEstimate;
 use crate::folder::{ElementSpec, RunFile, SharedFolder};
 use crate::job_shape::JobShape;
@@ -81,6 +83,11 @@ impl ClusterRun {
         let home = Home::locate()?;
         home.check_database()?;
         let parent = slurm.folder.take().unwrap_or_else(|| SLURM_FOLDER.into());
+        let parent = std::path::absolute(self.folder.join(parent))?;
+        check_path(&parent)?;
+        if let Some(program) = &slurm.program {
+            check_path(program)?;
+        }
         slurm.template = slurm.template.map(std::path::absolute).transpose()?;
         // Who is asked to stop removes what there is first.
         let signals = Signals::block()?;
@@ -88,7 +95,7 @@ impl ClusterRun {
             spec,
             slurm,
             home,
-            folder: SharedFolder::create(&self.folder.join(parent))?,
+            folder: SharedFolder::create(&parent)?,
             run_in: self.folder,
             elements: Vec::new(),
             arrays: Vec::new(),
@@ -121,7 +128,7 @@ fn asked_to_stop(signals: &Signals) -> Option<u8> {
 }
 
 /// What can be checked before the first task is read.
-fn check(spec: &RunSpec, slurm: &SlurmSpec) -> Result<(), SlurmError> {
+pub(crate) fn check(spec: &RunSpec, slurm: &SlurmSpec) -> Result<(), SlurmError> {
     check_values(&spec.defaults).map_err(|(key, why)| SessionError::Value(key, why))?;
     let texts = [
         &slurm.partition,
@@ -129,6 +136,9 @@ fn check(spec: &RunSpec, slurm: &SlurmSpec) -> Result<(), SlurmError> {
         &slurm.job_name,
         &slurm.gres,
         &slurm.mem,
+        &slurm.mem_per_cpu,
+        &slurm.output,
+        &slurm.venv,
     ];
     let mut texts = texts.into_iter().flatten().chain(&slurm.sbatch);
     if let Some(text) = texts.find(|text| text.contains('\n')) {
@@ -149,6 +159,43 @@ fn check(spec: &RunSpec, slurm: &SlurmSpec) -> Result<(), SlurmError> {
     Ok(())
 }
 
+/// Whether a path can stand in a script of sbatch.
+fn check_path(path: &Path) -> Result<(), SlurmError> {
+    let why = match path.to_str() {
+        None => "is no text in UTF-8",
+        Some(text) if text.contains('\n') => "has a line break",
+        // It would take the numbers of jobs out of the names of files.
+        Some(text) if text.contains('\\') => "has a backslash",
+        Some(_) => return Ok(()),
+    };
+    Err(SlurmError::Plan(format!(
+        "Slurm cannot be given the path {}: it {why}\n\
+         hint: name another folder with --slurm-folder",
+        path.display()
+    )))
+}
+
+/// Whether tasks have any time at all.
+pub(crate) fn check_time(
+    slurm: &SlurmSpec,
+    task: &TaskSpec,
+    job: Option<Duration>,
+) -> Result<(), SlurmError> {
+    let Some(job) = job else {
+        return Ok(());
+    };
+    let margin = margin(slurm, task, job);
+    if job > margin {
+        return Ok(());
+    }
+    Err(SlurmError::Plan(format!(
+        "a job ends after {}, and its tasks are ended {} before that, so none could run\n\
+         hint: ask for more with --time, or for a shorter --grace or margin",
+        JobTime::After(job),
+        JobTime::After(margin),
+    )))
+}
+
 impl PreparedRun {
     fn fill(
         &mut self,
@@ -160,6 +207,7 @@ impl PreparedRun {
     ) -> Result<(), SlurmError> {
         let cluster = limits(self.slurm.partition.as_deref());
         let job_time = self.slurm.time.map_or(cluster.time, JobTime::get);
+        check_time(&self.slurm, &self.spec.defaults, job_time)?;
         warn_of_long_tasks(&self.spec.defaults, job_time, notices);
         let reader = Reader::open(&self.home)?;
         let said = self.slurm.task_time.and_then(TimeLimit::get);
@@ -463,11 +511,7 @@ fn counts_memory_itself(task: &TaskSpec) -> bool {
 }
 
 /// A task that may take longer than a job has little chance to succeed.
-fn warn_of_long_tasks(
-    task: &TaskSpec,
-    job: Option<std::time::Duration>,
-    notices: &mut Notices<'_>,
-) {
+fn warn_of_long_tasks(task: &TaskSpec, job: Option<Duration>, notices: &mut Notices<'_>) {
     if let (Some(limit), Some(job)) = (task.timeout.and_then(TimeLimit::get), job)
         && limit > job
     {
@@ -478,11 +522,7 @@ fn warn_of_long_tasks(
     }
 }
 
-fn plan_in_words(
-    run: &PreparedRun,
-    shape: JobShape,
-    job_time: Option<std::time::Duration>,
-) -> String {
+fn plan_in_words(run: &PreparedRun, shape: JobShape, job_time: Option<Duration>) -> String {
     let counted = |count: u32, what: &str| match count {
         1 => format!("1 {what}"),
         count => format!("{count} {what}s"),

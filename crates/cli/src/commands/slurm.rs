@@ -123,11 +123,15 @@ pub fn launch(
     };
     if how.dry_run {
         let mut out = std::io::stdout().lock();
+        // A script begins with the program that runs it.
+        let script = prepared.script()?;
+        let (first, rest) = script.split_once('\n').unwrap_or((&script, ""));
+        writeln!(out, "{first}")?;
         for option in prepared.array_options() {
             writeln!(out, "# sbatch {option} script.sh")?;
         }
         writeln!(out, "# {}", prepared.plan())?;
-        write!(out, "{}", prepared.script()?)?;
+        write!(out, "{rest}")?;
         return Ok(Exit::Success);
     }
     if let Some(before) = how.before {

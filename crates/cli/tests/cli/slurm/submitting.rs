@@ -5,7 +5,7 @@ use packhorse_slurm_lab::{CpuBinding, LabSettings, SlurmVersion};
 
 use super::{Cluster, lines};
 use crate::machine::taking;
-use crate::support::{finish, finish_with};
+use crate::support::{Running, finish, finish_with};
 
 #[test]
 fn tasks_run_on_the_devices_that_their_job_was_given() {
@@ -402,6 +402,19 @@ fn what_could_never_run_is_refused_before_anything_is_submitted() {
     );
     let told = refused(&["--gpus", "0"], "true\n");
     assert!(told.contains("--gpus"), "{told}");
+    // Two minutes and five seconds of two minutes.
+    let told = refused(&["--time", "2", "--grace", "2m"], "true\n");
+    assert!(
+        told.contains("a job ends after 00:02:00, and its tasks are ended 00:02:05 before that"),
+        "{told}"
+    );
+    let told = refused(&["--slurm-folder", "a\nb"], "true\n");
+    assert!(told.contains("it has a line break"), "{told}");
+    cluster
+        .world
+        .write("packhorse.toml", "[slurm]\nvenv = \"a\\nb\"\n");
+    let told = refused(&[], "true\n");
+    assert!(told.contains("`a…` has a line break"), "{told}");
     let told = cluster.packhorse(["run", "--partition", "main", "--", "true"]);
     assert!(told.stderr.contains("without --slurm"), "{told:?}");
 }
@@ -446,9 +459,9 @@ fn a_dry_run_shows_the_script_and_submits_nothing() {
     assert_eq!(
         lines[..6],
         [
+            "#!/bin/sh",
             "# sbatch --array=0-1%2 script.sh",
             "# 3 tasks in 2 jobs, at most 2 in one, each for at most 01:00:00, at most 2 at a time",
-            "#!/bin/sh",
             "#SBATCH -p main",
             "export A=b",
             lines[5],
@@ -632,6 +645,86 @@ fn tests_of_a_grid_are_marked_in_their_folders_by_their_jobs() {
         again.stderr.contains("nothing to do: 2 tests are done"),
         "{again:?}"
     );
+}
+
+#[test]
+fn folders_with_odd_names_are_no_trouble() {
+    for version in [SlurmVersion::Host, SlurmVersion::V24_11] {
+        let settings = LabSettings {
+            version,
+            ..LabSettings::default()
+        };
+        let Some(cluster) = Cluster::with(settings) else {
+            return;
+        };
+        let folder = cluster.world.work().join("50%a 5\" it's");
+        let mut command = cluster.command(["run", "--slurm", "--wait", "--slurm-folder"]);
+        command.arg(&folder);
+        let done = finish_with(command, "true\n");
+        assert_eq!(done.code, 0, "{done:?}");
+        let wrote = fs_err::read_dir(folder.join("1/slurm")).unwrap();
+        let wrote: Vec<_> = wrote.map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(wrote.len(), 1, "{wrote:?}");
+        assert!(wrote[0].to_str().unwrap().ends_with("_0.out"), "{wrote:?}");
+    }
+}
+
+#[test]
+fn what_was_typed_counts_before_variables() {
+    let settings = LabSettings {
+        // Where Slurm knows of GPUs, it says itself that a job has none.
+        gpus_per_node: 0,
+        slurm_conf: vec!["PartitionName=other Nodes=ALL State=UP".to_owned()],
+        ..LabSettings::default()
+    };
+    let Some(cluster) = Cluster::with(settings) else {
+        return;
+    };
+    // And a job without GPUs has none, whatever the shell has that submitted it.
+    let words = [
+        "run",
+        "--slurm",
+        "--wait",
+        "--partition",
+        "main",
+        "--time",
+        "10",
+        "--cpus-per-task",
+        "2",
+    ];
+    let mut command = cluster.command(words);
+    command
+        .env("SBATCH_PARTITION", "other")
+        .env("SBATCH_TIMELIMIT", "7")
+        .env("CUDA_VISIBLE_DEVICES", "0");
+    let gate = cluster.world.gate("gate");
+    let mut running = Running::start(command);
+    running.send(lines("echo here >> here; read x < gate", 2));
+    running.end_input();
+    cluster.wait_for_lines("here", 2);
+    let mut squeue = cluster.lab.command("squeue");
+    let told = cluster.lab.output(squeue.args(["-h", "-o", "%P %l"]));
+    assert_eq!(told.trim(), "main 10:00");
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("GPU"), "{done:?}");
+}
+
+#[test]
+fn ctrl_c_while_tasks_are_read_leaves_nothing() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let mut running = Running::start(cluster.command(["run", "--slurm"]));
+    running.send("true\n");
+    let folder = cluster.world.work().join("packhorse-slurm");
+    let there = cluster.lab.wait(|_| folder.exists().then_some(()));
+    assert!(there.is_some());
+    running.signal(rustix::process::Signal::INT);
+    let done = running.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    assert!(!folder.exists());
 }
 
 #[test]
