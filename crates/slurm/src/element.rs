@@ -86,7 +86,15 @@ impl Element {
         let earlier = Rc::new(EarlierLives::read(&self.folder, self.number)?);
         let (file, life) = OutcomeFile::create(&self.folder, self.number, earlier.lives)?;
         let file = Rc::new(RefCell::new(file));
-        let ran = self.run_tasks(&earlier, &file, ends, observer, notices);
+        let ran = if earlier.silent > self.requeues() {
+            Err(SlurmError::Plan(format!(
+                "its last {} lives ended before a task was seen to start, so it is given up\n\
+                 hint: `packhorse slurm resume {}` submits what is left",
+                earlier.silent, self.run.run
+            )))
+        } else {
+            self.run_tasks(&earlier, &file, ends, observer, notices)
+        };
         if let Err(error) = &ran {
             // Whoever follows the run is to know why it did nothing.
             file.borrow_mut().add(&Event {

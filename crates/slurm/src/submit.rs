@@ -263,8 +263,20 @@ impl PreparedRun {
         let jobs = self.at_once();
         self.elements = match cut {
             Cut::Packed => {
-                let time = job_time;
-                let rows = workload.cut(ElementLimits { time, jobs });
+                let limits = ElementLimits {
+                    time: job_time,
+                    jobs,
+                };
+                if let Some((tasks, work)) = workload.too_much_together(limits) {
+                    notices(&format!(
+                        "warning: {tasks} tasks come after each other, so one job runs them all, \
+                         which takes about {}\n\
+                         hint: tasks that come after none, such as those of a run of their own, \
+                         are divided among jobs",
+                        JobTime::After(work)
+                    ));
+                }
+                let rows = workload.cut(limits);
                 rows.into_iter().map(|rows| file.element(rows)).collect()
             }
             Cut::Given(given) => {

@@ -488,6 +488,27 @@ fn a_dry_run_shows_the_script_and_submits_nothing() {
 }
 
 #[test]
+fn who_fans_out_more_than_a_job_has_time_for_is_warned() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let tasks = "#packhorse name=prepare\ntrue\n".to_owned()
+        + &lines("#packhorse after=prepare\ntrue", 100);
+    let words = ["run", "--slurm", "--dry-run", "--time", "1h", "--jobs", "8"];
+    let done = cluster.packhorse_with(words, &tasks);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(
+        done.stderr.starts_with(
+            "warning: 101 tasks come after each other, so one job runs them all, which takes about 16:50:00\n"
+        ),
+        "{done:?}"
+    );
+    let words = ["run", "--slurm", "--dry-run", "--time", "1h", "--slots=200"];
+    let done = cluster.packhorse_with(words, &tasks);
+    assert_eq!(done.stderr, "", "{done:?}");
+}
+
+#[test]
 fn a_script_that_cannot_run_us_is_told() {
     let Some(cluster) = Cluster::start() else {
         return;
