@@ -31,7 +31,7 @@ pub enum Again {
     Nothing(Box<StoredRun>),
     /// It is on the cluster again. The lock is that of the run. Signals that came meanwhile act
     /// when they are let go.
-    Submitted(Submitted, RunLock, Signals),
+    Submitted(Submitted, RunLock, Box<Signals>),
 }
 
 /// Submits the tasks of a run that are left, or those that failed as well. `changes` replaces
@@ -143,7 +143,7 @@ pub fn submit_again(
         tasks: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
         folder: folder.path().to_owned(),
     };
-    Ok(Again::Submitted(submitted, lock, signals))
+    Ok(Again::Submitted(submitted, lock, Box::new(signals)))
 }
 
 /// Brings a run that may still be on the cluster to its end here, if nothing of it is alive.

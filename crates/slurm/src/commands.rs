@@ -250,12 +250,11 @@ pub(crate) fn local_cluster() -> Option<String> {
 /// A value of Slurm's configuration, which is asked for once.
 fn setting(wanted: &str) -> Option<String> {
     static CONFIG: OnceLock<String> = OnceLock::new();
-    let config = match CONFIG.get() {
-        Some(config) => config,
-        None => {
-            let config = run("scontrol", &["show", "config"]).ok()?;
-            CONFIG.get_or_init(|| config)
-        }
+    let config = if let Some(config) = CONFIG.get() {
+        config
+    } else {
+        let config = run("scontrol", &["show", "config"]).ok()?;
+        CONFIG.get_or_init(|| config)
     };
     let mut lines = config.lines().filter_map(|line| line.split_once('='));
     let value = lines.find(|(key, _)| key.trim() == wanted);

@@ -30,7 +30,7 @@ use crate::earlier_lives::EarlierLives;
 use crate::element_journal::ElementJournal;
 use crate::folder::{ElementSpec, RunFile, SharedFolder};
 use crate::outcome_file::{OutcomeFile, OutcomeWriter};
-use crate::sbatch::submit_array;
+use crate::sbatch::{is_clear, submit_array};
 
 /// How long before its end a job ends its tasks, if nobody says and it is long enough.
 const MARGIN: Duration = Duration::from_secs(30);
@@ -198,7 +198,11 @@ impl Element {
             return Ok(());
         };
         // It may have done so although it says otherwise, and is about to end us.
-        if state_of(&self.allocation.name)? != "RUNNING" {
+        let is_put_back = match state_of(&self.allocation.name) {
+            Ok(state) => state != "RUNNING",
+            Err(_) => !is_clear(&refused),
+        };
+        if is_put_back {
             return Ok(());
         }
         let plan = ArrayPlan {

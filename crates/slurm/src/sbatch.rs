@@ -216,7 +216,7 @@ fn found(folder: &SharedFolder, links: &[Link]) -> Result<Vec<SubmittedJob>, Slu
     let mut jobs = Vec::new();
     for link in links {
         let path = link.path(folder).display().to_string();
-        // Before version 24.05 the arguments of the script are told, too.
+        // Older versions tell the arguments of the script, too.
         let is_it = |script: &str| {
             let behind = script.strip_prefix(&path);
             behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(' '))

@@ -380,7 +380,7 @@ impl PreparedRun {
             Ok(jobs) => jobs,
             // Nothing of it is on the cluster, and nothing was.
             Err(error @ SlurmError::Refused { .. }) => {
-                self.home.remove_run(lock)?;
+                self.home.remove_run(&lock)?;
                 self.is_draft = true;
                 return Err(error);
             }

@@ -47,7 +47,7 @@ impl Home {
     }
 
     /// Removes a run of which nothing has happened yet, and its folder.
-    pub fn remove_run(&self, lock: RunLock) -> Result<(), StoreError> {
+    pub fn remove_run(&self, lock: &RunLock) -> Result<(), StoreError> {
         let run = lock.run();
         let (first, last) = columns::task_keys(run);
         self.edit(|db| {
