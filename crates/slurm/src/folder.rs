@@ -129,7 +129,7 @@ impl SharedFolder {
             match private_folder(&path) {
                 Ok(()) => {
                     let folder = Self(path);
-                    for part in ["outcomes", "logs", "slurm", "jobs"] {
+                    for part in ["outcomes", "logs", "slurm", "jobs", "submitting"] {
                         fs::create_dir(folder.0.join(part))?;
                     }
                     return Ok(folder);

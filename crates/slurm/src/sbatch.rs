@@ -70,12 +70,19 @@ pub(crate) fn unrecorded(folder: &SharedFolder) -> Result<Vec<SubmittedJob>, Slu
         return Ok(Vec::new());
     }
     let (known, here) = (folder.jobs()?, local_cluster());
-    let mut found = found(folder, &links)?;
-    found.retain(|job| {
+    let is_known = |job: &SubmittedJob| {
         let mut known = known.iter();
-        !known.any(|it| it.job == job.job && (it.cluster.is_none() || it.cluster == here))
-    });
-    Ok(found)
+        known.any(|it| it.job == job.job && (it.cluster.is_none() || it.cluster == here))
+    };
+    let mut jobs = Vec::new();
+    for (link, job) in found(folder, &links)? {
+        if is_known(&job) {
+            link.remove(folder);
+        } else {
+            jobs.push(job);
+        }
+    }
+    Ok(jobs)
 }
 
 /// Writes those down. Only for whoever holds the run's lock.
@@ -135,8 +142,8 @@ impl Link {
             name: format!("{base}.{}.sh", new_run_uuid(Timestamp::now())),
         };
         let path = link.path(folder);
-        let parent = folder.file(SUBMITTING);
-        fs::create_dir_all(&parent)?;
+        // Folders of earlier versions do not have it.
+        fs::create_dir_all(folder.file(SUBMITTING))?;
         fs_err::os::unix::fs::symlink("../script.sh", &path)?;
         Ok(link)
     }
@@ -164,7 +171,6 @@ impl Link {
     /// It is known what became of it. If it cannot be removed, it is looked for in vain.
     fn remove(&self, folder: &SharedFolder) {
         let _ = fs::remove_file(self.path(folder));
-        let _ = fs::remove_dir(folder.file(SUBMITTING));
     }
 
     /// The array, if Slurm has taken it although sbatch says this.
@@ -175,7 +181,7 @@ impl Link {
     ) -> Result<SubmittedJob, SlurmError> {
         match found(folder, std::slice::from_ref(self)) {
             Ok(mut jobs) => match jobs.pop() {
-                Some(job) => Ok(job),
+                Some((_, job)) => Ok(job),
                 None if is_clear(&error) => {
                     self.remove(folder);
                     Err(error)
@@ -211,7 +217,10 @@ pub(crate) fn is_clear(error: &SlurmError) -> bool {
 }
 
 /// The arrays in Slurm's queue that were handed over by these links.
-fn found(folder: &SharedFolder, links: &[Link]) -> Result<Vec<SubmittedJob>, SlurmError> {
+fn found<'l>(
+    folder: &SharedFolder,
+    links: &'l [Link],
+) -> Result<Vec<(&'l Link, SubmittedJob)>, SlurmError> {
     let queue = own_scripts()?;
     let mut jobs = Vec::new();
     for link in links {
@@ -226,13 +235,14 @@ fn found(folder: &SharedFolder, links: &[Link]) -> Result<Vec<SubmittedJob>, Slu
             continue;
         };
         let indices = of_it.map(|(_, index, _)| link.base.saturating_add(*index));
-        jobs.push(SubmittedJob {
+        let job = SubmittedJob {
             job,
             base: link.base,
             elements: rows(indices.collect()),
             at: Timestamp::now(),
             cluster: local_cluster(),
-        });
+        };
+        jobs.push((link, job));
     }
     Ok(jobs)
 }

@@ -243,6 +243,10 @@ fn a_run_is_cancelled_and_resumed() {
         "{status:?}"
     );
 
+    // A disk that was full has left half a line behind.
+    let jobs = cluster.folder(1).join("jobs.jsonl");
+    let torn = fs_err::read_to_string(&jobs).unwrap() + "{\"job\":12,\"ba";
+    fs_err::write(&jobs, torn).unwrap();
     // With other options, all that is left fits into one job.
     let words = ["slurm", "resume", "1", "--gres", "gpu:4", "--wait"];
     let running = cluster.start_with(words, "");

@@ -18,6 +18,12 @@ const RUN: [&str; 7] = [
 ];
 
 impl Cluster {
+    /// How many arrays of the first run have not been answered.
+    fn unanswered(&self) -> usize {
+        let links = fs_err::read_dir(self.folder(1).join("submitting"));
+        links.unwrap().count()
+    }
+
     /// How many jobs Slurm knows, whoever has submitted them.
     fn all_jobs(&self) -> usize {
         let mut squeue: Command = self.lab.command("squeue");
@@ -55,7 +61,7 @@ fn a_job_that_slurm_took_although_sbatch_failed_is_the_runs_own() {
         let mut ran: Vec<&str> = ran.lines().collect();
         ran.sort_unstable();
         assert_eq!(ran, ["1.1", "1.2", "1.3"]);
-        assert!(!cluster.folder(1).join("submitting").exists());
+        assert_eq!(cluster.unanswered(), 0);
     }
 }
 
@@ -79,6 +85,7 @@ fn what_nobody_could_ask_after_is_found_later_and_does_not_run_twice() {
     ] {
         assert!(done.stderr.contains(told), "{told}: {}", done.stderr);
     }
+    assert_eq!(cluster.unanswered(), 1);
     let again = cluster.packhorse(["slurm", "resume", "1"]);
     assert!(
         again.stderr.contains("run 1 is still on the cluster"),
@@ -88,6 +95,7 @@ fn what_nobody_could_ask_after_is_found_later_and_does_not_run_twice() {
     let done = cluster.packhorse(["slurm", "cancel", "1"]);
     assert!(done.stderr.contains("run 1 has stopped"), "{done:?}");
     assert_eq!(cluster.lab.job_states(&cluster.job(1)), ["CANCELLED"]);
+    assert_eq!(cluster.unanswered(), 0);
 }
 
 #[test]
