@@ -21,7 +21,7 @@ use crate::job_shape::JobShape;
 use crate::planning::{ElementLimits, TaskCost, Workload};
 use crate::sbatch::{adopt_unrecorded, test_script, unrecorded};
 use crate::script::{ScriptParts, script};
-use crate::submit::{check, check_time, has_dependency};
+use crate::submit::{check, check_time, has_dependency, program_of};
 use crate::task_file::{AfterNumbers, ElementTasks, TaskFileWriter};
 
 /// What has come of submitting a run again.
@@ -110,16 +110,12 @@ pub fn submit_again(
     writer.finish()?;
     let count = u32::try_from(elements.len()).unwrap_or(u32::MAX) - first;
     let plans = arrays(&[(first, count)], cluster.max_array_size);
-    let program = match &slurm.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?,
-    };
     let text = script(&ScriptParts {
         spec: &slurm,
         run: &run.to_string(),
         folder: &folder,
         run_in: &run_in,
-        program: &program,
+        program: &program_of(&slurm)?,
         elements: first + count,
     })?;
     folder.write("script.sh", &text)?;

@@ -85,9 +85,6 @@ impl ClusterRun {
         let parent = slurm.folder.take().unwrap_or_else(|| SLURM_FOLDER.into());
         let parent = std::path::absolute(self.folder.join(parent))?;
         check_path(&parent)?;
-        if let Some(program) = &slurm.program {
-            check_path(program)?;
-        }
         slurm.template = slurm.template.map(std::path::absolute).transpose()?;
         // Who is asked to stop removes what there is first.
         let signals = Signals::block()?;
@@ -170,9 +167,19 @@ fn check_path(path: &Path) -> Result<(), SlurmError> {
     };
     Err(SlurmError::Plan(format!(
         "Slurm cannot be given the path {}: it {why}\n\
-         hint: name another folder with --slurm-folder",
+         hint: choose another, for the folder with --slurm-folder",
         path.display()
     )))
+}
+
+/// The `packhorse` of the nodes.
+pub(crate) fn program_of(slurm: &SlurmSpec) -> Result<PathBuf, SlurmError> {
+    let program = match &slurm.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()?,
+    };
+    check_path(&program)?;
+    Ok(program)
 }
 
 /// Whether tasks have any time at all.
@@ -306,16 +313,12 @@ impl PreparedRun {
     }
 
     fn script_of(&self, run: &str, folder: &SharedFolder) -> Result<String, SlurmError> {
-        let program = match &self.slurm.program {
-            Some(program) => program.clone(),
-            None => std::env::current_exe()?,
-        };
         script(&ScriptParts {
             spec: &self.slurm,
             run,
             folder,
             run_in: &self.run_in,
-            program: &program,
+            program: &program_of(&self.slurm)?,
             elements: u32::try_from(self.elements.len()).unwrap_or(u32::MAX),
         })
     }
