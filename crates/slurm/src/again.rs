@@ -6,12 +6,12 @@
 use std::time::Instant;
 
 use packhorse_model::{ByteString, JobTime, Record, RunId, SlurmSpec, StoredTask, TimeLimit};
-use packhorse_session::{WhichTasks, each_task, stored_run};
+use packhorse_session::{Signals, WhichTasks, each_task, stored_run};
 use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter, Writer};
 use rustc_hash::FxHashMap;
 
 use crate::SlurmError;
-use crate::arrays::{ArraySubmission, arrays, test_script};
+use crate::arrays::{ArraySubmission, arrays};
 use crate::cluster_run::Submitted;
 use crate::commands::{limits, squeue};
 use crate::estimate::TimeEstimate;
@@ -19,8 +19,9 @@ use crate::folder::{AgainTask, ElementSpec, SharedFolder};
 use crate::followed_run::{FollowedRun, shared_folder};
 use crate::job_shape::JobShape;
 use crate::planning::{ElementLimits, TaskCost, Workload};
+use crate::sbatch::{adopt_unrecorded, test_script, unrecorded};
 use crate::script::{ScriptParts, script};
-use crate::submit::has_dependency;
+use crate::submit::{check, check_time, has_dependency, program_of};
 use crate::task_file::{AfterNumbers, ElementTasks, TaskFileWriter};
 
 /// What has come of submitting a run again.
@@ -28,8 +29,9 @@ use crate::task_file::{AfterNumbers, ElementTasks, TaskFileWriter};
 pub enum Again {
     /// There is nothing to do.
     Nothing(Box<StoredRun>),
-    /// It is on the cluster again. The lock is that of the run.
-    Submitted(Submitted, RunLock),
+    /// It is on the cluster again. The lock is that of the run. Signals that came meanwhile act
+    /// when they are let go.
+    Submitted(Submitted, RunLock, Box<Signals>),
 }
 
 /// Submits the tasks of a run that are left, or those that failed as well. `changes` replaces
@@ -43,7 +45,7 @@ pub fn submit_again(
     let reader = Reader::open(home)?;
     let (_, folder) = shared_folder(&reader, run)?;
     let lock = home.lock_run(run)?;
-    let lock = if reader.is_on_cluster(run)? {
+    let lock = if reader.is_on_cluster(run)? || !unrecorded(&folder)?.is_empty() {
         settle(home, lock)?
     } else {
         lock
@@ -55,6 +57,7 @@ pub fn submit_again(
     }
     let mut file = folder.read_run()?;
     let slurm = changes.over(&file.spec.slurm.clone().unwrap_or_default());
+    check(&file.spec, &slurm)?;
     let mut elements = folder.elements()?;
     let first = u32::try_from(elements.len()).unwrap_or(u32::MAX);
     let cluster = limits(slurm.partition.as_deref());
@@ -62,6 +65,7 @@ pub fn submit_again(
         time: slurm.time.map_or(cluster.time, JobTime::get),
         jobs: slurm.jobs.map(std::num::NonZeroU32::get),
     };
+    check_time(&slurm, &file.spec.defaults, limits.time)?;
     let run_in = std::path::PathBuf::from(file.folder.as_os_str());
     let said = slurm.task_time.and_then(TimeLimit::get);
     let mut estimate = TimeEstimate::new(said, &reader, &run_in);
@@ -106,20 +110,18 @@ pub fn submit_again(
     writer.finish()?;
     let count = u32::try_from(elements.len()).unwrap_or(u32::MAX) - first;
     let plans = arrays(&[(first, count)], cluster.max_array_size);
-    let program = match &slurm.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?,
-    };
     let text = script(&ScriptParts {
         spec: &slurm,
         run: &run.to_string(),
         folder: &folder,
         run_in: &run_in,
-        program: &program,
+        program: &program_of(&slurm)?,
         elements: first + count,
     })?;
     folder.write("script.sh", &text)?;
     test_script(&folder.script(), &plans)?;
+    // From here on it goes to its end, so that it is known what is on the cluster.
+    let signals = Signals::block()?;
     folder.write_elements(&elements)?;
     file.spec.slurm = Some(slurm.clone());
     folder.write_run(&file)?;
@@ -137,13 +139,14 @@ pub fn submit_again(
         tasks: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
         folder: folder.path().to_owned(),
     };
-    Ok(Again::Submitted(submitted, lock))
+    Ok(Again::Submitted(submitted, lock, Box::new(signals)))
 }
 
 /// Brings a run that may still be on the cluster to its end here, if nothing of it is alive.
 fn settle(home: &Home, lock: RunLock) -> Result<RunLock, SlurmError> {
     let run = lock.run();
     let mut followed = FollowedRun::open(home, lock)?;
+    adopt_unrecorded(&followed.folder)?;
     let queue = squeue(&followed.jobs())?;
     followed.note_queue(&queue)?;
     if !followed.is_idle() {

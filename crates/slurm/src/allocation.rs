@@ -7,6 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::SlurmError;
 use crate::commands::{given_cores, time_left};
+use crate::job_shape::JobShape;
 
 /// The job that we are in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +95,10 @@ impl Allocation {
         let visible = visible.iter().find_map(|name| variable(name));
         let has_none = |list: &String| matches!(list.as_str(), "NoDevFiles" | "-1" | "none");
         let visible = visible.filter(|list| !has_none(list));
+        // A job that has no GPUs still has the variables of the shell that submitted it.
+        let slurm = spec.slurm.as_ref();
+        let asks = slurm.is_some_and(|slurm| JobShape::of(slurm).gpus > 0);
+        let visible = visible.filter(|_| asks || self.gpus.is_some());
         let wants_none = spec.defaults.gpus == Some(GpuRequest::None);
         match (visible, &self.gpus) {
             _ if wants_none => pool.slots = Some(self.slots(spec)),

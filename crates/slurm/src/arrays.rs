@@ -1,13 +1,9 @@
 //! From elements to arrays of Slurm: as few as its MaxArraySize allows, all or none of them.
 
-use std::path::Path;
-
-use packhorse_model::Timestamp;
-
 use crate::SlurmError;
-use crate::commands::{sbatch, scancel};
 use crate::folder::{SharedFolder, SubmittedJob};
 use crate::planning::Rows;
+use crate::sbatch::{submit_array, take_back};
 
 /// What Slurm allows if it does not say: its own default.
 const MAX_ARRAY_SIZE: u32 = 1001;
@@ -82,56 +78,14 @@ impl ArraySubmission<'_> {
             {
                 options.push(format!("--dependency=afterany:{}", last.job));
             }
-            let job = sbatch(&options, &self.folder.script(), &[plan.base.to_string()]);
-            let job = match job {
-                Ok(job) => SubmittedJob {
-                    job,
-                    base: plan.base,
-                    elements: plan.elements.clone(),
-                    at: Timestamp::now(),
-                },
+            let record = |job: &SubmittedJob| self.folder.add_job(job);
+            match submit_array(self.folder, plan, &options, record) {
+                Ok(job) => submitted.push(job),
                 Err(error) => return Err(take_back(&submitted, error)),
-            };
-            let written = self.folder.add_job(&job);
-            submitted.push(job);
-            if let Err(error) = written {
-                return Err(take_back(&submitted, error));
             }
         }
         Ok(submitted)
     }
-}
-
-/// Whether Slurm would take a script with these options.
-pub(crate) fn test_script(script: &Path, plans: &[ArrayPlan]) -> Result<(), SlurmError> {
-    let Some(plan) = plans.first() else {
-        return Ok(());
-    };
-    let options = ["--test-only".to_owned(), plan.option(None)];
-    match sbatch(&options, script, &[plan.base.to_string()]) {
-        // It says on standard error when the job would start.
-        Ok(_) | Err(SlurmError::Nonsense { .. }) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Cancels what was submitted, since the rest could not be.
-fn take_back(submitted: &[SubmittedJob], error: SlurmError) -> SlurmError {
-    if submitted.is_empty() {
-        return error;
-    }
-    let numbers: Vec<u32> = submitted.iter().map(|job| job.job).collect();
-    let names: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-    let names = names.join(" ");
-    let rest = match scancel(&[], &numbers) {
-        Ok(()) => format!("what had been submitted before was cancelled again: job {names}"),
-        Err(trouble) => format!(
-            "what had been submitted before could not be cancelled: {trouble}\n\
-             hint: `scancel {names}` ends it"
-        ),
-    };
-    let error = Box::new(error);
-    SlurmError::HalfSubmitted { error, rest }
 }
 
 #[cfg(test)]

@@ -1,14 +1,17 @@
 //! Slurm's own commands: they work without an accounting database, and on every version in
 //! use. Their JSON has other shapes in each, so none of it is read.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use packhorse_model::JobTime;
 
 use crate::SlurmError;
+use crate::folder::SubmittedJob;
 use crate::queue::{QUEUE_FORMAT, QueuedElement, read_queue};
 
 /// What Slurm says of itself.
@@ -22,11 +25,28 @@ pub struct ClusterLimits {
 
 /// Runs a command of Slurm and returns what it wrote.
 fn run(program: &'static str, arguments: &[impl AsRef<OsStr>]) -> Result<String, SlurmError> {
+    // Which cluster is asked depends on the job, not on what somebody has set since.
+    let own = variables(|name| name.starts_with("SQUEUE_") || name == "SLURM_CLUSTERS");
+    run_without(&own, program, arguments)
+}
+
+/// The variables of ours with such names.
+pub(crate) fn variables(is_meant: impl Fn(&str) -> bool) -> Vec<String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    names.filter(|name| is_meant(name)).collect()
+}
+
+/// The same, without some variables of ours.
+pub(crate) fn run_without(
+    variables: &[String],
+    program: &'static str,
+    arguments: &[impl AsRef<OsStr>],
+) -> Result<String, SlurmError> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
-    // What a person has set for their own eyes.
-    let own = std::env::vars_os().map(|(name, _)| name);
-    for name in own.filter(|name| name.as_encoded_bytes().starts_with(b"SQUEUE_")) {
+    // Ctrl-C is for us: what is under way comes to its end, and we know what became of it.
+    command.process_group(0);
+    for name in variables {
         command.env_remove(name);
     }
     let output = command.output().map_err(|error| match error.kind() {
@@ -58,7 +78,7 @@ fn words(program: &str, text: &str) -> String {
 }
 
 /// Makes a refusal say what was tried.
-fn doing(what: &str) -> impl FnOnce(SlurmError) -> SlurmError {
+pub(crate) fn doing(what: &str) -> impl FnOnce(SlurmError) -> SlurmError {
     move |error| match error {
         SlurmError::Refused { said, .. } => SlurmError::Refused {
             doing: what.to_owned(),
@@ -68,63 +88,104 @@ fn doing(what: &str) -> impl FnOnce(SlurmError) -> SlurmError {
     }
 }
 
-/// Hands a script to Slurm, and returns the number that it gave.
-pub(crate) fn sbatch(
-    options: &[String],
-    script: &Path,
-    arguments: &[String],
-) -> Result<u32, SlurmError> {
-    let mut words: Vec<&OsStr> = vec!["--parsable".as_ref()];
-    words.extend(options.iter().map(OsStr::new));
-    words.push(script.as_os_str());
-    words.extend(arguments.iter().map(OsStr::new));
-    let answer = run("sbatch", &words).map_err(doing("Slurm did not take the job"))?;
-    // A cluster of several has its name behind the number.
-    let number = answer.trim().split(';').next().unwrap_or_default();
-    number.parse().map_err(|_| SlurmError::Nonsense {
-        command: "sbatch --parsable",
-        answer: answer.trim().to_owned(),
+/// What is in the queue of these arrays, what has ended a while ago included.
+pub(crate) fn squeue(jobs: &[SubmittedJob]) -> Result<Vec<QueuedElement>, SlurmError> {
+    let format = format!("--format={QUEUE_FORMAT}");
+    let mut queue = Vec::new();
+    for (cluster, numbers) in by_cluster(jobs) {
+        let list = format!("--jobs={}", numbers.join(","));
+        let words = ["--noheader", "--array", "--states=all", &list, &format];
+        match run_at(cluster, "squeue", &words) {
+            Ok(text) => queue.extend(read_queue(&text)),
+            // All of them have ended long ago.
+            Err(SlurmError::Refused { said, .. }) if said.contains("Invalid job id") => {}
+            Err(error) => return Err(doing("Slurm does not tell its queue")(error)),
+        }
+    }
+    Ok(queue)
+}
+
+/// Jobs of ours, each by its array, its index there, and the script that sbatch was given.
+pub(crate) fn own_scripts() -> Result<Vec<(u32, u32, String)>, SlurmError> {
+    let user = format!("--user={}", rustix::process::getuid().as_raw());
+    let words = [
+        "--noheader",
+        "--array",
+        "--all",
+        "--states=all",
+        &user,
+        "--format=%F|%K|%o",
+    ];
+    let text = run("squeue", &words).map_err(doing("Slurm does not tell its queue"))?;
+    let read = |line: &str| {
+        let mut parts = line.trim().splitn(3, '|');
+        let mut number = || parts.next()?.parse().ok();
+        let (job, index) = (number()?, number()?);
+        Some((job, index, parts.next()?.to_owned()))
+    };
+    Ok(text.lines().filter_map(read).collect())
+}
+
+/// Slurm's word for how an element is.
+pub(crate) fn state_of(element: &str) -> Result<String, SlurmError> {
+    let job = format!("--jobs={element}");
+    let words = ["--noheader", "--states=all", &job, "--format=%T"];
+    let text = run("squeue", &words).map_err(doing("Slurm does not tell its queue"))?;
+    Ok(text.trim().to_owned())
+}
+
+/// The numbers of jobs, by the cluster that they are on. `None`: this one.
+fn by_cluster(jobs: &[SubmittedJob]) -> BTreeMap<Option<&str>, Vec<String>> {
+    let mut clusters: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    let here = if jobs.iter().any(|job| job.cluster.is_some()) {
+        local_cluster()
+    } else {
+        None
+    };
+    for job in jobs {
+        let theirs = job.cluster.as_deref();
+        // Where nobody says which cluster this is, it is the one that there is.
+        let elsewhere = theirs.filter(|_| here.is_some() && theirs != here.as_deref());
+        let numbers = clusters.entry(elsewhere).or_default();
+        numbers.push(job.job.to_string());
+    }
+    clusters
+}
+
+/// Runs a command of Slurm that is about jobs of this cluster, or of another. Numbers of jobs
+/// mean others elsewhere.
+fn run_at(
+    cluster: Option<&str>,
+    program: &'static str,
+    words: &[&str],
+) -> Result<String, SlurmError> {
+    let Some(theirs) = cluster else {
+        return run(program, words);
+    };
+    let option = format!("--clusters={theirs}");
+    let words = [&[option.as_str()], words].concat();
+    run(program, &words).map_err(|error| SlurmError::OtherCluster {
+        theirs: theirs.to_owned(),
+        here: local_cluster().unwrap_or_default(),
+        error: Box::new(error),
     })
 }
 
-/// What is in the queue of these arrays, what has ended a while ago included.
-pub(crate) fn squeue(jobs: &[u32]) -> Result<Vec<QueuedElement>, SlurmError> {
-    if jobs.is_empty() {
-        return Ok(Vec::new());
-    }
-    let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-    let list = format!("--jobs={}", jobs.join(","));
-    let format = format!("--format={QUEUE_FORMAT}");
-    match run(
-        "squeue",
-        &["--noheader", "--array", "--states=all", &list, &format],
-    ) {
-        Ok(text) => Ok(read_queue(&text)),
-        // All of them have ended long ago.
-        Err(SlurmError::Refused { said, .. }) if said.contains("Invalid job id") => Ok(Vec::new()),
-        Err(error) => Err(doing("Slurm does not tell its queue")(error)),
-    }
-}
-
 /// Takes jobs out of the queue, or signals them. Those that are over are no error.
-pub(crate) fn scancel(options: &[&str], jobs: &[u32]) -> Result<(), SlurmError> {
-    if jobs.is_empty() {
-        return Ok(());
-    }
-    let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-    let mut words = vec!["--quiet"];
-    words.extend_from_slice(options);
-    words.extend(jobs.iter().map(String::as_str));
-    match run("scancel", &words) {
-        Err(SlurmError::Refused { said, .. })
-            if said.contains("Invalid job id") || said.contains("already completing") =>
-        {
-            Ok(())
+pub(crate) fn scancel(options: &[&str], jobs: &[SubmittedJob]) -> Result<(), SlurmError> {
+    for (cluster, numbers) in by_cluster(jobs) {
+        let mut words = vec!["--quiet"];
+        words.extend_from_slice(options);
+        words.extend(numbers.iter().map(String::as_str));
+        match run_at(cluster, "scancel", &words) {
+            Err(SlurmError::Refused { said, .. })
+                if said.contains("Invalid job id") || said.contains("already completing") => {}
+            answer => {
+                answer.map_err(doing("Slurm did not cancel the job"))?;
+            }
         }
-        answer => answer
-            .map(drop)
-            .map_err(doing("Slurm did not cancel the job")),
     }
+    Ok(())
 }
 
 /// Puts an element that runs back into the queue, which ends it here.
@@ -166,13 +227,38 @@ fn number_list(text: &str) -> Option<Vec<usize>> {
 
 /// What Slurm says of itself, as far as it answers.
 pub(crate) fn limits(partition: Option<&str>) -> ClusterLimits {
-    let config = run("scontrol", &["show", "config"]).unwrap_or_default();
-    let mut lines = config.lines().filter_map(|line| line.split_once('='));
-    let size = lines.find(|(key, _)| key.trim() == "MaxArraySize");
+    let size = setting("MaxArraySize");
     ClusterLimits {
-        max_array_size: size.and_then(|(_, value)| value.trim().parse().ok()),
+        max_array_size: size.and_then(|size| size.parse().ok()),
         time: partition_time(partition),
     }
+}
+
+/// Whether some nodes are down, drained or reserved at the moment.
+pub(crate) fn misses_nodes() -> bool {
+    let states = run("sinfo", &["--noheader", "--format=%T"]).unwrap_or_default();
+    let mut states = states.split_whitespace();
+    let usual = ["idle", "mixed", "allocated", "completing", "planned"];
+    states.any(|state| !usual.contains(&state))
+}
+
+/// The name of the cluster that this machine belongs to.
+pub(crate) fn local_cluster() -> Option<String> {
+    setting("ClusterName").filter(|name| !name.is_empty() && name != "(null)")
+}
+
+/// A value of Slurm's configuration, which is asked for once.
+fn setting(wanted: &str) -> Option<String> {
+    static CONFIG: OnceLock<String> = OnceLock::new();
+    let config = if let Some(config) = CONFIG.get() {
+        config
+    } else {
+        let config = run("scontrol", &["show", "config"]).ok()?;
+        CONFIG.get_or_init(|| config)
+    };
+    let mut lines = config.lines().filter_map(|line| line.split_once('='));
+    let value = lines.find(|(key, _)| key.trim() == wanted);
+    value.map(|(_, value)| value.trim().to_owned())
 }
 
 /// How long a job of a partition may take that says nothing: the default partition's, if

@@ -1,11 +1,11 @@
 //! What earlier lives of an element have written: those that a dead node, a preemption or the
 //! end of its time cut off.
 
-use std::io::ErrorKind;
+use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fs_err as fs;
+use fs_err::File;
 use packhorse_model::{Command, Event, EventKind, Outcome};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -22,6 +22,9 @@ const SHORT: Duration = Duration::from_secs(1);
 pub(crate) struct EarlierLives {
     /// How many there were.
     pub(crate) lives: u32,
+    /// How many of the last ones in a row have told nothing of any task: a task that takes its
+    /// node with it at once is never seen to start.
+    pub(crate) silent: u32,
     /// Tasks that are over, and how they came out.
     pub(crate) settled: FxHashMap<u32, Outcome>,
     /// The last attempt of each task that has had one.
@@ -41,14 +44,22 @@ impl EarlierLives {
         let mut earlier = Self::default();
         loop {
             let path = folder.outcome_file(element, earlier.lives + 1);
-            let text = match fs::read(&path) {
-                Ok(text) => text,
+            let file = match File::open(&path) {
+                Ok(file) => file,
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(earlier),
                 Err(error) => return Err(error.into()),
             };
-            for line in whole_lines(&text) {
+            let (mut file, mut line) = (BufReader::new(file), Vec::new());
+            earlier.silent += 1;
+            loop {
+                line.clear();
+                file.read_until(b'\n', &mut line)?;
+                // A torn last line is a line that was not written.
+                if line.last() != Some(&b'\n') {
+                    break;
+                }
                 // What cannot be read did not happen.
-                if let Ok(event) = serde_json::from_slice::<Event>(line) {
+                if let Ok(event) = serde_json::from_slice::<Event>(&line) {
                     earlier.note(event);
                 }
             }
@@ -57,6 +68,13 @@ impl EarlierLives {
     }
 
     fn note(&mut self, event: Event) {
+        let is_of_task = matches!(
+            event.kind,
+            EventKind::Started { .. } | EventKind::Retrying { .. } | EventKind::Finished(_)
+        );
+        if is_of_task {
+            self.silent = 0;
+        }
         match event.kind {
             EventKind::Started { task, attempt, .. } => {
                 self.running.insert(task.number);
@@ -101,6 +119,8 @@ pub(crate) fn whole_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use fs_err as fs;
+
     use super::*;
 
     fn event(json: &str) -> String {
@@ -144,7 +164,7 @@ mod tests {
         fs::write(folder.outcome_file(7, 1), first.concat()).unwrap();
         fs::write(folder.outcome_file(7, 2), started(3, 2)).unwrap();
         let earlier = EarlierLives::read(&folder, 7).unwrap();
-        assert_eq!(earlier.lives, 2);
+        assert_eq!((earlier.lives, earlier.silent), (2, 0));
         assert_eq!(
             earlier.settled,
             FxHashMap::from_iter([(1, Outcome::Succeeded)])
@@ -157,5 +177,10 @@ mod tests {
         assert_eq!(earlier.attempts[&2], 2);
         assert_eq!(earlier.times.len(), 1);
         assert_eq!(EarlierLives::read(&folder, 8).unwrap().lives, 0);
+        let warning = event(r#""event":"warning","task":null,"message":"slow""#);
+        fs::write(folder.outcome_file(7, 3), "").unwrap();
+        fs::write(folder.outcome_file(7, 4), warning).unwrap();
+        let earlier = EarlierLives::read(&folder, 7).unwrap();
+        assert_eq!((earlier.lives, earlier.silent), (4, 2));
     }
 }

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use fs_err as fs;
 use packhorse_intake::Colour;
 use packhorse_model::{
-    DEFAULT_REQUEUES, Event, EventKind, Exit, RunSpec, RunSummary, SlurmSpec, TimeLimit, Timestamp,
+    DEFAULT_REQUEUES, Event, EventKind, Exit, RunSpec, RunSummary, SlurmSpec, TaskSpec, TimeLimit,
+    Timestamp,
 };
 use packhorse_session::settings::Settings;
 use packhorse_session::{
@@ -24,11 +25,12 @@ use packhorse_store::Home;
 use crate::SlurmError;
 use crate::allocation::Allocation;
 use crate::arrays::ArrayPlan;
-use crate::commands::{requeue, sbatch};
+use crate::commands::{requeue, state_of};
 use crate::earlier_lives::EarlierLives;
 use crate::element_journal::ElementJournal;
-use crate::folder::{ElementSpec, RunFile, SharedFolder, SubmittedJob};
+use crate::folder::{ElementSpec, RunFile, SharedFolder};
 use crate::outcome_file::{OutcomeFile, OutcomeWriter};
+use crate::sbatch::{is_clear, submit_array};
 
 /// How long before its end a job ends its tasks, if nobody says and it is long enough.
 const MARGIN: Duration = Duration::from_secs(30);
@@ -84,7 +86,15 @@ impl Element {
         let earlier = Rc::new(EarlierLives::read(&self.folder, self.number)?);
         let (file, life) = OutcomeFile::create(&self.folder, self.number, earlier.lives)?;
         let file = Rc::new(RefCell::new(file));
-        let ran = self.run_tasks(&earlier, &file, ends, observer, notices);
+        let ran = if earlier.silent > self.requeues() {
+            Err(SlurmError::Plan(format!(
+                "its last {} lives ended before a task was seen to start, so it is given up\n\
+                 hint: `packhorse slurm resume {}` submits what is left",
+                earlier.silent, self.run.run
+            )))
+        } else {
+            self.run_tasks(&earlier, &file, ends, observer, notices)
+        };
         if let Err(error) = &ran {
             // Whoever follows the run is to know why it did nothing.
             file.borrow_mut().add(&Event {
@@ -187,42 +197,46 @@ impl Element {
         let Err(refused) = requeue(&self.allocation.name) else {
             return Ok(());
         };
+        // It may have done so although it says otherwise, and is about to end us.
+        let is_put_back = match state_of(&self.allocation.name) {
+            Ok(state) => state != "RUNNING",
+            Err(_) => !is_clear(&refused),
+        };
+        if is_put_back {
+            return Ok(());
+        }
         let plan = ArrayPlan {
             base: self.base,
             elements: vec![(self.number, 1)],
         };
-        let script = self.folder.script();
-        let job = sbatch(&[plan.option(None)], &script, &[self.base.to_string()]);
-        let job = job.map_err(|error| SlurmError::HalfSubmitted {
-            error: Box::new(refused),
-            rest: format!(
-                "{error}\nhint: `packhorse slurm resume {}` submits what is left",
-                self.run.run
-            ),
-        })?;
-        self.folder.add_job_of(
-            self.number,
-            life,
-            &SubmittedJob {
-                job,
-                base: plan.base,
-                elements: plan.elements,
-                at: Timestamp::now(),
-            },
-        )
+        let record = |job: &_| self.folder.add_job_of(self.number, life, job);
+        let submitted = submit_array(&self.folder, &plan, &[plan.option(None)], record);
+        submitted
+            .map(drop)
+            .map_err(|error| SlurmError::HalfSubmitted {
+                error: Box::new(refused),
+                rest: format!(
+                    "{error}\nhint: `packhorse slurm resume {}` submits what is left",
+                    self.run.run
+                ),
+            })
     }
+}
+
+/// How long before its end a job of this length ends its tasks.
+pub(crate) fn margin(slurm: &SlurmSpec, task: &TaskSpec, job: Duration) -> Duration {
+    slurm.margin.and_then(TimeLimit::get).unwrap_or_else(|| {
+        let usual = MARGIN.min(job / 10);
+        usual.max(task.grace.unwrap_or_default().0 + LAST_WORDS)
+    })
 }
 
 /// When tasks are ended, so that there is time to write down what became of them.
 fn part_time(spec: &RunSpec, ends: Instant, earlier: &EarlierLives) -> PartTime {
     let now = Instant::now();
     let all = ends.saturating_duration_since(now);
-    let said = spec.slurm.as_ref().and_then(|slurm| slurm.margin);
-    let grace = spec.defaults.grace.unwrap_or_default().0;
-    let margin = said.and_then(TimeLimit::get).unwrap_or_else(|| {
-        let usual = MARGIN.min(all / 10);
-        usual.max(grace + LAST_WORDS)
-    });
+    let slurm = spec.slurm.clone().unwrap_or_default();
+    let margin = margin(&slurm, &spec.defaults, all);
     let whole = all.saturating_sub(margin);
     let defaults = Arc::new(spec.defaults.clone());
     let seen = earlier.times.iter();

@@ -30,6 +30,30 @@ pub enum SlurmError {
         /// What came.
         answer: String,
     },
+    /// Nobody knows whether Slurm has taken a job.
+    #[error("{error}\nit is not known whether Slurm has taken the job all the same{rest}")]
+    Unanswered {
+        /// What is known.
+        error: Box<SlurmError>,
+        /// Why no more is.
+        rest: String,
+    },
+    /// Jobs are on a cluster that cannot be asked from here.
+    #[error(
+        "the jobs are on the cluster `{theirs}`, and this machine belongs to `{here}`: {error}\n\
+         hint: type this where you log in to `{theirs}`"
+    )]
+    OtherCluster {
+        /// Where the jobs are.
+        theirs: String,
+        /// Where we are.
+        here: String,
+        /// What Slurm says when it is asked for the other.
+        error: Box<SlurmError>,
+    },
+    /// A signal came before anything was submitted.
+    #[error("nothing was submitted")]
+    Stopped(u8),
     /// Only some of the arrays were submitted.
     #[error("{error}\n{rest}")]
     HalfSubmitted {

@@ -9,6 +9,7 @@
 //! elements.jsonl              which tasks each element of the array has, an element a line
 //! peaks.jsonl                 what was learned of commands like these before
 //! script.sh                   what sbatch was given
+//! submitting/BASE.ID.sh       the script under another name, while sbatch has not answered
 //! jobs.jsonl                  what was submitted, an array a line
 //! jobs/ELEMENT.LIFE.json      what an element has submitted to go on
 //! outcomes/ELEMENT.LIFE.jsonl what happened, an Event a line
@@ -17,7 +18,7 @@
 //! ```
 
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
 
 use fs_err::{self as fs, File, OpenOptions};
@@ -26,6 +27,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::SlurmError;
+use crate::earlier_lives::whole_lines;
 
 /// The folder of one run. See the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +83,9 @@ pub struct SubmittedJob {
     pub elements: Vec<(u32, u32)>,
     /// When.
     pub at: Timestamp,
+    /// The cluster that it is on, if Slurm tells: numbers mean others elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
 }
 
 impl SubmittedJob {
@@ -124,7 +129,7 @@ impl SharedFolder {
             match private_folder(&path) {
                 Ok(()) => {
                     let folder = Self(path);
-                    for part in ["outcomes", "logs", "slurm", "jobs"] {
+                    for part in ["outcomes", "logs", "slurm", "jobs", "submitting"] {
                         fs::create_dir(folder.0.join(part))?;
                     }
                     return Ok(folder);
@@ -226,9 +231,17 @@ impl SharedFolder {
         let mut options = OpenOptions::new();
         let mut file = options
             .create(true)
+            .read(true)
             .append(true)
             .open(self.file("jobs.jsonl"))?;
-        file.write_all(format!("{}\n", json(job)).as_bytes())?;
+        // A disk that was full has left half a line.
+        let length = file.metadata()?.len();
+        let mut last = [b'\n'];
+        if length > 0 {
+            file.file().read_exact_at(&mut last, length - 1)?;
+        }
+        let before = if last == *b"\n" { "" } else { "\n" };
+        file.write_all(format!("{before}{}\n", json(job)).as_bytes())?;
         Ok(file.sync_data()?)
     }
 
@@ -247,7 +260,7 @@ impl SharedFolder {
 
     /// All arrays that were submitted, by whomever, in the order of Slurm's numbers.
     pub fn jobs(&self) -> Result<Vec<SubmittedJob>, SlurmError> {
-        let mut jobs: Vec<SubmittedJob> = self.lines("jobs.jsonl")?;
+        let mut jobs: Vec<SubmittedJob> = self.readable_lines("jobs.jsonl")?;
         let entries = match fs::read_dir(self.file("jobs")) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(jobs),
@@ -259,24 +272,35 @@ impl SharedFolder {
             jobs.extend(serde_json::from_str::<SubmittedJob>(&text).ok());
         }
         jobs.sort_by_key(|job| job.job);
+        // What goes on by itself may have been found before it was written down.
+        jobs.dedup_by(|one, other| one.job == other.job && one.cluster == other.cluster);
         Ok(jobs)
     }
 
     /// The lines of a file, each a JSON value; none if there is no file. A torn last line is
     /// a line that was not written.
     pub fn lines<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>, SlurmError> {
-        let path = self.file(name);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error.into()),
-        };
-        let whole = text.iter().rposition(|&byte| byte == b'\n');
-        let whole = &text[..whole.map_or(0, |end| end + 1)];
-        let lines = whole.split(|&byte| byte == b'\n');
-        let lines = lines.filter(|line| !line.is_empty());
-        let read: Result<Vec<T>, _> = lines.map(serde_json::from_slice).collect();
-        read.map_err(|source| SlurmError::Damaged { path, source })
+        let text = self.read(name)?;
+        let read: Result<Vec<T>, _> = whole_lines(&text).map(serde_json::from_slice).collect();
+        read.map_err(|source| SlurmError::Damaged {
+            path: self.file(name),
+            source,
+        })
+    }
+
+    /// The same, without those that mean nothing: what was torn was taken back.
+    fn readable_lines<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>, SlurmError> {
+        let text = self.read(name)?;
+        let read = whole_lines(&text).filter_map(|line| serde_json::from_slice(line).ok());
+        Ok(read.collect())
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, SlurmError> {
+        match fs::read(self.file(name)) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -317,6 +341,7 @@ mod tests {
             base: 0,
             elements: vec![(0, 2), (7, 1)],
             at: Timestamp(5),
+            cluster: None,
         };
         folder.add_job(&job(4)).unwrap();
         let whole = fs::read(folder.file("jobs.jsonl")).unwrap();
@@ -325,5 +350,8 @@ mod tests {
         folder.add_job_of(7, 1, &job(2)).unwrap();
         assert_eq!(folder.jobs().unwrap(), [job(2), job(4)]);
         assert_eq!(job(4).each().collect::<Vec<_>>(), [0, 1, 7]);
+        // The next is not glued to it.
+        folder.add_job(&job(5)).unwrap();
+        assert_eq!(folder.jobs().unwrap(), [job(2), job(4), job(5)]);
     }
 }

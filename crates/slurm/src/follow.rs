@@ -15,6 +15,7 @@ use crate::commands::scancel;
 use crate::followed_run::{FollowedRun, SETTLING};
 use crate::queue::{QueuedElement, pending_reasons, reason_in_words};
 use crate::queue_watch::QueueWatch;
+use crate::sbatch::adopt_unrecorded;
 
 /// How following a run came to its end.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ pub fn follow(
     // Before other threads start, which inherit the signal mask.
     let signals = Signals::block()?;
     let run = FollowedRun::open(home, lock)?;
+    adopt_unrecorded(&run.folder)?;
     let mut follower = Follower {
         signals,
         queue: QueueWatch::start()?,
@@ -121,7 +123,7 @@ impl Follower<'_> {
     fn begin(&mut self, attached: Attached) {
         let run = self.run.id();
         let (_, _, left) = self.run.progress.counts();
-        let jobs = self.run.jobs();
+        let jobs = self.run.jobs().iter().map(|job| job.job).collect();
         self.tell(EventKind::RunStarted {
             run,
             gpus: Vec::new(),

@@ -105,10 +105,9 @@ impl FollowedRun {
         self.run
     }
 
-    /// The numbers of its arrays.
-    pub(crate) fn jobs(&self) -> Vec<u32> {
-        let jobs = self.folder.jobs().unwrap_or_default();
-        jobs.iter().map(|job| job.job).collect()
+    /// Its arrays.
+    pub(crate) fn jobs(&self) -> Vec<SubmittedJob> {
+        self.folder.jobs().unwrap_or_default()
     }
 
     /// When its files are to be looked at again.

@@ -14,7 +14,7 @@
 //!
 //! - [`ClusterRun`] is what a door has made of its arguments. Its tasks are cut into elements
 //!   of an array (`planning`), written into the shared folder and submitted (`submit`,
-//!   `arrays`, `script`).
+//!   `arrays`, `script`, `sbatch`).
 //! - [`run_element`] is what an element does inside its job: a [`RunPart`] of the run, with the
 //!   devices, cores and time that the job was given (`allocation`), and with what its earlier
 //!   lives have written (`earlier_lives`).
@@ -26,7 +26,8 @@
 //!
 //! - Nothing in the shared folder has two writers, and nothing in it is a database. A torn last
 //!   line is a line that was not written.
-//! - A run is recorded before its first job is submitted: whatever goes wrong, it has a name.
+//! - A run is recorded before its first job is submitted, and so is that a job is about to be:
+//!   whatever goes wrong, everything on the cluster has a name here.
 //! - What was told to have ended has ended: it is not run again by a later life, and told twice
 //!   it counts once.
 //! - No task fails because its job was cut off.
@@ -56,6 +57,7 @@ mod planning;
 mod progress;
 mod queue;
 mod queue_watch;
+mod sbatch;
 mod script;
 mod status;
 mod submit;

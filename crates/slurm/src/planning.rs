@@ -110,8 +110,35 @@ impl Workload {
         pairs.find(|(first, task)| element(*first) != element(*task))
     }
 
-    /// As few elements as make sense.
-    pub(crate) fn cut(self, limits: ElementLimits) -> Vec<Rows> {
+    /// The most that hangs together, if it is more than one job should have: how many tasks,
+    /// and how long a job takes for them.
+    pub(crate) fn too_much_together(&mut self, limits: ElementLimits) -> Option<(u32, Duration)> {
+        if self.chains.is_empty() {
+            return None;
+        }
+        let room = self.room(limits);
+        let mut chains: FxHashMap<u32, (ElementFill, u32)> = FxHashMap::default();
+        let costs = self.costs.clone().into_iter();
+        let costs = costs.flat_map(|(cost, count)| std::iter::repeat_n(cost, count as usize));
+        for (cost, task) in costs.zip(1..) {
+            if self.chains.contains_key(&task) {
+                let (fill, count) = chains.entry(self.chain(task)).or_default();
+                fill.add(cost, 1);
+                *count += 1;
+            }
+        }
+        let work = |(fill, _): &(ElementFill, u32)| fill.work;
+        let most = chains
+            .into_values()
+            .max_by(|one, other| work(one).total_cmp(&work(other)));
+        let (fill, count) = most?;
+        // A little more than its share is no matter.
+        let is_much = fill.work > room.most + TINY || fill.work > room.enough * 2.0;
+        (is_much && fill.share > WHOLE).then(|| (count, Duration::from_secs_f64(fill.work)))
+    }
+
+    /// How much work an element has.
+    fn room(&self, limits: ElementLimits) -> ElementRoom {
         let time = limits.time.unwrap_or(ASSUMED_JOB);
         let mut room = ElementRoom {
             most: time.as_secs_f64() * PLANNED,
@@ -131,6 +158,12 @@ impl Workload {
                 .max(1.0);
             room.enough = of_all(TaskCost::work) / f64::from(jobs).min(full);
         }
+        room
+    }
+
+    /// As few elements as make sense.
+    pub(crate) fn cut(self, limits: ElementLimits) -> Vec<Rows> {
+        let room = self.room(limits);
         if self.chains.is_empty() {
             self.cut_in_order(room)
         } else {
@@ -356,6 +389,32 @@ mod tests {
             vec![(5, 2), (11, 2)],
         ];
         assert_eq!(elements, wanted);
+    }
+
+    #[test]
+    fn too_much_that_hangs_together_is_noticed() {
+        let fan_out = |tasks: u32| {
+            let mut workload = workload(1, 125, MINUTE);
+            for _ in 0..tasks {
+                let cost = TaskCost {
+                    share: 125,
+                    time: MINUTE,
+                };
+                workload.add(cost, &[1]);
+            }
+            workload
+        };
+        let jobs = |jobs| ElementLimits {
+            jobs: Some(jobs),
+            ..hours(1)
+        };
+        let found = fan_out(999).too_much_together(hours(1));
+        assert_eq!(found, Some((1000, 125 * MINUTE)));
+        assert_eq!(fan_out(99).too_much_together(hours(1)), None);
+        // Who wants four jobs at work has one.
+        let found = fan_out(99).too_much_together(jobs(4));
+        assert_eq!(found.map(|(tasks, _)| tasks), Some(100));
+        assert_eq!(fan_out(5).too_much_together(jobs(4)), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::SlurmError;
 use crate::commands::squeue;
+use crate::folder::SubmittedJob;
 use crate::queue::QueuedElement;
 
 /// After a change, the queue is asked again so soon.
@@ -22,7 +23,7 @@ pub(crate) type QueueAnswer = Result<Vec<QueuedElement>, SlurmError>;
 
 /// Readable when there is an answer.
 pub(crate) struct QueueWatch {
-    questions: Sender<Vec<u32>>,
+    questions: Sender<Vec<SubmittedJob>>,
     answers: Receiver<QueueAnswer>,
     bell: Arc<OwnedFd>,
     /// When it is asked next. `None`: it is being asked.
@@ -35,7 +36,7 @@ impl QueueWatch {
     pub(crate) fn start() -> Result<Self, SlurmError> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags).map_err(std::io::Error::from)?);
-        let (questions, asked) = channel::<Vec<u32>>();
+        let (questions, asked) = channel::<Vec<SubmittedJob>>();
         let (answer, answers) = channel();
         let ring = Arc::clone(&bell);
         let thread = std::thread::Builder::new().name("queue".to_owned());
@@ -62,7 +63,7 @@ impl QueueWatch {
     }
 
     /// Asks, if it is time.
-    pub(crate) fn ask(&mut self, now: Instant, jobs: impl FnOnce() -> Vec<u32>) {
+    pub(crate) fn ask(&mut self, now: Instant, jobs: impl FnOnce() -> Vec<SubmittedJob>) {
         if self.next.is_some_and(|next| next <= now) {
             self.next = None;
             // Without the thread nothing is ever answered, and so nothing changes.

@@ -132,11 +132,11 @@ fn values(parts: &ScriptParts<'_>) -> Vec<(&'static str, Option<String>)> {
     let own = |keys: &[&str]| own_option(&spec.sbatch, keys);
     let text = |value: &Option<String>| value.as_deref().map(quoted);
     let number = |value: Option<std::num::NonZeroU32>| value.map(|value| value.to_string());
-    let output = spec.output.clone().unwrap_or_else(|| {
-        let file = parts.folder.file("slurm/%A_%a.out");
-        file.display().to_string()
-    });
+    // Slurm puts numbers in the place of other letters behind a `%`.
     let logs = parts.folder.file("slurm").display().to_string();
+    let logs = logs.replace('%', "%%");
+    let output = spec.output.clone();
+    let output = output.unwrap_or_else(|| format!("{logs}/%A_%a.out"));
     let name = spec.job_name.clone();
     let name = name.unwrap_or_else(|| format!("packhorse-{}", parts.run));
     let lines = spec
@@ -198,7 +198,8 @@ fn own_option(arguments: &[String], keys: &[&str]) -> bool {
 
 /// A value for a line of sbatch, which is split at blanks.
 fn quoted(text: &str) -> String {
-    if text.contains([' ', '\t', '#', '\'']) {
+    if text.contains([' ', '\t', '#', '\'', '"', '\\']) {
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"");
         format!("\"{text}\"")
     } else {
         text.to_owned()
@@ -274,6 +275,30 @@ mod tests {
         let script = made(&spec).unwrap();
         assert_eq!(script.matches("--output").count(), 1);
         assert!(!script.contains("--nodes"), "{script}");
+    }
+
+    #[test]
+    fn names_with_odd_characters_mean_themselves() {
+        let spec = SlurmSpec {
+            job_name: Some("5\" \\x".to_owned()),
+            ..SlurmSpec::default()
+        };
+        let script = script(&ScriptParts {
+            spec: &spec,
+            run: "12",
+            folder: &SharedFolder::open("/50%a/it's".into()),
+            run_in: Path::new("/work"),
+            program: Path::new("/opt/packhorse"),
+            elements: 8,
+        });
+        let script = script.unwrap();
+        for line in [
+            r#"#SBATCH --job-name="5\" \\x""#,
+            r#"#SBATCH --output="/50%%a/it's/slurm/%A_%a.out""#,
+            r#"exec /opt/packhorse slurm element '/50%a/it'\''s' "${1:-0}""#,
+        ] {
+            assert!(script.lines().any(|it| it == line), "{line}\n{script}");
+        }
     }
 
     fn templated(template: &str, spec: SlurmSpec) -> Result<String, SlurmError> {

@@ -12,6 +12,7 @@ use crate::folder::SubmittedJob;
 use crate::follow::waiting_in_words;
 use crate::followed_run::{FollowedRun, SETTLING, shared_folder};
 use crate::queue::{ElementPhase, QueuedElement};
+use crate::sbatch::{adopt_unrecorded, unrecorded};
 
 /// How a run on the cluster is.
 #[derive(Debug)]
@@ -116,6 +117,7 @@ pub enum AskSlurm {
 /// Whether nothing of a run is in Slurm's queue, nor will be: it is asked twice, since an
 /// element that goes on in another job is in neither for a moment.
 fn is_gone(followed: &mut FollowedRun) -> Result<bool, SlurmError> {
+    adopt_unrecorded(&followed.folder)?;
     followed.note_queue(&squeue(&followed.jobs())?)?;
     if !followed.is_idle() {
         return Ok(false);
@@ -148,12 +150,11 @@ pub fn view(home: &Home, run: RunId) -> Result<ClusterView, SlurmError> {
     let reader = Reader::open(home)?;
     let (_, folder) = shared_folder(&reader, run)?;
     let jobs = folder.jobs()?;
-    let numbers: Vec<u32> = jobs.iter().map(|job| job.job).collect();
     let is_over = !reader.is_on_cluster(run)?;
     let queue = if is_over {
         Ok(Vec::new())
     } else {
-        squeue(&numbers)
+        squeue(&jobs)
     };
     let queue = queue.map(|rows| {
         let mut elements = std::collections::BTreeMap::new();
@@ -217,13 +218,17 @@ pub fn cancel(home: &Home, run: RunId) -> Result<Cancelled, SlurmError> {
     if reader.run_spec(run)?.unwrap_or_default().slurm.is_none() {
         return Err(SlurmError::NotOnSlurm(run));
     }
-    if !reader.is_on_cluster(run)? {
+    let folder = shared_folder(&reader, run);
+    let mut jobs = Vec::new();
+    if let Ok((_, folder)) = &folder {
+        jobs = unrecorded(folder)?;
+    }
+    if !reader.is_on_cluster(run)? && jobs.is_empty() {
         return Ok(Cancelled::WasOver);
     }
-    let folder = shared_folder(&reader, run);
     drop(reader);
     if let Ok((_, folder)) = &folder {
-        let jobs: Vec<u32> = folder.jobs()?.iter().map(|job| job.job).collect();
+        jobs.extend(folder.jobs()?);
         scancel(&[], &jobs)?;
     }
     let lock = match home.lock_run(run) {
@@ -245,6 +250,7 @@ pub fn cancel(home: &Home, run: RunId) -> Result<Cancelled, SlurmError> {
         Err(error) => return Err(error),
     }
     let mut followed = FollowedRun::open(home, lock)?;
+    adopt_unrecorded(&followed.folder)?;
     loop {
         followed.look(Instant::now(), true)?;
         followed.note_queue(&squeue(&followed.jobs())?)?;

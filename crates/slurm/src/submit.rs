@@ -6,27 +6,33 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fs_err::{self as fs, File};
+use packhorse_engine::StopSignal;
 use packhorse_intake::check_values;
 use packhorse_model::{
     ByteString, JobTime, NewRun, NewTask, Record, RunId, RunSpec, SlurmSpec, TaskId, TaskSpec,
     TimeLimit, Timestamp, VramRequest,
 };
 use packhorse_session::settings::SLURM_FOLDER;
-use packhorse_session::{NextRead, Notices, SessionError, TaskSource, is_on_path};
+use packhorse_session::{
+    NextRead, Notices, ProgramSignal, SessionError, Signals, TaskSource, is_on_path,
+};
 use packhorse_store::{Home, Reader, RunLock, Writer, new_run_uuid};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::SlurmError;
-use crate::arrays::{ArrayPlan, ArraySubmission, arrays, test_script};
+use crate::arrays::{ArrayPlan, ArraySubmission, arrays};
 use crate::cluster_run::{ClusterRun, Cut, Submitted};
 use crate::commands::limits;
+use crate::element::margin;
 use crate::estimate::TimeEstimate;
 use crate::folder::{ElementSpec, RunFile, SharedFolder};
 use crate::job_shape::JobShape;
 use crate::peaks::write_known_peaks;
 use crate::planning::{ElementLimits, Rows, TaskCost, Workload};
+use crate::sbatch::test_script;
 use crate::script::{ScriptParts, script};
 use crate::task_file::{AfterNumbers, ElementTasks, TaskFileWriter};
 
@@ -77,12 +83,16 @@ impl ClusterRun {
         let home = Home::locate()?;
         home.check_database()?;
         let parent = slurm.folder.take().unwrap_or_else(|| SLURM_FOLDER.into());
+        let parent = std::path::absolute(self.folder.join(parent))?;
+        check_path(&parent)?;
         slurm.template = slurm.template.map(std::path::absolute).transpose()?;
+        // Who is asked to stop removes what there is first.
+        let signals = Signals::block()?;
         let mut draft = PreparedRun {
             spec,
             slurm,
             home,
-            folder: SharedFolder::create(&self.folder.join(parent))?,
+            folder: SharedFolder::create(&parent)?,
             run_in: self.folder,
             elements: Vec::new(),
             arrays: Vec::new(),
@@ -91,15 +101,31 @@ impl ClusterRun {
             is_draft: true,
             is_tested: false,
         };
-        draft.fill(self.source, self.cut, shape, notices)?;
+        draft.fill(self.source, self.cut, shape, &signals, notices)?;
         // What is wrong with a template is found here.
         draft.script()?;
         Ok(draft)
     }
 }
 
+/// The signal that asks us to stop, if one has come.
+fn asked_to_stop(signals: &Signals) -> Option<u8> {
+    let mut stop = None;
+    for signal in signals.read() {
+        match signal {
+            ProgramSignal::Stop(StopSignal::Interrupt) => stop = Some(2),
+            ProgramSignal::Stop(StopSignal::Hangup) => stop = Some(1),
+            ProgramSignal::Stop(StopSignal::Quit) => stop = Some(3),
+            ProgramSignal::Stop(_) => stop = Some(15),
+            ProgramSignal::Suspend => Signals::suspend(),
+            ProgramSignal::Resize | ProgramSignal::Continue | ProgramSignal::Child => {}
+        }
+    }
+    stop
+}
+
 /// What can be checked before the first task is read.
-fn check(spec: &RunSpec, slurm: &SlurmSpec) -> Result<(), SlurmError> {
+pub(crate) fn check(spec: &RunSpec, slurm: &SlurmSpec) -> Result<(), SlurmError> {
     check_values(&spec.defaults).map_err(|(key, why)| SessionError::Value(key, why))?;
     let texts = [
         &slurm.partition,
@@ -107,6 +133,9 @@ fn check(spec: &RunSpec, slurm: &SlurmSpec) -> Result<(), SlurmError> {
         &slurm.job_name,
         &slurm.gres,
         &slurm.mem,
+        &slurm.mem_per_cpu,
+        &slurm.output,
+        &slurm.venv,
     ];
     let mut texts = texts.into_iter().flatten().chain(&slurm.sbatch);
     if let Some(text) = texts.find(|text| text.contains('\n')) {
@@ -127,16 +156,65 @@ fn check(spec: &RunSpec, slurm: &SlurmSpec) -> Result<(), SlurmError> {
     Ok(())
 }
 
+/// Whether a path can stand in a script of sbatch.
+fn check_path(path: &Path) -> Result<(), SlurmError> {
+    let why = match path.to_str() {
+        None => "is no text in UTF-8",
+        Some(text) if text.contains('\n') => "has a line break",
+        // It would take the numbers of jobs out of the names of files.
+        Some(text) if text.contains('\\') => "has a backslash",
+        Some(_) => return Ok(()),
+    };
+    Err(SlurmError::Plan(format!(
+        "Slurm cannot be given the path {}: it {why}\n\
+         hint: choose another, for the folder with --slurm-folder",
+        path.display()
+    )))
+}
+
+/// The `packhorse` of the nodes.
+pub(crate) fn program_of(slurm: &SlurmSpec) -> Result<PathBuf, SlurmError> {
+    let program = match &slurm.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()?,
+    };
+    check_path(&program)?;
+    Ok(program)
+}
+
+/// Whether tasks have any time at all.
+pub(crate) fn check_time(
+    slurm: &SlurmSpec,
+    task: &TaskSpec,
+    job: Option<Duration>,
+) -> Result<(), SlurmError> {
+    let Some(job) = job else {
+        return Ok(());
+    };
+    let margin = margin(slurm, task, job);
+    if job > margin {
+        return Ok(());
+    }
+    Err(SlurmError::Plan(format!(
+        "a job ends after {}, and its tasks are ended {} before that, so none could run\n\
+         hint: ask for more with --time, or for a shorter --grace or margin",
+        JobTime::After(job),
+        JobTime::After(margin),
+    )))
+}
+
 impl PreparedRun {
     fn fill(
         &mut self,
         mut source: Box<dyn TaskSource>,
         cut: Cut,
         shape: JobShape,
+        signals: &Signals,
         notices: &mut Notices<'_>,
     ) -> Result<(), SlurmError> {
         let cluster = limits(self.slurm.partition.as_deref());
         let job_time = self.slurm.time.map_or(cluster.time, JobTime::get);
+        check_time(&self.slurm, &self.spec.defaults, job_time)?;
         warn_of_long_tasks(&self.spec.defaults, job_time, notices);
         let reader = Reader::open(&self.home)?;
         let said = self.slurm.task_time.and_then(TimeLimit::get);
@@ -148,8 +226,12 @@ impl PreparedRun {
         let mut rejected = false;
         loop {
             if let Some(input) = source.descriptor() {
+                let input = PollFd::new(&input, PollFlags::IN);
                 // Whatever comes of it is met when it is read.
-                let _ = poll(&mut [PollFd::new(&input, PollFlags::IN)], None);
+                let _ = poll(&mut [input, PollFd::new(signals, PollFlags::IN)], None);
+            }
+            if let Some(signal) = asked_to_stop(signals) {
+                return Err(SlurmError::Stopped(signal));
             }
             let read = source.read(usize::MAX);
             for (task, after) in read.tasks {
@@ -188,8 +270,20 @@ impl PreparedRun {
         let jobs = self.at_once();
         self.elements = match cut {
             Cut::Packed => {
-                let time = job_time;
-                let rows = workload.cut(ElementLimits { time, jobs });
+                let limits = ElementLimits {
+                    time: job_time,
+                    jobs,
+                };
+                if let Some((tasks, work)) = workload.too_much_together(limits) {
+                    notices(&format!(
+                        "warning: {tasks} tasks come after each other, so one job runs them all, \
+                         which takes about {}\n\
+                         hint: tasks that come after none, such as those of a run of their own, \
+                         are divided among jobs",
+                        JobTime::After(work)
+                    ));
+                }
+                let rows = workload.cut(limits);
                 rows.into_iter().map(|rows| file.element(rows)).collect()
             }
             Cut::Given(given) => {
@@ -219,16 +313,12 @@ impl PreparedRun {
     }
 
     fn script_of(&self, run: &str, folder: &SharedFolder) -> Result<String, SlurmError> {
-        let program = match &self.slurm.program {
-            Some(program) => program.clone(),
-            None => std::env::current_exe()?,
-        };
         script(&ScriptParts {
             spec: &self.slurm,
             run,
             folder,
             run_in: &self.run_in,
-            program: &program,
+            program: &program_of(&self.slurm)?,
             elements: u32::try_from(self.elements.len()).unwrap_or(u32::MAX),
         })
     }
@@ -263,10 +353,12 @@ impl PreparedRun {
     }
 
     /// Records it in the person's store, and submits it. The lock is that of the run, for
-    /// whoever follows it.
-    pub fn submit(mut self) -> Result<(Submitted, RunLock), SlurmError> {
+    /// whoever follows it. Signals that came meanwhile act when they are let go.
+    pub fn submit(mut self) -> Result<(Submitted, RunLock, Signals), SlurmError> {
         self.test()?;
-        // From here on it has a name.
+        // From here on it has a name, and goes to its end, so that it is known what is on the
+        // cluster.
+        let signals = Signals::block()?;
         let (run, lock) = self.home.new_run()?;
         self.folder.rename(run)?;
         self.is_draft = false;
@@ -287,15 +379,24 @@ impl PreparedRun {
             at_once: self.at_once(),
             has_dependency: has_dependency(&self.slurm),
         };
-        let jobs = submission.submit(&self.arrays).map_err(|error| {
-            let rest = format!(
-                "run {run} is kept with its {} tasks\n\
-                 hint: `packhorse slurm resume {run}` submits it again",
-                self.tasks
-            );
-            let error = Box::new(error);
-            SlurmError::HalfSubmitted { error, rest }
-        })?;
+        let jobs = match submission.submit(&self.arrays) {
+            Ok(jobs) => jobs,
+            // Nothing of it is on the cluster, and nothing was.
+            Err(error @ SlurmError::Refused { .. }) => {
+                self.home.remove_run(&lock)?;
+                self.is_draft = true;
+                return Err(error);
+            }
+            Err(error) => {
+                let rest = format!(
+                    "run {run} is kept with its {} tasks\n\
+                     hint: `packhorse slurm resume {run}` submits it again",
+                    self.tasks
+                );
+                let error = Box::new(error);
+                return Err(SlurmError::HalfSubmitted { error, rest });
+            }
+        };
         let submitted = Submitted {
             run,
             jobs: jobs.iter().map(|job| job.job).collect(),
@@ -303,7 +404,7 @@ impl PreparedRun {
             tasks: self.tasks,
             folder: self.folder.path().to_owned(),
         };
-        Ok((submitted, lock))
+        Ok((submitted, lock, signals))
     }
 
     /// Writes the run and its tasks into the person's store.
@@ -425,11 +526,7 @@ fn counts_memory_itself(task: &TaskSpec) -> bool {
 }
 
 /// A task that may take longer than a job has little chance to succeed.
-fn warn_of_long_tasks(
-    task: &TaskSpec,
-    job: Option<std::time::Duration>,
-    notices: &mut Notices<'_>,
-) {
+fn warn_of_long_tasks(task: &TaskSpec, job: Option<Duration>, notices: &mut Notices<'_>) {
     if let (Some(limit), Some(job)) = (task.timeout.and_then(TimeLimit::get), job)
         && limit > job
     {
@@ -440,11 +537,7 @@ fn warn_of_long_tasks(
     }
 }
 
-fn plan_in_words(
-    run: &PreparedRun,
-    shape: JobShape,
-    job_time: Option<std::time::Duration>,
-) -> String {
+fn plan_in_words(run: &PreparedRun, shape: JobShape, job_time: Option<Duration>) -> String {
     let counted = |count: u32, what: &str| match count {
         1 => format!("1 {what}"),
         count => format!("{count} {what}s"),

@@ -46,6 +46,23 @@ impl Home {
         Ok(())
     }
 
+    /// Removes a run of which nothing has happened yet, and its folder.
+    pub fn remove_run(&self, lock: &RunLock) -> Result<(), StoreError> {
+        let run = lock.run();
+        let (first, last) = columns::task_keys(run);
+        self.edit(|db| {
+            let all = db.unchecked_transaction()?;
+            all.execute(
+                "DELETE FROM task WHERE id BETWEEN ?1 AND ?2",
+                params![first, last],
+            )?;
+            all.execute("DELETE FROM tally WHERE run = ?1", [run.0])?;
+            all.execute("DELETE FROM run WHERE id = ?1", [run.0])?;
+            all.commit()
+        })?;
+        Ok(fs_err::remove_dir_all(self.run_dir(run))?)
+    }
+
     /// Takes `count` numbers from the counter of this name and returns the
     /// first of them. It counts from 1, and gives no number twice, to whichever
     /// process.

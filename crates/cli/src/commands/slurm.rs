@@ -118,22 +118,27 @@ pub fn launch(
             complain("warning: there were no commands in the input");
             return Ok(Exit::Success);
         }
+        Err(SlurmError::Stopped(signal)) => return Ok(Exit::Signal(signal)),
         prepared => prepared?,
     };
     if how.dry_run {
         let mut out = std::io::stdout().lock();
+        // A script begins with the program that runs it.
+        let script = prepared.script()?;
+        let (first, rest) = script.split_once('\n').unwrap_or((&script, ""));
+        writeln!(out, "{first}")?;
         for option in prepared.array_options() {
             writeln!(out, "# sbatch {option} script.sh")?;
         }
         writeln!(out, "# {}", prepared.plan())?;
-        write!(out, "{}", prepared.script()?)?;
+        write!(out, "{rest}")?;
         return Ok(Exit::Success);
     }
     if let Some(before) = how.before {
         prepared.test()?;
         before(&prepared.script()?)?;
     }
-    let (submitted, lock) = prepared.submit()?;
+    let (submitted, lock, _signals) = prepared.submit()?;
     told(
         &submitted,
         lock,
@@ -318,7 +323,7 @@ pub fn resume_run(
                 Exit::Success
             })
         }
-        Again::Submitted(submitted, lock) => {
+        Again::Submitted(submitted, lock, _signals) => {
             let spec = Reader::open(home)?.run_spec(run)?.unwrap_or_default();
             let beside = |shown| beside_of(&spec, shown);
             told(

@@ -3,6 +3,7 @@
 mod cut_off;
 mod experiments;
 mod submitting;
+mod unanswered;
 mod waiting;
 
 use std::ffi::OsStr;
@@ -44,6 +45,27 @@ impl Cluster {
             .env("PACKHORSE_SYSFS", self.world.work().join("no-sys"))
             .env("TZ", "UTC")
             .stdin(Stdio::null());
+        command
+    }
+
+    /// Puts a script in front of one of Slurm's programs, for `command_with_wrappers`. Its
+    /// `$REAL` is the program itself.
+    fn wrap(&self, program: &str, script: &str) {
+        fs_err::create_dir_all(self.world.work().join("bin")).unwrap();
+        let script = format!("#!/bin/sh\nREAL=/usr/bin/{program}\n{script}");
+        let file = self.world.write(&format!("bin/{program}"), &script);
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs_err::set_permissions(file, executable).unwrap();
+    }
+
+    fn command_with_wrappers<S: AsRef<OsStr>>(
+        &self,
+        words: impl IntoIterator<Item = S>,
+    ) -> Command {
+        let mut command = self.command(words);
+        let bin = self.world.work().join("bin");
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display());
+        command.env("PATH", path);
         command
     }
 

@@ -126,6 +126,36 @@ fn a_task_that_is_cut_off_too_often_is_left() {
 }
 
 #[test]
+fn a_job_that_is_never_seen_to_start_a_task_is_given_up() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let words = ["run", "--slurm", "--requeues", "1", "--sbatch=--hold"];
+    let done = cluster.packhorse_with(words, "echo $PACKHORSE_TASK >> ran\n");
+    assert_eq!(done.code, 0, "{done:?}");
+    // What is left of nodes that died before anybody else saw what they wrote.
+    for life in ["0.1", "0.2"] {
+        let file = cluster.folder(1).join(format!("outcomes/{life}.jsonl"));
+        fs_err::write(file, "").unwrap();
+    }
+    let mut scontrol = cluster.lab.command("scontrol");
+    cluster
+        .lab
+        .output(scontrol.args(["release", &cluster.job(1)]));
+    let done = cluster.packhorse(["slurm", "wait"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(
+        done.stdout
+            .contains("its last 2 lives ended before a task was seen to start"),
+        "{done:?}"
+    );
+    let again = cluster.packhorse(["slurm", "resume", "1", "--sbatch=--begin=now"]);
+    assert_eq!(again.code, 0, "{again:?}");
+    assert_eq!(cluster.packhorse(["slurm", "wait"]).code, 0);
+    assert_eq!(cluster.world.read("ran"), "1.1\n");
+}
+
+#[test]
 fn scancel_interrupts_tasks_and_never_fails_them() {
     let Some(cluster) = Cluster::start() else {
         return;
@@ -213,6 +243,10 @@ fn a_run_is_cancelled_and_resumed() {
         "{status:?}"
     );
 
+    // A disk that was full has left half a line behind.
+    let jobs = cluster.folder(1).join("jobs.jsonl");
+    let torn = fs_err::read_to_string(&jobs).unwrap() + "{\"job\":12,\"ba";
+    fs_err::write(&jobs, torn).unwrap();
     // With other options, all that is left fits into one job.
     let words = ["slurm", "resume", "1", "--gres", "gpu:4", "--wait"];
     let running = cluster.start_with(words, "");

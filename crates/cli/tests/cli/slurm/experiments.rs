@@ -285,6 +285,53 @@ fn jobs_run_in_copies_of_the_code_and_results_stay_where_they_were() {
 }
 
 #[test]
+fn code_is_copied_into_new_folders_or_not_at_all_and_large_code_only_on_request() {
+    let Some(cluster) = Cluster::of_the_manual() else {
+        return;
+    };
+    let work = cluster.world.work();
+    fs_err::create_dir(work.join("code")).unwrap();
+    fs_err::write(work.join("code/main.sh"), "echo first $PWD").unwrap();
+    let said = || cluster.world.read("results/exp/log/rep_03/out.log");
+    let with = |key: &str| {
+        let keys = format!("experiment_copy_src: code\n{key}\ngpus_per_rep");
+        HALF_GPU.replace("gpus_per_rep", &keys)
+    };
+    let run = |file: &str, more: &[&str]| {
+        let words = [more, &["--wait", "-o", "--", "sh", "main.sh"]].concat();
+        cluster.exp(file, &words)
+    };
+    let done = run(&with("experiment_copy_auto_dst: copies"), &[]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let copies = fs_err::read_dir(work.join("copies")).unwrap();
+    let copies: Vec<_> = copies.map(|copy| copy.unwrap().path()).collect();
+    let [copy] = &copies[..] else {
+        panic!("{copies:?}");
+    };
+    let name = copy.file_name().unwrap().to_str().unwrap();
+    assert!(name.len() == 14 && name.parse::<u64>().is_ok(), "{name}");
+    assert_eq!(said(), format!("first {}\n", copy.display()));
+
+    // The copy that is there runs, whatever has become of the code.
+    fs_err::write(work.join("code/main.sh"), "echo second $PWD").unwrap();
+    let file = with(&format!("experiment_copy_dst: copies/{name}"));
+    let done = run(&file, &["--nocodecopy"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(said(), format!("first {}\n", copy.display()));
+
+    let large = fs_err::File::create(work.join("code/data")).unwrap();
+    large.set_len(201_000_000).unwrap();
+    let refused = run(&file, &[]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("is 201 MB"), "{refused:?}");
+    let done = run(&file, &["--skipsizecheck"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(said(), format!("second {}\n", copy.display()));
+    let length = fs_err::metadata(copy.join("data")).unwrap().len();
+    assert_eq!(length, 201_000_000);
+}
+
+#[test]
 fn where_nothing_says_how_many_fit_they_go_one_after_the_other() {
     let Some(cluster) = Cluster::of_the_manual() else {
         return;

@@ -5,7 +5,7 @@ use packhorse_slurm_lab::{CpuBinding, LabSettings, SlurmVersion};
 
 use super::{Cluster, lines};
 use crate::machine::taking;
-use crate::support::finish_with;
+use crate::support::{Running, finish, finish_with};
 
 #[test]
 fn tasks_run_on_the_devices_that_their_job_was_given() {
@@ -88,14 +88,12 @@ fn of_several_arrays_all_are_submitted_or_none() {
         return;
     };
     // Slurm takes the question and the first array, and not the second.
-    let bin = cluster.world.work().join("bin");
-    fs_err::create_dir(&bin).unwrap();
-    let script = "#!/bin/sh\necho x >> calls\n\
+    cluster.wrap(
+        "sbatch",
+        "echo x >> calls\n\
         if [ $(wc -l < calls) = 3 ]; then echo 'sbatch: error: over quota' >&2; exit 1; fi\n\
-        exec /usr/bin/sbatch \"$@\"\n";
-    let sbatch = cluster.world.write("bin/sbatch", script);
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs_err::set_permissions(sbatch, executable).unwrap();
+        exec $REAL \"$@\"\n",
+    );
     let words = [
         "run",
         "--slurm",
@@ -106,11 +104,7 @@ fn of_several_arrays_all_are_submitted_or_none() {
         "--task-time",
         "1h",
     ];
-    let mut command = cluster.command(words);
-    command.env(
-        "PATH",
-        format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display()),
-    );
+    let command = cluster.command_with_wrappers(words);
     let done = finish_with(command, lines("sleep 1000", 3));
     assert_eq!(done.code, 2, "{done:?}");
     for told in [
@@ -339,6 +333,45 @@ fn what_slurm_refuses_is_told_in_its_own_words_and_leaves_nothing() {
 }
 
 #[test]
+fn what_slurm_refuses_only_when_it_is_submitted_leaves_nothing_either() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    cluster.wrap(
+        "sbatch",
+        "case \"$*\" in *--test-only*) exec $REAL \"$@\";; esac\n\
+         echo 'sbatch: error: over quota' >&2; exit 1\n",
+    );
+    let command = cluster.command_with_wrappers(["run", "--slurm"]);
+    let done = finish_with(command, lines("true", 3));
+    assert_eq!(done.code, 2, "{done:?}");
+    assert_eq!(
+        done.stderr,
+        "error: Slurm did not take the job: over quota\n"
+    );
+    assert_eq!(cluster.packhorse(["ls"]).stdout, "no runs yet\n");
+    assert!(!cluster.world.work().join("packhorse-slurm").exists());
+}
+
+#[test]
+fn jobs_wait_in_the_queue_for_nodes_that_are_drained() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let node = |state: &str| {
+        let mut scontrol = cluster.lab.command("scontrol");
+        let words = ["update", "nodename=n[1-2]", state, "reason=x"];
+        cluster.lab.output(scontrol.args(words));
+    };
+    node("state=drain");
+    let done = cluster.packhorse_with(["run", "--slurm", "--gres", "gpu:1"], "true\n");
+    assert_eq!(done.code, 0, "{done:?}");
+    node("state=resume");
+    let done = cluster.packhorse(["slurm", "wait"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
 fn what_could_never_run_is_refused_before_anything_is_submitted() {
     let Some(cluster) = Cluster::start() else {
         return;
@@ -369,6 +402,19 @@ fn what_could_never_run_is_refused_before_anything_is_submitted() {
     );
     let told = refused(&["--gpus", "0"], "true\n");
     assert!(told.contains("--gpus"), "{told}");
+    // Two minutes and five seconds of two minutes.
+    let told = refused(&["--time", "2", "--grace", "2m"], "true\n");
+    assert!(
+        told.contains("a job ends after 00:02:00, and its tasks are ended 00:02:05 before that"),
+        "{told}"
+    );
+    let told = refused(&["--slurm-folder", "a\nb"], "true\n");
+    assert!(told.contains("it has a line break"), "{told}");
+    cluster
+        .world
+        .write("packhorse.toml", "[slurm]\nvenv = \"a\\nb\"\n");
+    let told = refused(&[], "true\n");
+    assert!(told.contains("`a…` has a line break"), "{told}");
     let told = cluster.packhorse(["run", "--partition", "main", "--", "true"]);
     assert!(told.stderr.contains("without --slurm"), "{told:?}");
 }
@@ -378,7 +424,7 @@ fn without_slurms_commands_there_is_one_clear_error() {
     let world = crate::support::World::new();
     let mut command = world.command(["run", "--slurm", "--", "true"]);
     command.env("PATH", world.work());
-    let done = crate::support::finish(command);
+    let done = finish(command);
     assert_eq!(done.code, 2);
     assert!(
         done.stderr
@@ -413,9 +459,9 @@ fn a_dry_run_shows_the_script_and_submits_nothing() {
     assert_eq!(
         lines[..6],
         [
+            "#!/bin/sh",
             "# sbatch --array=0-1%2 script.sh",
             "# 3 tasks in 2 jobs, at most 2 in one, each for at most 01:00:00, at most 2 at a time",
-            "#!/bin/sh",
             "#SBATCH -p main",
             "export A=b",
             lines[5],
@@ -439,6 +485,27 @@ fn a_dry_run_shows_the_script_and_submits_nothing() {
             .contains("template.sh: line 2: there is no placeholder"),
         "{shown:?}"
     );
+}
+
+#[test]
+fn who_fans_out_more_than_a_job_has_time_for_is_warned() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let tasks = "#packhorse name=prepare\ntrue\n".to_owned()
+        + &lines("#packhorse after=prepare\ntrue", 100);
+    let words = ["run", "--slurm", "--dry-run", "--time", "1h", "--jobs", "8"];
+    let done = cluster.packhorse_with(words, &tasks);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(
+        done.stderr.starts_with(
+            "warning: 101 tasks come after each other, so one job runs them all, which takes about 16:50:00\n"
+        ),
+        "{done:?}"
+    );
+    let words = ["run", "--slurm", "--dry-run", "--time", "1h", "--slots=200"];
+    let done = cluster.packhorse_with(words, &tasks);
+    assert_eq!(done.stderr, "", "{done:?}");
 }
 
 #[test]
@@ -599,6 +666,125 @@ fn tests_of_a_grid_are_marked_in_their_folders_by_their_jobs() {
         again.stderr.contains("nothing to do: 2 tests are done"),
         "{again:?}"
     );
+}
+
+#[test]
+fn folders_with_odd_names_are_no_trouble() {
+    for version in [SlurmVersion::Host, SlurmVersion::V24_11] {
+        let settings = LabSettings {
+            version,
+            ..LabSettings::default()
+        };
+        let Some(cluster) = Cluster::with(settings) else {
+            return;
+        };
+        let folder = cluster.world.work().join("50%a 5\" it's");
+        let mut command = cluster.command(["run", "--slurm", "--wait", "--slurm-folder"]);
+        command.arg(&folder);
+        let done = finish_with(command, "true\n");
+        assert_eq!(done.code, 0, "{done:?}");
+        let wrote = fs_err::read_dir(folder.join("1/slurm")).unwrap();
+        let wrote: Vec<_> = wrote.map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(wrote.len(), 1, "{wrote:?}");
+        assert!(wrote[0].to_str().unwrap().ends_with("_0.out"), "{wrote:?}");
+    }
+}
+
+#[test]
+fn what_was_typed_counts_before_variables() {
+    let settings = LabSettings {
+        // Where Slurm knows of GPUs, it says itself that a job has none.
+        gpus_per_node: 0,
+        slurm_conf: vec!["PartitionName=other Nodes=ALL State=UP".to_owned()],
+        ..LabSettings::default()
+    };
+    let Some(cluster) = Cluster::with(settings) else {
+        return;
+    };
+    // And a job without GPUs has none, whatever the shell has that submitted it.
+    let words = [
+        "run",
+        "--slurm",
+        "--wait",
+        "--partition",
+        "main",
+        "--time",
+        "10",
+        "--cpus-per-task",
+        "2",
+    ];
+    let mut command = cluster.command(words);
+    command
+        .env("SBATCH_PARTITION", "other")
+        .env("SBATCH_TIMELIMIT", "7")
+        .env("CUDA_VISIBLE_DEVICES", "0");
+    let gate = cluster.world.gate("gate");
+    let mut running = Running::start(command);
+    running.send(lines("echo here >> here; read x < gate", 2));
+    running.end_input();
+    cluster.wait_for_lines("here", 2);
+    let mut squeue = cluster.lab.command("squeue");
+    let told = cluster.lab.output(squeue.args(["-h", "-o", "%P %l"]));
+    assert_eq!(told.trim(), "main 10:00");
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("GPU"), "{done:?}");
+}
+
+#[test]
+fn ctrl_c_while_tasks_are_read_leaves_nothing() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let mut running = Running::start(cluster.command(["run", "--slurm"]));
+    running.send("true\n");
+    let folder = cluster.world.work().join("packhorse-slurm");
+    let there = cluster.lab.wait(|_| folder.exists().then_some(()));
+    assert!(there.is_some());
+    running.signal(rustix::process::Signal::INT);
+    let done = running.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    assert!(!folder.exists());
+}
+
+#[test]
+fn jobs_of_another_cluster_are_neither_taken_for_gone_nor_for_others_with_their_number() {
+    let named = |name: &str| LabSettings {
+        nodes: 1,
+        slurm_conf: vec![format!("ClusterName={name}")],
+        ..LabSettings::default()
+    };
+    let Some(north) = Cluster::with(named("north")) else {
+        return;
+    };
+    let Some(south) = Cluster::with(named("south")) else {
+        return;
+    };
+    let done = north.packhorse_with(["run", "--slurm", "--time", "10"], "sleep 1000\n");
+    assert_eq!(done.code, 0, "{done:?}");
+    // Somebody's job with the same number, on a cluster that shares the home.
+    let hold = ["--hold", "--wrap", "true"];
+    while south.lab.sbatch(hold) != north.job(1) {}
+    let on_south = |words: &[&str]| {
+        let mut command = south.command(words);
+        command
+            .current_dir(north.world.work())
+            .env("PACKHORSE_HOME", north.world.home());
+        finish(command)
+    };
+    for words in [&["slurm", "cancel"][..], &["slurm", "resume"]] {
+        let refused = on_south(words);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        let told = "the jobs are on the cluster `north`, and this machine belongs to `south`";
+        assert!(refused.stderr.contains(told), "{refused:?}");
+    }
+    let status = on_south(&["slurm", "status"]);
+    assert!(status.stdout.starts_with("run 1  on-slurm\n"), "{status:?}");
+    assert!(status.stdout.contains("cluster `north`"), "{status:?}");
+    assert_eq!(south.lab.job_states(&north.job(1)), ["PENDING"]);
+    let done = north.packhorse(["slurm", "cancel"]);
+    assert!(done.stderr.contains("run 1 has stopped"), "{done:?}");
 }
 
 #[test]
