@@ -32,6 +32,8 @@ pub(crate) struct EarlierLives {
     pub(crate) cut_off: FxHashMap<u32, u32>,
     /// How long tasks took.
     pub(crate) times: Vec<(Arc<Command>, Duration)>,
+    /// Whether the last life has ended a task, or had begun one when it was cut off.
+    pub(crate) came_on: bool,
     running: FxHashSet<u32>,
 }
 
@@ -40,6 +42,7 @@ impl EarlierLives {
     pub(crate) fn read(folder: &SharedFolder, element: u32) -> Result<Self, SlurmError> {
         let mut earlier = Self::default();
         loop {
+            let before = earlier.steps();
             let path = folder.outcome_file(element, earlier.lives + 1);
             let text = match fs::read(&path) {
                 Ok(text) => text,
@@ -53,7 +56,14 @@ impl EarlierLives {
                 }
             }
             earlier.end_life();
+            earlier.came_on = earlier.steps() > before;
         }
+    }
+
+    /// Grows with every task that is over, and with every attempt that was cut off.
+    fn steps(&self) -> u64 {
+        let cut_off = self.cut_off.values().copied().map(u64::from);
+        self.settled.len() as u64 + cut_off.sum::<u64>()
     }
 
     fn note(&mut self, event: Event) {
@@ -156,6 +166,10 @@ mod tests {
         assert_eq!(earlier.retries, FxHashMap::from_iter([(2, 4)]));
         assert_eq!(earlier.attempts[&2], 2);
         assert_eq!(earlier.times.len(), 1);
+        assert!(earlier.came_on);
         assert_eq!(EarlierLives::read(&folder, 8).unwrap().lives, 0);
+        // A life that has begun nothing leads nowhere.
+        fs::write(folder.outcome_file(7, 3), "").unwrap();
+        assert!(!EarlierLives::read(&folder, 7).unwrap().came_on);
     }
 }
