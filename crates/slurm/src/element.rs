@@ -107,7 +107,7 @@ impl Element {
         let ran = self.run_tasks(&earlier, &file, ends, observer, notices);
         // What ends the job is not to keep us from saying what has become of it.
         let signals = Signals::block()?;
-        let summary = match ran {
+        let mut summary = match ran {
             Ok(summary) => summary,
             Err(error) => {
                 // Whoever follows the run is to know why it did nothing.
@@ -118,7 +118,7 @@ impl Element {
         };
         // Before anything else: there may be little time.
         file.borrow_mut().finish()?;
-        let went_on = self.go_on(&summary, life, &signals, notices);
+        let went_on = self.go_on(&mut summary, life, &signals, notices);
         if let Err(error) = &went_on {
             let left = counted(summary.left);
             self.say(
@@ -220,12 +220,18 @@ impl Element {
     /// says why it does not, though there would be.
     fn go_on(
         &self,
-        summary: &RunSummary,
+        summary: &mut RunSummary,
         life: u32,
         signals: &Signals,
         notices: &mut Notices<'_>,
     ) -> Result<(), SlurmError> {
-        if summary.left == 0 || is_stopped(&self.folder) {
+        if summary.exit == Exit::Success {
+            return Ok(());
+        }
+        let prospect = Prospect::of(&self.folder, &self.run, self.number, &self.tasks)?;
+        // It may have ended before it had read all of them.
+        summary.left = prospect.left;
+        if prospect.left == 0 || is_stopped(&self.folder) {
             return Ok(());
         }
         let is_ending = match summary.exit {
@@ -235,10 +241,6 @@ impl Element {
             Exit::Signal(_) => return Ok(()),
             _ => false,
         };
-        let prospect = Prospect::of(&self.folder, &self.run, self.number, &self.tasks)?;
-        if prospect.left == 0 {
-            return Ok(());
-        }
         if !prospect.came_on {
             return Err(SlurmError::Plan(format!(
                 "not one of them ran, and in another job like this none would\n\

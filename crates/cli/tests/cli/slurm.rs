@@ -2,6 +2,7 @@
 
 mod cut_off;
 mod experiments;
+mod preempted;
 mod submitting;
 mod waiting;
 
@@ -69,6 +70,22 @@ impl Cluster {
         running.send(input);
         running.end_input();
         running
+    }
+
+    /// Has jobs find this instead of a command of Slurm, if `node_path` is in the settings.
+    fn node_command(&self, name: &str, script: &str) {
+        fs_err::create_dir_all(self.world.work().join("bin")).unwrap();
+        let path = self
+            .world
+            .write(&format!("bin/{name}"), format!("#!/bin/sh\n{script}\n"));
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs_err::set_permissions(path, mode).unwrap();
+    }
+
+    /// The line for `[slurm]` that has jobs find those commands.
+    fn node_path(&self) -> String {
+        let bin = self.world.work().join("bin");
+        format!("sh_lines = [\"PATH={}:$PATH\"]\n", bin.display())
     }
 
     /// The folder that a run and its jobs share.
