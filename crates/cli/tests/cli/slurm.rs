@@ -93,6 +93,14 @@ impl Cluster {
         self.world.work().join(format!("packhorse-slurm/{run}"))
     }
 
+    /// How many arrays were submitted from here, and how many by jobs.
+    fn submitted(&self) -> (usize, usize) {
+        let folder = self.folder(1);
+        let here = fs_err::read_to_string(folder.join("jobs.jsonl")).unwrap();
+        let by_jobs = fs_err::read_dir(folder.join("jobs")).unwrap();
+        (here.lines().count(), by_jobs.count())
+    }
+
     /// The number that Slurm gave to the first array of a run: it takes one for the question
     /// whether it would take the job.
     fn job(&self, run: u32) -> String {

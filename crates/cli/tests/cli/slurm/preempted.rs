@@ -38,14 +38,6 @@ impl Cluster {
         self.lab.sbatch(words);
     }
 
-    /// How many arrays were submitted from here, and how many by jobs.
-    fn submitted(&self) -> (usize, usize) {
-        let folder = self.folder(1);
-        let here = fs_err::read_to_string(folder.join("jobs.jsonl")).unwrap();
-        let by_jobs = fs_err::read_dir(folder.join("jobs")).unwrap();
-        (here.lines().count(), by_jobs.count())
-    }
-
     /// Jobs may neither go back into the queue nor submit others.
     fn nodes_submit_nothing(&self, settings: &str) {
         let refuse = "echo 'not from here' >&2; exit 1";

@@ -79,17 +79,17 @@ fn ctrl_c_reaches_a_job_that_is_just_starting() {
     let Some(cluster) = Cluster::start() else {
         return;
     };
-    // A shell that waits for a program does not mind Ctrl-C.
-    let lines_of_shell = "sh_lines = [\"echo >> starting\", \"sh -c 'read x < begin'\"]";
-    cluster
-        .world
-        .write("packhorse.toml", format!("[slurm]\n{lines_of_shell}\n"));
+    // A shell that has something else to do does not pass on what it is told.
+    let settings = "[slurm]\nsh_lines = [\"trap 'echo >> told' INT\", \"echo >> starting\", \
+                    \"sh -c 'read x < begin' & wait $!; wait $!\", \"trap - INT\"]\n";
+    cluster.world.write("packhorse.toml", settings);
     let begin = cluster.world.gate("begin");
     let words = &WORDS[..7];
     let mut running = cluster.start_with(words, lines("echo >> ran", 2));
     cluster.wait_for_lines("starting", 1);
     running.signal(Signal::INT);
     running.wait_for("stopping:");
+    cluster.wait_for_lines("told", 1);
     begin.pass(1);
     let done = running.finish();
     assert_eq!(done.code, 130, "{done:?}");
