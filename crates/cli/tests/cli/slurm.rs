@@ -72,8 +72,9 @@ impl Cluster {
         running
     }
 
-    /// Has jobs find this instead of a command of Slurm, if `node_path` is in the settings.
-    fn node_command(&self, name: &str, script: &str) {
+    /// Writes a script that stands in for a command of Slurm: for jobs if `node_path` is in
+    /// the settings, here for commands with `own_path`.
+    fn stand_in(&self, name: &str, script: &str) {
         fs_err::create_dir_all(self.world.work().join("bin")).unwrap();
         let path = self
             .world
@@ -82,7 +83,14 @@ impl Cluster {
         fs_err::set_permissions(path, mode).unwrap();
     }
 
-    /// The line for `[slurm]` that has jobs find those commands.
+    /// The PATH on which those are before the real ones.
+    fn own_path(&self) -> std::ffi::OsString {
+        let path = std::env::var_os("PATH").unwrap();
+        let bin = std::iter::once(self.world.work().join("bin"));
+        std::env::join_paths(bin.chain(std::env::split_paths(&path))).unwrap()
+    }
+
+    /// The line for `[slurm]` that has jobs find them.
     fn node_path(&self) -> String {
         let bin = self.world.work().join("bin");
         format!("sh_lines = [\"PATH={}:$PATH\"]\n", bin.display())

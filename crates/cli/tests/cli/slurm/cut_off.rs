@@ -3,6 +3,7 @@
 use packhorse_slurm_lab::LabSettings;
 
 use super::{Cluster, lines};
+use crate::support::finish;
 
 /// Says in a file of the folder which task runs, and waits at the gate.
 const WAITING: &str = "echo $PACKHORSE_TASK >> ran; read x < gate";
@@ -229,6 +230,38 @@ fn a_run_is_cancelled_and_resumed() {
     );
 }
 
+#[test]
+fn what_comes_back_into_the_queue_while_a_run_is_cancelled_is_cancelled_too() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let words = ["run", "--slurm", "--gres", "gpu:1", "--sbatch=--hold"];
+    let done = cluster.packhorse_with(words, "touch ran\n");
+    assert_eq!(done.code, 0, "{done:?}");
+    // As if it had put itself back right after it was cancelled.
+    let later = "if mkdir cancelled 2> /dev/null; then exit; fi\nexec /usr/bin/scancel \"$@\"";
+    cluster.stand_in("scancel", later);
+    let mut command = cluster.command(["slurm", "cancel"]);
+    command.env("PATH", cluster.own_path());
+    let done = finish(command);
+    assert!(done.stderr.contains("run 1 has stopped"), "{done:?}");
+    let states = cluster.lab.job_states(&cluster.job(1));
+    assert_eq!(states, ["CANCELLED"]);
+    // Should it start all the same, it does nothing.
+    let folder = cluster.folder(1);
+    let script = [folder.join("script.sh"), "0".into()];
+    let job = cluster.lab.sbatch(
+        ["--array=0".into(), "--gres=gpu:1".into()]
+            .into_iter()
+            .chain(script),
+    );
+    cluster
+        .lab
+        .output(cluster.lab.command("scontrol").args(["release", &job]));
+    cluster.lab.wait_for_job(&format!("{job}_0"), "COMPLETED");
+    assert!(!cluster.world.work().join("ran").exists());
+}
+
 /// Jobs of a minute, of which tasks have some seconds: Slurm knows no shorter ones.
 fn short_jobs() -> Option<Cluster> {
     let cluster = Cluster::with(LabSettings {
@@ -303,7 +336,7 @@ fn a_job_that_was_not_told_when_it_ends_asks_again() {
         return;
     };
     // Slurm is busy for a moment.
-    cluster.node_command(
+    cluster.stand_in(
         "squeue",
         "if mkdir asked 2> /dev/null; then exit 1; fi\nexec /usr/bin/squeue \"$@\"",
     );

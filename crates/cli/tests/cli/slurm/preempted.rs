@@ -41,10 +41,10 @@ impl Cluster {
     /// Jobs may neither go back into the queue nor submit others.
     fn nodes_submit_nothing(&self, settings: &str) {
         let refuse = "echo 'not from here' >&2; exit 1";
-        self.node_command("sbatch", refuse);
+        self.stand_in("sbatch", refuse);
         let requeue =
             format!("if [ $1 = requeue ]; then {refuse}; fi\nexec /usr/bin/scontrol \"$@\"");
-        self.node_command("scontrol", &requeue);
+        self.stand_in("scontrol", &requeue);
         let path = self.node_path();
         self.world
             .write("packhorse.toml", format!("[slurm]\n{path}{settings}"));

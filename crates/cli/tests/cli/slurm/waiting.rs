@@ -107,10 +107,7 @@ fn slurm_is_asked_for_its_queue_when_something_has_happened_and_else_seldom() {
         return;
     };
     let gate = cluster.world.gate("gate");
-    cluster.node_command("squeue", "echo >> calls\nexec /usr/bin/squeue \"$@\"");
-    let bin = cluster.world.work().join("bin");
-    let path = std::env::var_os("PATH").unwrap();
-    let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path)));
+    cluster.stand_in("squeue", "echo >> calls\nexec /usr/bin/squeue \"$@\"");
     // One job runs, and one waits for it. Tasks begin and end all the time.
     let words = [
         "run",
@@ -126,7 +123,7 @@ fn slurm_is_asked_for_its_queue_when_something_has_happened_and_else_seldom() {
         "1",
     ];
     let mut command = cluster.command(words);
-    command.env("PATH", path.unwrap());
+    command.env("PATH", cluster.own_path());
     let mut running = crate::support::Running::start(command);
     running.send(lines("sleep 1", 10) + &lines("read x < gate", 10));
     running.end_input();
