@@ -238,6 +238,8 @@ impl Follower<'_> {
                     ));
                 }
             }
+            // It is looked at again with the next answer.
+            Err(SlurmError::Io(error)) => self.trouble(error.to_string()),
             Err(error) => {
                 let run = self.run.id();
                 self.warn(format!(

@@ -51,8 +51,6 @@ pub(crate) struct FollowedRun {
     pub(crate) elements: BTreeMap<u32, QueuedElement>,
     /// Elements that do not run any more.
     pub(crate) gone: BTreeMap<u32, GoneElement>,
-    /// Elements whose end was told.
-    told: BTreeSet<u32>,
     /// How often each was submitted again.
     pub(crate) again: BTreeMap<u32, Again>,
     /// Whether an element has said that it is over since this was last looked at.
@@ -68,6 +66,9 @@ pub(crate) struct GoneElement {
     pub(crate) is_closed: bool,
     /// Whether it was seen to that it is submitted again, if it should be.
     pub(crate) is_judged: bool,
+    /// Its job, how far that has come, and its last life: if any of these is another, this is
+    /// another end.
+    of: (Option<(u32, ElementPhase)>, Option<u32>),
 }
 
 /// An element that was submitted again.
@@ -119,7 +120,6 @@ impl FollowedRun {
             submitted: Vec::new(),
             elements: BTreeMap::new(),
             gone: BTreeMap::new(),
-            told: BTreeSet::new(),
             again: BTreeMap::new(),
             has_ended: false,
         })
@@ -205,14 +205,21 @@ impl FollowedRun {
         let now = Instant::now();
         let known: BTreeSet<u32> = self.submitted.iter().flat_map(SubmittedJob::each).collect();
         for element in known {
-            if self.is_gone(element) {
-                self.gone.entry(element).or_insert(GoneElement {
+            if !self.is_gone(element) {
+                self.gone.remove(&element);
+                continue;
+            }
+            let row = self.elements.get(&element);
+            let life = self.files.last_life(element).map(|(life, _)| life);
+            let of = (row.map(|row| (row.job, row.phase())), life);
+            if self.gone.get(&element).is_none_or(|gone| gone.of != of) {
+                let new = GoneElement {
                     since: now,
                     is_closed: false,
                     is_judged: false,
-                });
-            } else {
-                self.gone.remove(&element);
+                    of,
+                };
+                self.gone.insert(element, new);
             }
         }
         self.close_gone(now)?;
@@ -249,7 +256,7 @@ impl FollowedRun {
             }
             self.progress.element_gone(element, Timestamp::now());
             if let Some(row) = self.elements.get(&element).cloned() {
-                self.tell_end(element, &row, Timestamp::now());
+                self.tell_end(&row, Timestamp::now());
             }
         }
         Ok(())
@@ -261,12 +268,9 @@ impl FollowedRun {
     }
 
     /// Tells of an element that has ended without saying so itself.
-    fn tell_end(&mut self, element: u32, row: &QueuedElement, now: Timestamp) {
+    fn tell_end(&mut self, row: &QueuedElement, now: Timestamp) {
         let is_over = row.phase() == ElementPhase::Over;
-        if !is_over || self.files.is_over(element) == Some(true) || row.state == "CANCELLED" {
-            return;
-        }
-        if !self.told.insert(element) {
+        if !is_over || row.state == "CANCELLED" {
             return;
         }
         let (job, index) = (row.job, row.index);
@@ -303,7 +307,6 @@ impl FollowedRun {
 
     /// Takes note that elements were submitted again.
     pub(crate) fn begins_again(&mut self, element: u32) {
-        self.told.remove(&element);
         self.elements.remove(&element);
         self.gone.remove(&element);
     }

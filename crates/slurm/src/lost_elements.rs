@@ -4,6 +4,8 @@
 //! time is over. What died without a word cannot do that, nor can any job where nodes may submit
 //! nothing: whoever follows the run does it for them.
 
+use std::num::NonZeroU32;
+
 use packhorse_model::DEFAULT_REQUEUES;
 
 use crate::SlurmError;
@@ -39,43 +41,32 @@ impl FollowedRun {
     }
 
     /// Submits lost elements again, of those of which everything was read. Each is looked at
-    /// once: what cannot be submitted is left.
+    /// once: what Slurm does not take is left.
     pub(crate) fn submit_lost(&mut self) -> Result<LostElements, SlurmError> {
-        let ended = self.gone.iter_mut();
+        let ended = self.gone.iter();
         let ended = ended.filter(|(_, gone)| gone.is_closed && !gone.is_judged);
-        let ended: Vec<u32> = ended
-            .map(|(&element, gone)| {
-                gone.is_judged = true;
-                element
-            })
-            .collect();
-        let maybe: Vec<u32> = ended
-            .into_iter()
-            .filter(|it| self.may_be_lost(*it))
-            .collect();
+        let ended: Vec<u32> = ended.map(|(&element, _)| element).collect();
+        let maybe = ended.iter().copied().filter(|it| self.may_be_lost(*it));
+        let maybe: Vec<u32> = maybe.collect();
+        let slurm = self.file.spec.slurm.clone().unwrap_or_default();
+        let room = self.room(slurm.jobs.map(NonZeroU32::get));
         let mut found = LostElements::default();
-        if maybe.is_empty() || is_stopped(&self.folder) {
+        if !maybe.is_empty() && room == Some(0) {
+            // As many run as --jobs allows: when one of them has ended, there is room.
             return Ok(found);
         }
-        let specs = self.folder.elements()?;
-        let mut lost = Vec::new();
-        for element in maybe {
-            let Some(spec) = specs.get(element as usize) else {
-                continue;
-            };
-            match self.is_lost(element, spec)? {
-                Some(true) => lost.push(element),
-                Some(false) => found.given_up += 1,
-                None => {}
+        let lost = self.lost_of(&maybe, &mut found)?;
+        for element in ended {
+            if let Some(gone) = self.gone.get_mut(&element) {
+                gone.is_judged = true;
             }
         }
         if lost.is_empty() {
             return Ok(found);
         }
-        let slurm = self.file.spec.slurm.clone().unwrap_or_default();
         let submission = ArraySubmission {
             folder: &self.folder,
-            at_once: slurm.jobs.map(std::num::NonZeroU32::get),
+            at_once: room,
             has_dependency: has_dependency(&slurm),
         };
         let size = limits(slurm.partition.as_deref()).max_array_size;
@@ -85,6 +76,38 @@ impl FollowedRun {
             self.begins_again(element);
         }
         Ok(found)
+    }
+
+    /// How many more may be in the queue, of at most so many.
+    fn room(&self, most: Option<u32>) -> Option<u32> {
+        let rows = self.elements.values();
+        let active = rows.filter(|row| row.phase() != ElementPhase::Over).count();
+        most.map(|most| most.saturating_sub(u32::try_from(active).unwrap_or(u32::MAX)))
+    }
+
+    /// Those that are lost indeed.
+    fn lost_of(&mut self, maybe: &[u32], found: &mut LostElements) -> Result<Vec<u32>, SlurmError> {
+        let mut lost = Vec::new();
+        if maybe.is_empty() || is_stopped(&self.folder) {
+            return Ok(lost);
+        }
+        let specs = self.folder.elements()?;
+        let Some(latest) = specs.last() else {
+            return Ok(lost);
+        };
+        for &element in maybe {
+            let spec = specs.get(element as usize);
+            // What was left of those before the run was resumed is in others now.
+            let Some(spec) = spec.filter(|spec| spec.file == latest.file) else {
+                continue;
+            };
+            match self.is_lost(element, spec)? {
+                Some(true) => lost.push(element),
+                Some(false) => found.given_up += 1,
+                None => {}
+            }
+        }
+        Ok(lost)
     }
 
     /// Whether an element has ended with tasks left, by what Slurm and it itself have said.

@@ -126,7 +126,7 @@ fn a_lost_job_does_not_wait_for_the_others_and_is_not_submitted_once_cancelled()
     };
     cluster.nodes_submit_nothing("");
     let _gate = cluster.world.gate("gate");
-    // One job in a partition that nobody preempts, and one that is.
+    // Two jobs, each with half of the GPUs.
     let words = [&WORDS[..], &["--task-time", "1h", "--jobs", "2"]].concat();
     let mut running = cluster.start_with(words, lines(WAITING, 4));
     cluster.wait_for_lines("ran", 4);
@@ -146,6 +146,31 @@ fn a_lost_job_does_not_wait_for_the_others_and_is_not_submitted_once_cancelled()
     let done = running.finish();
     assert_eq!(done.code, 1, "{done:?}");
     assert_eq!(cluster.submitted(), (2, 0));
+}
+
+#[test]
+fn what_was_left_before_a_run_was_resumed_is_not_submitted_twice() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    cluster.nodes_submit_nothing("");
+    let gate = cluster.world.gate("gate");
+    cluster.packhorse_with(&WORDS[..6], lines(WAITING, 2));
+    cluster.wait_for_lines("ran", 2);
+    cluster.preempt();
+    let first = format!("{}_0", cluster.job(1));
+    cluster.lab.wait_for_job(&first, "PREEMPTED");
+    let mut running = cluster.start_with(["slurm", "resume", "--wait"], "");
+    cluster.wait_for_lines("ran", 4);
+    // By now the first job is known to be gone.
+    cluster.preempt();
+    running.wait_for("a job that ended with tasks left was submitted again");
+    cluster.wait_for_lines("ran", 6);
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.submitted(), (3, 0));
+    assert_eq!(cluster.world.read("ran").lines().count(), 6);
 }
 
 #[test]
