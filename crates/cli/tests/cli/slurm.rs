@@ -48,6 +48,27 @@ impl Cluster {
         command
     }
 
+    /// Puts a script in front of one of Slurm's programs, for `command_with_wrappers`. Its
+    /// `$REAL` is the program itself.
+    fn wrap(&self, program: &str, script: &str) {
+        fs_err::create_dir_all(self.world.work().join("bin")).unwrap();
+        let script = format!("#!/bin/sh\nREAL=/usr/bin/{program}\n{script}");
+        let file = self.world.write(&format!("bin/{program}"), &script);
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs_err::set_permissions(file, executable).unwrap();
+    }
+
+    fn command_with_wrappers<S: AsRef<OsStr>>(
+        &self,
+        words: impl IntoIterator<Item = S>,
+    ) -> Command {
+        let mut command = self.command(words);
+        let bin = self.world.work().join("bin");
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display());
+        command.env("PATH", path);
+        command
+    }
+
     fn packhorse<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Done {
         finish(self.command(words))
     }
@@ -72,25 +93,7 @@ impl Cluster {
         running
     }
 
-    /// Writes a script that stands in for a command of Slurm: for jobs if `node_path` is in
-    /// the settings, here for commands with `own_path`.
-    fn stand_in(&self, name: &str, script: &str) {
-        fs_err::create_dir_all(self.world.work().join("bin")).unwrap();
-        let path = self
-            .world
-            .write(&format!("bin/{name}"), format!("#!/bin/sh\n{script}\n"));
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs_err::set_permissions(path, mode).unwrap();
-    }
-
-    /// The PATH on which those are before the real ones.
-    fn own_path(&self) -> std::ffi::OsString {
-        let path = std::env::var_os("PATH").unwrap();
-        let bin = std::iter::once(self.world.work().join("bin"));
-        std::env::join_paths(bin.chain(std::env::split_paths(&path))).unwrap()
-    }
-
-    /// The line for `[slurm]` that has jobs find them.
+    /// The line for `[slurm]` that has jobs find these scripts, too.
     fn node_path(&self) -> String {
         let bin = self.world.work().join("bin");
         format!("sh_lines = [\"PATH={}:$PATH\"]\n", bin.display())

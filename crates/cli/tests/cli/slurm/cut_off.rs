@@ -239,11 +239,9 @@ fn what_comes_back_into_the_queue_while_a_run_is_cancelled_is_cancelled_too() {
     let done = cluster.packhorse_with(words, "touch ran\n");
     assert_eq!(done.code, 0, "{done:?}");
     // As if it had put itself back right after it was cancelled.
-    let later = "if mkdir cancelled 2> /dev/null; then exit; fi\nexec /usr/bin/scancel \"$@\"";
-    cluster.stand_in("scancel", later);
-    let mut command = cluster.command(["slurm", "cancel"]);
-    command.env("PATH", cluster.own_path());
-    let done = finish(command);
+    let later = "if mkdir cancelled 2> /dev/null; then exit; fi\nexec $REAL \"$@\"";
+    cluster.wrap("scancel", later);
+    let done = finish(cluster.command_with_wrappers(["slurm", "cancel"]));
     assert!(done.stderr.contains("run 1 has stopped"), "{done:?}");
     let states = cluster.lab.job_states(&cluster.job(1));
     assert_eq!(states, ["CANCELLED"]);
@@ -336,9 +334,9 @@ fn a_job_that_was_not_told_when_it_ends_asks_again() {
         return;
     };
     // Slurm is busy for a moment.
-    cluster.stand_in(
+    cluster.wrap(
         "squeue",
-        "if mkdir asked 2> /dev/null; then exit 1; fi\nexec /usr/bin/squeue \"$@\"",
+        "if mkdir asked 2> /dev/null; then exit 1; fi\nexec $REAL \"$@\"",
     );
     let path = cluster.node_path();
     let settings = format!("[slurm]\n{path}time = 1\nmargin = \"50s\"\n");

@@ -41,10 +41,9 @@ impl Cluster {
     /// Jobs may neither go back into the queue nor submit others.
     fn nodes_submit_nothing(&self, settings: &str) {
         let refuse = "echo 'not from here' >&2; exit 1";
-        self.stand_in("sbatch", refuse);
-        let requeue =
-            format!("if [ $1 = requeue ]; then {refuse}; fi\nexec /usr/bin/scontrol \"$@\"");
-        self.stand_in("scontrol", &requeue);
+        self.wrap("sbatch", refuse);
+        let requeue = format!("if [ $1 = requeue ]; then {refuse}; fi\nexec $REAL \"$@\"");
+        self.wrap("scontrol", &requeue);
         let path = self.node_path();
         self.world
             .write("packhorse.toml", format!("[slurm]\n{path}{settings}"));
@@ -204,10 +203,11 @@ fn a_job_that_leads_nowhere_says_so() {
     let Some(cluster) = Cluster::start() else {
         return;
     };
-    // The job's time is over when it begins.
-    cluster
-        .world
-        .write("packhorse.toml", "[slurm]\ntime = 1\nmargin = \"60s\"\n");
+    // The job's time for tasks is over when they could begin.
+    cluster.world.write(
+        "packhorse.toml",
+        "[slurm]\ntime = 1\nmargin = \"59s\"\nsh_lines = [\"sleep 2\"]\n",
+    );
     let words = [
         "run",
         "--slurm",

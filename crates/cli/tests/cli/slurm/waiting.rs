@@ -107,7 +107,7 @@ fn slurm_is_asked_for_its_queue_when_something_has_happened_and_else_seldom() {
         return;
     };
     let gate = cluster.world.gate("gate");
-    cluster.stand_in("squeue", "echo >> calls\nexec /usr/bin/squeue \"$@\"");
+    cluster.wrap("squeue", "echo >> calls\nexec $REAL \"$@\"");
     // One job runs, and one waits for it. Tasks begin and end all the time.
     let words = [
         "run",
@@ -122,8 +122,7 @@ fn slurm_is_asked_for_its_queue_when_something_has_happened_and_else_seldom() {
         "--jobs",
         "1",
     ];
-    let mut command = cluster.command(words);
-    command.env("PATH", cluster.own_path());
+    let command = cluster.command_with_wrappers(words);
     let mut running = crate::support::Running::start(command);
     running.send(lines("sleep 1", 10) + &lines("read x < gate", 10));
     running.end_input();
