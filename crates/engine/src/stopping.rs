@@ -41,11 +41,20 @@ impl Engine {
         // that is one request, not two.
         let typed = matches!(signal, StopSignal::Interrupt | StopSignal::Quit);
         let again = run.phase >= Phase::Terminating && !typed;
-        if again && now.saturating_sub(run.stepped) < SAME_REQUEST {
+        let is_same = again && now.saturating_sub(run.stepped) < SAME_REQUEST;
+        // What somebody has asked for outranks the end of the time: whoever sees how it ended
+        // is not to go on with what is left.
+        let outranks = match run.signal {
+            None | Some(StopSignal::TimeOver) => true,
+            Some(_) => signal != StopSignal::TimeOver && !is_same,
+        };
+        if outranks {
+            run.signal = Some(signal);
+        }
+        if is_same {
             return;
         }
         run.stepped = now;
-        run.signal = Some(signal);
         if run.phase == Phase::Killing {
             // They were killed before, and are still there.
             for task in alive {

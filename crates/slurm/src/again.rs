@@ -5,10 +5,12 @@
 
 use std::time::Instant;
 
-use packhorse_model::{ByteString, JobTime, Record, RunId, SlurmSpec, StoredTask, TimeLimit};
+use packhorse_model::{
+    ByteString, JobTime, Outcome, Record, RunId, SlurmSpec, StoredTask, TaskId, TimeLimit,
+};
 use packhorse_session::{Signals, WhichTasks, each_task, stored_run};
 use packhorse_store::{Home, Reader, RunLock, StoredRun, TaskFilter, Writer};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::SlurmError;
 use crate::arrays::{ArraySubmission, arrays};
@@ -18,9 +20,11 @@ use crate::estimate::TimeEstimate;
 use crate::folder::{AgainTask, ElementSpec, SharedFolder};
 use crate::followed_run::{FollowedRun, shared_folder};
 use crate::job_shape::JobShape;
+use crate::outcome_reader::Looking;
 use crate::planning::{ElementLimits, TaskCost, Workload};
 use crate::sbatch::{adopt_unrecorded, test_script, unrecorded};
 use crate::script::{ScriptParts, script};
+use crate::stop_file::remove_stop;
 use crate::submit::{check, check_time, has_dependency, program_of};
 use crate::task_file::{AfterNumbers, ElementTasks, TaskFileWriter};
 
@@ -43,7 +47,7 @@ pub fn submit_again(
     changes: SlurmSpec,
 ) -> Result<Again, SlurmError> {
     let reader = Reader::open(home)?;
-    let (_, folder) = shared_folder(&reader, run)?;
+    let folder = shared_folder(&reader, run)?;
     let lock = home.lock_run(run)?;
     let lock = if reader.is_on_cluster(run)? || !unrecorded(&folder)?.is_empty() {
         settle(home, lock)?
@@ -51,7 +55,9 @@ pub fn submit_again(
         lock
     };
     let reader = Reader::open(home)?;
-    let tasks = tasks_of(&reader, run, which)?;
+    let outcomes = reader.outcomes(run)?.into_iter().collect();
+    let (tasks, in_vain) = part_in_vain(tasks_of(&reader, run, which)?, &outcomes);
+    skip(home, &in_vain)?;
     if tasks.is_empty() {
         return Ok(Again::Nothing(Box::new(stored_run(&reader, run)?)));
     }
@@ -83,7 +89,7 @@ pub fn submit_again(
                 share: job.share_of(&whole, &file.spec.pool)?.0,
                 time: estimate.of(&whole),
             };
-            // What it comes after and is not left has succeeded.
+            // What it comes after and does not run again has succeeded.
             let after = task.after.iter().copied();
             let after: Vec<u32> = after.filter(|it| places.contains_key(it)).collect();
             let lines: Vec<u32> = after.iter().map(|it| places[it]).collect();
@@ -125,6 +131,7 @@ pub fn submit_again(
     folder.write_elements(&elements)?;
     file.spec.slurm = Some(slurm.clone());
     folder.write_run(&file)?;
+    remove_stop(&folder)?;
     reopen(home, run, &tasks)?;
     let submission = ArraySubmission {
         folder: &folder,
@@ -156,7 +163,7 @@ fn settle(home: &Home, lock: RunLock) -> Result<RunLock, SlurmError> {
              hint: `packhorse slurm wait {run}` follows it, `packhorse slurm cancel {run}` ends it"
         )));
     }
-    followed.look(Instant::now(), true)?;
+    followed.look(Instant::now(), Looking::Everything)?;
     let (_, _, lock) = followed.close(None)?;
     Ok(lock)
 }
@@ -205,6 +212,47 @@ fn tasks_of(reader: &Reader, run: RunId, which: WhichTasks) -> Result<Vec<Stored
     }
     tasks.sort_by_key(|task| task.id);
     Ok(tasks)
+}
+
+/// The tasks that can run, and those that come after one that did not succeed and does not run
+/// again: a job that was cut off may have had no time to say that these are skipped.
+fn part_in_vain(
+    tasks: Vec<StoredTask>,
+    outcomes: &FxHashMap<u32, Outcome>,
+) -> (Vec<StoredTask>, Vec<TaskId>) {
+    let again: FxHashSet<u32> = tasks.iter().map(|task| task.id.number).collect();
+    let mut in_vain = Vec::new();
+    let mut skipped: FxHashSet<u32> = FxHashSet::default();
+    let (mut can_run, mut left) = (Vec::new(), tasks);
+    // A task comes after others before it.
+    left.sort_by_key(|task| task.id);
+    for task in left {
+        let failed = |before: &u32| {
+            let outcome = outcomes.get(before);
+            outcome.is_some_and(|it| !it.is_success()) && !again.contains(before)
+        };
+        let mut before = task.after.iter();
+        if before.any(|before| skipped.contains(before) || failed(before)) {
+            skipped.insert(task.id.number);
+            in_vain.push(task.id);
+        } else {
+            can_run.push(task);
+        }
+    }
+    (can_run, in_vain)
+}
+
+/// Records that tasks are skipped.
+fn skip(home: &Home, tasks: &[TaskId]) -> Result<(), SlurmError> {
+    if tasks.is_empty() {
+        return Ok(());
+    }
+    let mut writer = Writer::start(home)?;
+    for &task in tasks {
+        let outcome = Outcome::Skipped;
+        writer.send(Record::TaskFinished { task, outcome });
+    }
+    Ok(writer.finish()?)
 }
 
 /// A name that no file of tasks has.

@@ -8,6 +8,14 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::SlurmError;
 use crate::commands::{given_cores, time_left};
 use crate::job_shape::JobShape;
+use crate::status::pause;
+
+/// When Slurm is asked again that did not answer.
+const ASK_AGAIN: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(9),
+];
 
 /// The job that we are in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,16 +128,30 @@ impl Allocation {
         (cores / each).max(1)
     }
 
-    /// When the job ends, if that is known.
-    pub(crate) fn ends(&self) -> Option<Instant> {
+    /// When the job ends, if it does.
+    pub(crate) fn ends(&self) -> Result<Option<Instant>, SlurmError> {
         let at = variable("SLURM_JOB_END_TIME").and_then(|at| at.parse().ok());
         let at = at.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
         let left = match at {
-            Some(at) => at.duration_since(SystemTime::now()).unwrap_or_default(),
+            Some(at) => Some(at.duration_since(SystemTime::now()).unwrap_or_default()),
             // Before version 22.05 nobody says; later only some do.
-            None => time_left(&self.name)?,
+            None => self.ask_time_left()?,
         };
-        Some(Instant::now() + left)
+        Ok(left.map(|left| Instant::now() + left))
+    }
+
+    /// Whoever does not know when the job ends is killed without a word, so a controller that
+    /// is busy is asked again.
+    fn ask_time_left(&self) -> Result<Option<Duration>, SlurmError> {
+        let mut answer = time_left(&self.name);
+        for pause_before in ASK_AGAIN {
+            if answer.is_ok() {
+                break;
+            }
+            pause(pause_before);
+            answer = time_left(&self.name);
+        }
+        answer
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -190,17 +191,54 @@ pub(crate) fn scancel(options: &[&str], jobs: &[SubmittedJob]) -> Result<(), Slu
 
 /// Puts an element that runs back into the queue, which ends it here.
 pub(crate) fn requeue(element: &str) -> Result<(), SlurmError> {
-    let answer = run("scontrol", &["requeue", element]);
-    answer
-        .map(drop)
-        .map_err(doing("Slurm did not put the job back"))
+    match run("scontrol", &["requeue", element]) {
+        // What ends the job ends the command, too, if that is still there.
+        Err(SlurmError::Refused { said, .. }) if said.starts_with("signal: ") => Ok(()),
+        answer => answer
+            .map(drop)
+            .map_err(doing("Slurm did not put the job back")),
+    }
 }
 
-/// How long a job may still take. `None`: nobody says.
-pub(crate) fn time_left(element: &str) -> Option<Duration> {
+/// How long a job may still take. `None`: there is no limit.
+pub(crate) fn time_left(element: &str) -> Result<Option<Duration>, SlurmError> {
     let job = format!("--jobs={element}");
-    let text = run("squeue", &["--noheader", &job, "--format=%L"]).ok()?;
-    text.lines().next()?.trim().parse::<JobTime>().ok()?.get()
+    let text = run("squeue", &["--noheader", &job, "--format=%L"])?;
+    let time = text.trim().parse::<JobTime>();
+    Ok(time.ok().and_then(JobTime::get))
+}
+
+/// What Slurm knows of an element: its fields, by name.
+fn job_fields(element: &str) -> Result<BTreeMap<String, String>, SlurmError> {
+    let text = run("scontrol", &["--oneliner", "show", "job", element])?;
+    let fields = text
+        .split_whitespace()
+        .filter_map(|word| word.split_once('='));
+    Ok(fields
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect())
+}
+
+/// Whether Slurm is ending an element for reasons of its own, and does not start it again:
+/// it is preempted, or its time is over. Its state does not tell before it has ended.
+pub(crate) fn is_cut_off(element: &str) -> Result<bool, SlurmError> {
+    Ok(tells_cut_off(&job_fields(element)?))
+}
+
+fn tells_cut_off(fields: &BTreeMap<String, String>) -> bool {
+    let field = |name: &str| fields.get(name).map_or("", String::as_str);
+    // An earlier start may have been preempted, too.
+    let preempted = field("PreemptTime");
+    let is_preempted =
+        preempted.starts_with(|c: char| c.is_ascii_digit()) && preempted >= field("StartTime");
+    let states = ["TIMEOUT", "PREEMPTED", "NODE_FAIL"];
+    is_preempted || field("Reason") == "TimeLimit" || states.contains(&field("JobState"))
+}
+
+/// The file that the script of an element writes to, if Slurm still knows it.
+pub(crate) fn output_file(element: &str) -> Option<PathBuf> {
+    let fields = job_fields(element).ok()?;
+    fields.get("StdOut").map(PathBuf::from)
 }
 
 /// The processors of a node that a job was given, by Slurm's numbers.
@@ -294,6 +332,26 @@ mod tests {
             "invalid partition specified: nope; \
              Batch job submission failed: Invalid partition name specified"
         );
+    }
+
+    #[test]
+    fn who_ends_a_job_is_told_by_why() {
+        let tells = |text: &str| {
+            let fields = text
+                .split_whitespace()
+                .filter_map(|word| word.split_once('='));
+            let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            tells_cut_off(&fields.collect())
+        };
+        let started = "JobState=COMPLETING Reason=None StartTime=2026-11-18T06:21:15";
+        assert!(tells(&format!("{started} PreemptTime=2026-11-18T06:21:18")));
+        // By scancel.
+        assert!(!tells(&format!("{started} PreemptTime=None")));
+        // The start before this one was.
+        assert!(!tells(&format!(
+            "{started} PreemptTime=2026-11-18T05:00:00"
+        )));
+        assert!(tells("JobState=COMPLETING Reason=TimeLimit"));
     }
 
     #[test]

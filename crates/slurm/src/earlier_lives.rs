@@ -35,6 +35,8 @@ pub(crate) struct EarlierLives {
     pub(crate) cut_off: FxHashMap<u32, u32>,
     /// How long tasks took.
     pub(crate) times: Vec<(Arc<Command>, Duration)>,
+    /// Whether the last life has ended a task, or had begun one when it was cut off.
+    pub(crate) came_on: bool,
     running: FxHashSet<u32>,
 }
 
@@ -43,6 +45,7 @@ impl EarlierLives {
     pub(crate) fn read(folder: &SharedFolder, element: u32) -> Result<Self, SlurmError> {
         let mut earlier = Self::default();
         loop {
+            let before = earlier.steps();
             let path = folder.outcome_file(element, earlier.lives + 1);
             let file = match File::open(&path) {
                 Ok(file) => file,
@@ -64,7 +67,14 @@ impl EarlierLives {
                 }
             }
             earlier.end_life();
+            earlier.came_on = earlier.steps() > before;
         }
+    }
+
+    /// Grows with every task that is over, and with every attempt that was cut off.
+    fn steps(&self) -> u64 {
+        let cut_off = self.cut_off.values().copied().map(u64::from);
+        self.settled.len() as u64 + cut_off.sum::<u64>()
     }
 
     fn note(&mut self, event: Event) {
@@ -176,11 +186,14 @@ mod tests {
         assert_eq!(earlier.retries, FxHashMap::from_iter([(2, 4)]));
         assert_eq!(earlier.attempts[&2], 2);
         assert_eq!(earlier.times.len(), 1);
+        assert!(earlier.came_on);
         assert_eq!(EarlierLives::read(&folder, 8).unwrap().lives, 0);
         let warning = event(r#""event":"warning","task":null,"message":"slow""#);
         fs::write(folder.outcome_file(7, 3), "").unwrap();
         fs::write(folder.outcome_file(7, 4), warning).unwrap();
+        // Lives that have begun nothing lead nowhere.
         let earlier = EarlierLives::read(&folder, 7).unwrap();
         assert_eq!((earlier.lives, earlier.silent), (4, 2));
+        assert!(!earlier.came_on);
     }
 }

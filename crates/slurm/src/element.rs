@@ -2,7 +2,7 @@
 //!
 //! It reads its tasks from the shared folder, runs them as any run is run, and appends what
 //! happens to its outcome file. If its time is over before all of them are, it puts itself
-//! back into the queue.
+//! back into the queue; if Slurm ends it for somebody more urgent, it submits another job.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -13,29 +13,41 @@ use std::time::{Duration, Instant};
 use fs_err as fs;
 use packhorse_intake::Colour;
 use packhorse_model::{
-    DEFAULT_REQUEUES, Event, EventKind, Exit, RunSpec, RunSummary, SlurmSpec, TaskSpec, TimeLimit,
-    Timestamp,
+    Event, EventKind, Exit, RunSpec, RunSummary, SlurmSpec, TaskSpec, TimeLimit, Timestamp,
 };
 use packhorse_session::settings::Settings;
 use packhorse_session::{
-    Journal, Launch, Notices, Observer, PartTime, QueueView, RunPart, SessionError,
+    Journal, Launch, Notices, Observer, PartTime, ProgramSignal, QueueView, RunPart, SessionError,
+    Signals,
 };
 use packhorse_store::Home;
 
 use crate::SlurmError;
 use crate::allocation::Allocation;
 use crate::arrays::ArrayPlan;
-use crate::commands::{requeue, state_of};
+use crate::commands::{is_cut_off, requeue, state_of};
 use crate::earlier_lives::EarlierLives;
 use crate::element_journal::ElementJournal;
 use crate::folder::{ElementSpec, RunFile, SharedFolder};
 use crate::outcome_file::{OutcomeFile, OutcomeWriter};
+use crate::prospect::{Prospect, requeues};
 use crate::sbatch::{is_clear, submit_array};
+use crate::status::pause;
+use crate::stop_file::is_stopped;
 
 /// How long before its end a job ends its tasks, if nobody says and it is long enough.
 const MARGIN: Duration = Duration::from_secs(30);
 /// What it needs besides the time that tasks have to end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long a network file system may hide a file that another node has made.
+const SEEN_LATE: [Duration; 4] = [
+    Duration::ZERO,
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+];
+/// SIGTERM: what Slurm sends to a job that it ends.
+const TERMINATED: u8 = 15;
 
 /// Runs the element of this array index. `base` is the element that index 0 stands for.
 /// `observer` is shown what happens, too.
@@ -47,6 +59,10 @@ pub fn run_element(
 ) -> Result<Exit, SlurmError> {
     let allocation = Allocation::find()?;
     let folder = SharedFolder::open(folder.to_owned());
+    if is_stopped(&folder) {
+        notices("the run is being stopped: nothing is started");
+        return Ok(Exit::Success);
+    }
     let number = base.saturating_add(allocation.index);
     let run = folder.read_run()?;
     let element = folder.elements()?.into_iter().nth(number as usize);
@@ -82,11 +98,16 @@ impl Element {
         observer: &mut dyn Observer,
         notices: &mut Notices<'_>,
     ) -> Result<Exit, SlurmError> {
-        let ends = self.allocation.ends();
-        let earlier = Rc::new(EarlierLives::read(&self.folder, self.number)?);
-        let (file, life) = OutcomeFile::create(&self.folder, self.number, earlier.lives)?;
-        let file = Rc::new(RefCell::new(file));
-        let ran = if earlier.silent > self.requeues() {
+        let (earlier, file) = self.begin_life()?;
+        let life = earlier.lives + 1;
+        let ends = self.allocation.ends().unwrap_or_else(|error| {
+            self.say(
+                &file,
+                &format!("nobody tells when it ends, so what runs then is lost: {error}"),
+            );
+            None
+        });
+        let ran = if earlier.silent > requeues(&self.run) {
             Err(SlurmError::Plan(format!(
                 "its last {} lives ended before a task was seen to start, so it is given up\n\
                  hint: `packhorse slurm resume {}` submits what is left",
@@ -95,26 +116,66 @@ impl Element {
         } else {
             self.run_tasks(&earlier, &file, ends, observer, notices)
         };
-        if let Err(error) = &ran {
-            // Whoever follows the run is to know why it did nothing.
-            file.borrow_mut().add(&Event {
-                time: Timestamp::now(),
-                kind: EventKind::Warning {
-                    task: None,
-                    message: format!(
-                        "job {} on {}: {error}",
-                        self.allocation.name, self.allocation.node
-                    ),
-                },
-            });
-        }
+        // What ends the job is not to keep us from saying what has become of it.
+        let signals = Signals::block()?;
+        let mut summary = match ran {
+            Ok(summary) => summary,
+            Err(error) => {
+                // Whoever follows the run is to know why it did nothing.
+                self.say(&file, &error.to_string());
+                file.borrow_mut().finish()?;
+                return Err(error);
+            }
+        };
+        // Before anything else: there may be little time.
         file.borrow_mut().finish()?;
-        let summary = ran?;
-        let stopped = matches!(summary.exit, Exit::Signal(_));
-        if summary.left > 0 && !stopped && self.has_more_to_do(&earlier)? {
-            self.go_on(life, notices)?;
+        let went_on = self.go_on(&mut summary, life, &signals, notices);
+        if let Err(error) = &went_on {
+            let left = counted(summary.left);
+            self.say(
+                &file,
+                &format!("{left} left, and cannot go on from here: {error}"),
+            );
         }
-        Ok(summary.exit)
+        let exit = summary.exit;
+        file.borrow_mut().add(&Event {
+            time: Timestamp::now(),
+            kind: EventKind::RunEnded(summary),
+        });
+        file.borrow_mut().finish()?;
+        went_on?;
+        Ok(exit)
+    }
+
+    /// What earlier lives have written, and the file of this one.
+    fn begin_life(&self) -> Result<(Rc<EarlierLives>, Rc<RefCell<OutcomeFile>>), SlurmError> {
+        for pause_after in SEEN_LATE {
+            let earlier = EarlierLives::read(&self.folder, self.number)?;
+            let life = earlier.lives + 1;
+            if let Some(file) = OutcomeFile::create(&self.folder, self.number, life)? {
+                return Ok((Rc::new(earlier), Rc::new(RefCell::new(file))));
+            }
+            // There is another life, whose file was not seen a moment ago. What it has done is
+            // not to be done again.
+            pause(pause_after);
+        }
+        Err(SlurmError::Plan(format!(
+            "what an earlier job has written for element {} is there, and cannot be seen from {}\n\
+             hint: `packhorse slurm resume {}` submits what is left",
+            self.number, self.allocation.node, self.run.run
+        )))
+    }
+
+    /// Tells whoever follows the run.
+    fn say(&self, file: &Rc<RefCell<OutcomeFile>>, message: &str) {
+        let (job, node) = (&self.allocation.name, &self.allocation.node);
+        file.borrow_mut().add(&Event {
+            time: Timestamp::now(),
+            kind: EventKind::Warning {
+                task: None,
+                message: format!("job {job} on {node}: {message}"),
+            },
+        });
     }
 
     fn run_tasks(
@@ -132,7 +193,14 @@ impl Element {
             std::io::Error::new(error.kind(), text)
         })?;
         self.allocation.keep_to_cores();
-        let mut journal = self.journal(earlier, Some(file))?;
+        let mut journal = ElementJournal::new(
+            self.run.run,
+            &self.folder,
+            &self.tasks,
+            earlier,
+            requeues(&self.run),
+            Some(file),
+        )?;
         let (last, _) = journal.look_through()?;
         let spec = RunSpec {
             pool: self.allocation.pool(&self.run.spec, self.tasks.parallel),
@@ -159,41 +227,42 @@ impl Element {
         Ok(launch.run_part(part, &mut observer)?)
     }
 
-    fn journal(
+    /// Has Slurm start this element once more, if there is something to do for it. The error
+    /// says why it does not, though there would be.
+    fn go_on(
         &self,
-        earlier: &Rc<EarlierLives>,
-        file: Option<&Rc<RefCell<OutcomeFile>>>,
-    ) -> Result<ElementJournal, SlurmError> {
-        let (run, requeues) = (self.run.run, self.requeues());
-        ElementJournal::new(run, &self.folder, &self.tasks, earlier, requeues, file)
-    }
-
-    fn slurm(&self) -> Option<&SlurmSpec> {
-        self.run.spec.slurm.as_ref()
-    }
-
-    fn requeues(&self) -> u32 {
-        let said = self.slurm().and_then(|slurm| slurm.requeues);
-        said.unwrap_or(DEFAULT_REQUEUES)
-    }
-
-    /// Whether another life would have something to do, and this one has brought it on: what
-    /// leads nowhere is not repeated for ever.
-    fn has_more_to_do(&self, before: &EarlierLives) -> Result<bool, SlurmError> {
-        let now = Rc::new(EarlierLives::read(&self.folder, self.number)?);
-        let cut_off = |lives: &EarlierLives| lives.cut_off.values().sum::<u32>();
-        let came_on = now.settled.len() > before.settled.len() || cut_off(&now) > cut_off(before);
-        if !came_on {
-            return Ok(false);
+        summary: &mut RunSummary,
+        life: u32,
+        signals: &Signals,
+        notices: &mut Notices<'_>,
+    ) -> Result<(), SlurmError> {
+        if summary.exit == Exit::Success {
+            return Ok(());
         }
-        let (_, left) = self.journal(&now, None)?.look_through()?;
-        Ok(left > 0)
-    }
-
-    /// Has Slurm start this element once more: by putting this very job back, or else by a
-    /// job of its own.
-    fn go_on(&self, life: u32, notices: &mut Notices<'_>) -> Result<(), SlurmError> {
+        let prospect = Prospect::of(&self.folder, &self.run, self.number, &self.tasks)?;
+        // It may have ended before it had read all of them.
+        summary.left = prospect.left;
+        if prospect.left == 0 || is_stopped(&self.folder) {
+            return Ok(());
+        }
+        let is_ending = match summary.exit {
+            // By somebody, or by Slurm: which of them, Slurm knows. If it puts the job back
+            // itself, there is nothing to do.
+            Exit::Signal(TERMINATED) if is_cut_off(&self.allocation.name)? => true,
+            Exit::Signal(_) => return Ok(()),
+            _ => false,
+        };
+        if !prospect.came_on {
+            return Err(SlurmError::Plan(format!(
+                "not one of them ran, and in another job like this none would\n\
+                 hint: `packhorse slurm resume {} --time …` asks for a longer one",
+                self.run.run
+            )));
+        }
         notices("what is left goes on in another job");
+        if is_ending {
+            return self.submit_next(life);
+        }
         let Err(refused) = requeue(&self.allocation.name) else {
             return Ok(());
         };
@@ -202,24 +271,23 @@ impl Element {
             Ok(state) => state != "RUNNING",
             Err(_) => !is_clear(&refused),
         };
-        if is_put_back {
+        // Or somebody may have cancelled it meanwhile.
+        let is_stop = |signal: &ProgramSignal| matches!(signal, ProgramSignal::Stop(_));
+        if is_put_back || signals.read().iter().any(is_stop) || is_stopped(&self.folder) {
             return Ok(());
         }
+        let next = self.submit_next(life);
+        next.map_err(|error| SlurmError::Plan(format!("{refused}; {error}")))
+    }
+
+    /// Submits a job of its own for the next life.
+    fn submit_next(&self, life: u32) -> Result<(), SlurmError> {
         let plan = ArrayPlan {
             base: self.base,
             elements: vec![(self.number, 1)],
         };
         let record = |job: &_| self.folder.add_job_of(self.number, life, job);
-        let submitted = submit_array(&self.folder, &plan, &[plan.option(None)], record);
-        submitted
-            .map(drop)
-            .map_err(|error| SlurmError::HalfSubmitted {
-                error: Box::new(refused),
-                rest: format!(
-                    "{error}\nhint: `packhorse slurm resume {}` submits what is left",
-                    self.run.run
-                ),
-            })
+        submit_array(&self.folder, &plan, &[plan.option(None)], record).map(drop)
     }
 }
 
@@ -229,6 +297,13 @@ pub(crate) fn margin(slurm: &SlurmSpec, task: &TaskSpec, job: Duration) -> Durat
         let usual = MARGIN.min(job / 10);
         usual.max(task.grace.unwrap_or_default().0 + LAST_WORDS)
     })
+}
+
+fn counted(tasks: u64) -> String {
+    match tasks {
+        1 => "1 task is".to_owned(),
+        tasks => format!("{tasks} tasks are"),
+    }
 }
 
 /// When tasks are ended, so that there is time to write down what became of them.

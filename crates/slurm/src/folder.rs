@@ -15,6 +15,7 @@
 //! outcomes/ELEMENT.LIFE.jsonl what happened, an Event a line
 //! logs/TASK.ATTEMPT.log       what tasks wrote
 //! slurm/                      what the script itself wrote
+//! stop                        there if nothing more is to start
 //! ```
 
 use std::io::{ErrorKind, Write as _};

@@ -13,9 +13,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::SlurmError;
 use crate::commands::scancel;
 use crate::followed_run::{FollowedRun, SETTLING};
+use crate::outcome_reader::Looking;
 use crate::queue::{QueuedElement, pending_reasons, reason_in_words};
 use crate::queue_watch::QueueWatch;
 use crate::sbatch::adopt_unrecorded;
+use crate::stop_file::StopOrder;
 
 /// How following a run came to its end.
 #[derive(Debug)]
@@ -161,18 +163,21 @@ impl Follower<'_> {
     fn turn_until_over(&mut self) -> Result<End, SlurmError> {
         loop {
             let now = Instant::now();
-            let looked = self.run.look(now, false);
+            let looked = self.run.look(now, Looking::Due);
             let events = self.or_trouble(looked)?.unwrap_or_default();
             if !events.is_empty() {
                 self.show(&events);
                 self.idle = None;
+            }
+            // Its job ends now, and another may begin.
+            if self.run.take_ended() {
                 self.queue.hurry(now);
             }
             let signal = (self.stopping > Phase::Running).then_some(2);
             if self.run.progress.is_done() || self.has_settled(now)? {
                 return Ok(End::Over(signal));
             }
-            let run = &self.run;
+            let run = &mut self.run;
             self.queue.ask(now, || run.jobs());
             let again = self.observer.show(now, &WaitingJobs(&self.last_queue));
             self.wait(now, again);
@@ -187,15 +192,15 @@ impl Follower<'_> {
     }
 
     /// Whether nothing of the run is in the queue any more, and everything was read that it
-    /// has written. What was lost through no fault of its own is submitted again.
+    /// has written.
     fn has_settled(&mut self, now: Instant) -> Result<bool, SlurmError> {
         let Some((since, answers)) = self.idle else {
             return Ok(false);
         };
-        if now < since + SETTLING || self.answers == answers {
+        if now < since + SETTLING || self.answers == answers || self.run.has_gone() {
             return Ok(false);
         }
-        let looked = self.run.look(now, true);
+        let looked = self.run.look(now, Looking::Everything);
         let Some(events) = self.or_trouble(looked)? else {
             return Ok(false);
         };
@@ -204,24 +209,45 @@ impl Follower<'_> {
             self.idle = None;
             return Ok(false);
         }
-        if self.stopping > Phase::Running {
-            return Ok(true);
+        Ok(true)
+    }
+
+    /// Submits again what was lost through no fault of its own.
+    fn submit_lost(&mut self) {
+        if self.stopping > Phase::Running || !self.run.has_unjudged() {
+            return;
         }
+        let jobs = |count: usize, one: &str, many: &str| match count {
+            1 => one.to_owned(),
+            count => format!("{count} jobs {many}"),
+        };
         match self.run.submit_lost() {
-            Ok(0) => Ok(true),
-            Ok(count) => {
-                self.idle = None;
-                self.queue.hurry(now);
-                let jobs = match count {
-                    1 => "a job that was cut off was".to_owned(),
-                    many => format!("{many} jobs that were cut off were"),
-                };
-                self.warn(format!("{jobs} submitted again"));
-                Ok(false)
+            Ok(lost) => {
+                if lost.submitted > 0 {
+                    self.idle = None;
+                    self.queue.hurry(Instant::now());
+                    let one = "a job that ended with tasks left was";
+                    let jobs = jobs(lost.submitted, one, "that ended with tasks left were");
+                    self.warn(format!("{jobs} submitted again"));
+                }
+                if lost.given_up > 0 {
+                    let one = "a job that was cut off again and again has";
+                    let many = "that were cut off again and again have";
+                    let jobs = jobs(lost.given_up, one, many);
+                    let run = self.run.id();
+                    self.warn(format!(
+                        "{jobs} tasks left\nhint: `packhorse slurm resume {run}` submits them"
+                    ));
+                }
             }
+            // It is looked at again with the next answer.
+            Err(SlurmError::Io(error)) => self.trouble(error.to_string()),
             Err(error) => {
-                self.warn(error.to_string());
-                Ok(true)
+                let run = self.run.id();
+                self.warn(format!(
+                    "jobs that ended with tasks left could not be submitted again: {error}\n\
+                     hint: `packhorse slurm resume {run}` does, when the run is over"
+                ));
             }
         }
     }
@@ -240,6 +266,7 @@ impl Follower<'_> {
         let noted = self.run.note_queue(&queue);
         let events = self.or_trouble(noted)?.unwrap_or_default();
         self.show(&events);
+        self.submit_lost();
         if queue != self.last_queue || self.run.has_gone() {
             self.queue.hurry(Instant::now());
         }
@@ -338,11 +365,15 @@ impl Follower<'_> {
         match phase {
             Phase::Running => {}
             Phase::Draining => {
+                self.order(StopOrder::Draining);
                 self.cancel(&["--state=PENDING"]);
                 // As Ctrl-C would: what runs may come to its end.
                 self.cancel(&["--batch", "--signal=INT"]);
             }
-            Phase::Terminating => self.cancel(&[]),
+            Phase::Terminating => {
+                self.order(StopOrder::Cancelled);
+                self.cancel(&[]);
+            }
             Phase::Killing => self.over = Some(End::Left(2)),
         }
         if self.stopping < Phase::Killing {
@@ -353,6 +384,13 @@ impl Follower<'_> {
             });
         }
         self.queue.hurry(Instant::now());
+    }
+
+    /// Has nothing more start.
+    fn order(&mut self, order: StopOrder) {
+        if let Err(error) = order.write(&self.run.folder) {
+            self.warn(error.to_string());
+        }
     }
 
     fn cancel(&mut self, options: &[&str]) {

@@ -6,21 +6,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fs_err as fs;
-use packhorse_model::{
-    DEFAULT_REQUEUES, Event, EventKind, Record, RunId, RunSpec, RunSummary, Timestamp,
-};
+use packhorse_model::{Event, EventKind, Record, RunId, RunSummary, Timestamp};
 use packhorse_session::stored_run;
 use packhorse_store::{Home, Reader, RunLock, Writer};
 
 use crate::SlurmError;
-use crate::arrays::{ArraySubmission, arrays};
-use crate::commands::limits;
-use crate::folder::{SharedFolder, SubmittedJob, json};
-use crate::outcome_reader::{FilePosition, OutcomeFiles, OutcomeNews};
-use crate::planning::rows;
+use crate::commands::output_file;
+use crate::folder::{RunFile, SharedFolder, SubmittedJob, json};
+use crate::outcome_reader::{FilePosition, Looking, OutcomeFiles, OutcomeNews};
 use crate::progress::Progress;
 use crate::queue::{ElementPhase, QueuedElement};
-use crate::submit::{has_dependency, wait_for_room};
+use crate::submit::wait_for_room;
+use crate::task_file::elements_of;
 
 /// How far everything was read is written down so often.
 const SAVING: Duration = Duration::from_secs(10);
@@ -32,33 +29,55 @@ const TOLD_LINES: usize = 3;
 /// The file in the run's own folder that says how far outcomes were read.
 const POSITIONS: &str = "slurm-positions.json";
 
-/// States of jobs that ended through no fault of theirs, and that Slurm does not start again.
-const NOT_THEIR_FAULT: [&str; 4] = ["PREEMPTED", "NODE_FAIL", "TIMEOUT", "BOOT_FAIL"];
-
 /// A run on the cluster. See the [module](self).
 pub(crate) struct FollowedRun {
     home: Home,
     /// Nobody else writes into the store what becomes of it.
     lock: RunLock,
     run: RunId,
-    pub(crate) spec: RunSpec,
+    /// What its jobs know of it.
+    pub(crate) file: RunFile,
     started: Timestamp,
     pub(crate) folder: SharedFolder,
-    files: OutcomeFiles,
+    pub(crate) files: OutcomeFiles,
     pub(crate) progress: Progress,
     writer: Writer,
     /// The place of the last record.
     sent: u64,
     saved: Instant,
+    /// What was submitted, as it was when Slurm was last asked.
+    submitted: Vec<SubmittedJob>,
     /// What Slurm said last of each element.
     pub(crate) elements: BTreeMap<u32, QueuedElement>,
-    /// Since when an element does not run that has not said that it is over: others see late
-    /// what it has written.
-    gone: BTreeMap<u32, Instant>,
-    /// Elements whose end was told.
-    told: BTreeSet<u32>,
+    /// Elements that do not run any more.
+    pub(crate) gone: BTreeMap<u32, GoneElement>,
     /// How often each was submitted again.
-    again: BTreeMap<u32, u32>,
+    pub(crate) again: BTreeMap<u32, Again>,
+    /// Whether an element has said that it is over since this was last looked at.
+    has_ended: bool,
+}
+
+/// An element that does not run any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GoneElement {
+    /// Since when that is known: others see late what it has written.
+    since: Instant,
+    /// Whether all was read that it has written.
+    pub(crate) is_closed: bool,
+    /// Whether it was seen to that it is submitted again, if it should be.
+    pub(crate) is_judged: bool,
+    /// Its job, how far that has come, and its last life: if any of these is another, this is
+    /// another end.
+    of: (Option<(u32, ElementPhase)>, Option<u32>),
+}
+
+/// An element that was submitted again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Again {
+    /// How many lives it had had then.
+    pub(crate) lives: u32,
+    /// How often in a row that has led nowhere.
+    pub(crate) in_vain: u32,
 }
 
 impl FollowedRun {
@@ -67,15 +86,19 @@ impl FollowedRun {
         let run = lock.run();
         let reader = Reader::open(home)?;
         let stored = stored_run(&reader, run)?;
-        let (spec, folder) = shared_folder(&reader, run)?;
+        let folder = shared_folder(&reader, run)?;
         let total = u32::try_from(stored.counts.total()).unwrap_or(u32::MAX);
         let mut progress = Progress::new(run, total, &reader.outcomes(run)?);
-        for (number, attempt) in reader.open_attempts(run)? {
+        let open = reader.open_attempts(run)?;
+        let numbers: BTreeSet<u32> = open.iter().map(|(number, _)| *number).collect();
+        let elements = elements_of(&folder, &numbers)?;
+        for (number, attempt) in open {
             let id = packhorse_model::TaskId::new(run, number);
             let command = reader.task(id)?.map(|(task, _)| task.spec.command);
             let since = attempt.started.unwrap_or(stored.started);
             progress.was_running(
                 number,
+                elements.get(&number).copied(),
                 (attempt.attempt, since),
                 Arc::new(command.unwrap_or_default()),
                 attempt.device.as_deref(),
@@ -87,16 +110,18 @@ impl FollowedRun {
             home: home.clone(),
             lock,
             run,
-            spec,
+            // What `resume` has changed is there, and not in the store.
+            file: folder.read_run()?,
             started: stored.started,
             folder,
             progress,
             sent: 0,
             saved: Instant::now(),
+            submitted: Vec::new(),
             elements: BTreeMap::new(),
             gone: BTreeMap::new(),
-            told: BTreeSet::new(),
             again: BTreeMap::new(),
+            has_ended: false,
         })
     }
 
@@ -105,9 +130,13 @@ impl FollowedRun {
         self.run
     }
 
-    /// Its arrays.
-    pub(crate) fn jobs(&self) -> Vec<SubmittedJob> {
-        self.folder.jobs().unwrap_or_default()
+    /// Its arrays, as they are now.
+    pub(crate) fn jobs(&mut self) -> Vec<SubmittedJob> {
+        // What cannot be read at the moment is as it was.
+        if let Ok(jobs) = self.folder.jobs() {
+            self.submitted = jobs;
+        }
+        self.submitted.clone()
     }
 
     /// When its files are to be looked at again.
@@ -115,17 +144,25 @@ impl FollowedRun {
         self.files.due()
     }
 
-    /// Looks at the files that are due, or at all of them. Returns what there is to show.
+    /// Whether an element has said that it is over since somebody last asked this.
+    pub(crate) fn take_ended(&mut self) -> bool {
+        std::mem::take(&mut self.has_ended)
+    }
+
+    /// Looks at files of outcomes. Returns what there is to show.
     pub(crate) fn look(
         &mut self,
         now: Instant,
-        everything: bool,
+        looking: Looking<'_>,
     ) -> Result<Vec<Event>, SlurmError> {
-        let progress = &mut self.progress;
+        let (progress, has_ended) = (&mut self.progress, &mut self.has_ended);
         let looked = self
             .files
-            .look(now, everything, |(element, _), news| match news {
-                OutcomeNews::Event(event) => progress.note(element, *event),
+            .look(now, looking, |(element, _), news| match news {
+                OutcomeNews::Event(event) => {
+                    *has_ended |= matches!(event.kind, EventKind::RunEnded(_));
+                    progress.note(element, *event);
+                }
                 OutcomeNews::Peak(peak) => progress.records.push(Record::Peak(peak)),
             });
         looked?;
@@ -154,49 +191,72 @@ impl FollowedRun {
         Ok(fs::rename(draft, path)?)
     }
 
-    /// Takes note of what Slurm says of its queue. Returns what there is to show.
+    /// Takes note of what Slurm says of its queue, about the jobs that it was last asked for.
+    /// Returns what there is to show.
     pub(crate) fn note_queue(&mut self, queue: &[QueuedElement]) -> Result<Vec<Event>, SlurmError> {
-        let jobs = self.folder.jobs()?;
         let mut elements = BTreeMap::new();
         // A later array is what counts.
-        for job in &jobs {
+        for job in &self.submitted {
             for row in queue.iter().filter(|row| row.job == job.job) {
                 elements.insert(job.base + row.index, row.clone());
             }
         }
+        self.elements = elements;
         let now = Instant::now();
-        let known: BTreeSet<u32> = jobs.iter().flat_map(SubmittedJob::each).collect();
-        for &element in &known {
-            let row = elements.get(&element);
-            let is_running = row.is_some_and(|row| row.phase() == ElementPhase::Running);
-            if is_running || self.files.is_over(element) == Some(true) {
+        let known: BTreeSet<u32> = self.submitted.iter().flat_map(SubmittedJob::each).collect();
+        for element in known {
+            if !self.is_gone(element) {
                 self.gone.remove(&element);
-            } else {
-                self.gone.entry(element).or_insert(now);
+                continue;
+            }
+            let row = self.elements.get(&element);
+            let life = self.files.last_life(element).map(|(life, _)| life);
+            let of = (row.map(|row| (row.job, row.phase())), life);
+            if self.gone.get(&element).is_none_or(|gone| gone.of != of) {
+                let new = GoneElement {
+                    since: now,
+                    is_closed: false,
+                    is_judged: false,
+                    of,
+                };
+                self.gone.insert(element, new);
             }
         }
-        self.elements = elements;
         self.close_gone(now)?;
         self.send();
         Ok(std::mem::take(&mut self.progress.events))
     }
 
+    /// Whether an element does not run, and has run or never will.
+    fn is_gone(&self, element: u32) -> bool {
+        match self.elements.get(&element).map(QueuedElement::phase) {
+            Some(ElementPhase::Running) => false,
+            // Slurm has put it back, or somebody has submitted it again: it may have been cut
+            // off without a word.
+            Some(ElementPhase::Pending) => self.files.is_over(element) == Some(false),
+            Some(ElementPhase::Over) | None => true,
+        }
+    }
+
     /// Closes what elements have taken with them that are gone for a while.
     fn close_gone(&mut self, now: Instant) -> Result<(), SlurmError> {
         let gone = self.gone.iter();
-        let gone = gone.filter(|(_, since)| now >= **since + SETTLING);
-        let gone: Vec<u32> = gone.map(|(&element, _)| element).collect();
+        let gone = gone.filter(|(_, gone)| !gone.is_closed && now >= gone.since + SETTLING);
+        let gone: BTreeSet<u32> = gone.map(|(&element, _)| element).collect();
         if gone.is_empty() {
             return Ok(());
         }
-        self.progress.events = self.look(now, true)?;
+        self.progress.events = self.look(now, Looking::Gone(&gone))?;
         for element in gone {
+            if let Some(gone) = self.gone.get_mut(&element) {
+                gone.is_closed = true;
+            }
             if self.files.is_over(element) == Some(true) {
                 continue;
             }
             self.progress.element_gone(element, Timestamp::now());
             if let Some(row) = self.elements.get(&element).cloned() {
-                self.tell_end(element, &row, Timestamp::now());
+                self.tell_end(&row, Timestamp::now());
             }
         }
         Ok(())
@@ -204,17 +264,13 @@ impl FollowedRun {
 
     /// Whether an element is gone of which not all is read yet.
     pub(crate) fn has_gone(&self) -> bool {
-        let mut gone = self.gone.keys();
-        gone.any(|element| !self.told.contains(element))
+        self.gone.values().any(|gone| !gone.is_closed)
     }
 
     /// Tells of an element that has ended without saying so itself.
-    fn tell_end(&mut self, element: u32, row: &QueuedElement, now: Timestamp) {
+    fn tell_end(&mut self, row: &QueuedElement, now: Timestamp) {
         let is_over = row.phase() == ElementPhase::Over;
-        if !is_over || self.files.is_over(element) == Some(true) || row.state == "CANCELLED" {
-            return;
-        }
-        if !self.told.insert(element) {
+        if !is_over || row.state == "CANCELLED" {
             return;
         }
         let (job, index) = (row.job, row.index);
@@ -224,7 +280,8 @@ impl FollowedRun {
         };
         let state = &row.state;
         let mut message = format!("job {job}_{index}{node} has ended: {state}");
-        let wrote = self.folder.file(&format!("slurm/{job}_{index}.out"));
+        let usual = || self.folder.file(&format!("slurm/{job}_{index}.out"));
+        let wrote = output_file(&format!("{job}_{index}")).unwrap_or_else(usual);
         if let Ok(text) = fs::read(wrote) {
             let text = String::from_utf8_lossy(&text).into_owned();
             let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
@@ -248,34 +305,10 @@ impl FollowedRun {
         elements.all(|row| row.phase() == ElementPhase::Over)
     }
 
-    /// Submits elements again that ended through no fault of theirs, and that Slurm does not
-    /// start again itself. How many.
-    pub(crate) fn submit_lost(&mut self) -> Result<usize, SlurmError> {
-        let slurm = self.spec.slurm.clone().unwrap_or_default();
-        let most = slurm.requeues.unwrap_or(DEFAULT_REQUEUES);
-        let lost = self.elements.iter().filter(|(element, row)| {
-            let times = self.again.get(element).copied().unwrap_or(0);
-            NOT_THEIR_FAULT.contains(&row.state.as_str())
-                && self.files.is_over(**element) != Some(true)
-                && times < most
-        });
-        let lost: Vec<u32> = lost.map(|(&element, _)| element).collect();
-        if lost.is_empty() {
-            return Ok(0);
-        }
-        for &element in &lost {
-            *self.again.entry(element).or_default() += 1;
-            self.told.remove(&element);
-            self.elements.remove(&element);
-        }
-        let submission = ArraySubmission {
-            folder: &self.folder,
-            at_once: slurm.jobs.map(std::num::NonZeroU32::get),
-            has_dependency: has_dependency(&slurm),
-        };
-        let size = limits(slurm.partition.as_deref()).max_array_size;
-        submission.submit(&arrays(&rows(lost.clone()), size))?;
-        Ok(lost.len())
+    /// Takes note that elements were submitted again.
+    pub(crate) fn begins_again(&mut self, element: u32) {
+        self.elements.remove(&element);
+        self.gone.remove(&element);
     }
 
     /// Writes what is left to be written. What was read will not be read again.
@@ -300,18 +333,15 @@ impl FollowedRun {
     }
 }
 
-/// What a run on Slurm is, and its folder.
-pub(crate) fn shared_folder(
-    reader: &Reader,
-    run: RunId,
-) -> Result<(RunSpec, SharedFolder), SlurmError> {
+/// The folder of a run on Slurm.
+pub(crate) fn shared_folder(reader: &Reader, run: RunId) -> Result<SharedFolder, SlurmError> {
     let spec = reader.run_spec(run)?.unwrap_or_default();
-    let path = spec.slurm.as_ref().and_then(|slurm| slurm.folder.clone());
+    let path = spec.slurm.and_then(|slurm| slurm.folder);
     let path = path.ok_or(SlurmError::NotOnSlurm(run))?;
     if !path.is_dir() {
         return Err(SlurmError::FolderGone { run, path });
     }
-    Ok((spec, SharedFolder::open(path)))
+    Ok(SharedFolder::open(path))
 }
 
 /// How far outcomes were read before. If nobody knows, they are read again.

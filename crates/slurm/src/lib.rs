@@ -19,7 +19,8 @@
 //!   devices, cores and time that the job was given (`allocation`), and with what its earlier
 //!   lives have written (`earlier_lives`).
 //! - [`follow`] stays with a run, [`refresh`] and [`view`] look at it once: what elements tell
-//!   becomes records and events, as if it had happened here (`progress`).
+//!   becomes records and events, as if it had happened here (`progress`). Whoever stays submits
+//!   what was cut off and cannot do that itself (`lost_elements`).
 //! - [`submit_again`] and [`cancel`] are what their names say.
 //!
 //! What it promises:
@@ -31,6 +32,7 @@
 //! - What was told to have ended has ended: it is not run again by a later life, and told twice
 //!   it counts once.
 //! - No task fails because its job was cut off.
+//! - What was cancelled does not come back: nothing starts or goes on beside a `stop_file`.
 //!
 //! It never prints, and knows nothing of command lines. It asks Slurm by its commands alone.
 //!
@@ -50,16 +52,19 @@ mod folder;
 mod follow;
 mod followed_run;
 mod job_shape;
+mod lost_elements;
 mod outcome_file;
 mod outcome_reader;
 mod peaks;
 mod planning;
 mod progress;
+mod prospect;
 mod queue;
 mod queue_watch;
 mod sbatch;
 mod script;
 mod status;
+mod stop_file;
 mod submit;
 mod task_file;
 mod zip_file;

@@ -45,36 +45,29 @@ struct SyncThread {
 }
 
 impl OutcomeFile {
-    /// Makes the file of the next life. Nobody else has it.
+    /// Makes the file of this life, which nobody else has. `None`: somebody has it.
     pub(crate) fn create(
         folder: &SharedFolder,
         element: u32,
-        after: u32,
-    ) -> Result<(Self, u32), SlurmError> {
-        let mut life = after + 1;
-        loop {
-            let path = folder.outcome_file(element, life);
-            let made = OpenOptions::new().append(true).create_new(true).open(&path);
-            match made {
-                Ok(file) => {
-                    let peaks = folder.outcomes().join(format!("{element}.{life}.peaks"));
-                    let new = Self {
-                        path,
-                        file: Arc::new(file),
-                        buffer: Vec::new(),
-                        trouble: None,
-                        synced: Instant::now(),
-                        is_dirty: false,
-                        sync: None,
-                        peaks: None,
-                        peaks_path: peaks,
-                    };
-                    return Ok((new, life));
-                }
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => life += 1,
-                Err(error) => return Err(error.into()),
-            }
-        }
+        life: u32,
+    ) -> Result<Option<Self>, SlurmError> {
+        let path = folder.outcome_file(element, life);
+        let file = match OpenOptions::new().append(true).create_new(true).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Some(Self {
+            path,
+            file: Arc::new(file),
+            buffer: Vec::new(),
+            trouble: None,
+            synced: Instant::now(),
+            is_dirty: false,
+            sync: None,
+            peaks: None,
+            peaks_path: folder.outcomes().join(format!("{element}.{life}.peaks")),
+        }))
     }
 
     /// Takes an event, to be written soon.
@@ -187,6 +180,8 @@ impl Observer for OutcomeWriter {
             // What never started is as it was before.
             EventKind::Finished(result)
                 if result.outcome == Outcome::Interrupted && result.attempts == 0 => {}
+            // That it is over is said last: before, it may have to say why it does not go on.
+            EventKind::RunEnded(_) => {}
             EventKind::Started {
                 task,
                 attempt,
@@ -209,5 +204,21 @@ impl Observer for OutcomeWriter {
 
     fn show(&mut self, now: Instant, _: &dyn QueueView) -> Option<Instant> {
         self.file.borrow_mut().turn(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_that_somebody_has_is_not_taken_and_not_skipped() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
+        let make = || OutcomeFile::create(&folder, 3, 1).unwrap();
+        assert!(make().is_some());
+        // Whoever finds it taken reads first what is in it.
+        assert!(make().is_none());
+        assert!(!folder.outcome_file(3, 2).exists());
     }
 }

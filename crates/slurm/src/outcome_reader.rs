@@ -1,13 +1,13 @@
 //! Following outcome files as they grow. Network file systems tell nobody of changes, so they
 //! are looked at: often while there is news, and less and less often while there is none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fs_err::{self as fs, File};
-use packhorse_model::{Event, EventKind, NewPeak};
+use packhorse_model::{Event, EventKind, Exit, NewPeak};
 use serde::{Deserialize, Serialize};
 
 use crate::SlurmError;
@@ -35,6 +35,23 @@ pub(crate) struct FilePosition {
     pub(crate) peaks: u64,
     /// The element has said that it is over: nothing follows.
     pub(crate) is_over: bool,
+    /// How many of its tasks were left then.
+    #[serde(default)]
+    pub(crate) left: u64,
+    /// Whether a signal has ended it.
+    #[serde(default)]
+    pub(crate) was_stopped: bool,
+}
+
+/// Which files are looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Looking<'a> {
+    /// Those that are due.
+    Due,
+    /// All of them.
+    Everything,
+    /// Those of elements that do not run any more: what is not there now never will be.
+    Gone(&'a BTreeSet<u32>),
 }
 
 /// Outcome files, and how far they were read.
@@ -89,22 +106,27 @@ impl OutcomeFiles {
         next.map_or(self.listing.0, |next| next.min(self.listing.0))
     }
 
-    /// Whether the last life of an element has said that it is over. `None`: it has not begun.
-    pub(crate) fn is_over(&self, element: u32) -> Option<bool> {
-        let lives = self.files.range((element, 0)..(element, u32::MAX));
-        let (_, last) = lives.last()?;
-        Some(last.at.is_over)
+    /// The last life of an element, and what was read of it. `None`: it has not begun.
+    pub(crate) fn last_life(&self, element: u32) -> Option<(u32, FilePosition)> {
+        let mut lives = self.files.range((element, 0)..(element, u32::MAX));
+        let (&(_, life), last) = lives.next_back()?;
+        Some((life, last.at))
     }
 
-    /// Looks at what is due, or at everything, and hands out what is new. Lives of an element
-    /// are read one after the other.
+    /// Whether the last life of an element has said that it is over. `None`: it has not begun.
+    pub(crate) fn is_over(&self, element: u32) -> Option<bool> {
+        self.last_life(element).map(|(_, at)| at.is_over)
+    }
+
+    /// Looks at files, and hands out what is new. Lives of an element are read one after the
+    /// other.
     pub(crate) fn look(
         &mut self,
         now: Instant,
-        everything: bool,
+        looking: Looking<'_>,
         mut news: impl FnMut(LifeId, OutcomeNews),
     ) -> Result<(), SlurmError> {
-        if everything || self.listing.0 <= now {
+        if !matches!(looking, Looking::Due) || self.listing.0 <= now {
             let found = self.list()?;
             let pause = if found {
                 LISTING
@@ -114,19 +136,28 @@ impl OutcomeFiles {
             self.listing = (now + pause, pause);
         }
         for (life, file) in &mut self.files {
-            if file.at.is_over || (!everything && file.next.is_some_and(|next| next > now)) {
+            let (is_wanted, holes) = match looking {
+                Looking::Due => (file.next.is_none_or(|next| next <= now), Holes::MayFill),
+                Looking::Everything => (true, Holes::MayFill),
+                Looking::Gone(elements) => (elements.contains(&life.0), Holes::Stay),
+            };
+            if file.at.is_over || !is_wanted {
                 continue;
             }
             let path = self.folder.outcome_file(life.0, life.1);
             let mut has_news = false;
             loop {
-                let (lines, length) = read_on(&path, file.at.position)?;
+                let (lines, length) = read_on(&path, file.at.position, holes)?;
                 for line in whole_lines(&lines) {
                     // What cannot be read did not happen, or only a later version knows it.
                     let Ok(event) = serde_json::from_slice::<Event>(line) else {
                         continue;
                     };
-                    file.at.is_over |= matches!(event.kind, EventKind::RunEnded(_));
+                    if let EventKind::RunEnded(summary) = &event.kind {
+                        file.at.is_over = true;
+                        file.at.left = summary.left;
+                        file.at.was_stopped = matches!(summary.exit, Exit::Signal(_));
+                    }
                     news(*life, OutcomeNews::Event(Box::new(event)));
                 }
                 file.at.position += length;
@@ -136,7 +167,7 @@ impl OutcomeFiles {
                 }
             }
             let peaks = path.with_extension("peaks");
-            let (lines, length) = read_on(&peaks, file.at.peaks)?;
+            let (lines, length) = read_on(&peaks, file.at.peaks, holes)?;
             for line in whole_lines(&lines) {
                 if let Ok(peak) = serde_json::from_slice::<NewPeak>(line) {
                     news(*life, OutcomeNews::Peak(Box::new(peak)));
@@ -174,9 +205,19 @@ fn life_of(name: &str) -> Option<LifeId> {
     Some((element.parse().ok()?, life.parse().ok()?))
 }
 
+/// What becomes of zeros in a file. A network file system may show a later page of it before
+/// an earlier one, which reads as zeros until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holes {
+    /// What was written there may come.
+    MayFill,
+    /// It is lost.
+    Stay,
+}
+
 /// The whole lines behind a place, and how long they are. Opening the file each time has a
 /// network file system ask how long it is by now.
-fn read_on(path: &PathBuf, position: u64) -> Result<(Vec<u8>, u64), SlurmError> {
+fn read_on(path: &PathBuf, position: u64, holes: Holes) -> Result<(Vec<u8>, u64), SlurmError> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
@@ -191,6 +232,17 @@ fn read_on(path: &PathBuf, position: u64) -> Result<(Vec<u8>, u64), SlurmError> 
     loop {
         let mut text = Vec::new();
         file.by_ref().take(piece).read_to_end(&mut text)?;
+        let mut hole = text.iter().position(|&byte| byte == 0);
+        match (hole, holes) {
+            (Some(begin), Holes::MayFill) => text.truncate(begin),
+            (Some(_), Holes::Stay) => {
+                // What is behind it is a line of its own.
+                let zeros = text.iter_mut().filter(|byte| **byte == 0);
+                zeros.for_each(|byte| *byte = b'\n');
+                hole = None;
+            }
+            (None, _) => {}
+        }
         match text.iter().rposition(|&byte| byte == b'\n') {
             Some(end) => {
                 text.truncate(end + 1);
@@ -198,7 +250,7 @@ fn read_on(path: &PathBuf, position: u64) -> Result<(Vec<u8>, u64), SlurmError> 
                 return Ok((text, length));
             }
             // A line may be longer than a piece, or be torn.
-            None if position + piece < length => {
+            None if hole.is_none() && position + piece < length => {
                 piece *= 2;
                 file.seek(SeekFrom::Start(position))?;
             }
@@ -229,6 +281,10 @@ mod tests {
     }
 
     fn look(files: &mut OutcomeFiles) -> Vec<String> {
+        look_at(files, Looking::Everything)
+    }
+
+    fn look_at(files: &mut OutcomeFiles, looking: Looking<'_>) -> Vec<String> {
         let mut read = Vec::new();
         let news = |life: LifeId, news| {
             let OutcomeNews::Event(event) = news else {
@@ -238,7 +294,7 @@ mod tests {
                 read.push(format!("{}.{} {message}", life.0, life.1));
             }
         };
-        files.look(Instant::now(), true, news).unwrap();
+        files.look(Instant::now(), looking, news).unwrap();
         read
     }
 
@@ -262,6 +318,28 @@ mod tests {
         append(&folder, (0, 1), &warning("last"));
         assert_eq!(look(&mut later), ["0.1 last"]);
         assert_eq!((later.is_over(2), later.is_over(7)), (Some(false), None));
+    }
+
+    #[test]
+    fn what_a_hole_hides_is_read_when_it_is_there() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
+        let (first, hidden, last) = (warning("first"), warning("hidden"), warning("last"));
+        let hole = "\0".repeat(hidden.len() - 3);
+        let path = folder.outcome_file(0, 1);
+        // A line is torn by the hole.
+        let torn = first.clone() + &hidden[..3] + &hole + &last;
+        fs::write(&path, &torn).unwrap();
+        let mut files = OutcomeFiles::new(&folder, BTreeMap::new());
+        assert_eq!(look(&mut files), ["0.1 first"]);
+        assert!(look(&mut files).is_empty());
+        fs::write(&path, first + &hidden + &last).unwrap();
+        assert_eq!(look(&mut files), ["0.1 hidden", "0.1 last"]);
+        // What a dead node has not written never comes: what is behind it counts.
+        append(&folder, (0, 1), &torn);
+        assert_eq!(look(&mut files), ["0.1 first"]);
+        let gone = BTreeSet::from([0]);
+        assert_eq!(look_at(&mut files, Looking::Gone(&gone)), ["0.1 last"]);
     }
 
     #[test]
@@ -290,7 +368,7 @@ mod tests {
         let mut looks = 0;
         while now < start + Duration::from_mins(10) {
             now = files.due().max(now);
-            files.look(now, false, |_, _| {}).unwrap();
+            files.look(now, Looking::Due, |_, _| {}).unwrap();
             looks += 1;
         }
         assert!(looks < 300, "{looks}");

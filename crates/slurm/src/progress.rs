@@ -73,6 +73,7 @@ impl Progress {
     pub(crate) fn was_running(
         &mut self,
         number: u32,
+        element: Option<u32>,
         (attempt, since): (u32, Timestamp),
         command: Arc<Command>,
         device: Option<&str>,
@@ -84,7 +85,7 @@ impl Progress {
             number,
             RunningTask {
                 attempt,
-                element: None,
+                element,
                 since,
                 command: Arc::clone(&command),
                 peak: None,

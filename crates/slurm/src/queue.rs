@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// What squeue is asked for, separated by bars: array, index, state, reason, node, time.
-pub(crate) const QUEUE_FORMAT: &str = "%F|%K|%T|%r|%N|%M";
+/// What squeue is asked for, separated by bars: array, index, state, reason, node. Nothing
+/// that changes while nothing happens.
+pub(crate) const QUEUE_FORMAT: &str = "%F|%K|%T|%r|%N";
 
 /// One element in Slurm's queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +19,6 @@ pub struct QueuedElement {
     pub reason: String,
     /// The node it runs on, or ran.
     pub node: String,
-    /// How long it has run, as Slurm writes it.
-    pub time: String,
 }
 
 /// How far an element has come.
@@ -39,9 +38,10 @@ impl QueuedElement {
         match self.state.as_str() {
             "PENDING" | "CONFIGURING" | "REQUEUED" | "REQUEUE_HOLD" | "REQUEUE_FED"
             | "RESV_DEL_HOLD" | "SPECIAL_EXIT" => ElementPhase::Pending,
-            "RUNNING" | "COMPLETING" | "SUSPENDED" | "STOPPED" | "RESIZING" | "SIGNALING"
-            | "STAGE_OUT" => ElementPhase::Running,
-            _ => ElementPhase::Over,
+            "COMPLETED" | "CANCELLED" | "FAILED" | "TIMEOUT" | "NODE_FAIL" | "PREEMPTED"
+            | "BOOT_FAIL" | "DEADLINE" | "OUT_OF_MEMORY" | "REVOKED" => ElementPhase::Over,
+            // Whatever a later version has a word for: it is not taken for an end.
+            _ => ElementPhase::Running,
         }
     }
 }
@@ -57,7 +57,6 @@ pub(crate) fn read_queue(text: &str) -> Vec<QueuedElement> {
             state: next()?,
             reason: next()?,
             node: next()?,
-            time: next()?,
         })
     };
     text.lines().filter_map(read).collect()
@@ -109,10 +108,11 @@ mod tests {
     #[test]
     fn the_queue_is_read() {
         let queue = read_queue(
-            "2|2|PENDING|BeginTime||0:00\n\
-             2|1|RUNNING|None|n1|1:05\n\
-             3|N/A|RUNNING|None|n1|1:05\n\
-             2|0|NODE_FAIL|None|n1|2-00:00:01\n",
+            "2|2|PENDING|BeginTime|\n\
+             2|1|RUNNING|None|n1\n\
+             3|N/A|RUNNING|None|n1\n\
+             2|3|EXPEDITING|None|n1\n\
+             2|0|NODE_FAIL|None|n1\n",
         );
         let phases: Vec<_> = queue.iter().map(|it| (it.index, it.phase())).collect();
         assert_eq!(
@@ -120,6 +120,8 @@ mod tests {
             [
                 (2, ElementPhase::Pending),
                 (1, ElementPhase::Running),
+                // A word that nobody knows yet.
+                (3, ElementPhase::Running),
                 (0, ElementPhase::Over)
             ]
         );

@@ -13,10 +13,11 @@ use crate::commands::squeue;
 use crate::folder::SubmittedJob;
 use crate::queue::QueuedElement;
 
-/// After a change, the queue is asked again so soon.
-const SHORTEST: Duration = Duration::from_secs(1);
-/// It is asked no less often.
-const LONGEST: Duration = Duration::from_secs(20);
+/// After a change, the queue is asked again so soon. Two such pauses are as long as others need
+/// to see what a node has written.
+const SHORTEST: Duration = Duration::from_millis(1500);
+/// It is asked no less often. All who follow runs ask the same controller.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// What Slurm has answered.
 pub(crate) type QueueAnswer = Result<Vec<QueuedElement>, SlurmError>;

@@ -1,6 +1,6 @@
 //! How a run on the cluster is at this moment, without staying with it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use packhorse_model::{AttemptPlace, RunId, Timestamp};
 use packhorse_session::stored_run;
@@ -11,8 +11,16 @@ use crate::commands::{scancel, squeue};
 use crate::folder::SubmittedJob;
 use crate::follow::waiting_in_words;
 use crate::followed_run::{FollowedRun, SETTLING, shared_folder};
+use crate::outcome_reader::Looking;
 use crate::queue::{ElementPhase, QueuedElement};
 use crate::sbatch::{adopt_unrecorded, unrecorded};
+use crate::stop_file::StopOrder;
+
+/// Whoever cancels a run waits so long for the end of its jobs.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Meanwhile Slurm is asked first so soon, and then less and less often.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// How a run on the cluster is.
 #[derive(Debug)]
@@ -94,7 +102,7 @@ pub fn refresh(home: &Home, run: RunId, ask: AskSlurm) -> Result<(), SlurmError>
     };
     drop(reader);
     let mut followed = FollowedRun::open(home, lock)?;
-    followed.look(Instant::now(), true)?;
+    followed.look(Instant::now(), Looking::Everything)?;
     let is_over = followed.progress.is_done()
         || (ask == AskSlurm::Yes && is_gone(&mut followed).unwrap_or(false));
     if is_over {
@@ -118,13 +126,15 @@ pub enum AskSlurm {
 /// element that goes on in another job is in neither for a moment.
 fn is_gone(followed: &mut FollowedRun) -> Result<bool, SlurmError> {
     adopt_unrecorded(&followed.folder)?;
-    followed.note_queue(&squeue(&followed.jobs())?)?;
+    let queue = squeue(&followed.jobs())?;
+    followed.note_queue(&queue)?;
     if !followed.is_idle() {
         return Ok(false);
     }
     pause(SETTLING);
-    followed.note_queue(&squeue(&followed.jobs())?)?;
-    followed.look(Instant::now(), true)?;
+    let queue = squeue(&followed.jobs())?;
+    followed.note_queue(&queue)?;
+    followed.look(Instant::now(), Looking::Everything)?;
     Ok(followed.is_idle())
 }
 
@@ -133,7 +143,7 @@ fn is_gone(followed: &mut FollowedRun) -> Result<bool, SlurmError> {
     clippy::disallowed_methods,
     reason = "neither Slurm nor a network file system tells when something has changed"
 )]
-pub fn pause(time: std::time::Duration) {
+pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
@@ -148,7 +158,7 @@ pub fn refresh_all(home: &Home) {
 /// How a run is now.
 pub fn view(home: &Home, run: RunId) -> Result<ClusterView, SlurmError> {
     let reader = Reader::open(home)?;
-    let (_, folder) = shared_folder(&reader, run)?;
+    let folder = shared_folder(&reader, run)?;
     let jobs = folder.jobs()?;
     let is_over = !reader.is_on_cluster(run)?;
     let queue = if is_over {
@@ -201,7 +211,7 @@ pub fn view(home: &Home, run: RunId) -> Result<ClusterView, SlurmError> {
 }
 
 /// What has come of cancelling a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cancelled {
     /// It was over already.
     WasOver,
@@ -209,9 +219,11 @@ pub enum Cancelled {
     Over,
     /// Slurm was told, and somebody follows it.
     Followed,
+    /// Slurm was told, and jobs are still ending: their names, and their nodes.
+    Ending(Vec<(String, String)>),
 }
 
-/// Takes all jobs of a run out of Slurm's queue, and waits until they are gone.
+/// Takes all jobs of a run out of Slurm's queue, and waits a while until they are gone.
 pub fn cancel(home: &Home, run: RunId) -> Result<Cancelled, SlurmError> {
     let reader = Reader::open(home)?;
     stored_run(&reader, run)?;
@@ -220,14 +232,16 @@ pub fn cancel(home: &Home, run: RunId) -> Result<Cancelled, SlurmError> {
     }
     let folder = shared_folder(&reader, run);
     let mut jobs = Vec::new();
-    if let Ok((_, folder)) = &folder {
+    if let Ok(folder) = &folder {
         jobs = unrecorded(folder)?;
     }
     if !reader.is_on_cluster(run)? && jobs.is_empty() {
         return Ok(Cancelled::WasOver);
     }
     drop(reader);
-    if let Ok((_, folder)) = &folder {
+    if let Ok(folder) = &folder {
+        // First, so that nothing starts that is not there yet.
+        StopOrder::Cancelled.write(folder)?;
         jobs.extend(folder.jobs()?);
         scancel(&[], &jobs)?;
     }
@@ -237,7 +251,7 @@ pub fn cancel(home: &Home, run: RunId) -> Result<Cancelled, SlurmError> {
         Err(error) => return Err(error.into()),
     };
     match folder {
-        Ok(_) => {}
+        Ok(_) => wait_for_end(FollowedRun::open(home, lock)?),
         // Nobody knows what became of it.
         Err(SlurmError::FolderGone { .. }) => {
             let mut writer = packhorse_store::Writer::start(home)?;
@@ -245,20 +259,41 @@ pub fn cancel(home: &Home, run: RunId) -> Result<Cancelled, SlurmError> {
             let exit = packhorse_model::Exit::Signal(15).code();
             writer.send(packhorse_model::Record::RunEnded { run, at, exit });
             writer.finish()?;
-            return Ok(Cancelled::Over);
+            Ok(Cancelled::Over)
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    let mut followed = FollowedRun::open(home, lock)?;
+}
+
+/// Waits until nothing of a cancelled run is in the queue. What has come back into it
+/// meanwhile is cancelled, too.
+fn wait_for_end(mut followed: FollowedRun) -> Result<Cancelled, SlurmError> {
     adopt_unrecorded(&followed.folder)?;
+    let begun = Instant::now();
+    let mut cancelled = followed.jobs();
+    let mut pause_after = SHORTEST_PAUSE;
     loop {
-        followed.look(Instant::now(), true)?;
-        followed.note_queue(&squeue(&followed.jobs())?)?;
-        if followed.is_idle() {
-            followed.look(Instant::now(), true)?;
+        let jobs = followed.jobs();
+        followed.note_queue(&squeue(&jobs)?)?;
+        if followed.is_idle() && jobs == cancelled {
+            followed.look(Instant::now(), Looking::Everything)?;
             followed.close(Some(15))?;
             return Ok(Cancelled::Over);
         }
-        pause(std::time::Duration::from_millis(500));
+        let mut rows = followed.elements.values();
+        if jobs != cancelled || rows.any(|row| row.phase() == ElementPhase::Pending) {
+            scancel(&[], &jobs)?;
+            cancelled = jobs;
+        }
+        if begun.elapsed() > PATIENCE {
+            let rows = followed.elements.values();
+            let ending = rows.filter(|row| row.phase() != ElementPhase::Over);
+            let ending = ending.map(|row| (format!("{}_{}", row.job, row.index), row.node.clone()));
+            let ending = ending.collect();
+            followed.leave()?;
+            return Ok(Cancelled::Ending(ending));
+        }
+        pause(pause_after);
+        pause_after = (pause_after * 2).min(LONGEST_PAUSE);
     }
 }

@@ -1,5 +1,6 @@
 //! The file of all tasks, a TaskSpec a line, and the lines of it that an element has.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, BufWriter, Seek as _, SeekFrom, Write as _};
 use std::path::PathBuf;
 
@@ -146,11 +147,72 @@ impl ElementTasks {
     }
 }
 
+/// The last element that each of these tasks is in.
+pub(crate) fn elements_of(
+    folder: &SharedFolder,
+    numbers: &BTreeSet<u32>,
+) -> Result<BTreeMap<u32, u32>, SlurmError> {
+    let mut found = BTreeMap::new();
+    if numbers.is_empty() {
+        return Ok(found);
+    }
+    for (element, spec) in (0_u32..).zip(folder.elements()?) {
+        if spec.file == SharedFolder::TASKS {
+            // The numbers of its lines are those of its tasks.
+            for &(first, count) in &spec.lines {
+                let here = numbers.range(first..first.saturating_add(count));
+                found.extend(here.map(|&number| (number, element)));
+            }
+            continue;
+        }
+        let mut tasks = ElementTasks::open(folder, &spec)?;
+        while let Some(task) = tasks.next_task(&AfterNumbers::default())? {
+            if numbers.contains(&task.number) {
+                found.insert(task.number, element);
+            }
+        }
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use packhorse_model::Command;
 
     use super::*;
+
+    #[test]
+    fn a_task_is_in_the_element_that_it_was_last_put_into() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
+        let spec = || TaskSpec::new(Command::Line(b"true".to_vec()));
+        let mut all = TaskFileWriter::create(&folder, SharedFolder::TASKS).unwrap();
+        for _ in 1..=5 {
+            all.add(&spec()).unwrap();
+        }
+        all.finish().unwrap();
+        let mut again = TaskFileWriter::create(&folder, "again.2.jsonl").unwrap();
+        for number in [2, 5] {
+            let (attempts, after) = (1, Vec::new());
+            let spec = spec();
+            let task = AgainTask {
+                number,
+                attempts,
+                after,
+                spec,
+            };
+            again.add(&task).unwrap();
+        }
+        again.finish().unwrap();
+        let elements = [
+            all.element(vec![(1, 2), (5, 1)]),
+            all.element(vec![(3, 2)]),
+            again.element(vec![(2, 1)]),
+        ];
+        folder.write_elements(&elements).unwrap();
+        let found = elements_of(&folder, &BTreeSet::from([1, 2, 4, 5])).unwrap();
+        assert_eq!(found, BTreeMap::from([(1, 0), (2, 0), (4, 1), (5, 2)]));
+    }
 
     #[test]
     fn an_element_finds_its_tasks_wherever_they_are() {

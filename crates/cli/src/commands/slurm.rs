@@ -287,6 +287,18 @@ pub fn cancel_run(home: &Home, run: RunId) -> anyhow::Result<Exit> {
                 "the jobs of run {run} were cancelled; whoever follows it shows what becomes of it"
             )
         }
+        Cancelled::Ending(jobs) => {
+            let names = jobs.iter().map(|(job, node)| match node.as_str() {
+                "" => job.clone(),
+                node => format!("{job} on {node}"),
+            });
+            let names: Vec<String> = names.collect();
+            format!(
+                "the jobs of run {run} were cancelled, and some are still ending: {}\n\
+                 hint: `packhorse slurm status {run}` shows when they have ended",
+                names.join(", ")
+            )
+        }
     });
     Ok(Exit::Success)
 }

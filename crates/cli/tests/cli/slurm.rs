@@ -2,6 +2,7 @@
 
 mod cut_off;
 mod experiments;
+mod preempted;
 mod submitting;
 mod unanswered;
 mod waiting;
@@ -93,9 +94,23 @@ impl Cluster {
         running
     }
 
+    /// The line for `[slurm]` that has jobs find these scripts, too.
+    fn node_path(&self) -> String {
+        let bin = self.world.work().join("bin");
+        format!("sh_lines = [\"PATH={}:$PATH\"]\n", bin.display())
+    }
+
     /// The folder that a run and its jobs share.
     fn folder(&self, run: u32) -> PathBuf {
         self.world.work().join(format!("packhorse-slurm/{run}"))
+    }
+
+    /// How many arrays were submitted from here, and how many by jobs.
+    fn submitted(&self) -> (usize, usize) {
+        let folder = self.folder(1);
+        let here = fs_err::read_to_string(folder.join("jobs.jsonl")).unwrap();
+        let by_jobs = fs_err::read_dir(folder.join("jobs")).unwrap();
+        (here.lines().count(), by_jobs.count())
     }
 
     /// The number that Slurm gave to the first array of a run: it takes one for the question

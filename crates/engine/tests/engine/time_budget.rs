@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use packhorse_engine::{Input, StopMode, TimeBudget};
+use packhorse_engine::{Input, StopMode, StopSignal, TimeBudget};
 use packhorse_model::{Command, Exit, RunId, TaskSpec};
 
 use crate::lab::{INTERRUPTED, Lab, OK, task};
@@ -102,6 +102,30 @@ fn what_still_runs_at_the_end_is_ended() {
     lab.ends("1.1", INTERRUPTED);
     let summary = lab.summary(1);
     assert_eq!((summary.left, summary.exit), (2, Exit::TasksFailed));
+}
+
+#[test]
+fn whoever_asked_for_an_end_is_known_though_the_time_is_over_too() {
+    let asked = |signal| Input::Stop {
+        run: RunId(1),
+        signal,
+    };
+    // Ctrl-C, and then the time is over before what runs has finished.
+    let mut first = lab(&[]);
+    first.add(1, [task("a"), task("b")]);
+    first.end_input(1);
+    first.feed(asked(StopSignal::Interrupt));
+    first.pass(HOUR);
+    first.ends("1.1", INTERRUPTED);
+    assert_eq!(first.summary(1).exit, Exit::Signal(2));
+    // The time is over, and at that very moment somebody cancels.
+    let mut second = lab(&[]);
+    second.add(1, [task("a"), task("b")]);
+    second.end_input(1);
+    second.pass(HOUR);
+    second.feed(asked(StopSignal::Terminate));
+    second.ends("1.1", INTERRUPTED);
+    assert_eq!(second.summary(1).exit, Exit::Signal(15));
 }
 
 #[test]

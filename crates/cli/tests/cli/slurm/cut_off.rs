@@ -3,6 +3,7 @@
 use packhorse_slurm_lab::LabSettings;
 
 use super::{Cluster, lines};
+use crate::support::finish;
 
 /// Says in a file of the folder which task runs, and waits at the gate.
 const WAITING: &str = "echo $PACKHORSE_TASK >> ran; read x < gate";
@@ -263,6 +264,36 @@ fn a_run_is_cancelled_and_resumed() {
     );
 }
 
+#[test]
+fn what_comes_back_into_the_queue_while_a_run_is_cancelled_is_cancelled_too() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let words = ["run", "--slurm", "--gres", "gpu:1", "--sbatch=--hold"];
+    let done = cluster.packhorse_with(words, "touch ran\n");
+    assert_eq!(done.code, 0, "{done:?}");
+    // As if it had put itself back right after it was cancelled.
+    let later = "if mkdir cancelled 2> /dev/null; then exit; fi\nexec $REAL \"$@\"";
+    cluster.wrap("scancel", later);
+    let done = finish(cluster.command_with_wrappers(["slurm", "cancel"]));
+    assert!(done.stderr.contains("run 1 has stopped"), "{done:?}");
+    let states = cluster.lab.job_states(&cluster.job(1));
+    assert_eq!(states, ["CANCELLED"]);
+    // Should it start all the same, it does nothing.
+    let folder = cluster.folder(1);
+    let script = [folder.join("script.sh"), "0".into()];
+    let job = cluster.lab.sbatch(
+        ["--array=0".into(), "--gres=gpu:1".into()]
+            .into_iter()
+            .chain(script),
+    );
+    cluster
+        .lab
+        .output(cluster.lab.command("scontrol").args(["release", &job]));
+    cluster.lab.wait_for_job(&format!("{job}_0"), "COMPLETED");
+    assert!(!cluster.world.work().join("ran").exists());
+}
+
 /// Jobs of a minute, of which tasks have some seconds: Slurm knows no shorter ones.
 fn short_jobs() -> Option<Cluster> {
     let cluster = Cluster::with(LabSettings {
@@ -329,4 +360,67 @@ fn what_runs_when_a_jobs_time_is_over_is_cut_off_and_runs_again() {
         .unwrap()
         .count();
     assert_eq!(followed, 1);
+}
+
+#[test]
+fn a_job_that_was_not_told_when_it_ends_asks_again() {
+    let Some(cluster) = short_jobs() else {
+        return;
+    };
+    // Slurm is busy for a moment.
+    cluster.wrap(
+        "squeue",
+        "if mkdir asked 2> /dev/null; then exit 1; fi\nexec $REAL \"$@\"",
+    );
+    let path = cluster.node_path();
+    let settings = format!("[slurm]\n{path}time = 1\nmargin = \"50s\"\n");
+    cluster.world.write("packhorse.toml", settings);
+    let words = ["run", "--slurm", "--wait", "--gres", "gpu:1"];
+    let task = "test -e checkpoint && exit 0; touch checkpoint; sleep 100";
+    let done = cluster.packhorse_with(words, lines(task, 1));
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(cluster.world.work().join("asked").is_dir());
+    // It had the time to put itself back.
+    assert_eq!(cluster.submitted(), (1, 0));
+}
+
+#[test]
+fn what_a_failed_job_wrote_is_told_wherever_it_wrote_it() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    cluster.world.write(
+        "packhorse.toml",
+        "[slurm]\noutput = \"said-%A-%a.txt\"\nsh_lines = [\"echo no such module; exit 3\"]\n",
+    );
+    let words = ["run", "--slurm", "--wait", "--gres", "gpu:1"];
+    let done = cluster.packhorse_with(words, "true\n");
+    assert_eq!(done.code, 1, "{done:?}");
+    let told = "_0 on n1 has ended: FAILED\n  no such module\n";
+    assert!(done.stdout.contains(told), "{done:?}");
+}
+
+#[test]
+fn what_comes_after_a_task_that_failed_is_skipped_though_nobody_said_so() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let tasks = "#packhorse name=a\nfalse\n#packhorse after=a name=b\ntouch ran\n\
+                 #packhorse after=b\ntouch ran\n";
+    let words = ["run", "--slurm", "--gres", "gpu:1"];
+    let done = cluster.packhorse_with(words, tasks);
+    assert_eq!(done.code, 0, "{done:?}");
+    cluster
+        .lab
+        .wait_for_job(&format!("{}_0", cluster.job(1)), "FAILED");
+    // The node dies before it has said what becomes of the others.
+    let outcomes = cluster.folder(1).join("outcomes/0.1.jsonl");
+    let text = fs_err::read_to_string(&outcomes).unwrap();
+    let (said, _) = text.split_once("\"outcome\":\"failed\"").unwrap();
+    let end = said.len() + text[said.len()..].find('\n').unwrap() + 1;
+    fs_err::write(&outcomes, &text[..end]).unwrap();
+    let done = cluster.packhorse(["slurm", "resume"]);
+    assert!(!done.stdout.contains("submitted"), "{done:?}");
+    assert_eq!(cluster.outcomes(1), ["failed", "skipped", "skipped"]);
+    assert_eq!(cluster.world.read("ran"), "");
 }

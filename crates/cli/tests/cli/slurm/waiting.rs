@@ -75,6 +75,94 @@ fn a_second_ctrl_c_cancels_everything() {
 }
 
 #[test]
+fn ctrl_c_reaches_a_job_that_is_just_starting() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    // A shell that has something else to do does not pass on what it is told.
+    let settings = "[slurm]\nsh_lines = [\"trap 'echo >> told' INT\", \"echo >> starting\", \
+                    \"sh -c 'read x < begin' & wait $!; wait $!\", \"trap - INT\"]\n";
+    cluster.world.write("packhorse.toml", settings);
+    let begin = cluster.world.gate("begin");
+    let words = &WORDS[..7];
+    let mut running = cluster.start_with(words, lines("echo >> ran", 2));
+    cluster.wait_for_lines("starting", 1);
+    running.signal(Signal::INT);
+    running.wait_for("stopping:");
+    cluster.wait_for_lines("told", 1);
+    begin.pass(1);
+    let done = running.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    assert_eq!(cluster.world.read("ran"), "");
+    assert_eq!(cluster.outcomes(1), ["none"; 2]);
+    // Whoever resumes it means it.
+    begin.pass(1);
+    let done = cluster.packhorse(["slurm", "resume", "--wait"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn slurm_is_asked_for_its_queue_when_something_has_happened_and_else_seldom() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    cluster.wrap("squeue", "echo >> calls\nexec $REAL \"$@\"");
+    // One job runs, and one waits for it. Tasks begin and end all the time.
+    let words = [
+        "run",
+        "--slurm",
+        "--wait",
+        "--gres",
+        "gpu:1",
+        "--time",
+        "1h",
+        "--task-time",
+        "5m",
+        "--jobs",
+        "1",
+    ];
+    let command = cluster.command_with_wrappers(words);
+    let mut running = crate::support::Running::start(command);
+    running.send(lines("sleep 1", 10) + &lines("read x < gate", 10));
+    running.end_input();
+    // By then it is known that one runs and one waits.
+    running.wait_for("1.4 started");
+    let calls = || cluster.world.read("calls").lines().count();
+    let before = calls();
+    running.wait_for("1.11 started");
+    let asked = calls() - before;
+    assert!(
+        asked <= 4,
+        "asked {asked} times while seven tasks ran for a second each"
+    );
+    gate.pass(10);
+    assert_eq!(running.finish().code, 0);
+}
+
+#[test]
+fn whoever_comes_back_sees_that_a_node_has_died() {
+    let settings = LabSettings {
+        nodes: 1,
+        ..LabSettings::default()
+    };
+    let Some(mut cluster) = Cluster::with(settings) else {
+        return;
+    };
+    let _gate = cluster.world.gate("gate");
+    let words = ["run", "--slurm", "--gres", "gpu:1", "--time", "1h"];
+    cluster.packhorse_with(words, "read x < gate\n");
+    cluster.wait_for_run(1);
+    let mut running = cluster.start_with(["slurm", "wait"], "");
+    running.wait_for("1.1 started on n1");
+    cluster.lab.kill_node("n1");
+    // There is no other that it could start on.
+    running.wait_for("1.1 attempt 1: its job was cut off");
+    running.signal(Signal::TERM);
+    running.finish();
+}
+
+#[test]
 fn a_run_goes_on_without_those_who_follow_it() {
     let Some(cluster) = Cluster::start() else {
         return;

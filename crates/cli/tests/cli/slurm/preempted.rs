@@ -1,0 +1,225 @@
+//! Jobs that Slurm ends for others, and nodes that may not submit what is left.
+
+use packhorse_slurm_lab::LabSettings;
+use rustix::process::Signal;
+
+use super::{Cluster, lines};
+
+/// Says in a file of the folder which task runs, and waits at the gate.
+const WAITING: &str = "echo $PACKHORSE_TASK >> ran; read x < gate";
+
+/// A node whose jobs make room for those of the partition `urgent`.
+fn preempting(mode: &str) -> Option<Cluster> {
+    let main = format!(
+        "PartitionName=main Nodes=ALL Default=YES State=UP PriorityTier=1 PreemptMode={mode}"
+    );
+    let urgent = "PartitionName=urgent Nodes=ALL State=UP PriorityTier=10 PreemptMode=OFF";
+    Cluster::with(LabSettings {
+        nodes: 1,
+        slurm_conf: vec![
+            "PreemptType=preempt/partition_prio".to_owned(),
+            "PreemptMode=REQUEUE".to_owned(),
+            main,
+            urgent.to_owned(),
+        ],
+        ..LabSettings::default()
+    })
+}
+
+impl Cluster {
+    /// Somebody else needs all GPUs for a moment.
+    fn preempt(&self) {
+        let words = [
+            "--partition=urgent",
+            "--gres=gpu:4",
+            "--output=/dev/null",
+            "--wrap=true",
+        ];
+        self.lab.sbatch(words);
+    }
+
+    /// Jobs may neither go back into the queue nor submit others.
+    fn nodes_submit_nothing(&self, settings: &str) {
+        let refuse = "echo 'not from here' >&2; exit 1";
+        self.wrap("sbatch", refuse);
+        let requeue = format!("if [ $1 = requeue ]; then {refuse}; fi\nexec $REAL \"$@\"");
+        self.wrap("scontrol", &requeue);
+        let path = self.node_path();
+        self.world
+            .write("packhorse.toml", format!("[slurm]\n{path}{settings}"));
+    }
+}
+
+const WORDS: [&str; 7] = [
+    "run", "--slurm", "--gres", "gpu:2", "--time", "1h", "--wait",
+];
+
+#[test]
+fn what_slurm_puts_back_for_others_goes_on_in_the_same_job() {
+    let Some(cluster) = preempting("REQUEUE") else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    let mut running = cluster.start_with(WORDS, lines(WAITING, 2));
+    cluster.wait_for_lines("ran", 2);
+    cluster.preempt();
+    running.wait_for("1.1 attempt 1: its job was cut off; no retry is used up");
+    cluster.wait_for_lines("ran", 4);
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.submitted(), (1, 0));
+    let task = cluster.packhorse(["show", "1.1", "--json"]).json();
+    assert_eq!(task["attempts"], 2);
+}
+
+#[test]
+fn a_job_that_slurm_ends_for_others_submits_the_next_itself() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    // Nobody follows it.
+    let done = cluster.packhorse_with(&WORDS[..6], lines(WAITING, 2));
+    assert_eq!(done.code, 0, "{done:?}");
+    cluster.wait_for_lines("ran", 2);
+    cluster.preempt();
+    cluster.wait_for_lines("ran", 4);
+    assert_eq!(cluster.submitted(), (1, 1));
+    // Whoever follows it leaves that to the job.
+    let mut running = cluster.start_with(["slurm", "wait"], "");
+    running.wait_for("1.1 started on n1");
+    cluster.preempt();
+    running.wait_for("1.1 attempt 2: its job was cut off");
+    cluster.wait_for_lines("ran", 6);
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.outcomes(1), ["succeeded"; 2]);
+    assert_eq!(cluster.submitted(), (1, 2));
+}
+
+#[test]
+fn what_slurm_ends_for_others_is_submitted_from_here_where_nodes_may_not() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    cluster.nodes_submit_nothing("");
+    let gate = cluster.world.gate("gate");
+    let mut running = cluster.start_with(WORDS, lines(WAITING, 2));
+    cluster.wait_for_lines("ran", 2);
+    cluster.preempt();
+    running.wait_for("2 tasks are left, and cannot go on from here: ");
+    running.wait_for("a job that ended with tasks left was submitted again");
+    cluster.wait_for_lines("ran", 4);
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.submitted(), (2, 0));
+}
+
+#[test]
+fn a_lost_job_does_not_wait_for_the_others_and_is_not_submitted_once_cancelled() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    cluster.nodes_submit_nothing("");
+    let _gate = cluster.world.gate("gate");
+    // Two jobs, each with half of the GPUs.
+    let words = [&WORDS[..], &["--task-time", "1h", "--jobs", "2"]].concat();
+    let mut running = cluster.start_with(words, lines(WAITING, 4));
+    cluster.wait_for_lines("ran", 4);
+    // Room for this is made by one of the two.
+    let words = ["--partition=urgent", "--gres=gpu:2", "--output=/dev/null"];
+    cluster.lab.sbatch([&words[..], &["--wrap=true"]].concat());
+    running.wait_for("a job that ended with tasks left was submitted again");
+    cluster.wait_for_lines("ran", 6);
+    assert_eq!(cluster.submitted(), (2, 0));
+    // The same once more, and before anybody has seen to it, the run is cancelled.
+    cluster.lab.sbatch([&words[..], &["--wrap=true"]].concat());
+    running.wait_for("cannot go on from here");
+    running.signal(Signal::STOP);
+    let done = cluster.packhorse(["slurm", "cancel", "1"]);
+    assert!(done.stderr.contains("were cancelled"), "{done:?}");
+    running.signal(Signal::CONT);
+    let done = running.finish();
+    assert_eq!(done.code, 1, "{done:?}");
+    assert_eq!(cluster.submitted(), (2, 0));
+}
+
+#[test]
+fn what_was_left_before_a_run_was_resumed_is_not_submitted_twice() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    cluster.nodes_submit_nothing("");
+    let gate = cluster.world.gate("gate");
+    cluster.packhorse_with(&WORDS[..6], lines(WAITING, 2));
+    cluster.wait_for_lines("ran", 2);
+    cluster.preempt();
+    let first = format!("{}_0", cluster.job(1));
+    cluster.lab.wait_for_job(&first, "PREEMPTED");
+    let mut running = cluster.start_with(["slurm", "resume", "--wait"], "");
+    cluster.wait_for_lines("ran", 4);
+    // By now the first job is known to be gone.
+    cluster.preempt();
+    running.wait_for("a job that ended with tasks left was submitted again");
+    cluster.wait_for_lines("ran", 6);
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.submitted(), (3, 0));
+    assert_eq!(cluster.world.read("ran").lines().count(), 6);
+}
+
+#[test]
+fn what_does_not_fit_is_submitted_from_here_where_nodes_may_not() {
+    let Some(cluster) = Cluster::with(LabSettings {
+        nodes: 1,
+        ..LabSettings::default()
+    }) else {
+        return;
+    };
+    cluster.nodes_submit_nothing("time = 1\nmargin = \"54s\"\n");
+    let words = [
+        "run",
+        "--slurm",
+        "--wait",
+        "--gres",
+        "gpu:1",
+        "--task-time",
+        "1s",
+    ];
+    let done = cluster.packhorse_with(words, lines("sleep 4", 2));
+    assert_eq!(done.code, 0, "{done:?}");
+    let why = "1 task is left, and cannot go on from here: Slurm did not put the job back: \
+               not from here; Slurm did not take the job: not from here";
+    assert!(done.stdout.contains(why), "{done:?}");
+    assert_eq!(cluster.submitted(), (2, 0));
+}
+
+#[test]
+fn a_job_that_leads_nowhere_says_so() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    // The job's time for tasks is over when they could begin.
+    cluster.world.write(
+        "packhorse.toml",
+        "[slurm]\ntime = 1\nmargin = \"59s\"\nsh_lines = [\"sleep 2\"]\n",
+    );
+    let words = [
+        "run",
+        "--slurm",
+        "--wait",
+        "--gres",
+        "gpu:1",
+        "--task-time",
+        "1s",
+    ];
+    let done = cluster.packhorse_with(words, lines("true", 2));
+    assert_eq!(done.code, 1, "{done:?}");
+    let why = "2 tasks are left, and cannot go on from here: not one of them ran";
+    assert!(done.stdout.contains(why), "{done:?}");
+    assert_eq!(cluster.submitted(), (1, 0));
+}
