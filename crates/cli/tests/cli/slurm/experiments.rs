@@ -234,6 +234,67 @@ fn a_dry_run_shows_the_script_and_leaves_nothing_behind() {
     );
 }
 
+/// The original's own template.
+const TEMPLATE: &str = "#!/bin/bash
+#SBATCH -p %%partition%%
+# #SBATCH -A %%account%%
+#SBATCH -J %%job-name%%
+#SBATCH --array 0-%%last_job_idx%%%%%num_parallel_jobs%%
+
+# Please use the complete path details :
+#SBATCH -D %%experiment_execution_dir%%
+#SBATCH -o %%slurm_log%%/out_%A_%a.log
+#SBATCH -e %%slurm_log%%/err_%A_%a.log
+
+# Cluster Settings
+#SBATCH -n %%ntasks%%         # Number of tasks
+#SBATCH -c %%cpus-per-task%%  # Number of cores per task
+#SBATCH -t %%time%%             # 1:00:00 Hours, minutes and seconds
+
+%%sbatch_args%%
+# -------------------------------
+
+# Activate the virtualenv / conda environment
+%%venv%%
+
+
+# Export Pythonpath
+%%pythonpath%%
+
+# Additional Instructions from CONFIG.yml
+%%sh_lines%%
+
+python3 %%python_script%% %%path_to_yaml_config%% -j $SLURM_ARRAY_TASK_ID %%cw_args%%
+";
+
+#[test]
+fn a_template_of_the_original_asks_for_all_that_the_file_asks_for() {
+    let Some(cluster) = Cluster::of_the_manual() else {
+        return;
+    };
+    cluster.world.write("sbatch.sh", TEMPLATE);
+    let file = HALF_GPU
+        .replace(
+            "gpus_per_rep",
+            "path_to_template: sbatch.sh\nslurm_log: my logs\ngpus_per_rep",
+        )
+        .replace("  gres:", "  mem: 77\n  gres:");
+    let task = "echo $CUDA_VISIBLE_DEVICES $SLURM_MEM_PER_NODE";
+    let done = cluster.exp(&file, &["--wait", "--", "sh", "-c", task]);
+    assert_eq!(done.code, 0, "{done:?}");
+    for rep in 0..4 {
+        let said = cluster
+            .world
+            .read(&format!("results/exp/log/rep_0{rep}/out.log"));
+        let (gpu, memory) = said.trim().split_once(' ').unwrap_or_default();
+        assert!(gpu.parse::<u32>().is_ok_and(|gpu| gpu < 4), "{said}");
+        assert_eq!(memory, "77");
+    }
+    let logs = cluster.world.work().join("my logs");
+    let logs: Vec<_> = fs_err::read_dir(logs).unwrap().collect();
+    assert_eq!(logs.len(), 4, "{logs:?}");
+}
+
 #[test]
 fn jobs_run_in_copies_of_the_code_and_results_stay_where_they_were() {
     let Some(cluster) = Cluster::of_the_manual() else {
