@@ -226,6 +226,7 @@ fn order(args: &ExperimentArgs, open: &OpenExperiments) -> anyhow::Result<Order>
     let mut order = Order::new(&args.launch)?;
     fit_here(
         &mut order.spec,
+        &args.launch.pool(),
         &open.experiments,
         &order.settings,
         &mut complain,

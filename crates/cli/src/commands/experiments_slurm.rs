@@ -117,10 +117,9 @@ fn order(
         let output = std::path::absolute(output)?;
         slurm.output = Some(output.display().to_string());
     }
-    say_what_each_gets(&mut order.spec, document);
+    say_what_each_gets(&mut order.spec, &args.launch.pool(), document);
     let job = JobShape::of(&slurm);
-    let share = job.share_of(&order.spec.defaults, &order.spec.pool)?;
-    let fit = 1000 / share.0.max(1);
+    let fit = job.fit(&order.spec.defaults, &order.spec.pool)?;
     let is_cut_up = document.gpus_per_rep.is_some() || document.cpus_per_rep.is_some();
     warn_of_limits(experiments, fit, is_cut_up, SharedRoom::Job, &mut complain);
     order.spec.slurm = Some(slurm);

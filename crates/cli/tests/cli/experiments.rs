@@ -3,6 +3,7 @@
 mod again;
 mod beside;
 mod devices;
+mod elements;
 mod files;
 mod wrong;
 
