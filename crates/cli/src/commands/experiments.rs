@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::experiments_slurm::{runs_elsewhere, submit};
 use super::grid::{are, count, refuse_at_work, why};
 use super::launch::{DoorRun, Order, observer};
+use super::results_on_cluster::ResultsOnCluster;
 use super::run::give_back_files;
 use crate::args::ExperimentArgs;
 use crate::{complain, terminal, wording};
@@ -224,6 +225,7 @@ fn check_command(open: &OpenExperiments) -> anyhow::Result<()> {
 /// What the run is like: what the file says, under what the arguments say.
 fn order(args: &ExperimentArgs, open: &OpenExperiments) -> anyhow::Result<Order> {
     let mut order = Order::new(&args.launch)?;
+    order.spec.keeps_results = !args.overwrite;
     fit_here(
         &mut order.spec,
         &args.launch.pool(),
@@ -237,16 +239,19 @@ fn order(args: &ExperimentArgs, open: &OpenExperiments) -> anyhow::Result<Order>
 /// Which repetitions run.
 fn sort_out(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<ExperimentWork> {
     let (mut work, mut running) = (ExperimentWork::default(), RunningTests::default());
+    let mut on_cluster = ResultsOnCluster::find()?;
     for repetition in repetition_states(&open.experiments, args.job) {
         let (place, rep, state) = repetition?;
         running.note(&state, || rep.folder());
         if args.overwrite || !state.is_done() {
             add_place(&mut work.run, place);
+            on_cluster.note(|| rep.folder())?;
         } else {
             work.skipped += 1;
         }
     }
     refuse_at_work(&running)?;
+    on_cluster.refuse()?;
     Ok(work)
 }
 

@@ -102,6 +102,7 @@ fn order(
     args: &ExperimentArgs,
 ) -> anyhow::Result<Order> {
     let mut order = Order::new(&args.launch)?;
+    order.spec.keeps_results = !args.overwrite;
     let given = args.launch.slurm.request.spec();
     let mut written = document.spec();
     written.sbatch.extend(given.sbatch.clone());

@@ -40,8 +40,11 @@ impl PretendedCluster {
 
     /// Runs an element of a run, in a job with one GPU and all cores.
     fn element(&self, run: u32, index: u32) -> Done {
-        let folder = format!("packhorse-slurm/{run}");
-        let mut command = self.command(&["slurm", "element", &folder, "0"]);
+        self.element_in(&format!("packhorse-slurm/{run}"), index)
+    }
+
+    fn element_in(&self, folder: &str, index: u32) -> Done {
+        let mut command = self.command(&["slurm", "element", folder, "0"]);
         command
             .env("SLURM_ARRAY_TASK_ID", index.to_string())
             .env("SLURM_ARRAY_JOB_ID", "4711")
@@ -78,4 +81,94 @@ fn nobody_is_warned_of_room_that_is_not_there() {
         reps_in_parallel: 128}\n---\n{name: SLURM, cpus-per-task: 128, cpus_per_rep: 1}\n";
     let done = cluster.exp(file, &["--dry-run", "--", "true"]);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+}
+
+const TWO_REPS: &str = "{name: exp, path: results, repetitions: 2, reps_per_job: 2}";
+
+#[test]
+fn what_waits_on_the_cluster_is_not_submitted_again() {
+    let cluster = PretendedCluster::new();
+    let task = ["--", "sh", "-c", "echo x >> runs"];
+    assert_eq!(cluster.exp(TWO_REPS, &task).code, 0);
+    let again = |words: &[&str]| {
+        let done = cluster.packhorse(&[&["exp", "config.yml"], words, &task].concat());
+        assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+        assert_eq!(
+            done.stderr,
+            "error: `results/exp/log/rep_00` belongs to task 1.1, which is still to run on the \
+             cluster\nhint: wait for it with `packhorse slurm wait 1`, or end its run with \
+             `packhorse stop 1`\n"
+        );
+    };
+    again(&["--slurm"]);
+    again(&["--slurm", "-o"]);
+    again(&[]);
+    // A grid that would use the same folder: the same.
+    let grid = "scheduler_config: {gpu: ['0'], result_root_folder: tests}\ncommand: 'true'\n\
+        test_config:\n- a: [1]\n";
+    cluster.world.write("tests.yaml", grid);
+    let words = ["grid", "tests.yaml", "--slurm"];
+    assert_eq!(cluster.packhorse(&words).code, 0);
+    let done = cluster.packhorse(&words);
+    assert!(
+        done.code == 2 && done.stderr.contains("belongs to task 2.1"),
+        "{done:?}"
+    );
+    // Others are not in its way; and what has ended is done.
+    let file = TWO_REPS.replace("name: exp", "name: other");
+    assert_eq!(cluster.exp(&file, &task).code, 0);
+    assert_eq!(cluster.element(1, 0).code, 0);
+    let done = cluster.exp(TWO_REPS, &task);
+    assert!(done.stderr.starts_with("nothing to do"), "{done:?}");
+    assert_eq!(cluster.world.read("runs").lines().count(), 2);
+}
+
+#[test]
+fn what_another_run_has_done_meanwhile_is_kept_unless_it_is_to_be_overwritten() {
+    let cluster = PretendedCluster::new();
+    let task = ["--", "sh", "-c", "echo x >> runs"];
+    cluster.world.write("config.yml", TWO_REPS);
+    // Somebody else, whose runs nobody here knows.
+    let other = |words: &[&str]| {
+        let submit = ["exp", "config.yml", "--slurm", "--slurm-folder", "others"];
+        let mut command = cluster.command(&[&submit, words, &task].concat());
+        command.env("PACKHORSE_HOME", cluster.world.work().join("other-home"));
+        assert_eq!(finish(command).code, 0);
+    };
+    other(&[]);
+    assert_eq!(cluster.exp(TWO_REPS, &task).code, 0);
+    assert_eq!(cluster.element(1, 0).code, 0);
+    let runs = || cluster.world.read("runs").lines().count();
+    assert_eq!(runs(), 2);
+    assert_eq!(cluster.element_in("others/1", 0).code, 0);
+    assert_eq!(runs(), 2, "both were done");
+    let marker = cluster
+        .world
+        .json_of("results/exp/log/rep_00/.packhorse.json");
+    let events = cluster.world.read("others/1/outcomes/0.1.jsonl");
+    let kept = "another run has done it meanwhile: its results were kept";
+    assert_eq!(events.matches(kept).count(), 2, "{events}");
+    assert_eq!(marker["outcome"], "succeeded");
+    other(&["-o"]);
+    assert_eq!(cluster.element_in("others/2", 0).code, 0);
+    assert_eq!(runs(), 4);
+}
+
+#[test]
+fn a_dry_run_of_a_grid_leaves_its_folder_as_it_is() {
+    let cluster = PretendedCluster::new();
+    let grid = "scheduler_config: {gpu: ['0']}\ncommand: 'true'\ntest_config:\n- a: [1]\n";
+    cluster.world.write("tests.yaml", grid);
+    // What a run that was killed has left, long ago.
+    let left = cluster.world.work().join("results/.packhorse-3.7-1234");
+    fs_err::create_dir_all(&left).unwrap();
+    let old = std::time::SystemTime::now() - std::time::Duration::from_hours(1);
+    let opened = fs_err::File::open(&left).unwrap();
+    opened.file().set_modified(old).unwrap();
+    let words = ["grid", "tests.yaml", "--slurm"];
+    let done = cluster.packhorse(&[&words[..], &["--dry-run"]].concat());
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(left.exists());
+    assert_eq!(cluster.packhorse(&words).code, 0);
+    assert!(!left.exists());
 }
