@@ -13,7 +13,7 @@ use packhorse_session::{
 };
 use serde_json::{Value, json};
 
-use super::experiments_slurm::{runs_elsewhere, submit};
+use super::experiments_slurm::{in_order_of_jobs, runs_elsewhere, submit};
 use super::grid::{are, count, refuse_at_work, why};
 use super::launch::{DoorRun, Order, observer};
 use super::results_on_cluster::ResultsOnCluster;
@@ -85,6 +85,7 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     }
     open.spec.places = work.run;
     if args.launch.slurm.slurm {
+        open.spec.places = in_order_of_jobs(&open);
         return submit(&open, &args, end_with);
     }
     let order = order(&args, &open)?;

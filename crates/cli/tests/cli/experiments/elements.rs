@@ -172,3 +172,24 @@ fn a_dry_run_of_a_grid_leaves_its_folder_as_it_is() {
     assert_eq!(cluster.packhorse(&words).code, 0);
     assert!(!left.exists());
 }
+
+#[test]
+fn a_job_is_one_element_whatever_stands_between_its_documents() {
+    let cluster = PretendedCluster::new();
+    let file = "{name: DEFAULT, path: results, reps_per_job: 2}\n---\n\
+        {name: a, params: {x: 1}}\n---\n{name: b, params: {x: 2}}\n---\n\
+        {name: a, path: more, params: {x: 3}}\n";
+    let done = cluster.exp(file, &["--", "sh", "-c", "echo {x}"]);
+    assert_eq!(
+        done.stdout, "run 1: 3 tasks in 2 jobs, submitted to Slurm as 4711\n",
+        "{done:?}"
+    );
+    assert_eq!(cluster.element(1, 0).code, 0);
+    for (path, said) in [("results", "1\n"), ("more", "3\n")] {
+        let log = format!("{path}/a/log/rep_00/out.log");
+        assert_eq!(cluster.world.read(&log), said);
+    }
+    assert!(!cluster.world.work().join("results/b/log").exists());
+    assert_eq!(cluster.element(1, 1).code, 0);
+    assert_eq!(cluster.world.read("results/b/log/rep_00/out.log"), "2\n");
+}
