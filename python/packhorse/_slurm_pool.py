@@ -49,15 +49,16 @@ class SlurmPool(Pool):
         super().__init__(*words, **more)
         self._shared = os.path.abspath(shared)
         self._changed = threading.Condition(self._lock)
-        self._in_a_hurry = False
+        #: Calls that somebody waits for, and that are not submitted yet.
+        self._awaited: set[Call] = set()
         self._batches: list[_Batch] = []
 
     # -- what executors ask for --------------------------------------------------------
 
     def hurry(self, call: Call) -> None:
         with self._changed:
-            if not call.sent and not self._in_a_hurry:
-                self._in_a_hurry = True
+            if not call.sent:
+                self._awaited.add(call)
                 self._changed.notify_all()
 
     def close(self, cancel: bool) -> None:
@@ -115,6 +116,9 @@ class SlurmPool(Pool):
         try:
             while (calls := self._next_calls()) is not None:
                 self._submit(calls)
+                # Whoever waits for one of these has waited while they were written.
+                with self._lock:
+                    self._awaited.difference_update(calls)
             for batch in list(self._batches):
                 if batch.thread is not None:
                     batch.thread.join()
@@ -135,7 +139,7 @@ class SlurmPool(Pool):
                 self._changed.wait_for(lambda: self._queue or self._closing)
                 while self._comes_more():
                     pass
-                self._in_a_hurry = False
+                self._awaited.clear()
                 calls = [call for call in self._queue if not call.cancelled]
                 self._queue.clear()
                 if calls:
@@ -145,11 +149,11 @@ class SlurmPool(Pool):
 
     def _comes_more(self) -> bool:
         """Whether another call is collected soon. The lock is held."""
-        if self._closing or self._in_a_hurry:
+        if self._closing or self._awaited:
             return False
         before = len(self._queue)
         more = self._changed.wait_for(
-            lambda: self._closing or self._in_a_hurry or len(self._queue) > before, _QUIET
+            lambda: self._closing or self._awaited or len(self._queue) > before, _QUIET
         )
         return bool(more)
 

@@ -15,6 +15,8 @@ import pytest
 
 #: Nothing here takes long; what does, hangs.
 PATIENCE = 60
+#: How the program ends that starts a Slurm where it cannot.
+NOT_HERE = 77
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +79,7 @@ def cluster() -> Cluster:
         pytest.skip("`cargo xtask test` builds the program that starts a Slurm")
     cluster = Cluster(lab)
     tried = subprocess.run([*cluster.lab, "true"], capture_output=True, timeout=PATIENCE)
-    if tried.returncode == 77:
+    if tried.returncode == NOT_HERE:
         pytest.skip("this machine cannot start a Slurm")
     return cluster
 

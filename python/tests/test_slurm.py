@@ -8,7 +8,9 @@ from pathlib import Path
 
 import packhorse
 import pytest
-from conftest import PATIENCE, Cluster, Script, hear
+from conftest import NOT_HERE, PATIENCE, Cluster, Script, hear
+from packhorse._future import Call, Future
+from packhorse._slurm_pool import SlurmPool
 
 HEAD = """
     import concurrent.futures, os, subprocess, sys
@@ -42,6 +44,15 @@ HEAD = """
         open(pipe, "w").write(os.environ["SLURM_JOB_ID"])
         open("never").read()
 
+    def wait_once(path):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            return os.environ["SLURM_RESTART_COUNT"], os.environ["PACKHORSE_ATTEMPT"]
+        element = os.environ["SLURM_ARRAY_JOB_ID"] + "_" + os.environ["SLURM_ARRAY_TASK_ID"]
+        open("told", "w").write(element)
+        open("never").read()
+
     def mebibytes(data, count):
         return len(data), bytes(count << 20)
 
@@ -54,7 +65,10 @@ def program(text: str) -> Script:
     return Script(HEAD + '    if __name__ == "__main__":\n' + lines)
 
 
-def test_calls_are_collected_into_one_array_and_come_back(cluster: Cluster) -> None:
+@pytest.mark.parametrize("version", [[], ["--24.11"]], ids=["host", "24.11"])
+def test_calls_are_collected_into_one_array_and_come_back(
+    cluster: Cluster, version: list[str]
+) -> None:
     done = cluster.inside(
         program(
             """
@@ -75,8 +89,11 @@ with packhorse.Executor(engine="slurm", gres="gpu:2", time=10, gpus=0.5) as pool
 print(last.done(), runs())
 print([name for name in os.listdir("packhorse-slurm") if not name.isdigit()])
 """
-        )
+        ),
+        *version,
     ).run()
+    if done.returncode == NOT_HERE:
+        pytest.skip("`cargo xtask test` makes the folder with Slurm 24.11")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == (
         f"{list(range(12))}\nTrue True\n[1] 1.4 True 1\ncall 3 True\n3 [1, 2]\n"
@@ -106,6 +123,41 @@ with packhorse.Executor(engine="slurm", slots=4, time=10, retries=1) as pool:
     assert done.stdout == (
         "3 [1]\nValueError('oh') True\n2 2 2\nTaskError 7 True\n5 6\n"
     ), done.stderr
+
+
+def test_a_call_whose_job_is_put_back_happens_again(cluster: Cluster) -> None:
+    done = cluster.inside(
+        program(
+            """
+os.mkfifo("told"); os.mkfifo("never")
+with packhorse.Executor(engine="slurm", slots=2, time=10) as pool:
+    done, again = pool.submit(abs, -3), pool.submit(wait_once, "once")
+    print(done.result())
+    subprocess.run(["scontrol", "requeue", open("told").read()], check=True)
+    print(*again.result(), again.attempts, runs())
+"""
+        )
+    ).run()
+    assert done.stdout == "3\n1 2 2 [1]\n", done.stdout + done.stderr
+
+
+def test_whoever_waits_for_a_call_hurries_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pool = SlurmPool([], {}, shared=str(tmp_path), by_signature=True, pythonpath=(None, ""))
+    call = Call(Future(), str(tmp_path / "1"), "call")
+    pool._folder = str(tmp_path / "folder")
+    awaited = []
+
+    def next_calls() -> list[Call] | None:
+        awaited.append(set(pool._awaited))
+        return [call] if len(awaited) == 1 else None
+
+    monkeypatch.setattr(pool, "_next_calls", next_calls)
+    # Somebody begins to wait while it is being written.
+    monkeypatch.setattr(pool, "_submit", lambda calls: pool.hurry(call))
+    pool._collect()
+    assert awaited == [set(), set()]
 
 
 def test_what_slurm_refuses_is_told_by_the_future_and_later_calls(cluster: Cluster) -> None:

@@ -33,6 +33,14 @@ pub struct RunSpec {
     /// What becomes of the tasks' output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputMode>,
+    /// Whether tasks have equal parts of the cores for themselves where nobody says
+    /// anything of cores, and there is one for each task that fits at a time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cores_apart: bool,
+    /// Whether results are kept that another run came to after this one was made: a task
+    /// whose folder has them does not run.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_results: bool,
     /// What Slurm is asked for, if its tasks run on a Slurm cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slurm: Option<SlurmSpec>,

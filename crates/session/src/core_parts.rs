@@ -37,24 +37,36 @@ impl Devices {
         notices: &mut Notices<'_>,
     ) -> Result<TaskSpec, SessionError> {
         let mut defaults = spec.defaults.clone();
-        if spec.pool.equal_cores == Some(true) && defaults.cores.is_none() {
-            if let Some(VramRequest::Auto | VramRequest::Measure) = defaults.vram {
-                return Err(SessionError::UnknownCorePart);
-            }
-            let tasks = self.at_a_time(&spec.pool, &defaults)?;
-            let cores = self.cores.len() as u64;
-            if tasks > cores {
-                let run = match cores {
-                    1 => "1 task runs".to_owned(),
-                    many => format!("{many} tasks run"),
-                };
-                notices(&format!(
-                    "warning: {run} at a time, since each has a core to itself\n\
-                     hint: without `--cores auto` tasks share the cores, and {tasks} run at a time"
-                ));
-            }
-            defaults.cores = Some(equal_part(&self.cores, tasks));
+        let is_asked_for = match spec.pool.equal_cores {
+            _ if defaults.cores.is_some() => return Ok(defaults),
+            Some(true) => true,
+            None if spec.cores_apart => false,
+            _ => return Ok(defaults),
+        };
+        if let Some(VramRequest::Auto | VramRequest::Measure) = defaults.vram {
+            return if is_asked_for {
+                Err(SessionError::UnknownCorePart)
+            } else {
+                Ok(defaults)
+            };
         }
+        let tasks = self.at_a_time(&spec.pool, &defaults)?;
+        let tasks = tasks.min(spec.pool.at_most.map_or(u64::MAX, u64::from));
+        let cores = self.cores.len() as u64;
+        if !is_asked_for && !(2..=cores).contains(&tasks) {
+            return Ok(defaults);
+        }
+        if tasks > cores {
+            let run = match cores {
+                1 => "1 task runs".to_owned(),
+                many => format!("{many} tasks run"),
+            };
+            notices(&format!(
+                "warning: {run} at a time, since each has a core to itself\n\
+                 hint: without `--cores auto` tasks share the cores, and {tasks} run at a time"
+            ));
+        }
+        defaults.cores = Some(equal_part(&self.cores, tasks));
         Ok(defaults)
     }
 }

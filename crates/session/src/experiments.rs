@@ -193,10 +193,10 @@ pub fn write_back_into(
 ) -> io::Result<()> {
     let name = |name: Option<&OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
     let (file, stem) = (name(spec.shown.file_name()), name(spec.shown.file_stem()));
-    for experiment in experiments.names() {
-        let file = format!("relative_{stem}_{experiment}.yml");
-        let path = folder.join(experiment).join(file);
-        write_whole(&path, |out| experiments.write_back(Some(experiment), out))?;
+    for (name, of_name) in experiments.by_name() {
+        let file = format!("relative_{stem}_{name}.yml");
+        let path = folder.join(name).join(file);
+        write_whole(&path, |out| experiments.write_back(Some(&of_name), out))?;
     }
     let file = match spec.selected.as_slice() {
         [] => format!("relative_{file}"),

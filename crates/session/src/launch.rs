@@ -205,7 +205,8 @@ impl Launch {
         request_short_slice();
         let home_id = home.id()?;
         // Whoever runs attempts elsewhere has the folders of their results there.
-        let markers = (self.executor.is_none()).then(|| Markers::new(&devices.units, &home_id));
+        let markers = (self.executor.is_none())
+            .then(|| Markers::new(&devices.units, &home_id, spec.keeps_results));
         let most = most_tasks(&storage, source.as_deref());
         let caps = ThreadCaps::new(&spec.pool, &self.defaults, most, devices.cores.len());
         let caps = caps.shared(self.engine.at_a_time(&self.defaults));

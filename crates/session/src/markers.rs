@@ -36,6 +36,8 @@ pub(crate) struct Markers {
     /// The devices as people call them.
     labels: Vec<String>,
     home: String,
+    /// Whether a task does not run whose results another run has.
+    keeps_results: bool,
     host: String,
     git: GitLookup,
     open: FxHashMap<TaskId, OpenMarker>,
@@ -51,9 +53,10 @@ struct OpenMarker {
 
 impl Markers {
     /// `home` is the id of the state folder.
-    pub(crate) fn new(units: &[Unit], home: &str) -> Self {
+    pub(crate) fn new(units: &[Unit], home: &str, keeps_results: bool) -> Self {
         Self {
             home: home.to_owned(),
+            keeps_results,
             labels: units.iter().map(|unit| unit.label.clone()).collect(),
             host: String::new(),
             git: GitLookup::Unasked,
@@ -63,16 +66,27 @@ impl Markers {
     }
 
     /// Makes the folder of an attempt's results, if it has one. Returns what to tell the
-    /// engine if that is impossible.
+    /// engine if that is impossible, or another run has come to them meanwhile.
     pub(crate) fn begin(&mut self, start: &StartAttempt) -> Option<Input> {
         let results = start.spec.results.as_ref()?;
+        let folder = start.spec.folder.as_deref().unwrap_or(Path::new(""));
+        let folder = folder.join(results);
+        // What cannot be read is replaced.
+        let marker = read_marker(&folder.join(Marker::FILE)).ok().flatten();
+        let marker = marker.filter(|marker| !self.is_of_run(marker, start.task.run));
+        if self.keeps_results
+            && marker
+                .as_ref()
+                .is_some_and(|marker| marker.outcome == Outcome::Succeeded.word())
+        {
+            let message = "another run has done it meanwhile: its results were kept";
+            return Some(ended(start, Outcome::Succeeded, message.to_owned()));
+        }
         self.git.ask();
         if self.host.is_empty() {
             let names = rustix::system::uname();
             self.host = names.nodename().to_string_lossy().into_owned();
         }
-        let folder = start.spec.folder.as_deref().unwrap_or(Path::new(""));
-        let folder = folder.join(results);
         let devices = start.placement.devices.iter();
         let labels = devices.filter_map(|granted| self.labels.get(granted.device.0 as usize));
         let content = Marker {
@@ -90,8 +104,8 @@ impl Markers {
             log: log(start),
             ..Marker::default()
         };
-        let made = self
-            .check_unused(&folder, start.task)
+        let made = marker
+            .map_or(Ok(()), |marker| check_unused(&folder, &marker))
             .and_then(|()| make_folder(&folder, &content, start.task))
             .and_then(|()| write_config(start));
         let made = made.map_err(|error| {
@@ -108,14 +122,13 @@ impl Markers {
                 self.open.insert(start.task, marker);
                 None
             }
-            Err(message) => Some(Input::Process(ProcessEvent::Ended(AttemptEnd {
-                task: start.task,
-                attempt: start.attempt,
-                outcome: Outcome::NotStarted,
-                message: Some(message),
-                took: Duration::ZERO,
-            }))),
+            Err(message) => Some(ended(start, Outcome::NotStarted, message)),
         }
+    }
+
+    /// Whether a task of this run has written a marker.
+    fn is_of_run(&self, marker: &Marker, run: RunId) -> bool {
+        marker.home == self.home && marker.task.is_some_and(|by| by.run == run)
     }
 
     /// Takes note of what is written down next. Returns what to tell the engine if a marker
@@ -145,24 +158,6 @@ impl Markers {
             task: Some(end.task),
             message: format!("its folder does not tell how it ended: {error}"),
         })
-    }
-
-    /// Refuses a folder that another run is at work in: two tests in one folder would spoil
-    /// each other's results.
-    fn check_unused(&self, folder: &Path, task: TaskId) -> io::Result<()> {
-        // What cannot be read is replaced.
-        let Ok(Some(marker)) = read_marker(&folder.join(Marker::FILE)) else {
-            return Ok(());
-        };
-        let is_ours = |by: TaskId| by.run == task.run && marker.home == self.home;
-        match marker.task.filter(|by| !is_ours(*by)) {
-            Some(by) if marker.outcome == Marker::RUNNING && is_at_work(&marker.home, by.run) => {
-                let folder = folder.display();
-                let message = format!("{folder} is in use: its test still runs, as task {by}");
-                Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
-            }
-            _ => Ok(()),
-        }
     }
 
     fn end(&mut self, marker: OpenMarker, end: &EndedAttempt) -> io::Result<()> {
@@ -229,6 +224,30 @@ impl Markers {
 impl Drop for Markers {
     fn drop(&mut self) {
         self.add_git();
+    }
+}
+
+/// What to tell the engine of an attempt that does not start.
+fn ended(start: &StartAttempt, outcome: Outcome, message: String) -> Input {
+    Input::Process(ProcessEvent::Ended(AttemptEnd {
+        task: start.task,
+        attempt: start.attempt,
+        outcome,
+        message: Some(message),
+        took: Duration::ZERO,
+    }))
+}
+
+/// Refuses a folder with the marker of another run that is at work in it: two tests in one
+/// folder would spoil each other's results.
+fn check_unused(folder: &Path, marker: &Marker) -> io::Result<()> {
+    match marker.task {
+        Some(by) if marker.outcome == Marker::RUNNING && is_at_work(&marker.home, by.run) => {
+            let folder = folder.display();
+            let message = format!("{folder} is in use: its test still runs, as task {by}");
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use packhorse_intake::experiments::{ExperimentScheduler, Experiments, SlurmDocument};
-use packhorse_model::{GpuRequest, Milli, RunSpec};
+use packhorse_model::{GpuRequest, Milli, PoolSpec, RunSpec};
 
 use crate::devices::Devices;
 use crate::settings::Settings;
@@ -15,37 +15,49 @@ use crate::topology::our_cores;
 use crate::{Notices, SessionError};
 
 /// Fits the repetitions of experiments to what is here: without a GPU they run all the
-/// same, as many at a time as `reps_in_parallel` says.
+/// same, as many at a time as `cpus_per_rep` or `reps_in_parallel` says. `typed` is what the
+/// arguments alone say.
 pub fn fit_here(
     spec: &mut RunSpec,
+    typed: &PoolSpec,
     experiments: &Experiments,
     settings: &Settings,
     notices: &mut Notices<'_>,
 ) -> Result<(), SessionError> {
     let nothing = SlurmDocument::default();
     let document = experiments.slurm().unwrap_or(&nothing);
-    say_what_each_gets(spec, document);
+    let asked = spec.defaults.cores;
+    say_what_each_gets(spec, typed, document);
     let config = settings.gpu_config();
     let cores = u32::try_from(our_cores(&config.sysfs).len()).unwrap_or(u32::MAX);
-    if let Some(wanted) = spec.defaults.cores.filter(|wanted| *wanted > cores) {
+    let cores = cores.max(1);
+    // Who has asked for too many is refused, as everywhere.
+    let own = spec.defaults.cores.filter(|_| asked.is_none());
+    if let Some(wanted) = own.filter(|wanted| *wanted > cores) {
         notices(&format!(
             "warning: cpus_per_rep asks for {wanted} cores, and there are {cores} here: each has \
              all of them"
         ));
         spec.defaults.cores = Some(cores);
     }
-    if spec.pool.slots.is_none() && spec.pool.gpus.is_empty() {
-        let has_none = spec.defaults.gpus == Some(GpuRequest::None);
-        if has_none || is_without_gpus(spec, settings, notices)? {
-            spec.defaults.gpus = None;
-            let by_cores = spec.defaults.cores.filter(|_| has_none);
-            let slots = by_cores.map(|each| cores / each);
-            spec.pool.slots = slots.or(Some(most_at_a_time(experiments)));
-        }
+    let wants_none = spec.defaults.gpus == Some(GpuRequest::None);
+    let has_named = !spec.pool.gpus.is_empty();
+    if spec.pool.slots.is_none()
+        && (wants_none || (!has_named && is_without_gpus(spec, settings, notices)?))
+    {
+        spec.defaults.gpus = None;
+        (spec.pool.gpus, spec.pool.as_written) = (Vec::new(), false);
+        let each = cores_each(spec);
+        let by_cores = (each > 0).then(|| (cores / each.max(1)).max(1));
+        spec.pool.slots = by_cores.or(Some(most_at_a_time(experiments)));
     }
     let devices = Devices::find(&spec.pool, &spec.defaults, &config, notices)?;
     let fit = devices.at_a_time(&spec.pool, &spec.defaults)?;
-    if let Ok(fit) = u32::try_from(fit) {
+    // If not a single one fits, the run is refused.
+    if let Ok(fit @ 1..) = u32::try_from(fit) {
+        // So that equal parts of the cores are those of as many as really run at a time.
+        let together = all_together(experiments).filter(|together| *together < fit);
+        spec.pool.at_most = spec.pool.at_most.or(together);
         let is_cut_up = document.gpus_per_rep.is_some() || document.cpus_per_rep.is_some();
         warn_of_limits(experiments, fit, is_cut_up, SharedRoom::Machine, notices);
     }
@@ -53,7 +65,8 @@ pub fn fit_here(
 }
 
 /// What the words of the document ask for, where nobody has asked for something else.
-pub fn say_what_each_gets(spec: &mut RunSpec, document: &SlurmDocument) {
+/// `typed` is what the arguments alone say.
+pub fn say_what_each_gets(spec: &mut RunSpec, typed: &PoolSpec, document: &SlurmDocument) {
     let (task, pool) = (&mut spec.defaults, &mut spec.pool);
     if pool.slots.is_none() {
         // What was said of GPUs means nothing without them.
@@ -63,13 +76,15 @@ pub fn say_what_each_gets(spec: &mut RunSpec, document: &SlurmDocument) {
         };
         task.gpus = task.gpus.or(own);
     }
+    if document.scheduler == Some(ExperimentScheduler::Kluster) {
+        pool.thread_caps = typed.thread_caps.or(Some(true));
+    }
     if task.cores.is_some() || pool.equal_cores == Some(true) {
         return;
     }
     let own = document.cpus_per_rep.map(NonZeroU32::get);
     match (document.scheduler, own) {
         (Some(ExperimentScheduler::Kluster), own) => {
-            pool.thread_caps = pool.thread_caps.or(Some(true));
             let busy = own.and_then(|cores| cores.checked_mul(1000)).map(Milli);
             task.cpu = task.cpu.or(busy);
         }
@@ -77,8 +92,18 @@ pub fn say_what_each_gets(spec: &mut RunSpec, document: &SlurmDocument) {
         (Some(ExperimentScheduler::Horeka | ExperimentScheduler::CpuDistribute), None) => {
             pool.equal_cores = Some(true);
         }
-        (Some(ExperimentScheduler::Mp) | None, None) => {}
+        // Whoever cuts up GPUs, and names nobody who would see to the cores.
+        (None, None) => {
+            spec.cores_apart = pool.slots.is_none() && document.gpus_per_rep.is_some();
+        }
+        (Some(ExperimentScheduler::Mp), None) => {}
     }
+}
+
+/// How many cores each repetition has or keeps busy, if anybody says.
+fn cores_each(spec: &RunSpec) -> u32 {
+    let busy = spec.defaults.cpu.map_or(0, |cpu| cpu.0.div_ceil(1000));
+    spec.defaults.cores.unwrap_or(0).max(busy)
 }
 
 /// Whether there is no GPU here, and nobody has named one.
@@ -90,10 +115,8 @@ fn is_without_gpus(
     let (pool, task) = (&spec.pool, &spec.defaults);
     match Devices::find(pool, task, &settings.gpu_config(), notices) {
         Ok(_) => Ok(false),
-        Err(SessionError::Select(_)) if task.vram.is_none() => {
-            if task.gpus.is_some() {
-                notices("there is no GPU here: repetitions run without one");
-            }
+        Err(SessionError::Select(error)) if error.is_absence() && task.vram.is_none() => {
+            notices("there is no GPU here: repetitions run without one");
             Ok(true)
         }
         Err(error) => Err(error),
@@ -105,6 +128,14 @@ fn most_at_a_time(experiments: &Experiments) -> u32 {
     let limits = experiments.limits();
     let limits = limits.map(|(_, limit)| limit.map_or(1, NonZeroU32::get));
     limits.max().unwrap_or(1)
+}
+
+/// The most repetitions of all experiments that are to run at a time, if each says its own
+/// number.
+fn all_together(experiments: &Experiments) -> Option<u32> {
+    let limits: BTreeMap<&str, Option<NonZeroU32>> = experiments.limits().collect();
+    let mut limits = limits.into_values();
+    limits.try_fold(0_u32, |all, limit| Some(all.saturating_add(limit?.get())))
 }
 
 /// What the repetitions of experiments share.
@@ -144,8 +175,7 @@ pub fn warn_of_limits(
     }
     let mut numbers = limits.values().flatten().map(|limit| limit.get());
     let wanted = match room {
-        SharedRoom::Machine if limits.values().any(Option::is_none) => None,
-        SharedRoom::Machine => Some(numbers.fold(0, u32::saturating_add)),
+        SharedRoom::Machine => all_together(experiments),
         SharedRoom::Job => numbers.find(|limit| *limit < fit),
     };
     let mut sizes = experiments.job_sizes();

@@ -89,6 +89,10 @@ impl Allocation {
         let mut pool = PoolSpec {
             // Slurm sees to it that nobody else has them.
             leases: Some(false),
+            // A grid file or the settings name those of some machine. Here they may be
+            // somebody else's.
+            gpus: Vec::new(),
+            as_written: false,
             at_most: parallel.or(spec.pool.at_most),
             ..spec.pool.clone()
         };

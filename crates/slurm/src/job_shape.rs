@@ -42,15 +42,20 @@ impl JobShape {
         }
     }
 
-    /// How many tasks like this fit into it at a time, in thousandths of a task's worth of
-    /// the whole: 125 if eight do. An error if not a single one does.
+    /// The part of it that a task like this takes, in thousandths: 125 if eight fit at a
+    /// time. An error if not a single one does.
     pub fn share_of(&self, task: &TaskSpec, pool: &PoolSpec) -> Result<Milli, SlurmError> {
         let fit = self.fit(task, pool)?;
-        let fit = pool.at_most.map_or(fit, |most| fit.min(most)).max(1);
         Ok(Milli((1000 / fit).max(1)))
     }
 
-    fn fit(&self, task: &TaskSpec, pool: &PoolSpec) -> Result<u32, SlurmError> {
+    /// How many tasks like this fit into it at a time. An error if not a single one does.
+    pub fn fit(&self, task: &TaskSpec, pool: &PoolSpec) -> Result<u32, SlurmError> {
+        let room = self.room(task, pool)?;
+        Ok(pool.at_most.map_or(room, |most| room.min(most)).max(1))
+    }
+
+    fn room(&self, task: &TaskSpec, pool: &PoolSpec) -> Result<u32, SlurmError> {
         let cores = task
             .cores
             .unwrap_or(0)

@@ -58,7 +58,7 @@ pub(crate) fn script(parts: &ScriptParts<'_>) -> Result<String, SlurmError> {
         path: path.unwrap_or(Path::new("template")).to_owned(),
         message: format!("line {line}: {message}"),
     };
-    let values = values(parts);
+    let values = values(parts, &template);
     let mut script = String::new();
     let mut has_command = false;
     for (line, number) in template.lines().zip(1..) {
@@ -127,23 +127,35 @@ fn fill(line: &str, values: &[(&str, Option<String>)]) -> Result<Filled, String>
     Ok(Filled::Line(filled))
 }
 
-fn values(parts: &ScriptParts<'_>) -> Vec<(&'static str, Option<String>)> {
+fn values(parts: &ScriptParts<'_>, template: &str) -> Vec<(&'static str, Option<String>)> {
     let spec = parts.spec;
     let own = |keys: &[&str]| own_option(&spec.sbatch, keys);
     let text = |value: &Option<String>| value.as_deref().map(quoted);
     let number = |value: Option<std::num::NonZeroU32>| value.map(|value| value.to_string());
     // Slurm puts numbers in the place of other letters behind a `%`.
-    let logs = parts.folder.file("slurm").display().to_string();
-    let logs = logs.replace('%', "%%");
-    let output = spec.output.clone();
-    let output = output.unwrap_or_else(|| format!("{logs}/%A_%a.out"));
+    let output = spec.output.clone().unwrap_or_else(|| {
+        let logs = parts.folder.file("slurm").display().to_string();
+        format!("{}/%A_%a.out", logs.replace('%', "%%"))
+    });
+    let logs = match Path::new(&output).parent() {
+        Some(folder) if folder != Path::new("") => folder.display().to_string(),
+        _ => ".".to_owned(),
+    };
     let name = spec.job_name.clone();
     let name = name.unwrap_or_else(|| format!("packhorse-{}", parts.run));
-    let lines = spec
-        .sbatch
-        .iter()
-        .map(|line| format!("#SBATCH {}", line.trim()));
-    let lines: Vec<String> = lines.collect();
+    // Templates of cw2 have no places for these: there, they are among all the others.
+    let placed = [
+        ("mem", text(&spec.mem)),
+        ("mem-per-cpu", text(&spec.mem_per_cpu)),
+        ("gres", text(&spec.gres)),
+    ];
+    let unplaced = placed.iter().filter(|(name, _)| !asks_for(template, name));
+    let unplaced =
+        unplaced.filter_map(|(name, value)| Some(format!("--{name}={}", value.as_ref()?)));
+    let further = spec.sbatch.iter().map(|line| line.trim().to_owned());
+    let lines = unplaced.chain(further);
+    let lines: Vec<String> = lines.map(|line| format!("#SBATCH {line}")).collect();
+    let [mem, mem_per_cpu, gres] = placed;
     let command = format!(
         "{} slurm element {} \"${{1:-0}}\"",
         shell_word(&parts.program.display().to_string()),
@@ -161,11 +173,11 @@ fn values(parts: &ScriptParts<'_>) -> Vec<(&'static str, Option<String>)> {
         ("nodes", (!own(&["nodes", "N"])).then(|| "1".to_owned())),
         ("ntasks", number(spec.ntasks)),
         ("cpus-per-task", number(spec.cpus_per_task)),
-        ("mem", text(&spec.mem)),
-        ("mem-per-cpu", text(&spec.mem_per_cpu)),
-        ("gres", text(&spec.gres)),
+        mem,
+        mem_per_cpu,
+        gres,
         ("output", (!own(&["output", "o"])).then(|| quoted(&output))),
-        ("slurm_log", Some(logs)),
+        ("slurm_log", Some(quoted(&logs))),
         ("slurm_output", Some(quoted(&output))),
         ("num_parallel_jobs", Some(jobs)),
         (
@@ -185,6 +197,13 @@ fn values(parts: &ScriptParts<'_>) -> Vec<(&'static str, Option<String>)> {
         ("sh_lines", some_lines(spec.sh_lines.clone())),
         ("command", Some(command)),
     ]
+}
+
+/// Whether a line of sbatch has this placeholder.
+fn asks_for(template: &str, name: &str) -> bool {
+    let placeholder = format!("%%{name}%%");
+    let mut lines = template.lines();
+    lines.any(|line| line.starts_with("#SBATCH") && line.contains(&placeholder))
 }
 
 /// Whether the person says one of these to sbatch themselves.
@@ -318,11 +337,16 @@ mod tests {
             #SBATCH -A %%account%%\n\
             #SBATCH --array=0-%%last_job_idx%%%%%num_parallel_jobs%%\n\
             #SBATCH -o %%slurm_log%%/out_%A_%a.log\n\
+            %%sbatch_args%%\n\
             %%venv%%\n\
             python3 %%python_script%% %%path_to_yaml_config%% -j $SLURM_ARRAY_TASK_ID %%cw_args%%\n";
         let spec = SlurmSpec {
             partition: Some("gpu".to_owned()),
             jobs: NonZeroU32::new(3),
+            gres: Some("gpu:1".to_owned()),
+            mem: Some("4G".to_owned()),
+            mem_per_cpu: Some("100".to_owned()),
+            sbatch: vec!["--constraint=a100".to_owned()],
             ..SlurmSpec::default()
         };
         assert_eq!(
@@ -330,9 +354,35 @@ mod tests {
             "#!/bin/bash\n\
              #SBATCH -p gpu\n\
              #SBATCH --array=0-7%3\n\
-             #SBATCH -o /shared/my run/12/slurm/out_%A_%a.log\n\
+             #SBATCH -o \"/shared/my run/12/slurm\"/out_%A_%a.log\n\
+             #SBATCH --mem=4G\n\
+             #SBATCH --mem-per-cpu=100\n\
+             #SBATCH --gres=gpu:1\n\
+             #SBATCH --constraint=a100\n\
              exec /opt/packhorse slurm element '/shared/my run/12' \"${1:-0}\"\n"
         );
+    }
+
+    #[test]
+    fn what_has_a_place_in_a_template_is_not_among_the_further_arguments() {
+        let spec = SlurmSpec {
+            gres: Some("gpu:1".to_owned()),
+            mem: Some("4G".to_owned()),
+            output: Some("/logs/out_%A_%a.log".to_owned()),
+            ..SlurmSpec::default()
+        };
+        let template = "#!/bin/bash\n\
+            #SBATCH --gres=%%gres%%\n\
+            # #SBATCH --mem=%%mem%%\n\
+            #SBATCH -e %%slurm_log%%/err\n\
+            %%sbatch_args%%\n\
+            exec %%command%%\n";
+        let script = templated(template, spec).unwrap();
+        assert!(
+            script.contains("\n#SBATCH -e /logs/err\n#SBATCH --mem=4G\nexec "),
+            "{script}"
+        );
+        assert_eq!(script.matches("--gres").count(), 1, "{script}");
     }
 
     #[test]

@@ -15,9 +15,10 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::experiments_slurm::{runs_elsewhere, submit};
+use super::experiments_slurm::{in_order_of_jobs, runs_elsewhere, submit};
 use super::grid::{are, count, refuse_at_work, why};
 use super::launch::{DoorRun, Order, observer};
+use super::results_on_cluster::ResultsOnCluster;
 use super::run::give_back_files;
 use crate::args::ExperimentArgs;
 use crate::{complain, terminal, wording};
@@ -86,6 +87,7 @@ pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     }
     open.spec.places = work.run;
     if args.launch.slurm.slurm {
+        open.spec.places = in_order_of_jobs(&open);
         return submit(&open, &args, end_with);
     }
     let order = order(&args, &open)?;
@@ -226,8 +228,10 @@ fn check_command(open: &OpenExperiments) -> anyhow::Result<()> {
 /// What the run is like: what the file says, under what the arguments say.
 fn order(args: &ExperimentArgs, open: &OpenExperiments) -> anyhow::Result<Order> {
     let mut order = Order::new(&args.launch)?;
+    order.spec.keeps_results = !args.overwrite;
     fit_here(
         &mut order.spec,
+        &args.launch.pool(),
         &open.experiments,
         &order.settings,
         &mut complain,
@@ -238,16 +242,19 @@ fn order(args: &ExperimentArgs, open: &OpenExperiments) -> anyhow::Result<Order>
 /// Which repetitions run.
 fn sort_out(open: &OpenExperiments, args: &ExperimentArgs) -> anyhow::Result<ExperimentWork> {
     let (mut work, mut running) = (ExperimentWork::default(), RunningTests::default());
+    let mut on_cluster = ResultsOnCluster::find()?;
     for repetition in repetition_states(&open.experiments, args.job) {
         let (place, rep, state) = repetition?;
         running.note(&state, || rep.folder());
         if args.overwrite || !state.is_done() {
             add_place(&mut work.run, place);
+            on_cluster.note(|| rep.folder())?;
         } else {
             work.skipped += 1;
         }
     }
     refuse_at_work(&running)?;
+    on_cluster.refuse()?;
     Ok(work)
 }
 

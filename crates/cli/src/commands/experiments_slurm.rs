@@ -11,7 +11,8 @@ use anyhow::{Context as _, bail};
 use packhorse_intake::experiments::{Experiments, SlurmDocument};
 use packhorse_model::{ByteString, Command, Exit, GpuRequest, SlurmSpec, SourceSpec, TaskSpec};
 use packhorse_session::{
-    SharedRoom, TaskChecks, changed_source, say_what_each_gets, warn_of_limits, write_back,
+    SharedRoom, TaskChecks, add_place, changed_source, say_what_each_gets, warn_of_limits,
+    write_back,
 };
 use packhorse_slurm::{CodeCopy, CopyKind, Cut, GivenElement, JobShape};
 
@@ -102,6 +103,7 @@ fn order(
     args: &ExperimentArgs,
 ) -> anyhow::Result<Order> {
     let mut order = Order::new(&args.launch)?;
+    order.spec.keeps_results = !args.overwrite;
     let given = args.launch.slurm.request.spec();
     let mut written = document.spec();
     written.sbatch.extend(given.sbatch.clone());
@@ -117,14 +119,29 @@ fn order(
         let output = std::path::absolute(output)?;
         slurm.output = Some(output.display().to_string());
     }
-    say_what_each_gets(&mut order.spec, document);
+    say_what_each_gets(&mut order.spec, &args.launch.pool(), document);
     let job = JobShape::of(&slurm);
-    let share = job.share_of(&order.spec.defaults, &order.spec.pool)?;
-    let fit = 1000 / share.0.max(1);
+    let fit = job.fit(&order.spec.defaults, &order.spec.pool)?;
     let is_cut_up = document.gpus_per_rep.is_some() || document.cpus_per_rep.is_some();
     warn_of_limits(experiments, fit, is_cut_up, SharedRoom::Job, &mut complain);
     order.spec.slurm = Some(slurm);
     Ok(order)
+}
+
+/// The places of the repetitions that run, those of a job next to each other: the documents
+/// of an experiment may have others between them.
+pub fn in_order_of_jobs(open: &OpenExperiments) -> Vec<(u32, u32)> {
+    let places = open.spec.places.iter();
+    let places = places.flat_map(|&(first, count)| first..first + count);
+    let mut places: Vec<(u32, u32)> = places
+        .map(|place| (open.experiments.at(place).job(), place))
+        .collect();
+    places.sort_unstable();
+    let mut sorted = Vec::new();
+    for (_, place) in places {
+        add_place(&mut sorted, place);
+    }
+    sorted
 }
 
 /// An element for each job that has something to do.

@@ -14,6 +14,7 @@ use packhorse_store::Home;
 use serde_json::json;
 
 use super::launch::{DoorRun, Order, observer};
+use super::results_on_cluster::ResultsOnCluster;
 use super::run::give_back_files;
 use super::slurm::{ClusterLaunch, launch};
 use crate::args::GridArgs;
@@ -64,7 +65,9 @@ pub fn grid(mut args: GridArgs) -> anyhow::Result<Exit> {
         ));
     }
     open.spec.places = work.run;
-    tidy_results(&open.grid);
+    if !args.dry_run {
+        tidy_results(&open.grid);
+    }
     let door = door(order, &open);
     if door.order.spec.slurm.is_some() {
         let how = ClusterLaunch::new(&args.launch, args.dry_run);
@@ -175,7 +178,8 @@ fn order(args: &GridArgs, open: &OpenGrid) -> anyhow::Result<Order> {
         task,
         args.launch.output.mode(),
     )?;
-    let order = order.on_slurm(&args.launch)?;
+    let mut order = order.on_slurm(&args.launch)?;
+    order.spec.keeps_results = !is_forced(open, args);
     let pool = &order.spec.pool;
     let on_slurm = order.spec.slurm.is_some();
     if pool.gpus.is_empty() && pool.slots.is_none() && !on_slurm {
@@ -202,14 +206,21 @@ fn with_workers(mut pool: PoolSpec) -> PoolSpec {
     pool
 }
 
+/// Whether tests run that are done.
+fn is_forced(open: &OpenGrid, args: &GridArgs) -> bool {
+    args.force || open.grid.scheduler().force_rerun
+}
+
 /// Which tests run.
 fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
-    let force = args.force || open.grid.scheduler().force_rerun;
+    let force = is_forced(open, args);
     let (mut work, mut running) = (GridWork::default(), RunningTests::default());
+    let mut on_cluster = ResultsOnCluster::find()?;
     for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;
         running.note(&state, || open.grid.folder(place));
         let places = if force || !state.is_done() {
+            on_cluster.note(|| open.grid.folder(place))?;
             &mut work.run
         } else {
             &mut work.skipped
@@ -217,6 +228,7 @@ fn sort_out(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<GridWork> {
         add_place(places, place);
     }
     refuse_at_work(&running)?;
+    on_cluster.refuse()?;
     Ok(work)
 }
 
@@ -303,7 +315,7 @@ fn list(open: &OpenGrid, json: bool) -> anyhow::Result<Exit> {
 /// `--dry-run`: the commands that would run, and as remarks what is skipped.
 fn dry_run(open: &OpenGrid, args: &GridArgs) -> anyhow::Result<Exit> {
     order(args, open)?;
-    let force = args.force || open.grid.scheduler().force_rerun;
+    let force = is_forced(open, args);
     let mut out = BufWriter::new(std::io::stdout().lock());
     for test in test_states(&open.grid, &open.selection)? {
         let (place, state) = test?;

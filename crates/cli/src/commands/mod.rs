@@ -20,6 +20,7 @@ mod peaks;
 mod plan;
 mod probe;
 mod results;
+mod results_on_cluster;
 mod run;
 mod show;
 mod slurm;

@@ -175,7 +175,11 @@ fn text_of(event: &Event) -> Option<(Weight, String)> {
             match finished.outcome {
                 Outcome::Succeeded => {
                     let metrics = wording::metrics(&finished.metrics);
-                    (Ordinary, format!("{task} succeeded in {took}{metrics}"))
+                    let remark = finished.message.as_ref();
+                    let remark = remark.map(|remark| format!(": {remark}"));
+                    let remark = remark.unwrap_or_default();
+                    let text = format!("{task} succeeded in {took}{metrics}{remark}");
+                    (Ordinary, text)
                 }
                 Outcome::Interrupted => (Important, format!("{task} interrupted after {took}")),
                 Outcome::Skipped => (Important, format!("{task} {}", why(finished))),

@@ -41,9 +41,9 @@ struct Told {
 }
 
 /// What the kernel writes as `0-2,5`.
-fn list(text: &str) -> BTreeSet<String> {
+pub fn core_list(text: &str) -> BTreeSet<String> {
     let mut cores = BTreeSet::new();
-    for range in text.trim().split(',') {
+    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (u32, u32) = (first.parse().unwrap(), last.parse().unwrap());
         cores.extend((first..=last).map(|core| core.to_string()));
@@ -60,7 +60,7 @@ fn told(world: &World, task: &str) -> Told {
     let (named, alias) = named.split_once(' ').unwrap();
     assert_eq!(named, alias, "both names mean the same");
     Told {
-        allowed: list(allowed),
+        allowed: core_list(allowed),
         named: named.to_owned(),
         caps: caps.split(' ').map(str::to_owned).collect(),
     }
@@ -131,7 +131,7 @@ fn with_auto_each_task_has_an_equal_part_of_the_cores_to_itself() {
     for number in 1..=tasks {
         let told = told(&world, &format!("1.{number}"));
         assert_eq!(told.allowed.len(), cores.len() / tasks);
-        assert_eq!(told.allowed, list(&told.named));
+        assert_eq!(told.allowed, core_list(&told.named));
         assert!(told.allowed.is_subset(&cores));
         for core in told.allowed {
             assert!(seen.insert(core), "two tasks have a core in common");

@@ -3,6 +3,7 @@
 mod again;
 mod beside;
 mod devices;
+mod elements;
 mod files;
 mod wrong;
 
@@ -120,7 +121,7 @@ fn a_repetition_finds_its_configuration_wherever_it_looks() {
     let command = ["-e", "tuned", "--", "sh", "script"];
     let words: Vec<&str> = command.into_iter().chain(words.split(' ')).collect();
     let done = world.exp(FILE, &words);
-    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert_eq!(done.code, 0, "{done:?}");
     let folder = "results/tuned/tuned__l1e-3_net.hs8/log/rep_01";
     let said = format!(
         "{folder}/config.json 1 1e-3 3 {{\"hidden\":3,\"hidden_size\":8}} 2 tuned__l1e-3_net.hs8\n"

@@ -85,12 +85,25 @@ pub enum SelectError {
         /// Its value.
         list: String,
     },
-    /// There is a driver, but no device that can be used.
+    /// There is a driver, and no device.
+    #[error("no GPUs to use: the driver has none\nhint: {WHAT_TO_DO}")]
+    NoDevices,
+    /// There are devices, but none that can be used.
     #[error("no GPUs to use: {reason}\nhint: {WHAT_TO_DO}")]
     Nothing {
         /// Why not.
         reason: String,
     },
+}
+
+impl SelectError {
+    /// Whether there is simply no GPU to use, and nothing is broken or named wrong.
+    pub fn is_absence(&self) -> bool {
+        matches!(
+            self,
+            Self::NoGpus { broken: None } | Self::NoDevices | Self::EmptyList { .. }
+        )
+    }
 }
 
 const WHAT_TO_DO: &str =

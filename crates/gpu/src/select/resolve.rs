@@ -104,7 +104,7 @@ fn everything(inventory: &Inventory) -> Result<Vec<Vec<ChosenId>>, SelectError> 
     }
     if chosen.is_empty() {
         let reason = match devices.len() {
-            0 => "the driver has none".to_owned(),
+            0 => return Err(SelectError::NoDevices),
             1 => "the only one does not work, or is in MIG mode without instances".to_owned(),
             count => format!("none of the {count} works"),
         };

@@ -1,10 +1,10 @@
 //! The experiments of a file, and every repetition of them by its place.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::path::Path;
 
 use packhorse_model::{Command, ExperimentDebug};
-use serde_json::Value;
 
 use super::command::ExperimentCommand;
 use super::documents::{ConfigFile, FileError, ReadFile};
@@ -16,11 +16,10 @@ use super::merge::{Members, get, set, text};
 use super::paths::join;
 use super::problem::ExperimentProblem;
 use super::repetition::{Located, Repetition};
+use super::run_names::RunNames;
 use super::slurm_document::SlurmDocument;
 use crate::grid::NameReport;
 use crate::grid::json_text::json_text;
-use crate::grid::names::{LONGEST_NAME, with_hash};
-use crate::grid::same_names::{NamedPlaces, SameNames};
 use crate::grid::value::GridValue;
 use crate::nearest::{did_you_mean, nearest};
 
@@ -51,7 +50,7 @@ pub struct ReadOptions {
 /// no more memory than ten.
 pub struct Experiments {
     /// In the order of the original: those with fewer expansions first.
-    all: Vec<Experiment>,
+    pub(super) all: Vec<Experiment>,
     /// The place of the first repetition of each, and at the end how many there are.
     starts: Vec<u32>,
     /// The first run of each, and at the end how many there are.
@@ -59,8 +58,7 @@ pub struct Experiments {
     /// For each experiment, where its jobs begin.
     jobs: Vec<JobStart>,
     job_count: u32,
-    same: SameNames,
-    report: NameReport,
+    pub(super) names: RunNames,
     warnings: Vec<ExperimentWarning>,
     /// What each experiment runs.
     commands: Vec<Option<ExperimentCommand>>,
@@ -180,11 +178,10 @@ impl Experiments {
             run_starts,
             jobs,
             job_count,
-            same: SameNames::default(),
-            report: NameReport::default(),
+            names: RunNames::default(),
             warnings,
         };
-        (read.same, read.report) = SameNames::compare(&read);
+        read.compare_names();
         Ok(read)
     }
 
@@ -263,7 +260,12 @@ impl Experiments {
 
     /// What was found out about the names of the folders of runs.
     pub fn report(&self) -> &NameReport {
-        &self.report
+        &self.names.report
+    }
+
+    /// The places of the repetitions of an experiment.
+    pub(super) fn places_of(&self, experiment: usize) -> Range<u32> {
+        self.starts[experiment]..self.starts[experiment + 1]
     }
 
     fn locate(&self, place: u32) -> Located {
@@ -277,49 +279,13 @@ impl Experiments {
         }
     }
 
-    fn locate_run(&self, run: u32) -> Located {
+    pub(super) fn locate_run(&self, run: u32) -> Located {
         let experiment = self.run_starts.partition_point(|start| *start <= run) - 1;
         Located {
             experiment,
             run: run - self.run_starts[experiment],
             rep: 0,
         }
-    }
-
-    fn run_name_at(&self, at: Located) -> String {
-        let experiment = &self.all[at.experiment];
-        let mut name = String::new();
-        experiment.write_run_name(at.run, &mut name);
-        let folder = self.name_to_compare(at, experiment.run_folder(&name));
-        if self.same.is_shared(&folder) || is_unusable(&folder) {
-            let name = name.replace(['/', '\0'], "_");
-            return with_hash(name, &self.identity_of(at));
-        }
-        name
-    }
-
-    /// What the folder of a run is called, for those that share it.
-    fn name_to_compare(&self, at: Located, mut folder: String) -> String {
-        let experiment = &self.all[at.experiment];
-        if experiment.is_written_back() {
-            folder.push_str("/rep ");
-            folder.push_str(&experiment.rep_index(0).to_string());
-        }
-        folder
-    }
-
-    fn identity_of(&self, at: Located) -> String {
-        let experiment = &self.all[at.experiment];
-        // Two runs may have the same parameters: one expansion may undo what another did.
-        let mut name = String::new();
-        experiment.write_run_name(at.run, &mut name);
-        let mut config = experiment.bare_config(&name);
-        config.insert("params".to_owned(), experiment.params_json(at.run).into());
-        let rep = experiment
-            .is_written_back()
-            .then(|| experiment.rep_index(0));
-        config.insert("_rep_idx".to_owned(), rep.into());
-        Value::Object(config).to_string()
     }
 
     /// The repetition at a place.
@@ -338,7 +304,7 @@ impl Experiments {
     pub fn is_repeated(&self, place: u32) -> bool {
         let at = self.locate(place);
         let run = self.run_starts[at.experiment] + at.run;
-        self.same.is_repeated(self, run)
+        self.names.same.is_repeated(self, run)
     }
 
     /// The configuration of a run, as the original expands it: JSON in which nothing is lost.
@@ -348,32 +314,6 @@ impl Experiments {
         let members = experiment.run_members(&self.run_name_at(at));
         json_text(&experiment.with_params(members, at.run))
     }
-}
-
-impl NamedPlaces for Experiments {
-    fn count(&self) -> u32 {
-        self.runs()
-    }
-
-    fn write_name(&self, place: u32, _: &mut Vec<usize>, name: &mut String) {
-        let at = self.locate_run(place);
-        let experiment = &self.all[at.experiment];
-        experiment.write_run_name(at.run, name);
-        *name = self.name_to_compare(at, experiment.run_folder(name));
-    }
-
-    fn identity(&self, place: u32) -> String {
-        self.identity_of(self.locate_run(place))
-    }
-
-    fn is_unusable(&self, name: &str) -> bool {
-        is_unusable(name)
-    }
-}
-
-/// Whether no folder can be called so.
-fn is_unusable(folder: &str) -> bool {
-    folder.contains('\0') || folder.split('/').any(|part| part.len() > LONGEST_NAME)
 }
 
 /// Lets a relative `path` start from a folder.

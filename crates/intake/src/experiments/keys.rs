@@ -54,7 +54,7 @@ pub(super) fn check_experiment(
             }
             "repetitions" | "reps_per_job" | "reps_in_parallel" => {
                 if count(value).is_none() {
-                    return Err(kind(text, name, value, "a whole number, at least 1"));
+                    return Err(no_count(text, name, value));
                 }
             }
             "params" => {
@@ -153,6 +153,17 @@ fn at_value(
         found,
     };
     text.error(span, problem)
+}
+
+/// What is wrong with a value that is no [`count`].
+pub(super) fn no_count(text: SourceText<'_>, key: &str, value: &GridValue) -> ExperimentError {
+    let found = match &value.kind {
+        ValueKind::Int(digits) if **digits == *"0" || digits.starts_with('-') => "less",
+        ValueKind::Int(_) => "more than there can be",
+        _ => value.what(),
+    };
+    let expected = "a whole number, at least 1";
+    at_value(text, value.span.clone(), key, expected, found)
 }
 
 /// A number of repetitions, if it is one.

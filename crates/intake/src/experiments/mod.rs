@@ -24,6 +24,7 @@ mod merge;
 mod paths;
 mod problem;
 mod repetition;
+mod run_names;
 mod short_names;
 mod slurm_document;
 mod written_back;

@@ -2,6 +2,7 @@
 
 use crate::excerpt::Severity;
 use crate::grid::GridProblem;
+use crate::grid::problem::yaml_hint;
 use crate::input_error::{InputError, InputProblem};
 use crate::nearest::did_you_mean;
 
@@ -95,8 +96,9 @@ pub enum ExperimentProblem {
 impl InputProblem for ExperimentProblem {
     fn hint(&self) -> String {
         match self {
-            Self::Yaml(GridProblem::Syntax { .. }) => {
-                "an experiment file is YAML: docs/experiments.md shows one".to_owned()
+            Self::Yaml(GridProblem::Syntax { message, .. }) => {
+                let usual = "an experiment file is YAML: docs/experiments.md shows one";
+                yaml_hint(message).unwrap_or(usual).to_owned()
             }
             Self::Yaml(GridProblem::Duplicate(key))
                 if ["grid", "list", "ablative"].contains(&key.as_str()) =>

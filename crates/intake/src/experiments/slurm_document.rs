@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::documents::{ConfigFile, Document, FileError};
 use super::experiment::to_map;
-use super::keys::{kind, slip};
+use super::keys::{kind, no_count, slip};
 use super::merge::Members;
 use super::paths::join;
 use super::problem::{ExperimentError, ExperimentProblem};
@@ -162,7 +162,7 @@ impl SlurmDocument {
         };
         let whole = |key: &str, value: &GridValue| match super::keys::count(value) {
             Some(count) => Ok(NonZeroU32::new(count)),
-            None => Err(kind(text, key, value, "a whole number, at least 1")),
+            None => Err(no_count(text, key, value)),
         };
         for (key, value) in &document.members {
             let Some(name) = key.name() else {
@@ -259,14 +259,15 @@ fn arguments(
         ValueKind::Dict(members) => members,
         _ => return Err(kind(text, "sbatch_args", value, "a dictionary")),
     };
-    let arguments = members.iter().map(|(key, value)| {
+    let arguments = members.iter().filter_map(|(key, value)| {
         let key = key.as_written();
         match value.kind {
             ValueKind::List(_) | ValueKind::Tuple(_) | ValueKind::Dict(_) => {
-                Err(kind(text, &key, value, "text or a number"))
+                Some(Err(kind(text, &key, value, "text or a number")))
             }
-            ValueKind::None => Ok((key, String::new())),
-            _ => Ok((key, value.as_written())),
+            ValueKind::Bool(false) => None,
+            ValueKind::Bool(true) | ValueKind::None => Some(Ok((key, String::new()))),
+            _ => Some(Ok((key, value.as_written()))),
         }
     });
     arguments.collect()
@@ -338,7 +339,8 @@ mod tests {
         let text = "\
             name: SLURM\npartition: gpu\njob-name: half\ntime: 20\nntasks: 1\ncpus-per-task: 8\n\
             num_parallel_jobs: 3\nmem-per-cpu: 1000\nvenv: my env\nsh_lines: [module load a, b]\n\
-            slurm_log: logs\nsbatch_args: {gres: 'gpu:1', constraint: a100, exclusive: , mem: 4G}\n";
+            slurm_log: logs\nsbatch_args: {gres: 'gpu:1', constraint: a100, exclusive: , mem: 4G, \
+            overcommit: yes, hold: false}\n";
         let read = |text: &str| {
             let file = ConfigFile::read(PathBuf::new(), PathBuf::new(), text.to_owned());
             let read = SlurmDocument::read(&file.unwrap(), "here", &mut Vec::new());
@@ -348,7 +350,7 @@ mod tests {
         let wanted = serde_json::json!({
             "partition": "gpu", "job_name": "half", "time": "00:20:00", "ntasks": 1,
             "cpus_per_task": 8, "jobs": 3, "mem_per_cpu": "1000", "mem": "4G", "gres": "gpu:1",
-            "sbatch": ["--constraint=a100", "--exclusive"], "venv": "my env",
+            "sbatch": ["--constraint=a100", "--exclusive", "--overcommit"], "venv": "my env",
             "sh_lines": ["module load a", "b"], "output": "logs/out_%A_%a.log",
         });
         assert_eq!(serde_json::to_value(spec).unwrap(), wanted);

@@ -1,6 +1,7 @@
 //! Experiments as they are written back: a document for each repetition, with everything
 //! in it and paths that start from where the file is.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::experiment::Experiment;
@@ -10,9 +11,8 @@ use super::repetition::Repetition;
 use super::yaml_writer::write_document;
 
 impl Experiments {
-    /// Writes the SLURM document, and then the repetitions of all experiments, or of those
-    /// with this name.
-    pub fn write_back(&self, only: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
+    /// Writes the SLURM document, and then the repetitions of all experiments, or of these.
+    pub fn write_back(&self, only: Option<&[usize]>, out: &mut dyn Write) -> io::Result<()> {
         if let Some(slurm) = self.slurm() {
             let mut members = slurm.members.clone();
             // It is the one for this machine, wherever the file is read again.
@@ -21,22 +21,19 @@ impl Experiments {
             }
             write_document(&members, out)?;
         }
-        for place in 0..self.len() {
-            let rep = self.at(place);
-            if only.is_none_or(|name| rep.experiment() == name) {
-                write_document(&rep.relative_members(), out)?;
-            }
+        let all: Vec<usize> = (0..self.all.len()).collect();
+        let of = only.unwrap_or(&all).iter();
+        for place in of.flat_map(|experiment| self.places_of(*experiment)) {
+            write_document(&self.at(place).relative_members(), out)?;
         }
         Ok(())
     }
 
-    /// The names of the experiments, each once.
-    pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for (name, _) in self.limits() {
-            if names.last() != Some(&name) && !names.contains(&name) {
-                names.push(name);
-            }
+    /// The names of the experiments, each with those that have it.
+    pub fn by_name(&self) -> BTreeMap<&str, Vec<usize>> {
+        let mut names: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for ((name, _), experiment) in self.limits().zip(0..) {
+            names.entry(name).or_default().push(experiment);
         }
         names
     }

@@ -33,7 +33,7 @@ pub(crate) mod names;
 mod number;
 mod only;
 pub(crate) mod print;
-mod problem;
+pub(crate) mod problem;
 pub(crate) mod pyyaml;
 mod quotes;
 pub(crate) mod same_names;

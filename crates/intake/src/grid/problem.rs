@@ -93,12 +93,25 @@ pub enum GridProblem {
     Command(String, String),
 }
 
+/// What to do about a mistake that everybody makes in YAML, by what its reader says of it.
+pub(crate) fn yaml_hint(message: &str) -> Option<&'static str> {
+    let mut words = message.split(|c: char| !c.is_alphabetic());
+    if words.any(|word| matches!(word, "tab" | "tabs")) {
+        Some("YAML is indented with blanks: replace the tabs by them")
+    } else if message.contains("mapping values are not allowed") {
+        Some("text with a colon and a blank in it needs quotes: \"this: that\"")
+    } else {
+        None
+    }
+}
+
 impl InputProblem for GridProblem {
     fn hint(&self) -> String {
         match self {
-            Self::Syntax { language, .. } => {
-                format!("the end of the file's name says that it is {language}")
-            }
+            Self::Syntax { language, message } => match yaml_hint(message) {
+                Some(hint) if *language == "YAML" => hint.to_owned(),
+                _ => format!("the end of the file's name says that it is {language}"),
+            },
             Self::UnclosedQuote(quote) => {
                 format!("write a {quote} where the text ends, or leave out the one it begins with")
             }

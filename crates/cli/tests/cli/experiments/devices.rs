@@ -3,8 +3,14 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use packhorse_fake_nvml::Code;
+
+use crate::cores::our_cores;
 use crate::machine::Machine;
-use crate::support::{Done, Running, World};
+use crate::support::{Done, Running, World, finish};
+
+/// What is said where no GPU is used.
+const NO_GPU: &str = "there is no GPU here: repetitions run without one\n";
 
 /// The first example of the original's manual, with its quote: half a GPU each.
 const HALF_GPU: &str = r#"---
@@ -136,17 +142,46 @@ fn without_a_gpu_as_many_run_as_the_file_says() {
     let command = world.command(["exp", "config.yml", "--json", "--", "sh", "-c", TELLING]);
     let (done, _) = meet(&world, command, &[2, 2]);
     assert_eq!(done.code, 0, "{done:?}");
-    assert_eq!(
-        done.stderr,
-        "there is no GPU here: repetitions run without one\n"
-    );
+    assert_eq!(done.stderr, NO_GPU);
     assert_eq!(most_at_once(&done.events()), 2);
     // One after the other, if it says nothing; and several experiments do not add up.
     let world = World::new();
     let file = "{name: DEFAULT, path: p}\n---\n{name: a, repetitions: 3}\n---\n{name: b, repetitions: 2}\n";
     let done = world.exp(file, &["--json", "--", "true"]);
-    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert_eq!((done.code, done.stderr.as_str()), (0, NO_GPU), "{done:?}");
     assert_eq!(most_at_once(&done.events()), 1);
+}
+
+#[test]
+fn repetitions_do_not_run_without_a_gpu_because_the_driver_is_broken() {
+    let machine = Machine::new(2);
+    let wrong = |machine: &Machine, visible: Option<&str>| {
+        machine.world.write("config.yml", HALF_GPU);
+        let mut command = machine.command(&["exp", "config.yml", "--", "true"]);
+        if let Some(list) = visible {
+            command.env("CUDA_VISIBLE_DEVICES", list);
+        }
+        let done = finish(command);
+        assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+        assert!(!machine.world.work().join("results").exists());
+        done.stderr
+    };
+    let unknown = wrong(&machine, Some("7"));
+    assert!(unknown.contains("there is no GPU `7`"), "{unknown}");
+    let init = |code| machine.state.change_driver(|driver| driver.init = code);
+    init(Some(Code::DriverNotLoaded));
+    let broken = wrong(&machine, None);
+    assert!(broken.contains("kernel module is not loaded"), "{broken}");
+    init(None);
+    for index in 0..2 {
+        machine.state.lose(index);
+    }
+    let lost = wrong(&machine, None);
+    assert!(lost.contains("none of the 2 works"), "{lost}");
+    // One that has no GPUs is as good as none.
+    let machine = Machine::new(0);
+    let done = machine.exp(HALF_GPU, &["--", "true"]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, NO_GPU), "{done:?}");
 }
 
 #[test]
@@ -157,8 +192,8 @@ fn a_machine_whose_gpus_are_hidden_has_none() {
         .write("config.yml", "{name: exp, path: results, repetitions: 2}");
     let mut command = machine.command(&["exp", "config.yml", "--json", "--", "true"]);
     command.env("CUDA_VISIBLE_DEVICES", "");
-    let done = crate::support::finish(command);
-    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    let done = finish(command);
+    assert_eq!((done.code, done.stderr.as_str()), (0, NO_GPU), "{done:?}");
     assert_eq!(most_at_once(&done.events()), 1);
 }
 
@@ -213,14 +248,21 @@ fn cores_are_shared_as_the_scheduler_of_the_file_says() {
         assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
         met.swap_remove(0)
     };
-    // Each has its own, and as many as the other.
-    let said = of("horeka");
-    let sets: Vec<BTreeSet<&str>> = said
-        .iter()
-        .map(|said| said.split(' ').nth(1).unwrap().split(',').collect())
-        .collect();
-    assert!(sets.iter().all(|set| set.len() == cores / 2), "{said:?}");
-    assert!(sets[0].is_disjoint(&sets[1]), "{said:?}");
+    // Each has its own, and as many as the other: also if nobody is named.
+    for scheduler in ["horeka", "null"] {
+        let said = of(scheduler);
+        let sets: Vec<BTreeSet<&str>> = said
+            .iter()
+            .map(|said| said.split(' ').nth(1).unwrap().split(',').collect())
+            .collect();
+        assert!(sets.iter().all(|set| set.len() == cores / 2), "{said:?}");
+        assert!(sets[0].is_disjoint(&sets[1]), "{said:?}");
+    }
+    let said = of("mp");
+    assert!(
+        said.iter().all(|said| said.starts_with("0 caps ")),
+        "{said:?}"
+    );
     // Each starts as many threads as its share.
     let share = cores / 2;
     let said = of("kluster");
@@ -243,6 +285,104 @@ fn without_gpus_cores_are_cut_into_equal_parts() {
         let (gpus, cores) = said.split_once(' ').unwrap();
         assert_eq!((gpus, cores.split(',').count()), ("x", 1), "{said}");
     }
+    // Whatever GPUs there are to be used otherwise.
+    machine
+        .world
+        .write("packhorse.toml", "[pool]\ngpus = [\"0\"]\n");
+    let done = machine.exp(file, &["-o", "--json", "--", "sh", "-c", script]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert!(said(&machine.world, 4)[0].starts_with("x "));
+}
+
+#[test]
+fn cores_are_shared_where_there_is_not_one_for_each() {
+    let slots = our_cores().len() + 1;
+    let machine = Machine::new(1);
+    let file = format!(
+        "{{name: exp, path: results, repetitions: {slots}}}\n---\n\
+         {{name: SLURM, gpus_per_rep: 1/{slots}}}\n"
+    );
+    let (done, met) = machine.meet(&file, &[slots]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert!(
+        met[0].iter().all(|said| said.starts_with("0 caps 1")),
+        "{met:?}"
+    );
+}
+
+#[test]
+fn equal_parts_are_those_of_as_many_as_run_at_a_time() {
+    // Two would fit, and the file says one.
+    let machine = Machine::new(1);
+    let file = HALF_GPU
+        .replace("reps_in_parallel: 2", "reps_in_parallel: 1")
+        .replace("gpus_per_rep", "scheduler: horeka\ngpus_per_rep");
+    let done = machine.exp(&file, &["--", "sh", "-c", "echo $PACKHORSE_CPU_CORES"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    for said in said(&machine.world, 4) {
+        assert_eq!(said.split(',').count(), our_cores().len(), "{said}");
+    }
+}
+
+#[test]
+fn as_many_run_as_the_cores_that_each_asks_for_let_fit() {
+    let cores = our_cores().len();
+    let world = World::new();
+    let file = format!(
+        "{{name: exp, path: results, repetitions: {cores}}}\n---\n\
+         {{name: SLURM, cpus_per_rep: 1}}\n"
+    );
+    world.write("config.yml", &file);
+    let words = ["exp", "config.yml", "--", "sh", "-c", TELLING];
+    let (done, met) = meet(&world, world.command(words), &[cores]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, NO_GPU), "{done:?}");
+    let distinct: BTreeSet<&String> = met[0].iter().collect();
+    assert_eq!(distinct.len(), cores, "{met:?}");
+    // No more than the file allows.
+    let file = file.replace("path:", "reps_in_parallel: 1, path:");
+    let done = world.exp(&file, &["-o", "--json", "--", "true"]);
+    assert_eq!(most_at_once(&done.events()), 1, "{done:?}");
+}
+
+#[test]
+fn too_many_cores_are_cut_for_the_file_and_refused_for_an_option() {
+    let cores = our_cores().len();
+    let world = World::new();
+    let file = "{name: exp, path: results}\n---\n{name: SLURM, cpus_per_rep: 9999}\n";
+    let done = world.exp(file, &["--", "true"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let told = format!("warning: cpus_per_rep asks for 9999 cores, and there are {cores} here");
+    assert!(done.stderr.contains(&told), "{done:?}");
+    let file = "{name: exp, path: results}";
+    let done = world.exp(file, &["-o", "-c", "9999", "--", "true"]);
+    assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+    assert!(!done.stderr.contains("cpus_per_rep"), "{done:?}");
+    assert!(done.stderr.contains("a task could never run"), "{done:?}");
+}
+
+#[test]
+fn threads_are_capped_for_kluster_whatever_is_set() {
+    let world = World::new();
+    let file = "{name: exp, path: results, repetitions: 2, reps_in_parallel: 2}\n---\n\
+        {name: SLURM, scheduler: kluster}\n";
+    world.write("config.yml", file);
+    let of = |words: &[&str]| {
+        let task = "echo caps $OMP_NUM_THREADS";
+        let words = [
+            &["exp", "config.yml", "-o"],
+            words,
+            &["--", "sh", "-c", task],
+        ];
+        let mut command = world.command(words.concat());
+        command.env("PACKHORSE_THREAD_CAPS", "false");
+        assert_eq!(finish(command).code, 0);
+        said(&world, 1).remove(0)
+    };
+    let allowed = std::thread::available_parallelism().unwrap().get();
+    if allowed > 1 {
+        assert_eq!(of(&[]), format!("caps {}", allowed / 2));
+    }
+    assert_eq!(of(&["--no-thread-caps"]), "caps");
 }
 
 #[test]

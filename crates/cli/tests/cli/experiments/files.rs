@@ -1,5 +1,7 @@
 //! DEFAULT, imports, names that clash, and what is written back.
 
+use std::collections::BTreeSet;
+
 use crate::support::World;
 
 /// The configuration of the first repetition.
@@ -84,7 +86,7 @@ fn runs_that_would_share_a_folder_get_one_each() {
     assert_eq!(folders.len(), 4, "{done:?}");
     let (shared, own): (Vec<&str>, Vec<&str>) = folders.iter().partition(|line| line.contains('#'));
     assert_eq!(own.len(), 0, "{folders:?}");
-    let distinct: std::collections::BTreeSet<&&str> = shared.iter().collect();
+    let distinct: BTreeSet<&&str> = shared.iter().collect();
     assert_eq!(distinct.len(), 4);
     assert!(
         done.stderr
@@ -107,6 +109,49 @@ fn runs_that_would_share_a_folder_get_one_each() {
     let done = world.exp(&file, &["--", "true"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stderr.contains("too long"), "{}", done.stderr);
+}
+
+#[test]
+fn a_hash_in_a_name_stays_as_long_as_the_run_is_the_same() {
+    let world = World::new();
+    let runs = |file: &str, words: &[&str]| {
+        let done = world.exp(file, &[&["--list", "--json"], words].concat());
+        assert_eq!(done.code, 0, "{done:?}");
+        let runs = done.events().into_iter();
+        let runs = runs.map(|rep| rep["run"].as_str().unwrap().to_owned());
+        runs.collect::<BTreeSet<String>>()
+    };
+    let file = "{name: a, path: p, repetitions: 1, params: {x: 1, y: 2}, \
+        ablative: {lr: [1], lam: [1]}}";
+    let names = runs(file, &[]);
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(names.iter().all(|name| name.contains('#')), "{names:?}");
+    for (from, to) in [
+        ("repetitions: 1", "repetitions: 2, reps_in_parallel: 2"),
+        ("path: p", "path: q, command: run, iterations: 5"),
+        ("path: p", "path: p, note: of mine"),
+        ("x: 1, y: 2", "y: 2, x: 1"),
+    ] {
+        let changed = file.replace(from, to);
+        assert_eq!(runs(&changed, &[]), names, "{changed}");
+    }
+    assert_eq!(runs(file, &["--debugall"]), names);
+    fs_err::create_dir(world.work().join("code")).unwrap();
+    let copied = "{name: SLURM, experiment_copy_src: code, experiment_copy_dst: copy}";
+    let copied = format!("{file}\n---\n{copied}\n");
+    assert_eq!(runs(&copied, &["--slurm"]), names);
+    assert_ne!(runs(&file.replace("x: 1", "x: 3"), &[]), names);
+
+    // What is the same but for the rest is told apart by that.
+    let twice = |one: &str, other: &str| {
+        let document = |more: &str| file.replace("path: p", &format!("path: p, {more}"));
+        format!("{}\n---\n{}\n", document(one), document(other))
+    };
+    let names = runs(&twice("note: 1", "note: 2"), &[]);
+    assert_eq!(names.len(), 4, "{names:?}");
+    let changed = twice("note: 1", "reps_per_job: 3, note: 2");
+    assert_eq!(runs(&changed, &[]), names);
+    assert_eq!(runs(&twice("command: a", "command: b"), &[]).len(), 4);
 }
 
 #[test]

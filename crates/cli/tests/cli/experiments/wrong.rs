@@ -80,6 +80,16 @@ fn other_mistakes_of_yaml_are_shown_where_they_are() {
             "this is not YAML: unclosed bracket '['",
         ),
         (
+            "name: a\npath: p\nparams:\n\tlr: 1\n",
+            "config.yml:4:2",
+            "hint: YAML is indented with blanks: replace the tabs by them",
+        ),
+        (
+            "name: a\npath: p\nnote: this: that\n",
+            "config.yml:3:11",
+            "hint: text with a colon and a blank in it needs quotes: \"this: that\"",
+        ),
+        (
             "name: a\npath: p\n  b: 1\n",
             "config.yml:3:4",
             "this is not YAML",
@@ -117,7 +127,7 @@ fn values_that_make_no_sense_are_shown_where_they_are() {
         ),
         (
             "reps_per_job: 0",
-            format!("`reps_per_job` must be {many} a whole number"),
+            format!("`reps_per_job` must be {many} less"),
         ),
         (
             "reps_in_parallel: 1.5",
@@ -145,7 +155,7 @@ fn values_that_make_no_sense_are_shown_where_they_are() {
             "gpus_per_rep: 1.5",
             "neither a part of one GPU nor a whole number",
         ),
-        ("cpus_per_rep: 0", "at least 1"),
+        ("cpus_per_rep: 0", "at least 1, and this is less"),
         ("scheduler: klaster", "hint: did you mean `kluster`?"),
         ("sbatch_args: [a]", "`sbatch_args` must be a dictionary"),
         ("sh_lines: {a: b}", "`sh_lines` must be a list of lines"),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use packhorse_slurm_lab::LabSettings;
 
 use super::Cluster;
+use crate::cores::{core_list, our_cores};
 use crate::support::{Done, Running};
 
 /// The first example of the original's manual, with its quote: half a GPU each.
@@ -55,7 +56,51 @@ repetitions: 8
 
 /// Tells what it has, and waits for the others of its job.
 const TELLING: &str = "echo $SLURM_ARRAY_TASK_ID $CUDA_VISIBLE_DEVICES $OMP_NUM_THREADS \
-    $PACKHORSE_CPU_CORES | tee came; read x < gate";
+    $(sed -n 's/^Cpus_allowed_list:.//p' /proc/self/status) $PACKHORSE_CPU_CORES | tee came; \
+    read x < gate";
+
+/// What a repetition has told.
+#[derive(Clone, Debug)]
+struct TellingRep {
+    job: String,
+    gpu: String,
+    threads: String,
+    /// The cores it may run on, by the kernel.
+    allowed: BTreeSet<String>,
+    /// Those that are its own, by us.
+    cores: BTreeSet<String>,
+}
+
+impl TellingRep {
+    fn read(said: &str) -> Self {
+        let mut words = said.split(' ');
+        let mut word = || words.next().unwrap_or_default();
+        Self {
+            job: word().to_owned(),
+            gpu: word().to_owned(),
+            threads: word().to_owned(),
+            allowed: core_list(word()),
+            cores: core_list(word()),
+        }
+    }
+}
+
+/// The repetitions of a job that has asked for so many cores share those that it really has:
+/// each has its own where there are enough.
+fn check_cores(of_job: &[&TellingRep], asked: usize) {
+    let all = our_cores().len().min(asked);
+    let part = (all / of_job.len()).max(1);
+    let (mut given, mut count) = (BTreeSet::new(), 0);
+    for rep in of_job {
+        assert_eq!(rep.threads, part.to_string(), "{of_job:?}");
+        if all >= of_job.len() {
+            assert_eq!((&rep.allowed, rep.cores.len()), (&rep.cores, part));
+        }
+        given.extend(rep.cores.iter().cloned());
+        count += rep.cores.len();
+    }
+    assert_eq!(given.len(), count, "two have the same core: {of_job:?}");
+}
 
 impl Cluster {
     /// Two nodes with the partitions of the examples.
@@ -74,8 +119,8 @@ impl Cluster {
     }
 
     /// Runs the file, while so many repetitions meet. Returns what each of them said, in the
-    /// order in which they did: its job, its GPUs, threads and cores.
-    fn meet(&self, file: &str, tasks: usize) -> (Done, Vec<[String; 4]>) {
+    /// order in which they did.
+    fn meet(&self, file: &str, tasks: usize) -> (Done, Vec<TellingRep>) {
         self.world.write("config.yml", file);
         let mut meeting = self.world.meeting();
         let words = [
@@ -89,11 +134,8 @@ impl Cluster {
             TELLING,
         ];
         let running = Running::start(self.command(words));
-        let met = meeting.of(tasks).into_iter().map(|said| {
-            let mut words = said.split(' ').map(str::to_owned);
-            std::array::from_fn(|_| words.next().unwrap_or_default())
-        });
-        let met = met.collect();
+        let met = meeting.of(tasks);
+        let met = met.iter().map(|said| TellingRep::read(said)).collect();
         (running.finish(), met)
     }
 }
@@ -108,14 +150,14 @@ fn the_first_example_of_the_manual_has_two_repetitions_on_each_gpu() {
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
     assert!(done.stdout.contains("4 succeeded"), "{done:?}");
     for job in ["0", "1"] {
-        let of_job: Vec<_> = said.iter().filter(|[of, ..]| of == job).collect();
-        let [[_, one, threads, _], [_, other, ..]] = of_job[..] else {
+        let of_job: Vec<_> = said.iter().filter(|rep| rep.job == job).collect();
+        let [one, other] = of_job[..] else {
             panic!("{said:?}");
         };
-        assert_eq!(one, other, "{said:?}");
-        assert_eq!(one.parse::<u32>().map(|gpu| gpu < 4), Ok(true), "{said:?}");
-        // They share the cores that the job really has.
-        assert!(threads.parse::<usize>().is_ok(), "{said:?}");
+        assert_eq!(one.gpu, other.gpu, "{said:?}");
+        let gpu = one.gpu.parse::<u32>();
+        assert_eq!(gpu.map(|gpu| gpu < 4), Ok(true), "{said:?}");
+        check_cores(&of_job, 8);
     }
     let shown = cluster.packhorse(["exp", "config.yml", "--list"]).stdout;
     assert_eq!(shown.matches("succeeded ").count(), 4, "{shown}");
@@ -136,11 +178,11 @@ fn the_second_example_of_the_manual_has_a_gpu_for_each_of_four() {
     let (done, said) = cluster.meet(FOUR_GPUS, 8);
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
     for job in ["0", "1"] {
-        let of_job = said.iter().filter(|[of, ..]| of == job);
-        let gpus: Vec<&str> = of_job.map(|[_, gpu, ..]| gpu.as_str()).collect();
-        let distinct: BTreeSet<&str> = gpus.iter().copied().collect();
-        assert_eq!(distinct, BTreeSet::from(["0", "1", "2", "3"]), "{said:?}");
-        assert_eq!(gpus.len(), 4, "{said:?}");
+        let of_job: Vec<_> = said.iter().filter(|rep| rep.job == job).collect();
+        let gpus: BTreeSet<&str> = of_job.iter().map(|rep| rep.gpu.as_str()).collect();
+        assert_eq!(gpus, BTreeSet::from(["0", "1", "2", "3"]), "{said:?}");
+        assert_eq!(of_job.len(), 4, "{said:?}");
+        check_cores(&of_job, 16);
     }
 }
 
@@ -155,13 +197,9 @@ fn cores_of_their_own_are_cut_out_of_those_of_the_job() {
     let file = HALF_GPU.replace("gpus_per_rep", "scheduler: horeka\ngpus_per_rep");
     let (done, said) = cluster.meet(&file, 4);
     assert_eq!(done.code, 0, "{done:?}");
-    let of_job = said.iter().filter(|[of, ..]| of == "0");
-    let cores: Vec<BTreeSet<&str>> = of_job
-        .map(|[.., cores]| cores.split(',').collect())
-        .collect();
-    assert!(cores.iter().all(|cores| !cores.contains("")), "{said:?}");
-    assert!(cores[0].is_disjoint(&cores[1]), "{said:?}");
-    assert_eq!(cores[0].len(), cores[1].len(), "{said:?}");
+    let of_job: Vec<_> = said.iter().filter(|rep| rep.job == "0").collect();
+    assert_eq!(of_job.len(), 2, "{said:?}");
+    check_cores(&of_job, 8);
 }
 
 #[test]
@@ -232,6 +270,67 @@ fn a_dry_run_shows_the_script_and_leaves_nothing_behind() {
             .join("results/relative_config.yml")
             .is_file()
     );
+}
+
+/// The original's own template.
+const TEMPLATE: &str = "#!/bin/bash
+#SBATCH -p %%partition%%
+# #SBATCH -A %%account%%
+#SBATCH -J %%job-name%%
+#SBATCH --array 0-%%last_job_idx%%%%%num_parallel_jobs%%
+
+# Please use the complete path details :
+#SBATCH -D %%experiment_execution_dir%%
+#SBATCH -o %%slurm_log%%/out_%A_%a.log
+#SBATCH -e %%slurm_log%%/err_%A_%a.log
+
+# Cluster Settings
+#SBATCH -n %%ntasks%%         # Number of tasks
+#SBATCH -c %%cpus-per-task%%  # Number of cores per task
+#SBATCH -t %%time%%             # 1:00:00 Hours, minutes and seconds
+
+%%sbatch_args%%
+# -------------------------------
+
+# Activate the virtualenv / conda environment
+%%venv%%
+
+
+# Export Pythonpath
+%%pythonpath%%
+
+# Additional Instructions from CONFIG.yml
+%%sh_lines%%
+
+python3 %%python_script%% %%path_to_yaml_config%% -j $SLURM_ARRAY_TASK_ID %%cw_args%%
+";
+
+#[test]
+fn a_template_of_the_original_asks_for_all_that_the_file_asks_for() {
+    let Some(cluster) = Cluster::of_the_manual() else {
+        return;
+    };
+    cluster.world.write("sbatch.sh", TEMPLATE);
+    let file = HALF_GPU
+        .replace(
+            "gpus_per_rep",
+            "path_to_template: sbatch.sh\nslurm_log: my logs\ngpus_per_rep",
+        )
+        .replace("  gres:", "  mem: 77\n  gres:");
+    let task = "echo $CUDA_VISIBLE_DEVICES $SLURM_MEM_PER_NODE";
+    let done = cluster.exp(&file, &["--wait", "--", "sh", "-c", task]);
+    assert_eq!(done.code, 0, "{done:?}");
+    for rep in 0..4 {
+        let said = cluster
+            .world
+            .read(&format!("results/exp/log/rep_0{rep}/out.log"));
+        let (gpu, memory) = said.trim().split_once(' ').unwrap_or_default();
+        assert!(gpu.parse::<u32>().is_ok_and(|gpu| gpu < 4), "{said}");
+        assert_eq!(memory, "77");
+    }
+    let logs = cluster.world.work().join("my logs");
+    let logs: Vec<_> = fs_err::read_dir(logs).unwrap().collect();
+    assert_eq!(logs.len(), 4, "{logs:?}");
 }
 
 #[test]

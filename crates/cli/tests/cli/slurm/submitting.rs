@@ -632,13 +632,29 @@ fn what_jobs_learn_of_gpu_memory_is_known_here_and_to_the_next() {
     assert_eq!(before.matches(" started on n1 GPU 0").count(), 3, "{told}");
 }
 
-const GRID: &str = "scheduler_config: {gpu: ['0', '1']}\ncommand: sh -c 'read x < gate; echo $PACKHORSE_GPUS'\ntest_config:\n- a: [1, 2]\n  b: [3]\n";
+const GRID: &str = "scheduler_config: {gpu: ['0', '1']}\ncommand: sh -c 'read x < gate; echo $CUDA_VISIBLE_DEVICES'\ntest_config:\n- a: [1, 2]\n  b: [3]\n";
 
 #[test]
-fn tests_of_a_grid_are_marked_in_their_folders_by_their_jobs() {
-    let Some(cluster) = Cluster::start() else {
+fn tests_of_a_grid_have_the_devices_of_their_job_and_are_marked_by_it() {
+    let settings = LabSettings {
+        nodes: 1,
+        ..LabSettings::default()
+    };
+    let Some(cluster) = Cluster::with(settings) else {
         return;
     };
+    // Somebody else has the devices that the file and the settings name.
+    let other = cluster.world.gate("other");
+    let mut sbatch = cluster.lab.command("sbatch");
+    sbatch.current_dir(cluster.world.work());
+    let wrapped = "echo here >> here; read x < other";
+    cluster
+        .lab
+        .output(sbatch.args(["--gres=gpu:2", "--wrap", wrapped]));
+    cluster.wait_for_lines("here", 1);
+    cluster
+        .world
+        .write("packhorse.toml", "[pool]\ngpus = [\"0\"]\n");
     cluster.world.write("tests.yaml", GRID);
     let gate = cluster.world.gate("gate");
     let words = ["grid", "tests.yaml", "--slurm", "--gres", "gpu:2"];
@@ -653,6 +669,15 @@ fn tests_of_a_grid_are_marked_in_their_folders_by_their_jobs() {
     );
     gate.pass(2);
     assert_eq!(cluster.packhorse(["slurm", "wait"]).code, 0);
+    let log = |task| cluster.packhorse(["logs", task]).stdout;
+    let mut devices = ["1.1", "1.2"].map(log);
+    devices.sort();
+    assert_eq!(devices, ["2\n", "3\n"]);
+    let words_of_run = ["run", "--slurm", "--wait", "--gres", "gpu:1", "--time", "5"];
+    let done = cluster.packhorse_with(words_of_run, "echo $CUDA_VISIBLE_DEVICES\n");
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.logs(2, 1), ["2"]);
+    other.pass(1);
     let marked = cluster.packhorse(["results", "results", "--json"]).json();
     let marked = marked.as_array().unwrap();
     assert_eq!(marked.len(), 2);
