@@ -9,6 +9,7 @@ use packhorse_orders::{STATE_FOLDER, read_trusted};
 use serde::Deserialize;
 
 use crate::rules::Allow;
+use crate::slurm::SCONTROL;
 
 /// Where the configuration is, unless another place is named.
 pub const CONFIG: &str = "/etc/packhorse/node.toml";
@@ -102,7 +103,7 @@ fn state_folder() -> PathBuf {
 }
 
 fn scontrol() -> PathBuf {
-    PathBuf::from("/usr/bin/scontrol")
+    PathBuf::from(SCONTROL)
 }
 
 /// Why there is no configuration.

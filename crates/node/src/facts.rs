@@ -1,6 +1,7 @@
 //! What Slurm tells a prolog or an epilog of its job.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 
 /// A job, as Slurm describes it in the environment of the prolog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,10 +32,33 @@ pub struct JobFacts {
 /// The variable that tells a job which asked for `mps` from the others.
 pub const PERCENTAGE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
+/// The variables that are looked at.
+const NAMES: [&str; 12] = [
+    "SLURM_JOB_ID",
+    "SLURM_JOBID",
+    "SLURM_JOB_UID",
+    "SLURM_UID",
+    "SLURM_JOB_GID",
+    "SLURM_JOB_USER",
+    "SLURM_JOB_ACCOUNT",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_RESERVATION",
+    "SLURM_JOB_GPUS",
+    "CUDA_VISIBLE_DEVICES",
+    "SLURMD_NODENAME",
+];
+
 impl JobFacts {
     /// What these variables say. `None`: they are no job's.
-    pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Option<Self> {
-        let mut variables: BTreeMap<String, String> = variables.into_iter().collect();
+    ///
+    /// Users write some of them, such as the comment of a job, and need not write UTF-8.
+    pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Option<Self> {
+        let ours = variables.into_iter().filter_map(|(name, value)| {
+            let name = name.to_str()?;
+            let is_ours = name == PERCENTAGE || NAMES.contains(&name);
+            is_ours.then(|| (name.to_owned(), value.to_string_lossy().into_owned()))
+        });
+        let mut variables: BTreeMap<String, String> = ours.collect();
         let number = |name: &str| variables.get(name)?.parse().ok();
         let job = number("SLURM_JOB_ID").or_else(|| number("SLURM_JOBID"))?;
         let uid = number("SLURM_JOB_UID").or_else(|| number("SLURM_UID"))?;

@@ -68,9 +68,7 @@ pub fn prolog(file: &Path, facts: &JobFacts, program: &Path) -> PrologResult {
     let config = match Config::read(file) {
         Ok(config) => config,
         Err(error) => {
-            // Where Slurm's commands usually are.
-            let slurm = Slurm::new(Path::new("/usr/bin/scontrol"));
-            slurm.send_back(facts.job, &error.to_string());
+            give_up(file, facts, &error.to_string());
             return PrologResult::SentBack(error.into());
         }
     };
@@ -114,6 +112,19 @@ pub fn prolog(file: &Path, facts: &JobFacts, program: &Path) -> PrologResult {
             slurm.send_back(facts.job, &trouble.to_string());
             PrologResult::SentBack(trouble)
         }
+    }
+}
+
+/// Sends a job back that nothing else can be done for. Without a configuration, by Slurm's
+/// commands in the usual places.
+pub fn give_up(file: &Path, facts: &JobFacts, why: &str) {
+    if facts.percent.is_none() {
+        return;
+    }
+    let scontrol =
+        Config::read(file).map_or_else(|_| Slurm::find(), |config| Some(config.scontrol));
+    if let Some(scontrol) = scontrol {
+        Slurm::new(&scontrol).send_back(facts.job, why);
     }
 }
 

@@ -11,6 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// A controller that is busy answers within this time, or the prolog goes on without it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Where `scontrol` is, unless the configuration names another place.
+pub const SCONTROL: &str = "/usr/bin/scontrol";
+
 /// Slurm's commands on this node.
 #[derive(Clone, Debug)]
 pub struct Slurm {
@@ -23,6 +26,18 @@ impl Slurm {
         Self {
             scontrol: scontrol.to_owned(),
         }
+    }
+
+    /// `scontrol` in one of the places where it usually is.
+    pub fn find() -> Option<PathBuf> {
+        let mut usual = [
+            SCONTROL,
+            "/usr/local/bin/scontrol",
+            "/opt/slurm/bin/scontrol",
+        ]
+        .iter()
+        .map(PathBuf::from);
+        usual.find(|file| file.exists())
     }
 
     /// What `scontrol` says of a job, with what it has of each node.

@@ -1,5 +1,7 @@
 //! What can be wrong with a node, and how it heals.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::process::Command;
 
@@ -46,6 +48,78 @@ fn a_job_that_cannot_be_served_is_sent_back_and_the_node_stays() {
     fs_err::write(node.path("requeue"), "1").unwrap();
     node.prolog(2, 64);
     assert!(node.asked().contains("scancel 2"), "{}", node.asked());
+}
+
+#[test]
+fn text_of_users_that_is_not_utf_8_gets_no_job_past_its_prolog() {
+    let node = FakeNode::new("");
+    node.knows(&[1]);
+    for verb in ["prolog", "epilog"] {
+        let mut command = node.command(verb, 1, Some(64));
+        for name in ["SLURM_JOB_COMMENT", "SLURM_JOB_WORK_DIR"] {
+            command.env(name, OsStr::from_bytes(b"\xff\xfe"));
+        }
+        command.env(OsStr::from_bytes(b"\xff"), "");
+        let done = finish(&mut command);
+        assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
+        assert_eq!(exists(&node.orders(1)), verb == "prolog");
+    }
+    // Nor does a name that a rule looks at.
+    node.configure("[[allow]]\naccounts = [\"staff\"]\n");
+    let mut command = node.command("prolog", 2, Some(64));
+    command.env("SLURM_JOB_ACCOUNT", OsStr::from_bytes(b"staff\xff"));
+    finish(&mut command);
+    assert!(node.asked().contains("scancel 2"), "{}", node.asked());
+}
+
+#[test]
+fn without_a_configuration_slurm_is_looked_for_in_the_usual_places() {
+    let node = FakeNode::new("");
+    fs_err::write(node.config(), "nonsense").unwrap();
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // For this process, /opt has the only scontrol there is.
+    let script = "set -e; mkdir $1/usr; cp /bin/sh /bin/cat $1/usr; \
+                  mount -t tmpfs usual /opt; mkdir /opt/slurm; ln -s $1/bin /opt/slurm/bin; \
+                  mount --bind $1/usr /usr/bin; shift; exec \"$@\"";
+    let prolog = node.command("prolog", 1, Some(64));
+    let mut hidden = Command::new("unshare");
+    hidden.args(["--mount", "sh", "-c", script, "sh"]);
+    hidden.arg(node.path(""));
+    let done = finish(like(&mut hidden, &prolog));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let asked = node.asked();
+    assert!(asked.contains("scontrol requeue 1"), "{asked} {done:?}");
+}
+
+#[test]
+fn a_prolog_that_fails_in_an_unforeseen_way_lets_no_job_through() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let node = FakeNode::new("");
+    // Nobody foresees a machine without /proc.
+    let script = "mount -t tmpfs none /proc && exec \"$@\"";
+    let mut without = Command::new("unshare");
+    without.args(["--mount", "sh", "-c", script, "sh"]);
+    let prolog = node.command("prolog", 1, Some(64));
+    let done = finish(like(&mut without, &prolog));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let asked = node.asked();
+    assert!(asked.contains("scontrol requeue 1"), "{asked} {done:?}");
+    let job = node.command("prolog", 2, None);
+    let mut without = Command::new("unshare");
+    without.args(["--mount", "sh", "-c", script, "sh"]);
+    finish(like(&mut without, &job));
+    assert!(!node.asked().contains("requeue 2"), "it asks for nothing");
+}
+
+/// This command with another one's program, words and environment after its own.
+fn like<'a>(command: &'a mut Command, other: &Command) -> &'a mut Command {
+    command.arg(other.get_program()).args(other.get_args());
+    let variables = other.get_envs();
+    command.envs(variables.filter_map(|(name, value)| Some((name, value?))))
 }
 
 #[test]
@@ -181,14 +255,7 @@ fn a_full_disk_takes_nothing_from_others() {
     let prolog = node.command("prolog", 2, Some(64));
     let mut full = Command::new("/bin/sh");
     full.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "full"]);
-    full.arg(prolog.get_program()).args(prolog.get_args());
-    full.env_clear();
-    full.envs(
-        prolog
-            .get_envs()
-            .filter_map(|(name, value)| Some((name, value?))),
-    );
-    let done = finish(&mut full);
+    let done = finish(like(full.env_clear(), &prolog));
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.stderr.contains("job 2: "), "{done:?}");
     assert!(!exists(&node.orders(2)));
