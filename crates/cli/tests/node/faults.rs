@@ -157,7 +157,8 @@ fn jobs_that_slurm_does_not_know_any_more_are_forgotten() {
     assert_eq!(node.gpus(21).len(), 1);
     assert_eq!(node.used().iter().sum::<u64>(), 128);
     // If Slurm does not answer, what is there stays.
-    fs_err::remove_file(node.path("jobs")).unwrap();
+    node.knows(&[]);
+    node.falls_silent();
     assert_eq!(node.used().iter().sum::<u64>(), 128);
 }
 
@@ -184,12 +185,12 @@ fn what_is_from_another_boot_or_damaged_is_dropped_and_told() {
     fs_err::write(node.orders(2), &text[..text.len() / 2]).unwrap();
     fs_err::write(node.state().join("jobs/.9"), "half").unwrap();
     fs_err::write(node.state().join("jobs/99"), "packhorse job 1\n").unwrap();
+    node.knows(&[3, 4]);
     node.prolog(4, 64);
     for gone in ["1", "2", ".9", "99"] {
         assert!(!exists(&node.state().join("jobs").join(gone)), "{gone}");
     }
     assert_eq!(node.gpus(3).len(), 1);
-    node.knows(&[3, 4]);
     assert_eq!(node.used().iter().sum::<u64>(), 128);
     let problems = node.status()["problems"].to_string();
     assert!(problems.contains("dropped 2"), "{problems}");
@@ -276,7 +277,8 @@ fn a_clock_that_was_set_back_stops_nothing_from_healing() {
         .find_map(|line| line.strip_prefix("boot "))
         .unwrap();
     // Slurm was asked in what is now the future.
-    fs_err::write(node.state().join("asked"), format!("{boot} 99999999999\n")).unwrap();
+    let answer = format!("{boot} 99999999999 99999999999 answered\n1|1000|RUNNING|N/A\n");
+    fs_err::write(node.state().join("queue"), answer).unwrap();
     let later = orders.replace("\nsince ", "\nsince 9999999");
     fs_err::write(node.orders(1), later).unwrap();
     node.knows(&[2]);

@@ -7,6 +7,7 @@ mod fake_slurm;
 mod lab;
 
 mod concurrent;
+mod counting;
 mod devices;
 mod faults;
 mod giving;
