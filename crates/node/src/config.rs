@@ -80,6 +80,8 @@ pub struct MpsConfig {
     pub control: PathBuf,
     /// How long a server may take to start or to end, in seconds.
     pub patience: u64,
+    /// Where the servers' folders are. Users can fill theirs.
+    pub folder: PathBuf,
 }
 
 impl Default for MpsConfig {
@@ -90,6 +92,7 @@ impl Default for MpsConfig {
             memory: true,
             control: PathBuf::from("/usr/bin/nvidia-cuda-mps-control"),
             patience: 20,
+            folder: PathBuf::from("/var/lib/packhorse/mps"),
         }
     }
 }
@@ -176,6 +179,7 @@ impl Config {
             ("state", &self.state),
             ("scontrol", &self.scontrol),
             ("control", &self.mps.control),
+            ("folder", &self.mps.folder),
         ];
         for (key, path) in paths {
             if !path.is_absolute() {
@@ -207,6 +211,11 @@ impl Config {
             Mode::Choose => self.count,
             Mode::Native => self.per_gpu(),
         }
+    }
+
+    /// The folder of an MPS server.
+    pub fn server_folder(&self, name: &str) -> PathBuf {
+        self.mps.folder.join(name)
     }
 
     /// How long a server may take to start or to end.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
+use packhorse_proc::user_group;
+
 /// A job, as Slurm describes it in the environment of the prolog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFacts {
@@ -31,6 +33,9 @@ pub struct JobFacts {
 
 /// The variable that tells a job which asked for `mps` from the others.
 pub const PERCENTAGE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+
+/// The group of those who have none.
+const NOGROUP: u32 = 65534;
 
 /// The variables that are looked at.
 const NAMES: [&str; 12] = [
@@ -62,12 +67,14 @@ impl JobFacts {
         let number = |name: &str| variables.get(name)?.parse().ok();
         let job = number("SLURM_JOB_ID").or_else(|| number("SLURM_JOBID"))?;
         let uid = number("SLURM_JOB_UID").or_else(|| number("SLURM_UID"))?;
-        let gid = number("SLURM_JOB_GID").unwrap_or(uid);
+        let gid = number("SLURM_JOB_GID");
         // Newer versions may write a fraction, and all end it without a percent sign.
         let percent = variables.get(PERCENTAGE).map(|text| {
             let whole = text.split(['.', '%']).next().unwrap_or_default();
             whole.trim().parse().unwrap_or(0)
         });
+        // Nobody is looked up for jobs that are none of ours.
+        let gid = gid.or_else(|| percent.and_then(|_| user_group(uid)));
         let gpus = ["SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"]
             .iter()
             .find_map(|name| variables.get(*name));
@@ -80,7 +87,8 @@ impl JobFacts {
         Some(Self {
             job,
             uid,
-            gid,
+            // One that nobody has any rights by.
+            gid: gid.unwrap_or(NOGROUP),
             user: text("SLURM_JOB_USER").unwrap_or_else(|| uid.to_string()),
             account: text("SLURM_JOB_ACCOUNT"),
             partition: text("SLURM_JOB_PARTITION"),

@@ -67,7 +67,9 @@ pub fn run(
             _ => {
                 let _ = pidfd_send_signal(&process, Signal::KILL);
                 child.wait()?;
-                return Err(io::ErrorKind::TimedOut.into());
+                let seconds = limits.patience.as_secs();
+                let why = format!("it was killed after {seconds} s");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
         }
         let has_more = waited.get(1).is_some_and(|fd| !fd.revents().is_empty());

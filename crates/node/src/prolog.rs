@@ -326,7 +326,7 @@ impl PrologOfNode<'_> {
         });
         variables.push(("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", limits));
         if let Some(server) = &orders.server {
-            let pipes = servers::pipes(&self.state.server_folder(server));
+            let pipes = servers::pipes(&self.config.server_folder(server));
             variables.push(("CUDA_MPS_PIPE_DIRECTORY", Some(pipes.display().to_string())));
         }
         if self.config.mode == Mode::Choose {

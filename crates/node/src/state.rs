@@ -6,7 +6,6 @@
 //!   jobs/17               600  the orders of job 17, see packhorse-orders
 //!   locks/0-1000          600  held by whoever starts or ends the MPS server of user 1000 on GPU 0
 //!   locks/0-1000.ready    600  held by the same; jobs wait for this one
-//!   mps/0-1000/           700  that server's own folder, the user's
 //!   queue                 600  what Slurm last said of the jobs on this node, and when
 //!   asking                600  held by whoever asks it
 //!   log                   600  what went wrong
@@ -26,9 +25,6 @@ use rustix::fs::{FlockOperation, flock};
 
 /// Locks of the MPS servers.
 const LOCKS: &str = "locks";
-
-/// Folders of the MPS servers.
-const SERVERS: &str = "mps";
 
 /// The log is begun anew when it is larger.
 const MOST_LOG: u64 = 1 << 18;
@@ -77,10 +73,9 @@ pub struct Damaged {
 impl State {
     /// The state in this folder, which is made if it is not there.
     pub fn open(folder: &Path) -> Result<Self, StateError> {
-        make(folder, 0o755)?;
-        make(&folder.join(JOBS), 0o700)?;
-        make(&folder.join(LOCKS), 0o700)?;
-        make(&folder.join(SERVERS), 0o711)?;
+        make_folder(folder, 0o755)?;
+        make_folder(&folder.join(JOBS), 0o700)?;
+        make_folder(&folder.join(LOCKS), 0o700)?;
         Ok(Self {
             folder: folder.to_owned(),
             boot: boot()?,
@@ -115,16 +110,6 @@ impl State {
     /// The file that is locked while a server starts.
     pub fn ready_lock(&self, name: &str) -> PathBuf {
         self.folder.join(LOCKS).join(format!("{name}.ready"))
-    }
-
-    /// The folder of an MPS server.
-    pub fn server_folder(&self, name: &str) -> PathBuf {
-        self.folder.join(SERVERS).join(name)
-    }
-
-    /// The names of all MPS servers that have a folder.
-    pub fn servers(&self) -> Vec<String> {
-        names(&self.folder.join(SERVERS))
     }
 
     fn lock_file(path: &Path) -> Result<File, StateError> {
@@ -284,7 +269,7 @@ fn open_new(path: &Path) -> io::Result<File> {
 }
 
 /// Makes a folder, or checks that nobody else could have put something into it.
-fn make(folder: &Path, mode: u32) -> Result<(), StateError> {
+pub fn make_folder(folder: &Path, mode: u32) -> Result<(), StateError> {
     DirBuilder::new()
         .recursive(true)
         .mode(mode)
@@ -303,14 +288,6 @@ fn make(folder: &Path, mode: u32) -> Result<(), StateError> {
         fs_err::set_permissions(folder, mode).map_err(|source| io_error(folder, source))?;
     }
     Ok(())
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut names: Vec<String> = names.collect();
-    names.sort_unstable();
-    names
 }
 
 fn io_error(path: &Path, source: io::Error) -> StateError {

@@ -122,7 +122,7 @@ pub fn status(file: &Path, node: Option<&str>, program: &Path) -> Result<NodeSta
         let uses = |job: &&JobOrders| job.server.as_deref() == Some(name);
         jobs.iter().filter(uses).map(|job| job.job).collect()
     };
-    let mut names = state.servers();
+    let mut names = servers::names(&config.mps.folder);
     for name in &names {
         if users(name).is_empty() {
             servers::settle(&state, name, file, program);
@@ -133,7 +133,7 @@ pub fn status(file: &Path, node: Option<&str>, program: &Path) -> Result<NodeSta
     names.dedup();
     let server = |name: String| {
         let uid = name.rsplit('-').next().and_then(|uid| uid.parse().ok());
-        let folder = state.server_folder(&name);
+        let folder = config.server_folder(&name);
         ServerStatus {
             processes: uid.map_or(0, |uid| processes(&folder, uid).len()),
             jobs: users(&name),
