@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use packhorse_intake::{did_you_mean, nearest};
 use packhorse_model::{Bytes, Placing};
-use packhorse_orders::{STATE_FOLDER, read_trusted};
+use packhorse_orders::{GpuPart, SCONTROL, STATE_FOLDER, read_trusted};
 use serde::Deserialize;
 
 use crate::rules::Allow;
-use crate::slurm::SCONTROL;
 
 /// Where the configuration is, unless another place is named.
 pub const CONFIG: &str = "/etc/packhorse/node.toml";
@@ -211,6 +210,12 @@ impl Config {
             Mode::Choose => self.count,
             Mode::Native => self.per_gpu(),
         }
+    }
+
+    /// Whether it names all of these GPUs. A job may have begun when it named more.
+    pub fn has_all(&self, gpus: &[GpuPart]) -> bool {
+        gpus.iter()
+            .all(|part| (part.gpu as usize) < self.gpus.len())
     }
 
     /// The folder of an MPS server.

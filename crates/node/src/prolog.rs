@@ -188,12 +188,11 @@ impl PrologOfNode<'_> {
         // epilog never ran. What it has it keeps, if it is the same that it asks for.
         let before = jobs.iter().find(|job| job.job == facts.job);
         // If it was only counted, since it had no orders, it has no variables.
-        let gpus = self.config.gpus.len();
         let kept = before.filter(|job| {
             job.uid == facts.uid
                 && job.share == self.share
                 && !job.gpus.is_empty()
-                && job.gpus.iter().all(|part| (part.gpu as usize) < gpus)
+                && self.config.has_all(&job.gpus)
                 && !job.variables.is_empty()
         });
         let parts = match (self.config.mode, kept) {
@@ -276,7 +275,7 @@ impl PrologOfNode<'_> {
         let threads = threads.filter(|_| config.mps.threads);
         let threads = threads.and_then(|threads| u32::try_from(threads).ok());
         let memory = |part: &GpuPart| {
-            let memory = config.gpus.get(part.gpu as usize)?.memory?;
+            let memory = config.gpus[part.gpu as usize].memory?;
             let part = u128::from(memory.0) * u128::from(part.units) / u128::from(per_gpu);
             u64::try_from(part >> 20).ok()
         };
@@ -379,8 +378,8 @@ impl Config {
     /// How a job's GPUs are named to it: by UUID where all are known. Numbers mean another
     /// GPU to a program that sees only some, and to an MPS server for one.
     pub(crate) fn visible(&self, gpus: &[GpuPart]) -> String {
-        let entries = gpus.iter().map(|part| self.gpus.get(part.gpu as usize));
-        let uuids: Option<Vec<String>> = entries.map(|gpu| gpu?.uuid.clone()).collect();
+        let entries = gpus.iter().map(|part| &self.gpus[part.gpu as usize]);
+        let uuids: Option<Vec<String>> = entries.map(|gpu| gpu.uuid.clone()).collect();
         let names = uuids.unwrap_or_else(|| gpus.iter().map(|part| part.gpu.to_string()).collect());
         names.join(",")
     }

@@ -167,6 +167,10 @@ impl Server<'_> {
             fs_err::set_permissions(&folder, std::fs::Permissions::from_mode(0o700))?;
             std::os::unix::fs::chown(&folder, Some(job.uid), Some(job.gid))?;
         }
+        if !self.config.has_all(&job.gpus) {
+            let why = format!("the GPU of job {} is not in the configuration", job.job);
+            return Err(io::Error::other(why));
+        }
         let devices = self.config.visible(&job.gpus);
         self.as_user((job.uid, job.gid), ServerTask::Start, &folder, &devices)
     }

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use packhorse_orders::SCONTROL;
+
 use crate::limited::{self, Heard, Limits};
 
 /// A controller that is busy answers within this time, or the prolog goes on without it.
@@ -11,9 +13,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// No answer is longer.
 const MOST_ANSWER: usize = 1 << 24;
-
-/// Where `scontrol` is, unless the configuration names another place.
-pub const SCONTROL: &str = "/usr/bin/scontrol";
 
 /// Slurm's commands on this node.
 #[derive(Clone, Debug)]

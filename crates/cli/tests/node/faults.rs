@@ -248,6 +248,27 @@ fn a_job_that_comes_again_keeps_what_it_has() {
 }
 
 #[test]
+fn a_configuration_with_fewer_gpus_than_jobs_are_on_stops_nothing() {
+    let node = FakeNode::new("");
+    for job in 1..=4 {
+        node.prolog(job, 64);
+    }
+    let text = fs_err::read_to_string(node.config()).unwrap();
+    let sections: Vec<&str> = text.split("[[gpus]]").collect();
+    let two = [sections[0], sections[1], sections[2]].join("[[gpus]]");
+    let two = format!("{two}\n[mps]\nservers = false\n").replace("1280", "640");
+    fs_err::write(node.config(), two).unwrap();
+    // Job 4 was on GPU 3, and comes again.
+    for job in [4, 5] {
+        let mut command = node.command("prolog", job, Some(64));
+        command.env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10");
+        let done = finish(&mut command);
+        assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
+    }
+    assert_eq!(node.used(), [128, 128]);
+}
+
+#[test]
 fn a_full_disk_takes_nothing_from_others() {
     let node = FakeNode::new("");
     node.knows(&[1]);

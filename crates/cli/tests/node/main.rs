@@ -12,6 +12,7 @@ mod devices;
 mod faults;
 mod giving;
 mod installing;
+mod restarts;
 mod rules;
 mod servers;
 mod shares;
