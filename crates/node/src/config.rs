@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use packhorse_intake::{did_you_mean, nearest};
 use packhorse_model::{Bytes, Placing};
-use packhorse_orders::{GpuPart, SCONTROL, STATE_FOLDER, read_trusted};
+use packhorse_orders::{SCONTROL, STATE_FOLDER, read_trusted};
 use serde::Deserialize;
 
 use crate::rules::Allow;
@@ -213,7 +213,7 @@ impl Config {
     }
 
     /// Whether it names all of these GPUs. A job may have begun when it named more.
-    pub fn has_all(&self, gpus: &[GpuPart]) -> bool {
+    pub fn has_all(&self, gpus: &[packhorse_orders::GpuPart]) -> bool {
         gpus.iter()
             .all(|part| (part.gpu as usize) < self.gpus.len())
     }
