@@ -79,6 +79,44 @@ fn a_job_requeued_under_the_same_number_never_runs_uncounted() {
 }
 
 #[test]
+fn a_job_whose_orders_are_lost_is_counted_while_it_runs() {
+    for (version, cgroups) in [
+        (SlurmVersion::Host, Cgroups::Version1),
+        (SlurmVersion::V24_11, Cgroups::Version2),
+    ] {
+        let settings = NodeSettings {
+            version,
+            cgroups,
+            ..NodeSettings::default()
+        };
+        let Some(lab) = NodeLab::start(settings) else {
+            continue;
+        };
+        let jobs: Vec<String> = (0..2).map(|_| lab.submit_lasting(NOBODY, 64)).collect();
+        for job in &jobs {
+            lab.wait_for_work(job);
+            fs_err::remove_file(lab.folder().join("shared/jobs").join(job)).unwrap();
+        }
+        let next = lab.submit_lasting(NOBODY, 64);
+        lab.wait_for_work(&next);
+        let numbers = |jobs: &[String]| jobs.iter().map(|job| job.parse().unwrap()).collect();
+        let lost: Vec<u64> = numbers(&jobs);
+        let there: Vec<u64> = numbers(&[next.clone()]);
+        assert_eq!(
+            lab.jobs(),
+            [lost, there, vec![], vec![]],
+            "{}",
+            lab.problems()
+        );
+        lab.end_lasting();
+        for job in jobs.iter().chain([&next]) {
+            lab.slurm.wait_for_job(job, "COMPLETED");
+        }
+        lab.saw_every_epilog();
+    }
+}
+
+#[test]
 fn the_name_of_a_job_does_not_say_what_it_asked_for() {
     for version in [SlurmVersion::Host, SlurmVersion::V24_11] {
         let settings = NodeSettings {
