@@ -62,7 +62,7 @@ fn a_job_requeued_under_the_same_number_never_runs_uncounted() {
     let started = lab.folder().join("out").join(format!("started.{job}"));
     let runs = lab.slurm.wait(|slurm| {
         let is_over = slurm.job_states(&job) == ["FAILED"];
-        (started.exists() || is_over).then(|| !is_over)
+        (started.exists() || is_over).then_some(!is_over)
     });
     let runs = runs.expect("it is started again");
     // The next prolog looks who is there.
@@ -101,7 +101,7 @@ fn a_job_whose_orders_are_lost_is_counted_while_it_runs() {
         lab.wait_for_work(&next);
         let numbers = |jobs: &[String]| jobs.iter().map(|job| job.parse().unwrap()).collect();
         let lost: Vec<u64> = numbers(&jobs);
-        let there: Vec<u64> = numbers(&[next.clone()]);
+        let there: Vec<u64> = numbers(std::slice::from_ref(&next));
         assert_eq!(
             lab.jobs(),
             [lost, there, vec![], vec![]],
