@@ -22,6 +22,9 @@ const JOBS: u32 = 20;
 /// How many prologs at once.
 const AT_ONCE: u32 = 200;
 
+/// Their jobs.
+const MANY: std::ops::Range<u32> = 2000..2000 + AT_ONCE;
+
 /// Any character devices do for GPUs.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"];
 
@@ -140,26 +143,13 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         10.0,
     );
 
-    let start = Instant::now();
-    let jobs = 2000..2000 + AT_ONCE;
-    let spawn = |job| -> Result<Child> {
-        let mut command = with("many", "prolog", job)?;
-        Ok(command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?)
-    };
-    let children: Vec<Child> = jobs.clone().map(spawn).collect::<Result<_>>()?;
-    for mut child in children {
-        ensure!(child.wait()?.success(), "a prolog failed");
-    }
-    let took = Measured(start.elapsed().as_secs_f64(), 2, " s");
+    let took = at_once(&|job| with("many", "prolog", job))?;
     section.less_than(
         format!("{AT_ONCE} prologs at once: less than 2 s"),
         took,
         2.0,
     );
-    let given = jobs.filter(|job| folder.join(format!("many/jobs/{job}")).exists());
+    let given = MANY.filter(|job| folder.join(format!("many/jobs/{job}")).exists());
     let given = given.count();
     section.target(
         "each of them is given its share",
@@ -167,6 +157,21 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         given == AT_ONCE as usize,
     );
     Ok(section)
+}
+
+/// How long many prologs take that are started at once.
+fn at_once(prolog: &dyn Fn(u32) -> Result<Command>) -> Result<Measured> {
+    let start = Instant::now();
+    let spawn = |job| -> Result<Child> {
+        let mut command = prolog(job)?;
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(command.spawn()?)
+    };
+    let children: Vec<Child> = MANY.map(spawn).collect::<Result<_>>()?;
+    for mut child in children {
+        ensure!(child.wait()?.success(), "a prolog failed");
+    }
+    Ok(Measured(start.elapsed().as_secs_f64(), 2, " s"))
 }
 
 /// How long a real Slurm takes to say which jobs are on a node, where there is one.
@@ -204,11 +209,11 @@ fn configure(folder: &Path, name: &str, count: u32) -> Result<()> {
     let bin = folder.join("bin");
     fs_err::create_dir_all(&bin)?;
     // All jobs are on the node, so that none is forgotten.
-    let jobs = (1..=JOBS).chain([1000]).chain(2000..2000 + AT_ONCE);
-    let queue: String = jobs
-        .map(|job| format!("{job}|1000|RUNNING|gres:mps:6\n"))
+    let jobs = (1..=JOBS).chain([1000]).chain(MANY);
+    let queue: Vec<String> = jobs
+        .map(|job| format!("{job}|1000|RUNNING|gres:mps:6"))
         .collect();
-    fs_err::write(bin.join("queue"), queue)?;
+    fs_err::write(bin.join("queue"), queue.join("\n"))?;
     let squeue = format!("#!/bin/sh\nexec /bin/cat {}\n", bin.join("queue").display());
     script(&bin.join("squeue"), &squeue)?;
     for name in ["scontrol", "scancel"] {
