@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use packhorse_intake::{did_you_mean, nearest};
 use packhorse_model::{Bytes, Placing};
-use packhorse_orders::{STATE_FOLDER, read_trusted};
+use packhorse_orders::{SCONTROL, STATE_FOLDER, read_trusted};
 use serde::Deserialize;
 
 use crate::rules::Allow;
@@ -79,6 +79,8 @@ pub struct MpsConfig {
     pub control: PathBuf,
     /// How long a server may take to start or to end, in seconds.
     pub patience: u64,
+    /// Where the servers' folders are. Users can fill theirs.
+    pub folder: PathBuf,
 }
 
 impl Default for MpsConfig {
@@ -89,6 +91,7 @@ impl Default for MpsConfig {
             memory: true,
             control: PathBuf::from("/usr/bin/nvidia-cuda-mps-control"),
             patience: 20,
+            folder: PathBuf::from("/var/lib/packhorse/mps"),
         }
     }
 }
@@ -102,7 +105,7 @@ fn state_folder() -> PathBuf {
 }
 
 fn scontrol() -> PathBuf {
-    PathBuf::from("/usr/bin/scontrol")
+    PathBuf::from(SCONTROL)
 }
 
 /// Why there is no configuration.
@@ -175,6 +178,7 @@ impl Config {
             ("state", &self.state),
             ("scontrol", &self.scontrol),
             ("control", &self.mps.control),
+            ("folder", &self.mps.folder),
         ];
         for (key, path) in paths {
             if !path.is_absolute() {
@@ -206,6 +210,17 @@ impl Config {
             Mode::Choose => self.count,
             Mode::Native => self.per_gpu(),
         }
+    }
+
+    /// Whether it names all of these GPUs. A job may have begun when it named more.
+    pub fn has_all(&self, gpus: &[packhorse_orders::GpuPart]) -> bool {
+        gpus.iter()
+            .all(|part| (part.gpu as usize) < self.gpus.len())
+    }
+
+    /// The folder of an MPS server.
+    pub fn server_folder(&self, name: &str) -> PathBuf {
+        self.mps.folder.join(name)
     }
 
     /// How long a server may take to start or to end.

@@ -1,95 +1,136 @@
-//! Putting the state right: jobs that Slurm does not know any more.
+//! Putting the state right by what Slurm says of this node.
 //!
-//! An epilog that never ran leaves a job's file behind. A job that has a cgroup on this
-//! machine is there. Of the others Slurm is asked, once a minute at most, or at once if
-//! there is no room otherwise. A job that Slurm knows, or that has a cgroup, stays; if
-//! Slurm does not answer, all stay.
+//! - An epilog that never ran leaves a job's file behind. A job that Slurm does not know, and
+//!   that has no process here, is forgotten.
+//! - A job whose prolog never ran, or whose file is damaged, runs without being counted. What
+//!   it asked for is taken from the GPU that Slurm counts on, where it most likely is.
+//!
+//! Whoever asks Slurm does this for all: once a minute, whenever a job has to be looked up, or
+//! at once if there is no room otherwise. If Slurm does not answer, all stays as it is.
 
 use std::path::Path;
 
-use packhorse_orders::JobOrders;
+use packhorse_orders::{GpuPart, JobOrders};
+use packhorse_proc::user_name;
 
+use crate::cgroups::has_processes;
+use crate::config::{Config, Mode};
+use crate::queue::{Answer, Need, Queue, QueuedJob, ask};
 use crate::slurm::Slurm;
-use crate::state::{State, now};
+use crate::state::{Damaged, State, StateLock, now};
 
-/// How long to go on without asking again, in seconds.
-const BETWEEN_QUESTIONS: u64 = 60;
-
-/// When to ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
-    /// Not again within a minute.
-    Usual,
-    /// Now: there is no room, or somebody is looking.
-    Now,
+/// A node whose state can be put right.
+#[derive(Clone, Copy, Debug)]
+pub struct Healer<'a> {
+    /// Its configuration.
+    pub config: &'a Config,
+    /// Its state.
+    pub state: &'a State,
+    /// What Slurm calls it, if that is known.
+    pub node: Option<&'a str>,
+    /// A job to leave alone: its prolog is asking.
+    pub except: Option<u32>,
 }
 
-/// Removes the files of jobs that are not there any more. Says which. The state must not be
-/// locked: Slurm may take its time.
-pub fn forget_the_gone(
-    state: &State,
-    slurm: &Slurm,
-    node: Option<&str>,
-    except: Option<u32>,
-    urgency: Urgency,
-) -> Vec<JobOrders> {
-    let now = now();
-    let is_recent = state
-        .asked()
-        .is_some_and(|asked| asked <= now && now - asked < BETWEEN_QUESTIONS);
-    if is_recent && urgency == Urgency::Usual {
-        return Vec::new();
+impl Healer<'_> {
+    /// What Slurm says, and the jobs that turned out to be gone. The state must not be
+    /// locked: Slurm may take its time.
+    pub fn heal(&self, need: Need) -> (Option<Queue>, Vec<JobOrders>) {
+        let before = || self.state.jobs(None).map(|(jobs, _)| jobs);
+        let node = self.node.map_or_else(host_name, str::to_owned);
+        let slurm = Slurm::new(&self.config.scontrol);
+        let (queue, before) = match ask(self.state, &slurm, &node, need, before) {
+            Answer::Kept(queue) => return (queue, Vec::new()),
+            Answer::New(queue, before) => (queue, before),
+        };
+        let (Some(known), Ok(before), Ok(lock)) = (&queue, before, self.state.lock()) else {
+            return (queue, Vec::new());
+        };
+        let gone = self.forget_the_gone(&lock, known, before);
+        self.count_the_uncounted(&lock, known);
+        (queue, gone)
     }
-    let Ok((jobs, _)) = state.jobs(None) else {
-        return Vec::new();
-    };
-    let is_suspect = |job: &JobOrders| Some(job.job) != except && !has_cgroup(job);
-    let suspects: Vec<JobOrders> = jobs.into_iter().filter(is_suspect).collect();
-    if suspects.is_empty() {
-        return Vec::new();
+
+    /// Removes the files of jobs that are not there any more. Of those `before` Slurm was
+    /// asked: it does not know yet of whatever came later.
+    fn forget_the_gone(
+        &self,
+        lock: &StateLock,
+        queue: &Queue,
+        before: Vec<JobOrders>,
+    ) -> Vec<JobOrders> {
+        let is_gone = |job: &JobOrders| {
+            Some(job.job) != self.except
+                && queue.job(job.job).is_none()
+                && !has_processes(job.uid, job.job)
+                // One that was written again meanwhile is there again.
+                && self.state.job(job.job).as_ref() == Some(job)
+                && self.state.remove_job(lock, job.job)
+        };
+        let gone: Vec<JobOrders> = before.into_iter().filter(is_gone).collect();
+        for job in &gone {
+            let (number, user) = (job.job, &job.user);
+            let text = format!("job {number} of {user} is gone without an epilog: taken back");
+            self.state.log(now(), &text);
+        }
+        gone
     }
-    let node = node.map_or_else(host_name, str::to_owned);
-    state.set_asked(now);
-    let Some(known) = slurm.jobs_on(&node) else {
-        return Vec::new();
-    };
-    let gone = suspects.into_iter().filter(|job| !known.contains(&job.job));
-    let Ok(lock) = state.lock() else {
-        return Vec::new();
-    };
-    // One that was written again meanwhile is there again.
-    let gone = gone.filter(|job| state.job(job.job).as_ref() == Some(job));
-    let gone: Vec<JobOrders> = gone
-        .filter(|job| state.remove_job(&lock, job.job))
-        .collect();
-    for job in &gone {
-        state.log(
-            now,
-            &format!(
-                "job {} of {} is gone without an epilog: taken back",
-                job.job, job.user
-            ),
-        );
+
+    /// Removes damaged files, and counts the jobs that run without orders.
+    fn count_the_uncounted(&self, lock: &StateLock, queue: &Queue) {
+        let Ok((jobs, damaged)) = self.state.jobs(Some(lock)) else {
+            return;
+        };
+        for file in &damaged {
+            self.state
+                .log(now(), &format!("dropped {}: {}", file.name, file.why));
+            self.state.remove_damaged(lock, file);
+        }
+        let had_orders = |job: u32| damaged.iter().any(|file| file.is_of(job));
+        for job in &queue.jobs {
+            // A job whose prolog is still to come has no process yet, and one whose epilog
+            // has been has none any more.
+            if job.is_running
+                && Some(job.job) != self.except
+                && !jobs.iter().any(|other| other.job == job.job)
+                && (had_orders(job.job) || has_processes(job.uid, job.job))
+            {
+                self.count(lock, job);
+            }
+        }
     }
-    gone
+
+    fn count(&self, lock: &StateLock, job: &QueuedJob) {
+        let Some(mps) = job.mps else { return };
+        let (number, uid) = (job.job, job.uid);
+        let user = user_name(uid).unwrap_or_else(|| uid.to_string());
+        let runs = format!("job {number} of {user} runs without orders");
+        if self.config.mode == Mode::Native {
+            // Slurm counts by itself.
+            return self.state.log(now(), &runs);
+        }
+        let orders = JobOrders {
+            job: number,
+            uid,
+            user,
+            boot: self.state.boot().to_owned(),
+            since: now(),
+            share: mps,
+            gpus: vec![GpuPart { gpu: 0, units: mps }],
+            ..JobOrders::default()
+        };
+        let text = match self.state.write_job(lock, &orders) {
+            Ok(()) => format!("{runs}: counted on GPU 0"),
+            Err(error) => format!("{runs}, and cannot be counted: {error}"),
+        };
+        self.state.log(now(), &text);
+    }
 }
 
-/// Whether a step of the job has a cgroup here. Slurm's folders have no fixed names.
-fn has_cgroup(job: &JobOrders) -> bool {
-    let below_user = format!("uid_{}/job_{}", job.uid, job.job);
-    let below = format!("job_{}", job.job);
-    let any = |root: &str, folder: &dyn Fn(&str) -> bool, path: &str| {
-        let entries = fs_err::read_dir(root).into_iter().flatten().flatten();
-        entries
-            .filter(|entry| entry.file_name().to_str().is_some_and(folder))
-            .any(|entry| entry.path().join(path).is_dir())
-    };
-    let is_slurm = |name: &str| name.starts_with("slurm");
-    let is_scope = |name: &str| name.ends_with("slurmstepd.scope");
-    ["/sys/fs/cgroup/freezer", "/sys/fs/cgroup/devices"]
-        .iter()
-        .any(|root| any(root, &is_slurm, &below_user))
-        || any("/sys/fs/cgroup/system.slice", &is_scope, &below)
+impl Damaged {
+    fn is_of(&self, job: u32) -> bool {
+        self.name == job.to_string()
+    }
 }
 
 /// What Slurm calls this node, as far as we know: its name without the domain.

@@ -1,7 +1,7 @@
 //! A Slurm node whose GPUs are shared: which GPU each job gets, and what it has of it.
 //!
 //! ```text
-//! slurmd ─ prolog ─┬ facts      what Slurm says of the job, and `scontrol` where that is too little
+//! slurmd ─ prolog ─┬ facts      what Slurm says of the job, and `queue` where that is too little
 //!                  ├ rules      whether it may
 //!                  ├ choose     which GPUs, by the scheduler's own ledger, under one lock
 //!                  ├ orders     what the plugin does in each of its tasks
@@ -21,6 +21,7 @@
 //! The configuration is one file ([`Config`]), which the filters of `sbatch` and `slurmctld`
 //! (see `lua`) read as well.
 
+mod cgroups;
 mod check;
 mod choose;
 mod config;
@@ -28,9 +29,11 @@ mod epilog;
 mod facts;
 mod heal;
 mod install;
+mod limited;
 mod lua;
 mod pattern;
 mod prolog;
+mod queue;
 mod rules;
 mod servers;
 mod share;
@@ -47,9 +50,9 @@ pub use facts::JobFacts;
 pub use heal::host_name;
 pub use install::{InstallPlan, Installation, config_beside, install};
 pub use lua::{cli_filter, job_submit};
+pub use packhorse_orders::SCONTROL;
 pub use pattern::Pattern;
-pub use prolog::prolog;
-pub use prolog::{PrologResult, Trouble};
+pub use prolog::{PrologResult, Trouble, give_up, prolog};
 pub use rules::{Allow, Refusal};
 pub use servers::{ServerTask, run_as_user, serve};
 pub use share::Share;

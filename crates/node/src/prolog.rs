@@ -8,7 +8,8 @@ use packhorse_orders::{DeviceRule, GpuPart, JobOrders};
 use crate::choose::{NoRoom, choose};
 use crate::config::{Config, ConfigError, Mode};
 use crate::facts::{JobFacts, PERCENTAGE};
-use crate::heal::{Urgency, exists, forget_the_gone};
+use crate::heal::{Healer, exists};
+use crate::queue::Need;
 use crate::rules::{Refusal, admit};
 use crate::servers::{self, server_name};
 use crate::share::Share;
@@ -68,96 +69,132 @@ pub fn prolog(file: &Path, facts: &JobFacts, program: &Path) -> PrologResult {
     let config = match Config::read(file) {
         Ok(config) => config,
         Err(error) => {
-            // Where Slurm's commands usually are.
-            let slurm = Slurm::new(Path::new("/usr/bin/scontrol"));
-            slurm.send_back(facts.job, &error.to_string());
+            give_up(file, facts, &error.to_string());
             return PrologResult::SentBack(error.into());
         }
     };
     let slurm = Slurm::new(&config.scontrol);
-    let share = Share::of(percent, config.whole());
-    let share = share.exact().unwrap_or_else(|| {
-        let answer = slurm.show_job(facts.job);
-        share.settle(answer.as_deref())
-    });
+    let state = match State::open(&config.state) {
+        Ok(state) => state,
+        Err(error) => {
+            slurm.send_back(facts.job, &error.to_string());
+            return PrologResult::SentBack(error.into());
+        }
+    };
+    let healer = Healer {
+        config: &config,
+        state: &state,
+        node: facts.node.as_deref(),
+        except: Some(facts.job),
+    };
+    let mut gone = Vec::new();
+    let mut heal = |need| {
+        let (queue, more) = healer.heal(need);
+        gone.extend(more);
+        queue
+    };
+    let mut share = Share::of(percent, config.whole());
+    if share.exact().is_none() {
+        let queue = heal(Need::Job(facts.job, share));
+        share = share.settled(queue.and_then(|queue| queue.job(facts.job)?.mps));
+    }
     let node = PrologOfNode {
         config: &config,
-        slurm: &slurm,
+        state: &state,
         facts,
-        share,
+        share: share.reserved(config.per_gpu()),
     };
-    if let Err(refusal) = admit(&config.allow, facts, share) {
-        node.refuse(&refusal);
+    if let Err(refusal) = admit(&config.allow, facts, share.least) {
+        node.refuse(&refusal.to_string());
+        slurm.cancel(facts.job, &refusal.to_string());
         return PrologResult::Refused(refusal);
     }
-    let mut gone = Vec::new();
-    let given = node.give(&mut gone);
-    if let Ok(state) = State::open(&config.state) {
-        let wanted = given
-            .as_ref()
-            .ok()
-            .and_then(|orders| orders.server.as_ref());
-        for server in gone
-            .iter()
-            .filter_map(|job| job.server.as_ref())
-            .chain(wanted)
-        {
-            servers::settle(&state, server, file, program);
-        }
+    let given = node.give(&mut |need| drop(heal(need)));
+    let wanted = given
+        .as_ref()
+        .ok()
+        .and_then(|orders| orders.server.as_ref());
+    let left = gone.iter().filter_map(|job| job.server.as_ref());
+    for server in left.chain(wanted) {
+        servers::settle(&state, server, file, program);
     }
     match given {
         Ok(orders) => PrologResult::Given(Box::new(orders)),
         Err(trouble) => {
-            if let Ok(state) = State::open(&config.state) {
-                state.log(now(), &format!("job {}: {trouble}", facts.job));
-            }
+            node.refuse(&trouble.to_string());
             slurm.send_back(facts.job, &trouble.to_string());
             PrologResult::SentBack(trouble)
         }
     }
 }
 
+/// Sends a job back that nothing else can be done for. Without a configuration, by Slurm's
+/// commands in the usual places.
+pub fn give_up(file: &Path, facts: &JobFacts, why: &str) {
+    if facts.percent.is_none() {
+        return;
+    }
+    let scontrol =
+        Config::read(file).map_or_else(|_| Slurm::find(), |config| Some(config.scontrol));
+    if let Some(scontrol) = scontrol {
+        Slurm::new(&scontrol).send_back(facts.job, why);
+    }
+}
+
 struct PrologOfNode<'a> {
     config: &'a Config,
-    slurm: &'a Slurm,
+    state: &'a State,
     facts: &'a JobFacts,
     share: u64,
 }
 
+/// What to do about files that cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unread {
+    /// Ask Slurm first whether their jobs run.
+    Clear,
+    /// Go on: Slurm was asked.
+    Leave,
+}
+
 impl PrologOfNode<'_> {
     /// Chooses and writes it down.
-    /// Jobs that turn out to be `gone` are told.
-    fn give(&self, gone: &mut Vec<JobOrders>) -> Result<JobOrders, Trouble> {
-        let state = State::open(&self.config.state)?;
+    fn give(&self, heal: &mut dyn FnMut(Need)) -> Result<JobOrders, Trouble> {
         let devices = self.devices()?;
-        gone.extend(self.heal(&state, Urgency::Usual));
-        match self.try_give(&state, &devices) {
-            Err(Trouble::NoRoom(_)) => {
-                // Slurm says there is room: something is left of a job that is gone.
-                gone.extend(self.heal(&state, Urgency::Now));
-                self.try_give(&state, &devices)
-            }
-            other => other,
+        heal(Need::Recent);
+        match self.try_give(&devices, Unread::Clear) {
+            // Slurm says there is room: something is left of a job that is gone.
+            Ok(None) | Err(Trouble::NoRoom(_)) => heal(Need::Fresh),
+            Ok(Some(orders)) => return Ok(orders),
+            Err(other) => return Err(other),
         }
+        let given = self.try_give(&devices, Unread::Leave)?;
+        Ok(given.expect("nothing is left to be cleared"))
     }
 
-    fn heal(&self, state: &State, urgency: Urgency) -> Vec<JobOrders> {
-        let (node, job) = (self.facts.node.as_deref(), self.facts.job);
-        forget_the_gone(state, self.slurm, node, Some(job), urgency)
-    }
-
-    fn try_give(&self, state: &State, devices: &[(u32, u32)]) -> Result<JobOrders, Trouble> {
-        let facts = self.facts;
+    /// `None`: there are files that cannot be read, and whose jobs may run.
+    fn try_give(
+        &self,
+        devices: &[(u32, u32)],
+        unread: Unread,
+    ) -> Result<Option<JobOrders>, Trouble> {
+        let (facts, state) = (self.facts, self.state);
         let lock = state.lock()?;
-        let (jobs, dropped) = state.jobs(Some(&lock))?;
-        for file in dropped {
-            state.log(now(), &format!("dropped {}: {}", file.name, file.why));
+        let (jobs, damaged) = state.jobs(Some(&lock))?;
+        if !damaged.is_empty() && unread == Unread::Clear {
+            return Ok(None);
         }
         // The same job again: slurmd was restarted, or the job was requeued and its
         // epilog never ran. What it has it keeps, if it is the same that it asks for.
         let before = jobs.iter().find(|job| job.job == facts.job);
-        let kept = before
-            .filter(|job| job.uid == facts.uid && job.share == self.share && !job.gpus.is_empty());
+        // If it was only counted, since it had no orders, it has no variables.
+        let kept = before.filter(|job| {
+            job.uid == facts.uid
+                && job.share == self.share
+                && !job.gpus.is_empty()
+                && self.config.has_all(&job.gpus)
+                && !job.variables.is_empty()
+        });
         let parts = match (self.config.mode, kept) {
             (Mode::Choose, Some(kept)) => kept.gpus.clone(),
             (Mode::Choose, None) => {
@@ -169,9 +206,9 @@ impl PrologOfNode<'_> {
             }
             (Mode::Native, _) => self.as_slurm_chose()?,
         };
-        let orders = self.orders(state, parts, devices);
+        let orders = self.orders(parts, devices);
         state.write_job(&lock, &orders)?;
-        Ok(orders)
+        Ok(Some(orders))
     }
 
     /// What Slurm gives of the GPUs that it has chosen: each is filled before the next.
@@ -210,8 +247,8 @@ impl PrologOfNode<'_> {
         self.config.gpus.iter().map(number).collect()
     }
 
-    fn orders(&self, state: &State, gpus: Vec<GpuPart>, devices: &[(u32, u32)]) -> JobOrders {
-        let (config, facts) = (self.config, self.facts);
+    fn orders(&self, gpus: Vec<GpuPart>, devices: &[(u32, u32)]) -> JobOrders {
+        let (config, facts, state) = (self.config, self.facts, self.state);
         let is_ours = |index: usize| gpus.iter().any(|part| part.gpu as usize == index);
         let rules = devices.iter().enumerate();
         let rules = rules.map(|(index, &(major, minor))| DeviceRule {
@@ -261,13 +298,12 @@ impl PrologOfNode<'_> {
             server,
             gpus,
         };
-        orders.variables = self.variables(state, &orders, memory.as_deref());
+        orders.variables = self.variables(&orders, memory.as_deref());
         orders
     }
 
     fn variables(
         &self,
-        state: &State,
         orders: &JobOrders,
         memory: Option<&[u64]>,
     ) -> Vec<(String, Option<String>)> {
@@ -289,7 +325,7 @@ impl PrologOfNode<'_> {
         });
         variables.push(("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", limits));
         if let Some(server) = &orders.server {
-            let pipes = servers::pipes(&state.server_folder(server));
+            let pipes = servers::pipes(&self.config.server_folder(server));
             variables.push(("CUDA_MPS_PIPE_DIRECTORY", Some(pipes.display().to_string())));
         }
         if self.config.mode == Mode::Choose {
@@ -308,31 +344,33 @@ impl PrologOfNode<'_> {
             .collect()
     }
 
-    /// Ends a job that may not have what it asks for. If it starts before Slurm has heard of
-    /// it, the plugin ends it: it has no GPU at all.
-    fn refuse(&self, refusal: &Refusal) {
-        if let Ok(state) = State::open(&self.config.state) {
-            state.log(now(), &format!("job {} refused: {refusal}", self.facts.job));
-            let devices = self.devices().unwrap_or_default();
-            let mut orders = self.orders(&state, Vec::new(), &devices);
-            orders.refused = Some(refusal.to_string());
-            orders.variables.clear();
-            orders.server = None;
-            orders.wait = None;
-            orders.devices = devices
-                .iter()
-                .map(|&(major, minor)| DeviceRule {
-                    major,
-                    minor,
-                    allowed: false,
-                })
-                .collect();
-            if let Ok(lock) = state.lock() {
-                // If it cannot be written, the job is ended all the same.
-                let _ = state.write_job(&lock, &orders);
-            }
+    /// Orders for a job that must not run now. If it starts before Slurm has heard of it, or
+    /// if Slurm hears nothing, the plugin ends it: it has no GPU at all.
+    fn refuse(&self, why: &str) {
+        let (facts, state) = (self.facts, self.state);
+        state.log(now(), &format!("job {}: {why}", facts.job));
+        let devices = self.devices().unwrap_or_default();
+        let denied = devices.iter().map(|&(major, minor)| DeviceRule {
+            major,
+            minor,
+            allowed: false,
+        });
+        let orders = JobOrders {
+            job: facts.job,
+            uid: facts.uid,
+            gid: facts.gid,
+            user: facts.user.clone(),
+            boot: state.boot().to_owned(),
+            since: now(),
+            share: self.share,
+            refused: Some(why.to_owned()),
+            devices: denied.collect(),
+            ..JobOrders::default()
+        };
+        if let Ok(lock) = state.lock() {
+            // If it cannot be written, Slurm is asked to end it all the same.
+            let _ = state.write_job(&lock, &orders);
         }
-        self.slurm.cancel(self.facts.job, &refusal.to_string());
     }
 }
 

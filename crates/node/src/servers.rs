@@ -14,7 +14,9 @@
 //! ```
 //!
 //! The daemon runs as the job's user in a folder of that user's: root neither reads nor
-//! connects to anything in it. Jobs wait in the plugin until the lock is free.
+//! connects to anything in it. The user can fill that folder, so it is not where our state
+//! is; and can stop the user's own part, so that is waited for only so long. Jobs wait in the
+//! plugin until the lock is free.
 
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -27,10 +29,16 @@ use packhorse_gpu::GpuConfig;
 use packhorse_gpu::mps::{Daemon, PIPE_VARIABLE, SERVICE_VARIABLE};
 use packhorse_orders::{GpuPart, JobOrders};
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_dumpable_behavior,
+};
 
 use crate::config::Config;
-use crate::state::{State, now};
+use crate::limited::{self, Heard, Limits};
+use crate::state::{State, make_folder, now};
+
+/// How much of what went wrong in the user's own part is told.
+const MOST_REASON: usize = 4096;
 
 /// What the user's own part of it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +53,15 @@ pub enum ServerTask {
 pub fn server_name(gpus: &[GpuPart], uid: u32) -> String {
     let gpus: Vec<String> = gpus.iter().map(|part| part.gpu.to_string()).collect();
     format!("{}-{uid}", gpus.join("+"))
+}
+
+/// The names of all servers that have a folder here.
+pub fn names(folder: &Path) -> Vec<String> {
+    let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.collect();
+    names.sort_unstable();
+    names
 }
 
 /// Where clients find the server in this folder.
@@ -83,7 +100,6 @@ pub fn serve(file: &Path, name: &str, program: &Path) -> Result<(), crate::prolo
     let state = State::open(&config.state)?;
     let server = Server {
         config: &config,
-        state: &state,
         name,
         program,
     };
@@ -119,6 +135,8 @@ pub fn run_as_user(
     folder: &Path,
     devices: &str,
 ) -> Result<(), packhorse_gpu::mps::MpsError> {
+    // The user's other processes have no business in it. Without this it is still theirs.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let config = GpuConfig {
         mps_control: control.to_owned(),
         mps_patience: patience,
@@ -133,28 +151,32 @@ pub fn run_as_user(
 
 struct Server<'a> {
     config: &'a Config,
-    state: &'a State,
     name: &'a str,
     program: &'a Path,
 }
 
 impl Server<'_> {
     fn start(&self, job: &JobOrders) -> io::Result<()> {
-        let folder = self.state.server_folder(self.name);
-        let is_theirs = |found: &std::fs::Metadata| found.is_dir() && found.uid() == job.uid;
-        if !fs_err::symlink_metadata(&folder).is_ok_and(|found| is_theirs(&found)) {
-            // Only root can make anything here, so this is left from a run that was killed.
+        let folder = self.config.server_folder(self.name);
+        make_folder(&self.config.mps.folder, 0o711).map_err(io::Error::other)?;
+        if processes(&folder, job.uid).is_empty() {
+            // Only root can make anything here, so this is left from a run that was killed,
+            // or from an earlier boot.
             let _ = fs_err::remove_dir_all(&folder);
             fs_err::create_dir(&folder)?;
             fs_err::set_permissions(&folder, std::fs::Permissions::from_mode(0o700))?;
             std::os::unix::fs::chown(&folder, Some(job.uid), Some(job.gid))?;
+        }
+        if !self.config.has_all(&job.gpus) {
+            let why = format!("the GPU of job {} is not in the configuration", job.job);
+            return Err(io::Error::other(why));
         }
         let devices = self.config.visible(&job.gpus);
         self.as_user((job.uid, job.gid), ServerTask::Start, &folder, &devices)
     }
 
     fn end(&self) -> io::Result<()> {
-        let folder = self.state.server_folder(self.name);
+        let folder = self.config.server_folder(self.name);
         let found = match fs_err::symlink_metadata(&folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?,
@@ -180,25 +202,29 @@ impl Server<'_> {
             ServerTask::Start => "start",
             ServerTask::End => "end",
         };
-        let output = Command::new(self.program)
+        let patience = self.config.patience();
+        let mut command = Command::new(self.program);
+        command
             .args(["node", "daemon", word, "--control"])
             .arg(&self.config.mps.control)
             .arg("--patience")
-            .arg(self.config.patience().as_secs().to_string())
+            .arg(patience.as_secs().to_string())
             .arg(folder)
             .arg(devices)
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .current_dir("/")
             .uid(uid)
-            .gid(gid)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .output()?;
-        if output.status.success() {
+            .gid(gid);
+        // It has time limits of its own, unless its user holds it up.
+        let limits = Limits {
+            patience: patience * 3,
+            most: MOST_REASON,
+        };
+        let (status, why) = limited::run(&mut command, Heard::Errors, limits)?;
+        if status.success() {
             return Ok(());
         }
-        let why = String::from_utf8_lossy(&output.stderr);
         Err(io::Error::other(why.trim().to_owned()))
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Slurm tells a prolog a whole percentage, rounded down. If a whole GPU is more than 100
 //! `mps`, several amounts have the same percentage: `mps:20` and `mps:22` of 320 are both 6.
-//! Then `scontrol` is asked, and what it says counts only if it has that percentage.
+//! Then Slurm is asked (see [`crate::queue`]), and what it says counts only if it has that
+//! percentage. Without an answer a job is measured by the least that it may be, so that no
+//! job is refused that is allowed, and counted with the most.
 
 /// The amounts that a percentage may stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,34 +35,23 @@ impl Share {
         (self.least == self.most).then_some(self.least)
     }
 
-    /// The amount in what `scontrol -o -d show job` says: of several nodes' the largest that
-    /// can be meant. If it says nothing that fits, the most that it may be: then no GPU is
-    /// given more than it has.
-    pub fn settle(self, answer: Option<&str>) -> u64 {
-        let amounts = answer.into_iter().flat_map(amounts);
-        let fitting = amounts.filter(|amount| (self.least..=self.most).contains(amount));
-        fitting.max().unwrap_or(self.most)
+    /// The same, with what Slurm says of the job on each of its nodes. If that does not fit,
+    /// it stays open.
+    #[must_use]
+    pub fn settled(self, said: Option<u64>) -> Self {
+        let said = said.filter(|said| (self.least..=self.most).contains(said));
+        said.map_or(self, |said| Self {
+            least: said,
+            most: said,
+        })
     }
-}
 
-/// The amounts of `mps` in words such as `GRES=mps:titanrtx:64(IDX:0)` and
-/// `JOB_GRES=gpu:1,mps:64`.
-fn amounts(answer: &str) -> impl Iterator<Item = u64> {
-    let words = answer.split_whitespace();
-    let lists = words.filter_map(|word| {
-        let list = word.strip_prefix("JOB_GRES=");
-        list.or_else(|| word.strip_prefix("GRES="))
-    });
-    let parts = lists.flat_map(|list| list.split(','));
-    parts.filter_map(|part| {
-        let part = part.strip_prefix("gres/").unwrap_or(part);
-        let amount = part.strip_prefix("mps:")?.split('(').next()?;
-        let amount = amount.rsplit(':').next()?;
-        match amount.strip_suffix(['K', 'k']) {
-            Some(thousands) => Some(thousands.parse::<u64>().ok()?.saturating_mul(1024)),
-            None => amount.parse().ok(),
-        }
-    })
+    /// How much is taken from the GPUs for it: the most that it may be, so that none is given
+    /// more than it has; but no more GPUs than it surely needs.
+    pub fn reserved(self, per_gpu: u64) -> u64 {
+        let gpus = self.least.div_ceil(per_gpu.max(1));
+        self.most.min(gpus.saturating_mul(per_gpu).max(self.least))
+    }
 }
 
 #[cfg(test)]
@@ -98,17 +89,18 @@ mod tests {
     }
 
     #[test]
-    fn scontrol_settles_what_the_percentage_leaves_open() {
+    fn slurm_settles_what_the_percentage_leaves_open() {
         let share = Share::of(1, 1280);
-        for answer in [
-            "JobId=1 JOB_GRES=mps:20   Nodes=n1 CPU_IDs=0 Mem=100 GRES=mps:20(20/1280,0/0) X",
-            "JOB_GRES=mps:titanrtx:20 Nodes=n1 GRES=mps:titanrtx:20(IDX:0)",
-            "JOB_GRES=gpu:1,mps:20",
-            "JOB_GRES=mps:40 Nodes=n[1-2] GRES=mps:20(IDX:0)",
-        ] {
-            assert_eq!(share.settle(Some(answer)), 20, "{answer}");
-        }
-        assert_eq!(share.settle(None), 25, "the most it may be");
-        assert_eq!(share.settle(Some("GRES=mps:500(IDX:0)")), 25, "not that");
+        let exactly = |amount| Share {
+            least: amount,
+            most: amount,
+        };
+        assert_eq!(share.settled(Some(20)), exactly(20));
+        assert_eq!(share.settled(None), share);
+        assert_eq!(share.settled(Some(500)), share, "not that");
+        assert_eq!(share.reserved(320), 25, "the most it may be");
+        // 25 percent are 320 to 332: one GPU, not two.
+        assert_eq!(Share::of(25, 1280).reserved(320), 320);
+        assert_eq!(Share::of(26, 1280).reserved(320), 345);
     }
 }

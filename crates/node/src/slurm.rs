@@ -1,15 +1,18 @@
 //! Slurm's own commands, each with a time limit.
 
-use std::collections::BTreeSet;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use packhorse_orders::SCONTROL;
+
+use crate::limited::{self, Heard, Limits};
 
 /// A controller that is busy answers within this time, or the prolog goes on without it.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// No answer is longer.
+const MOST_ANSWER: usize = 1 << 24;
 
 /// Slurm's commands on this node.
 #[derive(Clone, Debug)]
@@ -25,9 +28,16 @@ impl Slurm {
         }
     }
 
-    /// What `scontrol` says of a job, with what it has of each node.
-    pub fn show_job(&self, job: u32) -> Option<String> {
-        self.run("scontrol", &["-o", "-d", "show", "job", &job.to_string()])
+    /// `scontrol` in one of the places where it usually is.
+    pub fn find() -> Option<PathBuf> {
+        let mut usual = [
+            SCONTROL,
+            "/usr/local/bin/scontrol",
+            "/opt/slurm/bin/scontrol",
+        ]
+        .iter()
+        .map(PathBuf::from);
+        usual.find(|file| file.exists())
     }
 
     /// How Slurm is configured.
@@ -40,15 +50,12 @@ impl Slurm {
         self.run("scontrol", &["-o", "show", "node", node])
     }
 
-    /// The jobs that are on this node. `None`: Slurm does not answer.
-    pub fn jobs_on(&self, node: &str) -> Option<BTreeSet<u32>> {
-        let answer = self.run("squeue", &["-h", "-r", "-w", node, "-o", "%A"])?;
-        let jobs = answer
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty());
-        // An answer that cannot be understood is none.
-        jobs.map(|line| line.parse().ok()).collect()
+    /// The jobs that are on this node, as [`crate::queue::Queue`] reads them. `None`: Slurm
+    /// does not answer.
+    pub fn queue(&self, node: &str) -> Option<String> {
+        // All: those in hidden partitions, too.
+        let words = ["-h", "-a", "-r", "-w", node, "-o", "%A|%U|%T|%b"];
+        self.run("squeue", &words)
     }
 
     /// Sends a job back to the queue, or cancels it if it cannot go there.
@@ -77,38 +84,15 @@ impl Slurm {
 
     /// What a command says, if it succeeds in time. There is no PATH in a prolog.
     fn run(&self, name: &str, words: &[&str]) -> Option<String> {
-        let program = self.scontrol.with_file_name(name);
-        let mut child = Command::new(program)
+        let mut command = Command::new(self.scontrol.with_file_name(name));
+        command
             .args(words)
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        let deadline = Instant::now() + PATIENCE;
-        let mut output = child.stdout.take()?;
-        let mut text = Vec::new();
-        let mut part = [0; 4096];
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left = Timespec::try_from(left).unwrap_or_default();
-            let ready = poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&left));
-            match ready {
-                Err(rustix::io::Errno::INTR) => {}
-                Ok(1..) => match output.read(&mut part) {
-                    Ok(0) | Err(_) => break,
-                    Ok(count) => text.extend_from_slice(&part[..count]),
-                },
-                _ => {
-                    let _ = child.kill();
-                    break;
-                }
-            }
-        }
-        let status = child.wait().ok()?;
-        status
-            .success()
-            .then(|| String::from_utf8_lossy(&text).into_owned())
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        let limits = Limits {
+            patience: PATIENCE,
+            most: MOST_ANSWER,
+        };
+        let (status, text) = limited::run(&mut command, Heard::Output, limits).ok()?;
+        status.success().then_some(text)
     }
 }

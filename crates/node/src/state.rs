@@ -6,8 +6,8 @@
 //!   jobs/17               600  the orders of job 17, see packhorse-orders
 //!   locks/0-1000          600  held by whoever starts or ends the MPS server of user 1000 on GPU 0
 //!   locks/0-1000.ready    600  held by the same; jobs wait for this one
-//!   mps/0-1000/           700  that server's own folder, the user's
-//!   asked                 600  when Slurm was last asked which jobs there are
+//!   queue                 600  what Slurm last said of the jobs on this node, and when
+//!   asking                600  held by whoever asks it
 //!   log                   600  what went wrong
 //! ```
 //!
@@ -25,9 +25,6 @@ use rustix::fs::{FlockOperation, flock};
 
 /// Locks of the MPS servers.
 const LOCKS: &str = "locks";
-
-/// Folders of the MPS servers.
-const SERVERS: &str = "mps";
 
 /// The log is begun anew when it is larger.
 const MOST_LOG: u64 = 1 << 18;
@@ -66,7 +63,7 @@ pub enum StateError {
 
 /// A job's file that is of no use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dropped {
+pub struct Damaged {
     /// Its name.
     pub name: String,
     /// What is wrong with it.
@@ -76,10 +73,9 @@ pub struct Dropped {
 impl State {
     /// The state in this folder, which is made if it is not there.
     pub fn open(folder: &Path) -> Result<Self, StateError> {
-        make(folder, 0o755)?;
-        make(&folder.join(JOBS), 0o700)?;
-        make(&folder.join(LOCKS), 0o700)?;
-        make(&folder.join(SERVERS), 0o711)?;
+        make_folder(folder, 0o755)?;
+        make_folder(&folder.join(JOBS), 0o700)?;
+        make_folder(&folder.join(LOCKS), 0o700)?;
         Ok(Self {
             folder: folder.to_owned(),
             boot: boot()?,
@@ -116,16 +112,6 @@ impl State {
         self.folder.join(LOCKS).join(format!("{name}.ready"))
     }
 
-    /// The folder of an MPS server.
-    pub fn server_folder(&self, name: &str) -> PathBuf {
-        self.folder.join(SERVERS).join(name)
-    }
-
-    /// The names of all MPS servers that have a folder.
-    pub fn servers(&self) -> Vec<String> {
-        names(&self.folder.join(SERVERS))
-    }
-
     fn lock_file(path: &Path) -> Result<File, StateError> {
         let file = open(path).map_err(|source| io_error(path, source))?;
         rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))
@@ -133,15 +119,15 @@ impl State {
         Ok(file)
     }
 
-    /// The jobs of this boot, in the order of their numbers, and what had to be dropped:
-    /// files that are damaged or somebody else's, and those of an earlier boot. Those are
-    /// removed if the state is locked.
+    /// The jobs of this boot, in the order of their numbers, and the files that are of no
+    /// use: damaged, or somebody else's. Files of an earlier boot are removed if the state is
+    /// locked.
     pub fn jobs(
         &self,
         locked: Option<&StateLock>,
-    ) -> Result<(Vec<JobOrders>, Vec<Dropped>), StateError> {
+    ) -> Result<(Vec<JobOrders>, Vec<Damaged>), StateError> {
         let folder = self.folder.join(JOBS);
-        let (mut jobs, mut dropped) = (Vec::new(), Vec::new());
+        let (mut jobs, mut damaged) = (Vec::new(), Vec::new());
         let entries = fs_err::read_dir(&folder).map_err(|source| io_error(&folder, source))?;
         for entry in entries {
             let entry = entry.map_err(|source| io_error(&folder, source))?;
@@ -151,16 +137,16 @@ impl State {
                 // Removed by an epilog, since the state is not locked.
                 Ok(None) if locked.is_none() => {}
                 Ok(None) => self.remove_job_file(&name),
-                Err(why) => {
-                    if locked.is_some() {
-                        self.remove_job_file(&name);
-                    }
-                    dropped.push(Dropped { name, why });
-                }
+                Err(why) => damaged.push(Damaged { name, why }),
             }
         }
         jobs.sort_unstable_by_key(|job| job.job);
-        Ok((jobs, dropped))
+        Ok((jobs, damaged))
+    }
+
+    /// Removes a file that is of no use.
+    pub fn remove_damaged(&self, _locked: &StateLock, damaged: &Damaged) {
+        self.remove_job_file(&damaged.name);
     }
 
     /// One job, if it is there and of this boot.
@@ -212,19 +198,24 @@ impl State {
         fs_err::remove_file(path).is_ok()
     }
 
-    /// When Slurm was last asked which jobs there are, in seconds since the boot.
-    pub fn asked(&self) -> Option<u64> {
-        let text = read_trusted(&self.folder.join("asked")).ok()?;
-        let (boot, seconds) = text.trim().split_once(' ')?;
-        (boot == self.boot).then(|| seconds.parse().ok())?
+    /// Waits for the right to ask Slurm.
+    pub fn lock_question(&self) -> Result<File, StateError> {
+        Self::lock_file(&self.folder.join("asking"))
     }
 
-    /// Slurm is asked now.
-    pub fn set_asked(&self, now: u64) {
-        let path = self.folder.join("asked");
-        let text = format!("{} {now}\n", self.boot);
+    /// What Slurm last said, as it was kept.
+    pub fn kept_answer(&self) -> Option<String> {
+        read_trusted(&self.folder.join("queue")).ok()
+    }
+
+    /// Keeps what Slurm says.
+    pub fn keep_answer(&self, text: &str) {
+        let (path, new) = (self.folder.join("queue"), self.folder.join(".queue"));
+        let written = open_new(&new)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| fs_err::rename(&new, &path));
         // If it cannot be kept, Slurm is asked once more.
-        let _ = open_new(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+        let _ = written.or_else(|_| fs_err::remove_file(&new));
     }
 
     /// Writes down what went wrong, for `packhorse node status`.
@@ -278,7 +269,7 @@ fn open_new(path: &Path) -> io::Result<File> {
 }
 
 /// Makes a folder, or checks that nobody else could have put something into it.
-fn make(folder: &Path, mode: u32) -> Result<(), StateError> {
+pub fn make_folder(folder: &Path, mode: u32) -> Result<(), StateError> {
     DirBuilder::new()
         .recursive(true)
         .mode(mode)
@@ -299,14 +290,6 @@ fn make(folder: &Path, mode: u32) -> Result<(), StateError> {
     Ok(())
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut names: Vec<String> = names.collect();
-    names.sort_unstable();
-    names
-}
-
 fn io_error(path: &Path, source: io::Error) -> StateError {
     StateError::Io {
         path: path.to_owned(),
@@ -322,6 +305,12 @@ fn boot() -> Result<String, StateError> {
 
 /// Seconds since the boot. It cannot be set, and goes on while the machine sleeps.
 pub fn now() -> u64 {
+    now_ms() / 1000
+}
+
+/// The same in milliseconds.
+pub fn now_ms() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    u64::try_from(now.tv_sec).unwrap_or(0)
+    let (seconds, rest) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+    seconds.unwrap_or(0) * 1000 + rest.unwrap_or(0) / 1_000_000
 }

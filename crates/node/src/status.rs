@@ -7,10 +7,10 @@ use packhorse_orders::{GpuPart, JobOrders};
 use serde::Serialize;
 
 use crate::config::{Config, Mode};
-use crate::heal::{Urgency, forget_the_gone, host_name};
+use crate::heal::{Healer, host_name};
 use crate::prolog::Trouble;
+use crate::queue::Need;
 use crate::servers::{self, processes};
-use crate::slurm::Slurm;
 use crate::state::{State, now};
 
 /// How many of the log's lines are shown.
@@ -107,21 +107,22 @@ pub struct RefusedJob {
 pub fn status(file: &Path, node: Option<&str>, program: &Path) -> Result<NodeStatus, Trouble> {
     let config = Config::read(file)?;
     let state = State::open(&config.state)?;
-    let slurm = Slurm::new(&config.scontrol);
-    forget_the_gone(&state, &slurm, node, None, Urgency::Now);
-    let jobs = {
+    let healer = Healer {
+        config: &config,
+        state: &state,
+        node,
+        except: None,
+    };
+    healer.heal(Need::Fresh);
+    let (jobs, damaged) = {
         let lock = state.lock()?;
-        let (jobs, dropped) = state.jobs(Some(&lock))?;
-        for file in dropped {
-            state.log(now(), &format!("dropped {}: {}", file.name, file.why));
-        }
-        jobs
+        state.jobs(Some(&lock))?
     };
     let users = |name: &str| -> Vec<u32> {
         let uses = |job: &&JobOrders| job.server.as_deref() == Some(name);
         jobs.iter().filter(uses).map(|job| job.job).collect()
     };
-    let mut names = state.servers();
+    let mut names = servers::names(&config.mps.folder);
     for name in &names {
         if users(name).is_empty() {
             servers::settle(&state, name, file, program);
@@ -132,7 +133,7 @@ pub fn status(file: &Path, node: Option<&str>, program: &Path) -> Result<NodeSta
     names.dedup();
     let server = |name: String| {
         let uid = name.rsplit('-').next().and_then(|uid| uid.parse().ok());
-        let folder = state.server_folder(&name);
+        let folder = config.server_folder(&name);
         ServerStatus {
             processes: uid.map_or(0, |uid| processes(&folder, uid).len()),
             jobs: users(&name),
@@ -160,6 +161,15 @@ pub fn status(file: &Path, node: Option<&str>, program: &Path) -> Result<NodeSta
             reason: job.refused.clone()?,
         })
     });
+    // Slurm does not answer, or they would have been dropped.
+    let unread = damaged.iter().map(|file| {
+        let (name, why) = (&file.name, &file.why);
+        format!(
+            "{} cannot read {name}, and Slurm does not answer: {why}",
+            now()
+        )
+    });
+    let problems = state.last_lines(LINES).into_iter().chain(unread);
     Ok(NodeStatus {
         node: node.map_or_else(host_name, str::to_owned),
         mode: match config.mode {
@@ -174,7 +184,7 @@ pub fn status(file: &Path, node: Option<&str>, program: &Path) -> Result<NodeSta
         gpus: (0..).zip(&config.gpus).map(gpu).collect(),
         servers: names.into_iter().map(server).collect(),
         refused: refused.collect(),
-        problems: state.last_lines(LINES),
+        problems: problems.collect(),
     })
 }
 

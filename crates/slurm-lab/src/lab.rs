@@ -206,6 +206,18 @@ impl SlurmLab {
         self.wait_until_idle(node);
     }
 
+    /// Restarts the `slurmd` of a node, as an update of Slurm does: its jobs go on.
+    pub fn restart_slurmd(&self, node: &str) {
+        let machine = self.nodes.get(node);
+        let again = self.folder.join(format!("etc/again.{node}"));
+        fs_err::write(&again, "").expect("the folder is there");
+        machine
+            .unwrap_or_else(|| panic!("there is no node {node}"))
+            .end_daemon();
+        let begun = self.wait(|_| (!again.exists()).then_some(()));
+        assert!(begun.is_some(), "slurmd has not ended on {node}");
+    }
+
     fn start_controller(&mut self) {
         let script = include_str!("controller.sh");
         let folder = self.folder.to_string_lossy();

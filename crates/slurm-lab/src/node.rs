@@ -73,10 +73,24 @@ impl Machine {
         let _ = self.process.wait();
     }
 
-    fn first_process(&self) -> Option<Pid> {
-        let id = self.process.id();
-        let children = fs_err::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
-        let first = children.split_whitespace().next()?;
-        Pid::from_raw(first.parse().ok()?)
+    /// Tells its daemon to end, and nothing else on it.
+    pub fn end_daemon(&self) {
+        // It is the oldest child of the namespace's first process.
+        let daemon = self.first_process().and_then(|first| {
+            let first = first.as_raw_nonzero().get().cast_unsigned();
+            first_child(first)
+        });
+        let daemon = daemon.expect("it runs");
+        kill_process(daemon, Signal::TERM).expect("it is ours");
     }
+
+    fn first_process(&self) -> Option<Pid> {
+        first_child(self.process.id())
+    }
+}
+
+fn first_child(id: u32) -> Option<Pid> {
+    let children = fs_err::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
+    let first = children.split_whitespace().next()?;
+    Pid::from_raw(first.parse().ok()?)
 }

@@ -6,5 +6,10 @@ name=$1
 shift
 echo "$name" >/proc/sys/kernel/hostname
 mount -t tmpfs tmpfs /dev/shm
-"$@" &
-wait $!
+again=${SLURM_CONF%/*}/again.$name
+while :; do
+    "$@" &
+    wait $! || [ -e "$again" ]
+    # Its daemon is restarted, and all else goes on.
+    rm "$again" 2>/dev/null || break
+done

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use packhorse_slurm_lab::{LabSettings, SlurmLab};
 
 use super::environment::BenchEnvironment;
 use super::interleave::{Contestant, interleave};
@@ -20,6 +21,9 @@ const JOBS: u32 = 20;
 
 /// How many prologs at once.
 const AT_ONCE: u32 = 200;
+
+/// Their jobs.
+const MANY: std::ops::Range<u32> = 2000..2000 + AT_ONCE;
 
 /// Any character devices do for GPUs.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"];
@@ -64,6 +68,7 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
     let folder = bench.folder()?;
     let folder = folder.path();
     configure(folder, "node", 100)?;
+    configure(folder, "asking", 1280)?;
     configure(folder, "many", 1280)?;
     script(&folder.join("prolog"), PROLOG)?;
     script(&folder.join("epilog"), EPILOG)?;
@@ -74,9 +79,15 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         Ok(job_of(command, job))
     };
     let ours = |verb: &str, job: u32| with("node", verb, job);
+    let asking = |verb: &str, job: u32| {
+        // Nobody else has asked lately.
+        let _ = fs_err::remove_file(folder.join("asking/queue"));
+        with("asking", verb, job)
+    };
     let bash = |verb: &str, job: u32| Ok(job_of(Command::new(folder.join(verb)), job));
     for job in 1..=JOBS {
         run(&mut ours("prolog", job)?)?;
+        run(&mut with("asking", "prolog", job)?)?;
         run(&mut bash("prolog", job)?)?;
     }
     let round = |command: &dyn Fn(&str, u32) -> Result<Command>| -> Result<Round> {
@@ -90,6 +101,9 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
     };
     let contestants: Vec<Contestant<'_, Round>> = vec![
         Contestant::new("packhorse", bench.rounds(ROUNDS), || round(&ours)),
+        Contestant::new("packhorse, which has to ask", bench.rounds(ROUNDS), || {
+            round(&asking)
+        }),
         Contestant::new("scripts in Bash", bench.rounds(ROUNDS), || round(&bash)),
     ];
     let rounds = interleave(&contestants)?;
@@ -99,8 +113,8 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         format!(
             "One job's prolog and epilog, with {JOBS} jobs on four GPUs. The scripts do what the \
              original's description says: no lock, no shares, no limits. A node whose whole is \
-             at most 100 `mps`, so that `scontrol` need not be asked; many at once do ask, a script \
-             that stands in for it."
+             at most 100 `mps` need not ask Slurm; one with 1280 asks before each prolog and \
+             epilog here, and many at once have to ask, too: a script that stands in for `squeue`."
         ),
         ["program", "prolog", "epilog"],
     );
@@ -114,6 +128,9 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         );
         section.row([&contestant.name, &prolog, &epilog]);
     }
+    if let Some(question) = real_question(bench.rounds(ROUNDS))? {
+        section.row([&"`squeue` of a real Slurm, alone", &question, &"-"]);
+    }
     let packhorse = &rounds[0];
     section.less_than(
         "prolog: less than 10 ms",
@@ -126,26 +143,13 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         10.0,
     );
 
-    let start = Instant::now();
-    let jobs = 2000..2000 + AT_ONCE;
-    let spawn = |job| -> Result<Child> {
-        let mut command = with("many", "prolog", job)?;
-        Ok(command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?)
-    };
-    let children: Vec<Child> = jobs.clone().map(spawn).collect::<Result<_>>()?;
-    for mut child in children {
-        ensure!(child.wait()?.success(), "a prolog failed");
-    }
-    let took = Measured(start.elapsed().as_secs_f64(), 2, " s");
+    let took = at_once(&|job| with("many", "prolog", job))?;
     section.less_than(
         format!("{AT_ONCE} prologs at once: less than 2 s"),
         took,
         2.0,
     );
-    let given = jobs.filter(|job| folder.join(format!("many/jobs/{job}")).exists());
+    let given = MANY.filter(|job| folder.join(format!("many/jobs/{job}")).exists());
     let given = given.count();
     section.target(
         "each of them is given its share",
@@ -153,6 +157,39 @@ pub fn measure(bench: &BenchEnvironment) -> Result<Section> {
         given == AT_ONCE as usize,
     );
     Ok(section)
+}
+
+/// How long many prologs take that are started at once.
+fn at_once(prolog: &dyn Fn(u32) -> Result<Command>) -> Result<Measured> {
+    let start = Instant::now();
+    let spawn = |job| -> Result<Child> {
+        let mut command = prolog(job)?;
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(command.spawn()?)
+    };
+    let children: Vec<Child> = MANY.map(spawn).collect::<Result<_>>()?;
+    for mut child in children {
+        ensure!(child.wait()?.success(), "a prolog failed");
+    }
+    Ok(Measured(start.elapsed().as_secs_f64(), 2, " s"))
+}
+
+/// How long a real Slurm takes to say which jobs are on a node, where there is one.
+fn real_question(rounds: usize) -> Result<Option<Measured>> {
+    let settings = LabSettings {
+        nodes: 1,
+        ..LabSettings::default()
+    };
+    let Some(lab) = SlurmLab::start(settings) else {
+        return Ok(None);
+    };
+    let ask = || {
+        let mut squeue = lab.command("squeue");
+        squeue.args(["-h", "-a", "-r", "-w", "n1", "-o", "%A|%U|%T|%b"]);
+        run(squeue.stdout(Stdio::null())).map(|finished| ms(finished.wall))
+    };
+    let times: Vec<f64> = (0..rounds).map(|_| ask()).collect::<Result<_>>()?;
+    Ok(Some(Measured(median(times), 2, " ms")))
 }
 
 /// A job that asks for 1 of 100.
@@ -171,9 +208,15 @@ fn job_of(mut command: Command, job: u32) -> Command {
 fn configure(folder: &Path, name: &str, count: u32) -> Result<()> {
     let bin = folder.join("bin");
     fs_err::create_dir_all(&bin)?;
-    // Slurm knows what a job asked for, but not which jobs there are: none is forgotten.
-    script(&bin.join("scontrol"), "#!/bin/sh\necho GRES=mps:6\n")?;
-    for name in ["squeue", "scancel"] {
+    // All jobs are on the node, so that none is forgotten.
+    let jobs = (1..=JOBS).chain([1000]).chain(MANY);
+    let queue: Vec<String> = jobs
+        .map(|job| format!("{job}|1000|RUNNING|gres:mps:6"))
+        .collect();
+    fs_err::write(bin.join("queue"), queue.join("\n"))?;
+    let squeue = format!("#!/bin/sh\nexec /bin/cat {}\n", bin.join("queue").display());
+    script(&bin.join("squeue"), &squeue)?;
+    for name in ["scontrol", "scancel"] {
         script(&bin.join(name), "#!/bin/false\n")?;
     }
     let mut text = format!(

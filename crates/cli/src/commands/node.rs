@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use packhorse_gpu::{Driver, GpuError, Vendor};
 use packhorse_model::Exit;
 use packhorse_node::{
-    GpuConfigEntry, InstallPlan, Installation, JobFacts, Mode, NodeStatus, PrologResult,
+    GpuConfigEntry, InstallPlan, Installation, JobFacts, Mode, NodeStatus, PrologResult, SCONTROL,
     ServerTask, Slurm, SlurmConf, Verdict,
 };
 use packhorse_session::ask_driver;
@@ -63,37 +63,48 @@ fn program() -> io::Result<PathBuf> {
 
 /// Before a job. Always succeeds: Slurm would take the node out of service.
 pub fn prolog(config: &Path) -> Exit {
-    never_fail("prolog", || {
-        let Some(facts) = JobFacts::new(std::env::vars()) else {
-            return Ok(());
-        };
+    let Some(facts) = JobFacts::new(std::env::vars_os()) else {
+        return Exit::Success;
+    };
+    let acted = caught("prolog", || {
         match packhorse_node::prolog(config, &facts, &program()?) {
             PrologResult::NotOurs | PrologResult::Given(_) => {}
             PrologResult::Refused(reason) => complain(&format!("job {}: {reason}", facts.job)),
             PrologResult::SentBack(trouble) => complain(&format!("job {}: {trouble}", facts.job)),
         }
         Ok(())
-    })
+    });
+    if let Err(why) = acted {
+        // Otherwise it would run with nothing checked and nothing counted.
+        let _ = caught("prolog", || {
+            packhorse_node::give_up(config, &facts, &why);
+            Ok(())
+        });
+    }
+    Exit::Success
 }
 
 /// After a job. Always succeeds, for the same reason.
 pub fn epilog(config: &Path) -> Exit {
-    never_fail("epilog", || {
-        let Some(facts) = JobFacts::new(std::env::vars()) else {
-            return Ok(());
-        };
+    let Some(facts) = JobFacts::new(std::env::vars_os()) else {
+        return Exit::Success;
+    };
+    // What it left is found by the next prolog.
+    let _ = caught("epilog", || {
         packhorse_node::epilog(config, &facts, &program()?)?;
         Ok(())
-    })
+    });
+    Exit::Success
 }
 
-fn never_fail(what: &str, act: impl FnOnce() -> anyhow::Result<()>) -> Exit {
-    match catch_unwind(AssertUnwindSafe(act)) {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => complain(&format!("{what}: {error}")),
-        Err(_) => complain(&format!("{what}: internal error: please report it")),
-    }
-    Exit::Success
+/// Does something that must not end this program, and says if it went wrong.
+fn caught(what: &str, act: impl FnOnce() -> anyhow::Result<()>) -> Result<(), String> {
+    let acted = catch_unwind(AssertUnwindSafe(act))
+        .unwrap_or_else(|_| Err(anyhow::anyhow!("internal error: please report it")));
+    acted.map_err(|error| {
+        complain(&format!("{what}: {error}"));
+        error.to_string()
+    })
 }
 
 fn check(config: &Path, node: Option<&str>) -> anyhow::Result<Exit> {
@@ -187,15 +198,7 @@ fn show(status: &NodeStatus) -> io::Result<()> {
 }
 
 fn install(args: InstallArgs) -> anyhow::Result<Exit> {
-    let usual = [
-        "/usr/bin/scontrol",
-        "/usr/local/bin/scontrol",
-        "/opt/slurm/bin/scontrol",
-    ];
-    let scontrol = args.scontrol.clone().or_else(|| {
-        let mut usual = usual.iter().map(PathBuf::from);
-        usual.find(|file| file.exists())
-    });
+    let scontrol = args.scontrol.clone().or_else(Slurm::find);
     let conf = scontrol
         .as_ref()
         .and_then(|scontrol| SlurmConf::ask(&Slurm::new(scontrol)));
@@ -213,7 +216,7 @@ fn install(args: InstallArgs) -> anyhow::Result<Exit> {
         mode,
         per_gpu: args.per_gpu,
         gpus: gpus_here(),
-        scontrol: scontrol.filter(|file| file != Path::new(usual[0])),
+        scontrol: scontrol.filter(|file| file != Path::new(SCONTROL)),
     };
     let installation = packhorse_node::install(&plan)?;
     if !args.dry_run {

@@ -29,9 +29,20 @@ impl FakeNode {
         let folder = tempfile::tempdir().unwrap();
         let node = Self { folder };
         fs_err::create_dir(node.path("bin")).unwrap();
-        // What is known of a job, and the jobs on the node, are in files.
-        node.script("scontrol", "case $1 in -o) cat \"$here/job.$5\" ;; requeue) exit \"$(cat \"$here/requeue\" 2>/dev/null || echo 0)\" ;; esac");
-        node.script("squeue", "cat \"$here/jobs\"");
+        node.script(
+            "scontrol",
+            "[ \"$1\" != requeue ] || exit \"$(cat \"$here/requeue\" 2>/dev/null || echo 0)\"",
+        );
+        // What is known of a job, and the jobs on the node, are in files. Without the second,
+        // all that is known of is on the node.
+        node.script(
+            "squeue",
+            "[ ! -e \"$here/silent\" ] || exit 1\n\
+             if [ -e \"$here/jobs\" ]; then jobs=$(cat \"$here/jobs\"); \
+             else jobs=$(cd \"$here\"; echo job.*); fi\n\
+             for job in $jobs; do job=${job#job.}\n\
+             echo \"$job|1000|RUNNING|$(cat \"$here/job.$job\" 2>/dev/null || echo N/A)\"; done",
+        );
         node.script("scancel", "");
         node.configure(more);
         node
@@ -109,16 +120,26 @@ impl FakeNode {
         fs_err::read_to_string(self.path("asked")).unwrap_or_default()
     }
 
-    /// What `scontrol` says of a job.
+    /// What a job asked for, by `squeue`.
     pub fn says(&self, job: u32, mps: u64) {
-        let text = format!("JobId={job} JOB_GRES=mps:{mps} Nodes=n1 GRES=mps:{mps}(IDX:0)\n");
-        fs_err::write(self.path(&format!("job.{job}")), text).unwrap();
+        let file = self.path(&format!("job.{job}"));
+        fs_err::write(file, format!("gres:mps:{mps}")).unwrap();
     }
 
     /// The jobs that `squeue` knows.
     pub fn knows(&self, jobs: &[u32]) {
         let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
         fs_err::write(self.path("jobs"), jobs.join("\n")).unwrap();
+    }
+
+    /// Slurm does not answer from now on.
+    pub fn falls_silent(&self) {
+        fs_err::write(self.path("silent"), "").unwrap();
+    }
+
+    /// Lets what Slurm has said be forgotten, as if it were long ago.
+    pub fn forgets(&self) {
+        let _ = fs_err::remove_file(self.state().join("queue"));
     }
 
     /// A command of the node, in the environment of a job's prolog: there is no PATH.

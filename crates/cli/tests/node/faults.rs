@@ -1,5 +1,7 @@
 //! What can be wrong with a node, and how it heals.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::process::Command;
 
@@ -49,6 +51,78 @@ fn a_job_that_cannot_be_served_is_sent_back_and_the_node_stays() {
 }
 
 #[test]
+fn text_of_users_that_is_not_utf_8_gets_no_job_past_its_prolog() {
+    let node = FakeNode::new("");
+    node.knows(&[1]);
+    for verb in ["prolog", "epilog"] {
+        let mut command = node.command(verb, 1, Some(64));
+        for name in ["SLURM_JOB_COMMENT", "SLURM_JOB_WORK_DIR"] {
+            command.env(name, OsStr::from_bytes(b"\xff\xfe"));
+        }
+        command.env(OsStr::from_bytes(b"\xff"), "");
+        let done = finish(&mut command);
+        assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
+        assert_eq!(exists(&node.orders(1)), verb == "prolog");
+    }
+    // Nor does a name that a rule looks at.
+    node.configure("[[allow]]\naccounts = [\"staff\"]\n");
+    let mut command = node.command("prolog", 2, Some(64));
+    command.env("SLURM_JOB_ACCOUNT", OsStr::from_bytes(b"staff\xff"));
+    finish(&mut command);
+    assert!(node.asked().contains("scancel 2"), "{}", node.asked());
+}
+
+#[test]
+fn without_a_configuration_slurm_is_looked_for_in_the_usual_places() {
+    let node = FakeNode::new("");
+    fs_err::write(node.config(), "nonsense").unwrap();
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // For this process, /opt has the only scontrol there is.
+    let script = "set -e; mkdir $1/usr; cp /bin/sh /bin/cat $1/usr; \
+                  mount -t tmpfs usual /opt; mkdir /opt/slurm; ln -s $1/bin /opt/slurm/bin; \
+                  mount --bind $1/usr /usr/bin; shift; exec \"$@\"";
+    let prolog = node.command("prolog", 1, Some(64));
+    let mut hidden = Command::new("unshare");
+    hidden.args(["--mount", "sh", "-c", script, "sh"]);
+    hidden.arg(node.path(""));
+    let done = finish(like(&mut hidden, &prolog));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let asked = node.asked();
+    assert!(asked.contains("scontrol requeue 1"), "{asked} {done:?}");
+}
+
+#[test]
+fn a_prolog_that_fails_in_an_unforeseen_way_lets_no_job_through() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let node = FakeNode::new("");
+    // Nobody foresees a machine without /proc.
+    let script = "mount -t tmpfs none /proc && exec \"$@\"";
+    let mut without = Command::new("unshare");
+    without.args(["--mount", "sh", "-c", script, "sh"]);
+    let prolog = node.command("prolog", 1, Some(64));
+    let done = finish(like(&mut without, &prolog));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let asked = node.asked();
+    assert!(asked.contains("scontrol requeue 1"), "{asked} {done:?}");
+    let job = node.command("prolog", 2, None);
+    let mut without = Command::new("unshare");
+    without.args(["--mount", "sh", "-c", script, "sh"]);
+    finish(like(&mut without, &job));
+    assert!(!node.asked().contains("requeue 2"), "it asks for nothing");
+}
+
+/// This command with another one's program, words and environment after its own.
+fn like<'a>(command: &'a mut Command, other: &Command) -> &'a mut Command {
+    command.arg(other.get_program()).args(other.get_args());
+    let variables = other.get_envs();
+    command.envs(variables.filter_map(|(name, value)| Some((name, value?))))
+}
+
+#[test]
 fn a_gpu_is_not_given_more_than_it_has_even_if_slurm_says_so() {
     let node = FakeNode::new("");
     let jobs = [1, 2, 3, 4, 5];
@@ -83,7 +157,8 @@ fn jobs_that_slurm_does_not_know_any_more_are_forgotten() {
     assert_eq!(node.gpus(21).len(), 1);
     assert_eq!(node.used().iter().sum::<u64>(), 128);
     // If Slurm does not answer, what is there stays.
-    fs_err::remove_file(node.path("jobs")).unwrap();
+    node.knows(&[]);
+    node.falls_silent();
     assert_eq!(node.used().iter().sum::<u64>(), 128);
 }
 
@@ -110,12 +185,12 @@ fn what_is_from_another_boot_or_damaged_is_dropped_and_told() {
     fs_err::write(node.orders(2), &text[..text.len() / 2]).unwrap();
     fs_err::write(node.state().join("jobs/.9"), "half").unwrap();
     fs_err::write(node.state().join("jobs/99"), "packhorse job 1\n").unwrap();
+    node.knows(&[3, 4]);
     node.prolog(4, 64);
     for gone in ["1", "2", ".9", "99"] {
         assert!(!exists(&node.state().join("jobs").join(gone)), "{gone}");
     }
     assert_eq!(node.gpus(3).len(), 1);
-    node.knows(&[3, 4]);
     assert_eq!(node.used().iter().sum::<u64>(), 128);
     let problems = node.status()["problems"].to_string();
     assert!(problems.contains("dropped 2"), "{problems}");
@@ -173,6 +248,27 @@ fn a_job_that_comes_again_keeps_what_it_has() {
 }
 
 #[test]
+fn a_configuration_with_fewer_gpus_than_jobs_are_on_stops_nothing() {
+    let node = FakeNode::new("");
+    for job in 1..=4 {
+        node.prolog(job, 64);
+    }
+    let text = fs_err::read_to_string(node.config()).unwrap();
+    let sections: Vec<&str> = text.split("[[gpus]]").collect();
+    let two = [sections[0], sections[1], sections[2]].join("[[gpus]]");
+    let two = format!("{two}\n[mps]\nservers = false\n").replace("1280", "640");
+    fs_err::write(node.config(), two).unwrap();
+    // Job 4 was on GPU 3, and comes again.
+    for job in [4, 5] {
+        let mut command = node.command("prolog", job, Some(64));
+        command.env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10");
+        let done = finish(&mut command);
+        assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
+    }
+    assert_eq!(node.used(), [128, 128]);
+}
+
+#[test]
 fn a_full_disk_takes_nothing_from_others() {
     let node = FakeNode::new("");
     node.knows(&[1]);
@@ -181,14 +277,7 @@ fn a_full_disk_takes_nothing_from_others() {
     let prolog = node.command("prolog", 2, Some(64));
     let mut full = Command::new("/bin/sh");
     full.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "full"]);
-    full.arg(prolog.get_program()).args(prolog.get_args());
-    full.env_clear();
-    full.envs(
-        prolog
-            .get_envs()
-            .filter_map(|(name, value)| Some((name, value?))),
-    );
-    let done = finish(&mut full);
+    let done = finish(like(full.env_clear(), &prolog));
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.stderr.contains("job 2: "), "{done:?}");
     assert!(!exists(&node.orders(2)));
@@ -209,7 +298,8 @@ fn a_clock_that_was_set_back_stops_nothing_from_healing() {
         .find_map(|line| line.strip_prefix("boot "))
         .unwrap();
     // Slurm was asked in what is now the future.
-    fs_err::write(node.state().join("asked"), format!("{boot} 99999999999\n")).unwrap();
+    let answer = format!("{boot} 99999999999 99999999999 answered\n1|1000|RUNNING|N/A\n");
+    fs_err::write(node.state().join("queue"), answer).unwrap();
     let later = orders.replace("\nsince ", "\nsince 9999999");
     fs_err::write(node.orders(1), later).unwrap();
     node.knows(&[2]);

@@ -63,14 +63,16 @@ fn what_a_percentage_leaves_open_is_asked() {
         320 + 76,
         "the most that 5 percent may be"
     );
-    // Nobody is asked if there is nothing to ask.
+    // If there is nothing to ask, somebody looks once a minute which jobs there are.
     let node = FakeNode::new("");
     let text = fs_err::read_to_string(node.config()).unwrap();
     fs_err::write(node.config(), text.replace("1280", "100")).unwrap();
-    let mut command = node.command("prolog", 1, None);
-    finish(command.env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "20"));
-    assert_eq!(node.used(), [20, 0, 0, 0]);
-    assert!(!node.asked().contains("scontrol"), "{}", node.asked());
+    for job in 1..=4 {
+        let mut command = node.command("prolog", job, None);
+        finish(command.env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "20"));
+        assert_eq!(node.gpus(job).len(), 1);
+    }
+    assert_eq!(node.asked().lines().count(), 1, "{}", node.asked());
 }
 
 #[test]

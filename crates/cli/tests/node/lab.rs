@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use packhorse_slurm_lab::{Cgroups, LabSettings, SlurmLab, SlurmVersion};
-use serde_json::Value;
 
 /// Users that every Debian has, and that are not root.
 pub const NOBODY: (u32, &str) = (65534, "nobody");
@@ -82,7 +81,7 @@ impl NodeLab {
         files.extend(settings.files);
         let mut slurm_conf = vec![
             "GresTypes=gpu,mps".to_owned(),
-            "NodeName=n1 NodeHostname=n1 NodeAddr=127.0.0.1 Port=17001 CPUs=64 CoresPerSocket=64 \
+            "NodeName=n1 NodeHostname=n1 NodeAddr=127.0.0.1 Port=17001 CPUs=96 CoresPerSocket=96 \
              RealMemory=20000 Gres=gpu:titanrtx:4,mps:1280 State=UNKNOWN"
                 .to_owned(),
             "Prolog={lab}/etc/prolog.sh".to_owned(),
@@ -93,7 +92,7 @@ impl NodeLab {
         slurm_conf.extend(settings.slurm_conf.iter().map(ToString::to_string));
         let slurm = SlurmLab::start(LabSettings {
             nodes: 1,
-            cpus: 64,
+            cpus: 96,
             memory_mib: 20000,
             version: settings.version,
             cgroups: settings.cgroups,
@@ -164,22 +163,38 @@ impl NodeLab {
         command
     }
 
-    pub fn status(&self) -> Value {
-        let text = self.slurm.output(&mut self.node(&["status", "--json"]));
-        serde_json::from_str(&text).unwrap()
+    /// The numbers of the jobs on each GPU. From their files: `packhorse node status` puts
+    /// right what an epilog has left undone.
+    pub fn jobs(&self) -> Vec<Vec<u64>> {
+        let mut jobs = vec![Vec::new(); 4];
+        let folder = self.folder().join("shared/jobs");
+        for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let text = fs_err::read_to_string(entry.path()).unwrap_or_default();
+            let gpus = text.lines().filter_map(|line| line.strip_prefix("gpu "));
+            for gpu in gpus.filter_map(|line| line.split(' ').next()) {
+                let gpu: usize = gpu.parse().unwrap();
+                jobs[gpu].extend(name.parse::<u64>());
+            }
+        }
+        for gpu in &mut jobs {
+            gpu.sort_unstable();
+        }
+        jobs
     }
 
-    /// The numbers of the jobs on each GPU.
-    pub fn jobs(&self) -> Vec<Vec<u64>> {
-        let status = self.status();
-        let gpus = status["gpus"].as_array().unwrap();
-        let jobs = |gpu: &Value| {
-            let jobs = gpu["jobs"].as_array().unwrap();
-            jobs.iter()
-                .map(|job| job["job"].as_u64().unwrap())
-                .collect()
-        };
-        gpus.iter().map(jobs).collect()
+    /// What went wrong on the node.
+    pub fn problems(&self) -> String {
+        fs_err::read_to_string(self.folder().join("shared/log")).unwrap_or_default()
+    }
+
+    /// Waits until no job has anything, and makes sure that their epilogs have done that.
+    pub fn saw_every_epilog(&self) {
+        let is_empty = |lab: &Self| lab.jobs().iter().all(Vec::is_empty);
+        let seen = self.slurm.wait(|_| is_empty(self).then_some(()));
+        assert!(seen.is_some(), "{:?}", self.jobs());
+        let problems = self.problems();
+        assert!(!problems.contains("without an epilog"), "{problems}");
     }
 
     /// Commands of a shell that say which GPUs can be opened, and what the environment says.

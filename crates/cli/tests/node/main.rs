@@ -7,10 +7,12 @@ mod fake_slurm;
 mod lab;
 
 mod concurrent;
+mod counting;
 mod devices;
 mod faults;
 mod giving;
 mod installing;
+mod restarts;
 mod rules;
 mod servers;
 mod shares;

@@ -1,11 +1,12 @@
 //! MPS servers: one for each user and GPU.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
-use packhorse_fake_nvml::fake_mps_control_path;
-use serde_json::Value;
-
+use crate::fake_slurm::{FakeNode, finish};
 use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings};
+use packhorse_fake_nvml::fake_mps_control_path;
 
 /// A lab with a stand-in for NVIDIA's program.
 fn lab() -> Option<NodeLab> {
@@ -14,34 +15,30 @@ fn lab() -> Option<NodeLab> {
         fake_mps_control_path().display()
     );
     NodeLab::start(NodeSettings {
-        more: "[mps]\ncontrol = \"{lab}/etc/mps-control\"\n",
+        more: "[mps]\ncontrol = \"{lab}/etc/mps-control\"\nfolder = \"{lab}/mps\"\n",
         files: vec![("mps-control".to_owned(), control)],
         ..NodeSettings::default()
     })
 }
 
-/// The servers that run, by name.
+/// The servers that run, by name. `packhorse node status` would end those that it finds
+/// unused, so it is not asked.
 fn running(lab: &NodeLab) -> BTreeSet<String> {
     // The node has processes of its own, which only it can see.
     let mut srun = lab.slurm.command("srun");
-    let packhorse = env!("CARGO_BIN_EXE_packhorse");
-    srun.args([
-        "--overcommit",
-        "--mem=50",
-        packhorse,
-        "node",
-        "status",
-        "--json",
-        "--config",
-    ]);
+    let script = "for process in /proc/[0-9]*; do tr '\\0' '\\n' <$process/environ | \
+                  grep -e ^PACKHORSE_SERVICE= -e ^CUDA_MPS_PIPE_DIRECTORY= | sort -r | tr '\\n' ' '; \
+                  echo; done 2>/dev/null";
     let text = lab
         .slurm
-        .output(srun.arg(lab.folder().join("etc/node.toml")));
-    let status: Value = serde_json::from_str(&text).unwrap();
-    let servers = status["servers"].as_array().unwrap().iter();
-    let running = servers.filter(|server| server["processes"].as_u64() > Some(0));
-    running
-        .map(|server| server["name"].as_str().unwrap().to_owned())
+        .output(srun.args(["--overcommit", "--mem=50", "sh", "-c", script]));
+    let folders = text
+        .lines()
+        .filter(|line| line.contains("PACKHORSE_SERVICE="))
+        .filter_map(|line| line.split("/mps/").nth(1));
+    folders
+        .filter_map(|folder| folder.split('/').next())
+        .map(str::to_owned)
         .collect()
 }
 
@@ -103,10 +100,7 @@ fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
     }
     // Nobody else can reach into it.
     let mut ls = lab.by(GAMES, "ls");
-    let listed = ls
-        .arg(lab.folder().join("shared/mps/3-65534"))
-        .output()
-        .unwrap();
+    let listed = ls.arg(lab.folder().join("mps/3-65534")).output().unwrap();
     assert!(!listed.status.success());
 
     end("e", &second);
@@ -126,6 +120,86 @@ fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
     }
     let seen = lab.slurm.wait(|_| running(&lab).is_empty().then_some(()));
     assert!(seen.is_some(), "{:?}", running(&lab));
-    let folders = fs_err::read_dir(lab.folder().join("shared/mps")).unwrap();
+    let folders = fs_err::read_dir(lab.folder().join("mps")).unwrap();
     assert_eq!(folders.count(), 0);
+    lab.saw_every_epilog();
+}
+
+/// As a job waits for its server.
+fn wait_for_server(node: &FakeNode, name: &str) {
+    let ready = node.state().join(format!("locks/{name}.ready"));
+    let ready = fs_err::File::open(ready).unwrap();
+    rustix::fs::flock(ready.file(), rustix::fs::FlockOperation::LockShared).unwrap();
+}
+
+#[test]
+fn a_user_who_stops_the_own_part_of_a_server_holds_nobody_up_for_ever() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let node = FakeNode::new("");
+    let (control, folder) = (node.path("control"), node.path("mps"));
+    node.configure(&format!(
+        "[mps]\ncontrol = \"{}\"\npatience = 1\nfolder = \"{}\"\n",
+        control.display(),
+        folder.display()
+    ));
+    // Whatever a user's process does to another of the same user.
+    fs_err::write(&control, "#!/bin/sh\nkill -STOP $PPID\n").unwrap();
+    for path in [node.path(""), control] {
+        fs_err::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    node.prolog(1, 64);
+    wait_for_server(&node, "0-1000");
+    let log = fs_err::read_to_string(node.state().join("log")).unwrap();
+    assert!(
+        log.contains("MPS server 0-1000: it was killed after 3 s"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_server_runs_in_its_users_own_group_and_not_where_the_state_is() {
+    let node = FakeNode::new("");
+    let folder = node.path("mps");
+    node.configure(&format!(
+        "[mps]\ncontrol = \"/bin/false\"\nfolder = \"{}\"\n",
+        folder.display()
+    ));
+    let mut command = node.command("prolog", 1, Some(64));
+    // The user games is in group 60.
+    command.env("SLURM_JOB_UID", GAMES.0.to_string());
+    finish(command.env_remove("SLURM_JOB_GID"));
+    let orders = fs_err::read_to_string(node.orders(1)).unwrap();
+    assert!(orders.contains("\ngid 60\n"), "{orders}");
+    let pipes = node.variable(1, "CUDA_MPS_PIPE_DIRECTORY").unwrap();
+    assert_eq!(Path::new(&pipes), folder.join("0-5/pipe"));
+    wait_for_server(&node, "0-5");
+}
+
+#[test]
+fn an_epilog_that_is_not_the_last_of_its_server_starts_nothing() {
+    let node = FakeNode::new("");
+    let folder = node.path("mps");
+    node.configure(&format!(
+        "placing = \"pack\"\n[mps]\ncontrol = \"/bin/false\"\nfolder = \"{}\"\n",
+        folder.display()
+    ));
+    // Each time that the server is looked after is in the log: it cannot be started.
+    let times = || {
+        wait_for_server(&node, "0-1000");
+        let log = fs_err::read_to_string(node.state().join("log")).unwrap();
+        log.matches("MPS server 0-1000").count()
+    };
+    for job in 1..=3 {
+        node.prolog(job, 64);
+        assert_eq!(times(), job as usize);
+    }
+    node.epilog(1, 64);
+    node.epilog(2, 64);
+    assert_eq!(times(), 3);
+    assert!(folder.join("0-1000").exists());
+    node.epilog(3, 64);
+    times();
+    assert!(!folder.join("0-1000").exists());
 }

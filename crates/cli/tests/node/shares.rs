@@ -23,10 +23,7 @@ fn twenty_jobs_with_a_fifth_of_a_gpu_land_five_on_each() {
         lab.slurm.wait_for_job(job, "COMPLETED");
     }
     lab.slurm.wait_for_job(&next, "COMPLETED");
-    let empty = lab
-        .slurm
-        .wait(|_| lab.jobs().iter().all(Vec::is_empty).then_some(()));
-    assert!(empty.is_some(), "{:?}", lab.jobs());
+    lab.saw_every_epilog();
 }
 
 #[test]
@@ -34,8 +31,8 @@ fn the_table_of_the_seed_holds_on_every_gpu() {
     let Some(lab) = NodeLab::start(NodeSettings::default()) else {
         return;
     };
-    // mps:80 four jobs, mps:40 eight, mps:32 ten, on each GPU; and more than one GPU.
-    for (mps, jobs) in [(80, 4), (32, 10), (640, 0)] {
+    // mps:80 four jobs … mps:16 twenty, on each GPU; and more than one GPU.
+    for (mps, jobs) in [(80, 4), (40, 8), (32, 10), (20, 16), (16, 20), (640, 0)] {
         let count = if jobs == 0 { 2 } else { jobs * 4 };
         let ids: Vec<String> = (0..count)
             .map(|_| lab.submit_lasting(NOBODY, mps))
@@ -49,6 +46,7 @@ fn the_table_of_the_seed_holds_on_every_gpu() {
         for id in &ids {
             lab.slurm.wait_for_job(id, "COMPLETED");
         }
+        lab.saw_every_epilog();
         fs_err::remove_file(lab.folder().join("out/over")).unwrap();
     }
 }
