@@ -14,3 +14,4 @@ mod installing;
 mod rules;
 mod servers;
 mod shares;
+mod unordered;
