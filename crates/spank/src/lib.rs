@@ -73,47 +73,54 @@ pub unsafe extern "C" fn slurm_spank_init(
     words: *const *const c_char,
 ) -> c_int {
     // SAFETY: passed on from Slurm.
-    slurm::guarded(|| step::begin(spank, &unsafe { slurm::words(count, words) }))
+    let words = unsafe { slurm::words(count, words) };
+    slurm::guarded(&words, || step::begin(spank, &words))
 }
 
 /// A task is forked, and waits until this returns.
 ///
 /// # Safety
 ///
-/// Slurm calls it with its handle.
+/// Slurm calls it with its handle and the words of the line in `plugstack.conf`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slurm_spank_task_post_fork(
     spank: Spank,
-    _count: c_int,
-    _words: *const *const c_char,
+    count: c_int,
+    words: *const *const c_char,
 ) -> c_int {
-    slurm::guarded(|| step::confine_task(spank))
+    // SAFETY: passed on from Slurm.
+    let words = unsafe { slurm::words(count, words) };
+    slurm::guarded(&words, || step::confine_task(spank))
 }
 
 /// In the task's own process, as root.
 ///
 /// # Safety
 ///
-/// Slurm calls it with its handle.
+/// Slurm calls it with its handle and the words of the line in `plugstack.conf`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slurm_spank_task_init_privileged(
     _spank: Spank,
-    _count: c_int,
-    _words: *const *const c_char,
+    count: c_int,
+    words: *const *const c_char,
 ) -> c_int {
-    slurm::guarded(step::begin_task)
+    // SAFETY: passed on from Slurm.
+    let words = unsafe { slurm::words(count, words) };
+    slurm::guarded(&words, step::begin_task)
 }
 
 /// In the task's own process, as its user, right before its program.
 ///
 /// # Safety
 ///
-/// Slurm calls it with its handle.
+/// Slurm calls it with its handle and the words of the line in `plugstack.conf`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slurm_spank_task_init(
     spank: Spank,
-    _count: c_int,
-    _words: *const *const c_char,
+    count: c_int,
+    words: *const *const c_char,
 ) -> c_int {
-    slurm::guarded(|| step::prepare_task(spank))
+    // SAFETY: passed on from Slurm.
+    let words = unsafe { slurm::words(count, words) };
+    slurm::guarded(&words, || step::prepare_task(spank))
 }

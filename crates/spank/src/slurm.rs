@@ -121,10 +121,15 @@ pub unsafe fn words(count: c_int, words: *const *const c_char) -> Vec<String> {
         .collect()
 }
 
-/// Calls a hook. Slurm is told that all is well even if it panicked: the plugin is there for
-/// jobs with orders, and must not end others.
-pub fn guarded(hook: impl FnOnce()) -> c_int {
-    if catch_unwind(AssertUnwindSafe(hook)).is_err() {
+/// Calls a hook with the words of the plugin's line. Slurm is told that all is well even if it
+/// panicked: the plugin is there for jobs with orders, and must not end others.
+pub fn guarded(words: &[String], hook: impl FnOnce()) -> c_int {
+    let called = catch_unwind(AssertUnwindSafe(|| {
+        // For the test that this is caught: nothing else gets here.
+        assert!(!cfg!(debug_assertions) || !words.iter().any(|word| word == "panic"));
+        hook();
+    }));
+    if called.is_err() {
         tell("internal error: please report it");
     }
     0

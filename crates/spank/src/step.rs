@@ -38,8 +38,8 @@ const SCONTROL: &str = "/usr/bin/scontrol";
 const NVIDIA: u32 = 195;
 const MOST_GPUS: u32 = 64;
 
-/// How many seconds a step waits for its MPS server. Starting one has limits of its own, which
-/// are shorter.
+/// How many seconds a step waits for its MPS server, unless `plugstack.conf` says otherwise.
+/// Starting one has limits of its own, which are shorter.
 const SERVER_SECONDS: u32 = 120;
 
 /// Reads the orders of the step's job.
@@ -70,9 +70,11 @@ pub fn begin(spank: Spank, words: &[String]) {
     };
     if let Step::Ordered(orders) = &step
         && let Some(lock) = &orders.wait
-        && !patience::wait_for(lock, SERVER_SECONDS)
     {
-        slurm::tell("its MPS server does not start: this step goes on without");
+        let seconds = word("wait=").and_then(|seconds| seconds.parse().ok());
+        if !patience::wait_for(lock, seconds.unwrap_or(SERVER_SECONDS)) {
+            slurm::tell("the MPS server does not start: this step goes on without");
+        }
     }
     // Nobody else sets it.
     let _ = STEP.set(step);

@@ -190,3 +190,43 @@ fn a_task_epilog_sees_its_own_gpu_with_cgroups_of_version_2() {
     a_task_epilog_sees_its_own_gpu(SlurmVersion::Host, Cgroups::Version2);
     a_task_epilog_sees_its_own_gpu(SlurmVersion::V24_11, Cgroups::Version2);
 }
+
+#[test]
+fn no_panic_crosses_into_slurm() {
+    let Some(lab) = NodeLab::start(NodeSettings {
+        plugin: "panic",
+        ..NodeSettings::default()
+    }) else {
+        return;
+    };
+    // In every hook of the plugin, in sbatch, srun and the steps of both.
+    let job = lab.submit(NOBODY, &["--output=panic.txt"], "srun echo well");
+    lab.slurm.wait_for_job(&job, "COMPLETED");
+    let text = lab.wrote("panic.txt");
+    assert!(text.contains("\nwell\n"), "{text}");
+    assert!(text.contains("packhorse: internal error"), "{text}");
+}
+
+#[test]
+fn a_step_does_not_wait_for_ever_for_its_server() {
+    let Some(lab) = NodeLab::start(NodeSettings {
+        plugin: "wait=1",
+        ..NodeSettings::default()
+    }) else {
+        return;
+    };
+    let job = lab.submit_lasting(NOBODY, 64);
+    lab.wait_for_work(&job);
+    let orders = lab.folder().join("shared/jobs").join(&job);
+    let text = fs_err::read_to_string(&orders).unwrap();
+    // As if whoever starts the server hung.
+    let lock = fs_err::File::create(lab.folder().join("lock")).unwrap();
+    lock.file().lock().unwrap();
+    let wait = format!("wait {}/lock\nend\n", lab.folder().display());
+    fs_err::write(&orders, text.replace("end\n", &wait)).unwrap();
+    let mut srun = lab.by(NOBODY, "srun");
+    srun.args(["--overlap", "--mem=0", &format!("--jobid={job}"), "echo"]);
+    assert_eq!(lab.slurm.output(srun.arg("well")), "well\n");
+    let log = fs_err::read_to_string(lab.folder().join("log/slurmd.n1.log")).unwrap();
+    assert!(log.contains("the MPS server does not start"), "{log}");
+}
