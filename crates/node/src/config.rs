@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use packhorse_intake::{did_you_mean, nearest};
 use packhorse_model::{Bytes, Placing};
-use packhorse_orders::{STATE_FOLDER, read_trusted};
+use packhorse_orders::{SCONTROL, STATE_FOLDER, read_trusted};
 use serde::Deserialize;
 
 use crate::rules::Allow;
@@ -102,7 +102,7 @@ fn state_folder() -> PathBuf {
 }
 
 fn scontrol() -> PathBuf {
-    PathBuf::from("/usr/bin/scontrol")
+    PathBuf::from(SCONTROL)
 }
 
 /// Why there is no configuration.

@@ -27,5 +27,8 @@ pub use trusted::{is_trusted, read_trusted};
 /// Where the node's state is, unless the configuration says otherwise.
 pub const STATE_FOLDER: &str = "/run/packhorse";
 
+/// Where Slurm's `scontrol` is, unless the configuration says otherwise.
+pub const SCONTROL: &str = "/usr/bin/scontrol";
+
 /// The folder of the jobs' orders in it.
 pub const JOBS: &str = "jobs";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use packhorse_orders::{
-    Confinement, DeviceRule, JOBS, JobOrders, STATE_FOLDER, confine, read_trusted,
+    Confinement, DeviceRule, JOBS, JobOrders, SCONTROL, STATE_FOLDER, confine, read_trusted,
 };
 
 use crate::patience;
@@ -30,9 +30,6 @@ const REFUSED: i32 = 1;
 
 /// Slurm sets it in each step that has `mps`; a user may set it in any.
 const PERCENTAGE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
-
-/// Where `scontrol` is, unless `plugstack.conf` says otherwise.
-const SCONTROL: &str = "/usr/bin/scontrol";
 
 /// The number of NVIDIA's driver, which is the same everywhere; and no node has more GPUs.
 const NVIDIA: u32 = 195;
