@@ -9,6 +9,7 @@ mod lab;
 mod concurrent;
 mod devices;
 mod faults;
+mod from_nothing;
 mod giving;
 mod installing;
 mod rules;
