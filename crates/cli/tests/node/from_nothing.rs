@@ -105,6 +105,21 @@ fn an_admin_gets_a_shared_node(version: SlurmVersion, cgroups: Cgroups) {
         assert!(is_fine, "{}", checked.stdout);
     }
 
+    // A UUID that belongs to another file would be noticed.
+    let right = fs_err::read_to_string(&config).unwrap();
+    let [one, other] = [0, 1].map(|index| FakeDevice::new(index).uuid);
+    let swapped = right
+        .replace(&one, "?")
+        .replace(&other, &one)
+        .replace('?', &other);
+    fs_err::write(&config, swapped).unwrap();
+    let checked = run(&["check"]).stdout;
+    assert!(
+        checked.contains("its uuid is that of /dev/nvidia3"),
+        "{checked}"
+    );
+    fs_err::write(&config, right).unwrap();
+
     // Two jobs at once, on two GPUs: each sees its own, by the UUID of just that GPU.
     let fifo = folder.path().join("fifo");
     let script = format!(
