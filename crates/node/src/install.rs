@@ -72,13 +72,13 @@ pub fn install(plan: &InstallPlan) -> Result<Installation, crate::ConfigError> {
     let name = file.display().to_string();
     files.push((plan.folder.join("cli_filter.lua"), lua::cli_filter(&name)));
     files.push((plan.folder.join("job_submit.lua"), lua::job_submit(&name)));
-    let plugin = match &existing {
-        Some(config) => plugin_line(plan, &config.state, &config.scontrol),
-        None => {
-            let scontrol = plan.scontrol.as_deref().unwrap_or(Path::new(SCONTROL));
-            plugin_line(plan, Path::new(STATE_FOLDER), scontrol)
-        }
-    };
+    let usual = plan.scontrol.as_deref().unwrap_or(Path::new(SCONTROL));
+    let (state, scontrol) = existing
+        .as_ref()
+        .map_or((Path::new(STATE_FOLDER), usual), |config| {
+            (&config.state, &config.scontrol)
+        });
+    let plugin = plugin_line(plan, state, scontrol);
     Ok(Installation {
         mode: (mode, why),
         files,

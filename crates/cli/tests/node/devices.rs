@@ -99,15 +99,7 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
         "{text}"
     );
 
-    // Elements of an array are jobs of their own.
-    let options = ["--array=0-1", "--gres=mps:64", "--output=array.%a.txt"];
-    let job = lab.submit(NOBODY, &options, &look("element"));
-    lab.slurm.wait_for_job(&job, "COMPLETED");
-    for name in ["array.0.txt", "array.1.txt"] {
-        let text = lab.wrote(name);
-        let (_, opens) = text.split_once("visible=0 threads=20 opens=").unwrap();
-        assert!(["1", "2", "3"].contains(&opens.trim()), "{text}");
-    }
+    elements_of_an_array_are_jobs_of_their_own(&lab);
 
     // A job with a whole GPU is as Slurm made it.
     let mut srun = lab.by(NOBODY, "srun");
@@ -118,6 +110,17 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     assert!(text.contains(" threads= "), "{text}");
     lab.end_lasting();
     lab.slurm.wait_for_job(&first, "COMPLETED");
+}
+
+fn elements_of_an_array_are_jobs_of_their_own(lab: &NodeLab) {
+    let options = ["--array=0-1", "--gres=mps:64", "--output=array.%a.txt"];
+    let job = lab.submit(NOBODY, &options, &lab.look("element"));
+    lab.slurm.wait_for_job(&job, "COMPLETED");
+    for name in ["array.0.txt", "array.1.txt"] {
+        let text = lab.wrote(name);
+        let (_, opens) = text.split_once("visible=0 threads=20 opens=").unwrap();
+        assert!(["1", "2", "3"].contains(&opens.trim()), "{text}");
+    }
 }
 
 #[test]

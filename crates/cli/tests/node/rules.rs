@@ -246,9 +246,10 @@ fn our_filter_and_the_seeds_own_say_the_same_of_the_same_jobs() {
                 .chain(reservation.as_deref())
                 .collect();
             let (_, said) = submits(&lab, &options);
-            match said.contains("ours 0 seeds 0") {
-                true => accepted += 1,
-                false => refused += 1,
+            if said.contains("ours 0 seeds 0") {
+                accepted += 1;
+            } else {
+                refused += 1;
             }
             let same = said.contains("ours 0 seeds 0") || said.contains("ours -1 seeds -1");
             assert!(same, "{options:?}: {said}");
