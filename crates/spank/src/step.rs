@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use packhorse_orders::{
-    Confinement, DeviceRule, JOBS, JobOrders, SCONTROL, STATE_FOLDER, confine, read_trusted,
+    Confinement, DeviceRule, JOBS, JobOrders, SCONTROL, STATE_FOLDER, asks_for_mps, confine,
+    read_trusted,
 };
 
 use crate::patience;
@@ -167,14 +168,7 @@ fn has_mps(scontrol: &Path, job: u32) -> bool {
         ));
         return false;
     };
-    let mut words = answer.split_whitespace();
-    words.any(|word| {
-        let list = word.strip_prefix("JOB_GRES=").unwrap_or_default();
-        let names = list.split(',').map(|part| part.split([':', '(']).next());
-        names
-            .flatten()
-            .any(|name| name.trim_start_matches("gres/") == "mps")
-    })
+    asks_for_mps(&answer)
 }
 
 /// Ends a task of this step. It still waits for slurmstepd, and has no process of its own.
