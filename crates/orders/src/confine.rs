@@ -33,8 +33,8 @@ pub fn confine(process: u32, job: u32, rules: &[DeviceRule]) -> io::Result<Confi
     let mounts = read("/proc/self/mounts")?;
     let is_devices = |names: &str| names.split(',').any(|name| name == "devices");
     for (version, paths) in [
-        (Version::One, paths_in(&cgroups, job, is_devices)),
-        (Version::Two, paths_in(&cgroups, job, str::is_empty)),
+        (CgroupVersion::One, paths_in(&cgroups, job, is_devices)),
+        (CgroupVersion::Two, paths_in(&cgroups, job, str::is_empty)),
     ] {
         let Some((job, step)) = paths else { continue };
         let Some(folder) = mounted(&mounts, version, job) else {
@@ -42,11 +42,11 @@ pub fn confine(process: u32, job: u32, rules: &[DeviceRule]) -> io::Result<Confi
         };
         let step = step.map(|step| folder.join(step));
         return match version {
-            Version::One => {
+            CgroupVersion::One => {
                 version_1(&folder, step.as_deref(), rules)?;
                 Ok(Confinement::Version1(folder))
             }
-            Version::Two => {
+            CgroupVersion::Two => {
                 version_2(&folder, step.as_deref(), rules)?;
                 Ok(Confinement::Version2(folder))
             }
@@ -74,23 +74,23 @@ fn paths_in(
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Version {
+enum CgroupVersion {
     One,
     Two,
 }
 
 /// The folder of a path, wherever its hierarchy is mounted.
-fn mounted(mounts: &str, version: Version, path: &str) -> Option<PathBuf> {
+fn mounted(mounts: &str, version: CgroupVersion, path: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
         let [_, point, kind, options, ..] = fields[..] else {
             return None;
         };
         let is_ours = match version {
-            Version::One => {
+            CgroupVersion::One => {
                 kind == "cgroup" && options.split(',').any(|option| option == "devices")
             }
-            Version::Two => kind == "cgroup2",
+            CgroupVersion::Two => kind == "cgroup2",
         };
         let folder = Path::new(point).join(path.trim_start_matches('/'));
         (is_ours && folder.is_dir()).then_some(folder)

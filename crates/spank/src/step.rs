@@ -14,14 +14,14 @@ use crate::patience;
 use crate::slurm::{self, Spank};
 
 /// What this step is to us. Tasks are forked from the process that has found it out.
-static STEP: OnceLock<Step> = OnceLock::new();
+static STEP: OnceLock<StepOrders> = OnceLock::new();
 
 /// The tasks of this step that were forked so far.
 static TASKS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-enum Step {
+enum StepOrders {
     /// Its job has orders.
-    Ordered(Box<JobOrders>),
+    Given(Box<JobOrders>),
     /// Its job may not run, and why.
     Refused { job: u32, reason: String },
 }
@@ -52,8 +52,8 @@ pub fn begin(spank: Spank, words: &[String]) {
     };
     let step = match read(&jobs.join(job.to_string()), job, uid) {
         Ok(orders) => match orders.refused.clone() {
-            Some(reason) => Step::Refused { job, reason },
-            None => Step::Ordered(Box::new(orders)),
+            Some(reason) => StepOrders::Refused { job, reason },
+            None => StepOrders::Given(Box::new(orders)),
         },
         // No prolog has ever given a share here: the node's `mps` is not ours.
         Err(_) if !jobs.is_dir() => return,
@@ -63,10 +63,10 @@ pub fn begin(spank: Spank, words: &[String]) {
                 return;
             }
             let reason = format!("this job cannot have its share of a GPU: {why}");
-            Step::Refused { job, reason }
+            StepOrders::Refused { job, reason }
         }
     };
-    if let Step::Ordered(orders) = &step
+    if let StepOrders::Given(orders) = &step
         && let Some(lock) = &orders.wait
     {
         let seconds = word("wait=").and_then(|seconds| seconds.parse().ok());
@@ -82,9 +82,9 @@ pub fn begin(spank: Spank, words: &[String]) {
 /// goes on before, and Slurm is done with their cgroups.
 pub fn confine_task(spank: Spank) {
     let (job, devices) = match STEP.get() {
-        Some(Step::Ordered(orders)) => (orders.job, orders.devices.clone()),
+        Some(StepOrders::Given(orders)) => (orders.job, orders.devices.clone()),
         // Its tasks are ended, but Slurm runs the user's task epilog for them.
-        Some(Step::Refused { job, .. }) => (*job, no_gpu()),
+        Some(StepOrders::Refused { job, .. }) => (*job, no_gpu()),
         None => return,
     };
     if devices.is_empty() {
@@ -117,7 +117,7 @@ fn no_gpu() -> Vec<DeviceRule> {
 
 /// Ends a task whose job was refused, before anything of its user's runs in it.
 pub fn begin_task() {
-    if let Some(Step::Refused { reason, .. }) = STEP.get() {
+    if let Some(StepOrders::Refused { reason, .. }) = STEP.get() {
         slurm::tell(reason);
         // SAFETY: this is the process that was to become the task. It shares the memory of
         // slurmstepd by copy only, whose exit handlers must not run here.
@@ -127,7 +127,7 @@ pub fn begin_task() {
 
 /// Sets up a task's environment.
 pub fn prepare_task(spank: Spank) {
-    let Some(Step::Ordered(orders)) = STEP.get() else {
+    let Some(StepOrders::Given(orders)) = STEP.get() else {
         return;
     };
     for (name, value) in &orders.variables {
