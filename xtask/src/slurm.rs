@@ -62,22 +62,48 @@ pub fn versions() -> Vec<String> {
         Some(PathBuf::from("/")),
         target().ok().map(|target| target.join(ROOT_24_11)),
     ];
-    let version = |root: PathBuf| {
-        let slurmd = root.join("usr/sbin/slurmd");
-        let mut command = if root == Path::new("/") {
-            Command::new(slurmd)
-        } else {
-            let mut command = Command::new("chroot");
-            command.arg(&root).arg("/usr/sbin/slurmd");
-            command
-        };
-        let output = command.arg("-V").stderr(Stdio::null()).output().ok()?;
-        let text = String::from_utf8(output.stdout).ok()?;
-        let version = text.split_whitespace().last()?;
-        let is_version = version.starts_with(|c: char| c.is_ascii_digit());
-        is_version.then(|| version.to_owned())
+    let roots = roots.into_iter().flatten();
+    roots.filter_map(|root| version_in(&root)).collect()
+}
+
+/// The version of the Slurm in a root folder: its headers say it, which are all that a machine
+/// needs that plugins are built on; without them, its daemon.
+fn version_in(root: &Path) -> Option<String> {
+    let folders = ["usr/include", "usr/local/include", "opt/slurm/include"];
+    let headers = folders.map(|folder| root.join(folder).join("slurm/slurm_version.h"));
+    let mut headers = headers.iter().filter_map(|header| {
+        let text = fs_err::read_to_string(header).ok()?;
+        version_of_header(&text)
+    });
+    headers.next().or_else(|| version_of_daemon(root))
+}
+
+/// 22.05.8 for the line `#define SLURM_VERSION_NUMBER 0x160508`.
+fn version_of_header(text: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let is_it = words.next() == Some("#define") && words.next() == Some("SLURM_VERSION_NUMBER");
+        let number = words.next().filter(|_| is_it)?.strip_prefix("0x")?;
+        let number = u32::from_str_radix(number, 16).ok()?;
+        let (major, minor, micro) = (number >> 16, number >> 8 & 0xff, number & 0xff);
+        Some(format!("{major}.{minor:02}.{micro}"))
+    })
+}
+
+fn version_of_daemon(root: &Path) -> Option<String> {
+    let slurmd = root.join("usr/sbin/slurmd");
+    let mut command = if root == Path::new("/") {
+        Command::new(slurmd)
+    } else {
+        let mut command = Command::new("chroot");
+        command.arg(root).arg("/usr/sbin/slurmd");
+        command
     };
-    roots.into_iter().flatten().filter_map(version).collect()
+    let output = command.arg("-V").stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let version = text.split_whitespace().last()?;
+    let is_version = version.starts_with(|c: char| c.is_ascii_digit());
+    is_version.then(|| version.to_owned())
 }
 
 /// Makes sure that there is a root folder with Slurm 24.11.
@@ -209,4 +235,20 @@ fn deny_services(policy: &Path) -> Result<()> {
     fs_err::write(policy, "#!/bin/sh\nexit 101\n")?;
     fs_err::set_permissions(policy, Permissions::from_mode(0o755))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_alone_are_enough_to_build_a_plugin_for() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(version_in(root.path()), None);
+        let folder = root.path().join("opt/slurm/include/slurm");
+        fs_err::create_dir_all(&folder).unwrap();
+        let text = "#ifndef X\n#define SLURM_VERSION_NUMBER 0x180b05\n";
+        fs_err::write(folder.join("slurm_version.h"), text).unwrap();
+        assert_eq!(version_in(root.path()).as_deref(), Some("24.11.5"));
+    }
 }

@@ -28,6 +28,9 @@ pub struct FakeDevice {
     pub power_limit: Option<u32>,
     /// `00000000:01:00.0`.
     pub pci_bus_id: String,
+    /// N of its file `/dev/nvidiaN`; `None`: the same as the index.
+    #[serde(default)]
+    pub minor: Option<u32>,
     /// CUDA's order `FASTEST_FIRST` starts with the highest.
     pub speed: u32,
     /// The kernel's numbers of the cores near to it.
@@ -137,6 +140,7 @@ impl FakeDevice {
             power: Some(60_000),
             power_limit: Some(300_000),
             pci_bus_id: format!("00000000:{:02X}:00.0", index + 1),
+            minor: None,
             speed: 0,
             near_cores: Vec::new(),
             mig: Mig::Unsupported,

@@ -50,6 +50,9 @@ pub struct Device {
     pub vendor: Vendor,
     /// Such as `0000:01:00.0`.
     pub pci_bus_id: Option<String>,
+    /// NVIDIA's number N of its file `/dev/nvidiaN`, which is not always the index.
+    #[serde(skip)]
+    pub minor: Option<u32>,
     /// The cores near it, in ascending order. Empty: not known.
     pub near_cores: Vec<CoreId>,
     /// Its memory.
@@ -139,6 +142,7 @@ impl Device {
             name: None,
             vendor,
             pci_bus_id: None,
+            minor: None,
             near_cores: Vec::new(),
             memory: None,
             utilisation: None,

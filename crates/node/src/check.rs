@@ -1,7 +1,9 @@
 //! Whether a node's set-up is right, point by point.
 
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+
+use packhorse_orders::{SCONTROL, STATE_FOLDER};
 
 use crate::config::{Config, Mode};
 use crate::heal::{exists, host_name};
@@ -47,8 +49,9 @@ impl Points {
     }
 }
 
-/// Checks everything that can be seen from here.
-pub fn check(file: &Path, node: Option<&str>) -> Vec<CheckPoint> {
+/// Checks everything that can be seen from here. `minors`: the UUIDs of this machine's GPUs and
+/// the minor numbers of their device files, as far as the driver tells.
+pub fn check(file: &Path, node: Option<&str>, minors: &[(String, u32)]) -> Vec<CheckPoint> {
     let mut points = Points(Vec::new());
     let is_root = rustix::process::geteuid().is_root();
     points.wrong_unless(
@@ -67,7 +70,8 @@ pub fn check(file: &Path, node: Option<&str>) -> Vec<CheckPoint> {
         }
     };
     points.add(format!("configuration {}", file.display()), Verdict::Ok);
-    gpus(&config, &mut points);
+    readable(file, &mut points);
+    gpus(&config, minors, &mut points);
     mps(&config, &mut points);
     let state = State::open(&config.state).and_then(|state| state.lock().map(drop));
     points.add(
@@ -78,14 +82,58 @@ pub fn check(file: &Path, node: Option<&str>) -> Vec<CheckPoint> {
     points.0
 }
 
-fn gpus(config: &Config, points: &mut Points) {
+/// The filters run as whoever submits a job, and read the configuration.
+fn readable(file: &Path, points: &mut Points) {
+    let beside = ["cli_filter.lua", "job_submit.lua"].map(|name| file.with_file_name(name));
+    let files = beside
+        .iter()
+        .map(PathBuf::as_path)
+        .filter(|file| exists(file));
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let wanted = files.chain([file]).map(|file| (file, 0o444));
+    let wanted = wanted.chain(folder.map(|folder| (folder, 0o555)));
+    let unreadable = wanted.filter(|(path, bits)| {
+        let mode = fs_err::metadata(path).map_or(0, |found| found.mode());
+        mode & bits != *bits
+    });
+    let commands: Vec<String> = unreadable
+        .map(|(path, _)| format!("chmod a+rX {}", path.display()))
+        .collect();
+    points.wrong_unless(
+        "everybody can read it, and the filters beside it",
+        commands.is_empty(),
+        &format!("users' sbatch could not:\n{}", commands.join("\n")),
+    );
+}
+
+fn gpus(config: &Config, minors: &[(String, u32)], points: &mut Points) {
     for gpu in &config.gpus {
-        let found = fs_err::metadata(&gpu.file);
-        let is_device = found.is_ok_and(|found| found.file_type().is_char_device());
+        let found = fs_err::metadata(&gpu.file).ok();
+        let found = found.filter(|found| found.file_type().is_char_device());
         let what = format!("GPU {}", gpu.file.display());
-        if !is_device {
+        let Some(found) = found else {
             points.add(what, Verdict::Wrong("it is not a device file: is the driver loaded (nvidia-smi), and is the name right?".to_owned()));
             continue;
+        };
+        let minor = rustix::fs::minor(found.rdev());
+        let mut known = minors.iter();
+        let known = known.find(|(uuid, _)| Some(uuid) == gpu.uuid.as_ref());
+        match known {
+            Some((_, other)) if *other != minor => {
+                let todo = format!(
+                    "its uuid is that of /dev/nvidia{other}: jobs would be given one and see the other"
+                );
+                points.add(what, Verdict::Wrong(todo));
+                continue;
+            }
+            None if gpu.uuid.is_some() && !minors.is_empty() => {
+                let todo = "no GPU of this machine has its uuid (nvidia-smi -L shows them)";
+                points.add(what, Verdict::Wrong(todo.to_owned()));
+                continue;
+            }
+            _ => {}
         }
         let mut missing = Vec::new();
         if gpu.uuid.is_none() {
@@ -187,6 +235,20 @@ fn settings(conf: &SlurmConf, points: &mut Points) {
             &format!("set {key} to a link packhorse-{verb} to Packhorse, or to a script that calls `packhorse node {verb}`"),
         );
     }
+    let verdict = if has("PrologFlags", "RunInJob") {
+        // It would run in the job's cgroup, and the server that it starts would die with the job.
+        Verdict::Wrong(
+            "leave out RunInJob: an MPS server has to outlive the job that it was started for"
+                .to_owned(),
+        )
+    } else if has("PrologFlags", "Alloc") || has("PrologFlags", "Contain") {
+        Verdict::Ok
+    } else {
+        Verdict::Wrong(
+            "add Alloc: without it a job has its nodes before its prolog has run there".to_owned(),
+        )
+    };
+    points.add("slurm.conf: PrologFlags", verdict);
     let cgroup = has("TaskPlugin", "task/cgroup") || has("TaskPlugin", "cgroup");
     points.wrong_unless(
         "slurm.conf: TaskPlugin",
@@ -214,12 +276,23 @@ fn settings(conf: &SlurmConf, points: &mut Points) {
         ("JobSubmitPlugins", "job_submit.lua"),
     ] {
         let value = conf.get(key).unwrap_or_default();
-        let verdict = if value.contains("lua") {
-            Verdict::Ok
-        } else {
+        let better = |why: &str| {
             Verdict::Better(format!(
-                "without lua there, jobs that break the rules are only ended on the node; see {file} of `packhorse node install`"
+                "{why}, jobs that break the rules are only ended on the node; see {file} of `packhorse node install --dry-run`"
             ))
+        };
+        let text = fs_err::read_to_string(conf.folder.join(file));
+        let calls = |text: &str| {
+            let mut lines = text.lines().map(str::trim_start);
+            lines.any(|line| !line.starts_with("--") && line.contains("packhorse"))
+        };
+        let verdict = match text {
+            _ if !value.contains("lua") => better("without lua there"),
+            Ok(text) if !calls(&text) => {
+                better(&format!("{file} does not call ours: until it does"))
+            }
+            // It is only on the machines where it is used.
+            _ => Verdict::Ok,
         };
         points.add(format!("slurm.conf: {key}"), verdict);
     }
@@ -325,8 +398,20 @@ fn plugin(config: &Config, conf: &SlurmConf, release: Option<Release>, points: &
         _ => Verdict::Ok,
     };
     points.add(what.clone(), verdict);
-    let state = words.find_map(|word| word.strip_prefix("state="));
-    let state = Path::new(state.unwrap_or(packhorse_orders::STATE_FOLDER));
+    let words: Vec<&str> = words.collect();
+    let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
+    let scontrol = Path::new(value("scontrol=").unwrap_or(SCONTROL));
+    points.wrong_unless(
+        format!("{}: scontrol", file.display()),
+        scontrol == config.scontrol,
+        &format!(
+            "the plugin asks {}: write scontrol={} after its name",
+            scontrol.display(),
+            config.scontrol.display()
+        ),
+    );
+    let state = value("state=");
+    let state = Path::new(state.unwrap_or(STATE_FOLDER));
     points.wrong_unless(
         format!("{}: the state folder", file.display()),
         state == config.state,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use packhorse_orders::STATE_FOLDER;
+use packhorse_orders::{SCONTROL, STATE_FOLDER};
 
 use crate::config::{CONFIG, Config, GpuConfigEntry, Mode};
 use crate::lua;
@@ -72,14 +72,20 @@ pub fn install(plan: &InstallPlan) -> Result<Installation, crate::ConfigError> {
     let name = file.display().to_string();
     files.push((plan.folder.join("cli_filter.lua"), lua::cli_filter(&name)));
     files.push((plan.folder.join("job_submit.lua"), lua::job_submit(&name)));
-    let state = existing.map_or_else(|| PathBuf::from(STATE_FOLDER), |config| config.state);
+    let usual = plan.scontrol.as_deref().unwrap_or(Path::new(SCONTROL));
+    let (state, scontrol) = existing
+        .as_ref()
+        .map_or((Path::new(STATE_FOLDER), usual), |config| {
+            (&config.state, &config.scontrol)
+        });
+    let plugin = plugin_line(plan, state, scontrol);
     Ok(Installation {
         mode: (mode, why),
         files,
         links: ["packhorse-prolog", "packhorse-epilog"]
             .map(|name| plan.folder.join(name))
             .to_vec(),
-        lines: lines(plan, mode, count, &gpus, &state),
+        lines: lines(plan, mode, count, &gpus, plugin),
     })
 }
 
@@ -88,7 +94,7 @@ fn lines(
     mode: Mode,
     count: u64,
     gpus: &[GpuConfigEntry],
-    state: &Path,
+    plugin: String,
 ) -> Vec<(&'static str, Vec<String>)> {
     let folder = plan.folder.display();
     let (node, number) = (&plan.node, gpus.len());
@@ -131,11 +137,7 @@ fn lines(
             }
         }
     }
-    let mut plugin = format!("optional {}", plan.plugin.display());
-    if state != Path::new(STATE_FOLDER) {
-        // Writing to a text cannot fail.
-        let _ = write!(plugin, " state={}", state.display());
-    }
+    let text_lines = |text: String| text.lines().map(str::to_owned).collect();
     vec![
         ("slurm.conf", slurm),
         ("gres.conf", gres),
@@ -143,13 +145,28 @@ fn lines(
         ("plugstack.conf", vec![plugin]),
         (
             "cli_filter.lua",
-            vec![format!("dofile(\"{folder}/cli_filter.lua\")")],
+            text_lines(lua::calls_cli_filter(&format!("{folder}/cli_filter.lua"))),
         ),
         (
             "job_submit.lua",
-            vec![format!("return dofile(\"{folder}/job_submit.lua\")")],
+            text_lines(lua::calls_job_submit(&format!("{folder}/job_submit.lua"))),
         ),
     ]
+}
+
+/// The line of plugstack.conf, with what is not as the plugin expects it.
+fn plugin_line(plan: &InstallPlan, state: &Path, scontrol: &Path) -> String {
+    let mut line = format!("optional {}", plan.plugin.display());
+    for (name, value, usual) in [
+        ("state", state, STATE_FOLDER),
+        ("scontrol", scontrol, SCONTROL),
+    ] {
+        if value != Path::new(usual) {
+            // Writing to a text cannot fail.
+            let _ = write!(line, " {name}={}", value.display());
+        }
+    }
+    line
 }
 
 fn config_text(plan: &InstallPlan, mode: Mode, count: u64) -> String {

@@ -1,18 +1,27 @@
--- A filter of your own can call this, and refuse what it refuses.
-function packhorse.check(job_desc)
-	local amount = packhorse.asked(job_desc.gres, job_desc.tres_per_node, job_desc.tres_per_task,
-		job_desc.tres_per_job, job_desc.tres_per_socket)
-	if amount == nil then
+-- What a job asks for; nil if it does not ask for mps.
+local function asked(job)
+	return packhorse.asked(job.gres, job.tres_per_node, job.tres_per_task, job.tres_per_job,
+		job.tres_per_socket)
+end
+
+local function known(value)
+	return value ~= nil and value ~= "" and value or nil
+end
+
+-- A filter of your own can call this, and refuse what it refuses. Of a change to a job, job_desc
+-- is only what changes, and before is the job as it is, which Slurm describes in other words.
+function packhorse.check(job_desc, before)
+	before = before or {}
+	local changes = known(job_desc.reservation) or known(job_desc.account) or known(job_desc.partition)
+	local amount = asked(job_desc) or (changes and packhorse.asked(before.tres_per_node, before.gres_req))
+	if not amount then
 		return slurm.SUCCESS
 	end
-	local known = function(value)
-		return value ~= nil and value ~= "" and value or nil
-	end
 	local job = {
-		user = known(job_desc.user_name),
-		account = known(job_desc.account),
-		partition = known(job_desc.partition),
-		reservation = known(job_desc.reservation),
+		user = known(job_desc.user_name) or known(before.user_name),
+		account = known(job_desc.account) or known(before.account),
+		partition = known(job_desc.partition) or known(before.partition),
+		reservation = known(job_desc.reservation) or known(before.resv_name),
 	}
 	job.knows_user = job.user ~= nil
 	job.knows_account = job.account ~= nil
@@ -30,7 +39,7 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
 end
 
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
-	return packhorse.check(job_desc)
+	return packhorse.check(job_desc, job_rec)
 end
 
 return slurm.SUCCESS

@@ -310,14 +310,13 @@ impl PrologOfNode<'_> {
         let mut variables = vec![
             ("CUDA_DEVICE_ORDER", Some("PCI_BUS_ID".to_owned())),
             (
-                "CUDA_VISIBLE_DEVICES",
-                Some(self.config.visible(&orders.gpus)),
-            ),
-            (
                 PERCENTAGE,
                 orders.threads.map(|threads| threads.to_string()),
             ),
         ];
+        if let Some(visible) = self.config.visible_in_job(&orders.gpus) {
+            variables.push(("CUDA_VISIBLE_DEVICES", Some(visible)));
+        }
         let limits = memory.map(|memory| {
             let limits = memory.iter().enumerate();
             let limits = limits.map(|(index, memory)| format!("{index}={memory}M"));
@@ -375,12 +374,27 @@ impl PrologOfNode<'_> {
 }
 
 impl Config {
-    /// How a job's GPUs are named to it: by UUID where all are known. Numbers mean another
-    /// GPU to a program that sees only some, and to an MPS server for one.
+    /// How a job's GPUs are named to a program that can open all of the node's, as an MPS
+    /// server can: by UUID where all are known.
     pub(crate) fn visible(&self, gpus: &[GpuPart]) -> String {
-        let entries = gpus.iter().map(|part| &self.gpus[part.gpu as usize]);
-        let uuids: Option<Vec<String>> = entries.map(|gpu| gpu.uuid.clone()).collect();
-        let names = uuids.unwrap_or_else(|| gpus.iter().map(|part| part.gpu.to_string()).collect());
+        let numbers = || gpus.iter().map(|part| part.gpu.to_string()).collect();
+        let names: Vec<String> = self.uuids(gpus).unwrap_or_else(numbers);
         names.join(",")
+    }
+
+    /// How they are named to the job, which can open no others: without UUIDs by numbers from
+    /// 0, since it counts what it can open. `None`: as Slurm has named them, which chose them.
+    fn visible_in_job(&self, gpus: &[GpuPart]) -> Option<String> {
+        let numbers = || (0..gpus.len()).map(|number| number.to_string()).collect();
+        let names = match self.mode {
+            Mode::Choose => self.uuids(gpus).unwrap_or_else(numbers),
+            Mode::Native => self.uuids(gpus)?,
+        };
+        Some(names.join(","))
+    }
+
+    fn uuids(&self, gpus: &[GpuPart]) -> Option<Vec<String>> {
+        let entries = gpus.iter().map(|part| &self.gpus[part.gpu as usize]);
+        entries.map(|gpu| gpu.uuid.clone()).collect()
     }
 }

@@ -8,62 +8,101 @@ function packhorse.matches(pattern, name)
 	return name:match("^" .. lua .. "$") ~= nil
 end
 
--- The sections [[allow]] of the configuration; or nil and what is wrong.
+-- The names in what is between the brackets of a list; nil if anything else is there.
+function packhorse.names(list)
+	local names = {}
+	local rest = list:gsub("%s", "") .. ","
+	for item in rest:gmatch("([^,]*),") do
+		local name = item:match('^"([%w_.*?@+:/=-]+)"$') or item:match("^'([%w_.*?@+:/=-]+)'$")
+		if name ~= nil then
+			table.insert(names, name)
+		elseif item ~= "" then
+			return nil
+		end
+	end
+	return names
+end
+
+local LISTS = { users = true, accounts = true, partitions = true, reservations = true }
+
+-- The sections [[allow]] of the configuration; or nil and what is wrong. What it cannot read it
+-- does not skip: that might be a rule.
 function packhorse.rules()
 	local file, problem = io.open(packhorse.config, "r")
 	if file == nil then
 		return nil, problem
 	end
-	local rules, rule, open, key = {}, nil, false, nil
-	for line in file:lines() do
-		-- Nothing that is in quotes has a number sign in it.
-		line = line:gsub("#.*$", "")
-		local section = line:match("^%s*(%[+[^%]]*%]+)%s*$")
-		if open then
-			for name in line:gmatch("[\"']([^\"']*)[\"']") do
-				table.insert(rule[key], name)
-			end
-			open = not line:find("%]")
-		elseif section ~= nil and not section:find("[\"']") and section:match("^%[%[?%s*[%w_.]+%s*%]%]?$") then
+	local rules, rule, key, open, number = {}, nil, nil, nil, 0
+	local understood = function(line)
+		if open ~= nil then
+			open = open .. line
+		elseif line:match("^%s*$") then
+			return true
+		elseif line:match("^%s*%[") then
+			local brackets, name = line:match("^%s*(%[%[?)%s*([%w_-]+)%s*%]%]?%s*$")
 			rule = nil
-			if section:match("^%[%[%s*allow%s*%]%]$") then
+			if name == "allow" then
 				rule = {}
 				table.insert(rules, rule)
+				return brackets == "[["
 			end
-		elseif line:match("^%s*allow[%s.=]") then
+			return name ~= nil
+		elseif rule == nil then
+			-- Of the other sections all that matters is that no rule is written there.
+			local name = line:match("^%s*([%w_.-]+)%s*=")
+			return name ~= nil and not name:match("^allow") and not line:match('"""') and not line:match("'''")
+		else
+			local value
+			key, value = line:match("^%s*(%w+)%s*=%s*(.-)%s*$")
+			if key == "most" and rule.most == nil and value:match("^[1-9][%d_]*$") then
+				rule.most = tonumber((value:gsub("_", "")))
+				return true
+			elseif not LISTS[key] or rule[key] ~= nil or not value:match("^%[") then
+				return false
+			end
+			open = value
+		end
+		if not open:find("%]") then
+			return true
+		end
+		local list = open:match("^%[([^%[%]]*)%]%s*$")
+		open = nil
+		rule[key] = list and packhorse.names(list)
+		return rule[key] ~= nil
+	end
+	for line in file:lines() do
+		number = number + 1
+		-- No name of a rule has a number sign in it.
+		if not understood((line:gsub("#.*$", ""):gsub("\r$", ""))) then
 			file:close()
-			return nil, "write the rules as sections [[allow]]"
-		elseif rule ~= nil then
-			local name, list = line:match("^%s*(%w+)%s*=%s*%[(.*)$")
-			if name ~= nil then
-				rule[name], key = {}, name
-				for item in list:gmatch("[\"']([^\"']*)[\"']") do
-					table.insert(rule[name], item)
-				end
-				open = not list:find("%]")
-			else
-				local amount, number = line:match("^%s*(%w+)%s*=%s*([%d_]+)%s*$")
-				if amount ~= nil then
-					rule[amount] = tonumber((number:gsub("_", "")))
-				end
-			end
+			return nil, string.format("%s: line %d cannot be read here; write it as docs/slurm-node.md does",
+				packhorse.config, number)
 		end
 	end
 	file:close()
+	if open ~= nil then
+		return nil, packhorse.config .. ": a list does not end"
+	end
 	return rules
 end
 
--- Whether a list is empty, or has a pattern of this name.
-function packhorse.fits(patterns, name)
+-- Whether a list is empty, or has a pattern of this name; of several names, with commas, of each.
+function packhorse.fits(patterns, names)
 	if patterns == nil or #patterns == 0 then
 		return true
+	elseif names == nil then
+		return false
 	end
-	for _, pattern in ipairs(patterns) do
-		if name ~= nil and packhorse.matches(pattern, name) then
-			return true
+	for name in (names .. ","):gmatch("([^,]*),") do
+		local fits = false
+		for _, pattern in ipairs(patterns) do
+			fits = fits or packhorse.matches(pattern, name)
+		end
+		if not fits then
+			return false
 		end
 	end
-	return false
+	return true
 end
 
 -- The mps in texts such as "gpu:1,mps:64" or "gres/mps:titanrtx:64"; nil if there is none.

@@ -50,8 +50,13 @@ pub enum Refusal {
 
 impl Allow {
     fn fits(&self, job: &JobFacts) -> bool {
-        let fits = |patterns: &[Pattern], name: Option<&str>| {
-            patterns.is_empty() || name.is_some_and(|name| Pattern::any(patterns, name))
+        // Slurm takes several partitions and reservations, with commas: all must fit.
+        let all_fit = |patterns: &[Pattern], names: &str| {
+            let mut names = names.split(',');
+            names.all(|name| Pattern::any(patterns, name))
+        };
+        let fits = |patterns: &[Pattern], names: Option<&str>| {
+            patterns.is_empty() || names.is_some_and(|names| all_fit(patterns, names))
         };
         fits(&self.users, Some(&job.user))
             && fits(&self.accounts, job.account.as_deref())
@@ -146,6 +151,8 @@ mod tests {
             (Some("jhl_homework_gpu"), true),
             (Some("jupyterhub_course_ml"), true),
             (Some("old_jupyterhub_course_"), true),
+            (Some("jhl_homework_gpu,jupyterhub_course_ml"), true),
+            (Some("jupyterhub_course_ml,maintenance"), false),
             (Some("jupyterhub"), false),
             (Some("maintenance"), false),
         ] {

@@ -108,7 +108,7 @@ pub fn fitting_mode(release: Option<Release>) -> (Mode, String) {
     match release {
         None => (
             Mode::Choose,
-            "Slurm does not answer, so its release is not known: \"choose\" works with every one"
+            "Slurm does not answer, so its release is not known: \"choose\" needs nothing that is new"
                 .to_owned(),
         ),
         Some(release) if release < Release(22, 5) => (

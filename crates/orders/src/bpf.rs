@@ -3,10 +3,16 @@
 //! Slurm attaches a program that denies the GPUs it did not give. Programs of several
 //! owners all have to agree, so to allow what Slurm denied, its program has to be
 //! replaced. Ours answers for the GPUs of the configuration, and goes on with Slurm's
-//! instructions for every other device.
+//! instructions for every other device. If those cannot be carried over, nothing is replaced.
+//!
+//! Which programs decide in a folder: its own, or those of the nearest folder above that has
+//! any; and besides all above whose owner has said that they hold for all below
+//! (`BPF_F_ALLOW_MULTI`, as systemd does).
 
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::path::Path;
 
 use crate::DeviceRule;
 
@@ -21,6 +27,8 @@ const TYPE: u32 = 15;
 const POINT: u32 = 6;
 
 const ALLOW_OVERRIDE: u32 = 1;
+const ALLOW_MULTI: u32 = 2;
+const REPLACE: u32 = 4;
 const QUERY_EFFECTIVE: u32 = 1;
 
 /// The kernel's own limit for a program of this kind, long ago.
@@ -78,10 +86,19 @@ const ALLOW_OTHERS: [Instruction; 2] =
     [instruction(MOVE, 0, 0, 0, 1), instruction(EXIT, 0, 0, 0, 0)];
 
 /// Holds what is in this cgroup folder to `rules`.
-pub(crate) fn attach(folder: &std::fs::File, rules: &[DeviceRule]) -> io::Result<()> {
+pub(crate) fn attach(path: &Path, rules: &[DeviceRule]) -> io::Result<()> {
+    let folder = open(path)?;
     let folder = folder.as_raw_fd();
-    let mut others = in_effect(folder).unwrap_or_else(|| ALLOW_OTHERS.to_vec());
     let (flags, own) = query(folder, 0)?;
+    let mut others = match own[..] {
+        [] => inherited(path, folder)?,
+        [one] => instructions(one)?,
+        _ => {
+            return Err(io::Error::other(
+                "several device programs are attached there",
+            ));
+        }
+    };
     let ours = program(rules, &[]);
     if others.starts_with(&ours) {
         if !own.is_empty() {
@@ -89,31 +106,55 @@ pub(crate) fn attach(folder: &std::fs::File, rules: &[DeviceRule]) -> io::Result
         }
         others.drain(..ours.len());
     }
-    let loaded = load(&program(rules, &others));
-    // What another owner wrote may be nothing that can be loaded a second time.
-    let program = match loaded {
-        Err(_) => load(&program(rules, &ALLOW_OTHERS))?,
-        Ok(program) => program,
-    };
-    // The kernel replaces a program only by one with the same flags.
-    let flags = if own.is_empty() {
-        ALLOW_OVERRIDE
-    } else {
-        flags
-    };
+    let program = load(&program(rules, &others))?;
+    // The kernel replaces a program only by one with the same flags, and one of several only
+    // if it is named.
+    match own[..] {
+        [one] if flags & ALLOW_MULTI != 0 => put(folder, &program, flags, Some(&by_id(one)?)),
+        [] => put(folder, &program, ALLOW_OVERRIDE, None),
+        _ => put(folder, &program, flags, None),
+    }
+}
+
+/// Attaches a program, in the place of another if one is named.
+fn put(folder: RawFd, program: &OwnedFd, flags: u32, other: Option<&OwnedFd>) -> io::Result<()> {
     let mut attributes = Attributes::default();
     attributes.put32(0, raw(folder));
     attributes.put32(4, raw(program.as_raw_fd()));
     attributes.put32(8, POINT);
     attributes.put32(12, flags);
+    if let Some(other) = other {
+        attributes.put32(12, flags | REPLACE);
+        attributes.put32(16, raw(other.as_raw_fd()));
+    }
     attributes.call(PROG_ATTACH).map(drop)
 }
 
-/// The instructions of the one program that decides in this folder now.
-fn in_effect(folder: RawFd) -> Option<Vec<Instruction>> {
-    let (_, programs) = query(folder, QUERY_EFFECTIVE).ok()?;
-    let [one] = programs[..] else { return None };
-    instructions(one).ok()
+/// What decides in a folder without a program of its own, and would no longer if it had one.
+fn inherited(path: &Path, folder: RawFd) -> io::Result<Vec<Instruction>> {
+    for above in path.ancestors().skip(1) {
+        // The first that is no cgroup is above them all.
+        let Ok((flags, own)) = open(above).and_then(|above| query(above.as_raw_fd(), 0)) else {
+            break;
+        };
+        match own[..] {
+            [] => {}
+            // They go on deciding, whatever is attached below.
+            _ if flags & ALLOW_MULTI != 0 => return Ok(ALLOW_OTHERS.to_vec()),
+            [one] => return instructions(one),
+            _ => break,
+        }
+    }
+    let (_, in_effect) = query(folder, QUERY_EFFECTIVE)?;
+    if !in_effect.is_empty() {
+        let why = "a device program decides there that cannot be found";
+        return Err(io::Error::other(why));
+    }
+    Ok(ALLOW_OTHERS.to_vec())
+}
+
+fn open(folder: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).open(folder)
 }
 
 /// The programs of a folder, and the flags of its own.
@@ -130,12 +171,16 @@ fn query(folder: RawFd, which: u32) -> io::Result<(u32, Vec<u32>)> {
     Ok((attributes.get32(12), ids[..count].to_vec()))
 }
 
-fn instructions(id: u32) -> io::Result<Vec<Instruction>> {
+fn by_id(id: u32) -> io::Result<OwnedFd> {
     let mut attributes = Attributes::default();
     attributes.put32(0, id);
     let program = attributes.call(PROG_GET_FD_BY_ID)?;
     // SAFETY: the kernel has just given us this descriptor.
-    let program = unsafe { OwnedFd::from_raw_fd(program) };
+    Ok(unsafe { OwnedFd::from_raw_fd(program) })
+}
+
+fn instructions(id: u32) -> io::Result<Vec<Instruction>> {
+    let program = by_id(id)?;
     let mut found = vec![0_u64; MOST_INSTRUCTIONS];
     // `struct bpf_prog_info`: the length is at 20, the pointer at 32.
     let mut info = Attributes::default();
@@ -219,69 +264,128 @@ mod tests {
 
     use super::*;
 
-    /// A cgroup of version 2 of our own, where root can make one.
+    /// A cgroup of version 2 of our own, where root can make one; and one below it.
     struct Cgroup(PathBuf);
 
     impl Cgroup {
-        fn new() -> Option<Self> {
+        fn new(name: &str) -> Option<Self> {
             let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
             let is_one = |root: &&&str| Path::new(root).join("cgroup.controllers").exists();
             let root = roots.iter().find(is_one)?;
-            let folder = Path::new(root).join(format!("packhorse-test-{}", std::process::id()));
+            let name = format!("packhorse-test-{name}-{}", std::process::id());
+            let folder = Path::new(root).join(name);
             fs_err::create_dir(&folder).ok()?;
+            fs_err::create_dir(folder.join("below")).ok()?;
             Some(Self(folder))
         }
 
-        fn attach(&self, rules: &[(u32, bool)]) {
-            let rules: Vec<DeviceRule> = rules
-                .iter()
-                .map(|&(minor, allowed)| DeviceRule {
-                    major: 1,
-                    minor,
-                    allowed,
-                })
-                .collect();
-            let folder = fs_err::File::open(&self.0).unwrap();
-            attach(folder.file(), &rules).unwrap();
-        }
-
-        /// Which of /dev/null, /dev/zero and /dev/full a process in it can open.
-        fn opens(&self) -> String {
-            let script = "echo $$ >\"$1/cgroup.procs\"; \
-                          for name in null zero full; do (exec 3</dev/$name) && echo $name; done";
-            let mut shell = Command::new("/bin/sh");
-            let output = shell.args(["-c", script, "sh"]).arg(&self.0).output();
-            let text = String::from_utf8(output.unwrap().stdout).unwrap();
-            text.split_whitespace().collect::<Vec<&str>>().join(" ")
-        }
-
-        fn instructions(&self) -> usize {
-            let folder = fs_err::File::open(&self.0).unwrap();
-            in_effect(folder.file().as_raw_fd()).unwrap().len()
+        fn below(&self) -> PathBuf {
+            self.0.join("below")
         }
     }
 
     impl Drop for Cgroup {
         fn drop(&mut self) {
+            let _ = std::fs::remove_dir(self.below());
             let _ = std::fs::remove_dir(&self.0);
         }
     }
 
+    fn rules(rules: &[(u32, bool)]) -> Vec<DeviceRule> {
+        let rule = |&(minor, allowed): &(u32, bool)| DeviceRule {
+            major: 1,
+            minor,
+            allowed,
+        };
+        rules.iter().map(rule).collect()
+    }
+
+    /// Another owner's program, which denies these.
+    fn deny(folder: &Path, minors: &[u32], flags: u32) {
+        let denied: Vec<_> = minors.iter().map(|&minor| (minor, false)).collect();
+        let program = load(&program(&rules(&denied), &ALLOW_OTHERS)).unwrap();
+        put(open(folder).unwrap().as_raw_fd(), &program, flags, None).unwrap();
+    }
+
+    /// Which of /dev/null, /dev/zero and /dev/full a process in it can open.
+    fn opens(folder: &Path) -> String {
+        let script = "echo $$ >\"$1/cgroup.procs\"; \
+                      for name in null zero full; do (exec 3</dev/$name) && echo $name; done";
+        let mut shell = Command::new("/bin/sh");
+        let output = shell.args(["-c", script, "sh"]).arg(folder).output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        text.split_whitespace().collect::<Vec<&str>>().join(" ")
+    }
+
+    fn own(folder: &Path) -> Vec<u32> {
+        query(open(folder).unwrap().as_raw_fd(), 0).unwrap().1
+    }
+
+    const NULL: u32 = 3;
+    const ZERO: u32 = 5;
+    const FULL: u32 = 7;
+
+    /// Allows one that Slurm denies, denies another, and says nothing of the third.
+    fn ours() -> Vec<DeviceRule> {
+        rules(&[(ZERO, true), (NULL, false)])
+    }
+
     #[test]
     fn what_another_program_says_of_other_devices_still_holds() {
-        let Some(cgroup) = Cgroup::new() else { return };
-        assert_eq!(cgroup.opens(), "null zero full");
-        // As if Slurm had denied two.
-        cgroup.attach(&[(5, false), (7, false)]);
-        assert_eq!(cgroup.opens(), "null");
-        // Ours allows one of them, denies another, and says nothing of the third.
-        let ours = [(5, true), (3, false)];
-        cgroup.attach(&ours);
-        assert_eq!(cgroup.opens(), "zero");
-        // Once more changes nothing.
-        let before = cgroup.instructions();
-        cgroup.attach(&ours);
-        assert_eq!(cgroup.instructions(), before);
-        assert_eq!(cgroup.opens(), "zero");
+        // Slurm's own, with and without leave for others; and one that is inherited.
+        for (name, flags) in [
+            ("none", 0),
+            ("override", ALLOW_OVERRIDE),
+            ("multi", ALLOW_MULTI),
+        ] {
+            let Some(cgroup) = Cgroup::new(name) else {
+                return;
+            };
+            assert_eq!(opens(&cgroup.0), "null zero full");
+            deny(&cgroup.0, &[ZERO, FULL], flags);
+            assert_eq!(opens(&cgroup.0), "null");
+            attach(&cgroup.0, &ours()).unwrap();
+            assert_eq!(opens(&cgroup.0), "zero", "{name}");
+            // Once more changes nothing.
+            let before = own(&cgroup.0);
+            attach(&cgroup.0, &ours()).unwrap();
+            assert_eq!(own(&cgroup.0), before, "{name}");
+        }
+        let Some(cgroup) = Cgroup::new("inherited") else {
+            return;
+        };
+        deny(&cgroup.0, &[ZERO, FULL], ALLOW_OVERRIDE);
+        attach(&cgroup.below(), &ours()).unwrap();
+        assert_eq!(opens(&cgroup.below()), "zero");
+        assert_eq!(opens(&cgroup.0), "null");
+    }
+
+    #[test]
+    fn a_program_above_that_holds_for_all_below_goes_on_beside_slurms() {
+        // Either of them may be the one that denies the third.
+        for (name, above, own) in [
+            ("systemd", &[FULL][..], &[ZERO][..]),
+            ("slurm", &[], &[ZERO, FULL]),
+        ] {
+            let Some(cgroup) = Cgroup::new(name) else {
+                return;
+            };
+            deny(&cgroup.0, above, ALLOW_MULTI);
+            deny(&cgroup.below(), own, ALLOW_OVERRIDE);
+            assert_eq!(opens(&cgroup.below()), "null");
+            attach(&cgroup.below(), &ours()).unwrap();
+            assert_eq!(opens(&cgroup.below()), "zero", "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_carried_over_is_not_replaced() {
+        let Some(cgroup) = Cgroup::new("several") else {
+            return;
+        };
+        deny(&cgroup.0, &[ZERO], ALLOW_MULTI);
+        deny(&cgroup.0, &[FULL], ALLOW_MULTI);
+        attach(&cgroup.0, &ours()).unwrap_err();
+        assert_eq!(opens(&cgroup.0), "null");
     }
 }

@@ -20,38 +20,56 @@ pub enum Confinement {
 /// Lets the tasks of a job open the devices that `rules` allow and no others that they name.
 /// Devices that they do not name stay as they were.
 ///
-/// Slurm's folders are found by a process of the job: their names differ between versions
-/// and builds of Slurm. All tasks of the job that there are on this machine are gone through:
-/// with cgroups of version 1, Slurm takes from all of them what it did not give itself
-/// whenever a step begins.
+/// Slurm's folders are found by the process of a step, `slurmstepd` itself: their names differ
+/// between versions and builds of Slurm. All tasks of the job that there are on this machine
+/// are gone through: with cgroups of version 1, Slurm takes from all of them what it did not
+/// give itself whenever a step begins.
+///
+/// That process must have all its tasks: its own folder is held to the rules too, since what it
+/// runs for its user there is the user's as well (`srun --task-epilog`). Slurm could not give
+/// another task its devices after that.
 pub fn confine(process: u32, job: u32, rules: &[DeviceRule]) -> io::Result<Confinement> {
     let cgroups = read(&format!("/proc/{process}/cgroup"))?;
     let mounts = read("/proc/self/mounts")?;
-    if let Some(path) = path_in(&cgroups, job, |names| {
-        names.split(',').any(|name| name == "devices")
-    }) && let Some(folder) = mounted(&mounts, CgroupVersion::One, path)
-    {
-        version_1(&folder, rules)?;
-        return Ok(Confinement::Version1(folder));
-    }
-    if let Some(path) = path_in(&cgroups, job, str::is_empty)
-        && let Some(folder) = mounted(&mounts, CgroupVersion::Two, path)
-    {
-        version_2(&folder, rules)?;
-        return Ok(Confinement::Version2(folder));
+    let is_devices = |names: &str| names.split(',').any(|name| name == "devices");
+    for (version, paths) in [
+        (CgroupVersion::One, paths_in(&cgroups, job, is_devices)),
+        (CgroupVersion::Two, paths_in(&cgroups, job, str::is_empty)),
+    ] {
+        let Some((job, step)) = paths else { continue };
+        let Some(folder) = mounted(&mounts, version, job) else {
+            continue;
+        };
+        let step = step.map(|step| folder.join(step));
+        return match version {
+            CgroupVersion::One => {
+                version_1(&folder, step.as_deref(), rules)?;
+                Ok(Confinement::Version1(folder))
+            }
+            CgroupVersion::Two => {
+                version_2(&folder, step.as_deref(), rules)?;
+                Ok(Confinement::Version2(folder))
+            }
+        };
     }
     Ok(Confinement::None)
 }
 
-/// The job's path in the hierarchy whose controllers are these, if the process is there in it.
-fn path_in(cgroups: &str, job: u32, is_wanted: impl Fn(&str) -> bool) -> Option<&str> {
+/// The job's path in the hierarchy whose controllers are these, if the process is there in it;
+/// and the name of its step's folder there.
+fn paths_in(
+    cgroups: &str,
+    job: u32,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Option<(&str, Option<&str>)> {
     let name = format!("/job_{job}");
     cgroups.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
         let end = path.find(&name)? + name.len();
         let is_whole = matches!(path.as_bytes().get(end), None | Some(b'/'));
-        (is_wanted(controllers) && is_whole).then(|| &path[..end])
+        let step = path[end..].split('/').nth(1);
+        (is_wanted(controllers) && is_whole).then(|| (&path[..end], step))
     })
 }
 
@@ -81,9 +99,9 @@ fn mounted(mounts: &str, version: CgroupVersion, path: &str) -> Option<PathBuf> 
 
 /// What a folder has, its parents must have: allowed from the job down. Denied only where
 /// processes of users are, since Slurm itself goes on with the folders above.
-fn version_1(job: &Path, rules: &[DeviceRule]) -> io::Result<()> {
+fn version_1(job: &Path, step: Option<&Path>, rules: &[DeviceRule]) -> io::Result<()> {
     for folder in folders(job) {
-        let is_users = is_users(&folder);
+        let is_users = is_users(&folder) || Some(folder.as_path()) == step;
         let write = |rule: &DeviceRule| match rule.allowed {
             true => write_rule(&folder.join("devices.allow"), rule),
             false if is_users => write_rule(&folder.join("devices.deny"), rule),
@@ -98,15 +116,15 @@ fn version_1(job: &Path, rules: &[DeviceRule]) -> io::Result<()> {
     Ok(())
 }
 
-/// The program of a folder decides for all below it that have none of their own.
-fn version_2(job: &Path, rules: &[DeviceRule]) -> io::Result<()> {
-    for folder in folders(job).iter().filter(|folder| is_users(folder)) {
-        let attached = OpenOptions::new()
-            .read(true)
-            .open(folder)
-            .and_then(|open| bpf::attach(&open, rules));
+/// The program of a folder decides for all below it that have none of their own. What Slurm
+/// runs for a user is in the folders of the step that are not its tasks'.
+fn version_2(job: &Path, step: Option<&Path>, rules: &[DeviceRule]) -> io::Result<()> {
+    let is_held =
+        |folder: &PathBuf| is_users(folder) || (step.is_some() && folder.parent() == step);
+    for folder in folders(job).into_iter().filter(is_held) {
+        let attached = bpf::attach(&folder, rules);
         if folder.is_dir() {
-            attached.map_err(|error| at(folder, &error))?;
+            attached.map_err(|error| at(&folder, &error))?;
         }
     }
     Ok(())
@@ -171,11 +189,12 @@ mod tests {
     #[test]
     fn a_path_is_the_jobs_own_or_none() {
         let devices = |names: &str| names.split(',').any(|name| name == "devices");
-        assert_eq!(path_in(CGROUPS, 5, devices), Some("/slurm_n1/uid_0/job_5"));
-        assert_eq!(path_in(CGROUPS, 55, devices), None);
-        assert_eq!(path_in("4:devices:/job_55/x\n", 5, devices), None);
-        assert_eq!(path_in(CGROUPS, 5, str::is_empty), None);
-        assert!(path_in(CGROUPS, 6, str::is_empty).is_some());
+        let found = Some(("/slurm_n1/uid_0/job_5", Some("step_0")));
+        assert_eq!(paths_in(CGROUPS, 5, devices), found);
+        assert_eq!(paths_in(CGROUPS, 55, devices), None);
+        assert_eq!(paths_in("4:devices:/job_55/x\n", 5, devices), None);
+        assert_eq!(paths_in(CGROUPS, 5, str::is_empty), None);
+        assert!(paths_in(CGROUPS, 6, str::is_empty).is_some());
     }
 
     #[test]

@@ -15,11 +15,13 @@
 //! This crate is loaded into Slurm's own processes. It has no dependency but `libc`,
 //! starts no thread, keeps no state and writes nothing but cgroup files.
 
+mod asked;
 mod bpf;
 mod confine;
 mod orders;
 mod trusted;
 
+pub use asked::asks_for_mps;
 pub use confine::{Confinement, confine};
 pub use orders::{DeviceRule, GpuPart, JobOrders, OrdersError};
 pub use trusted::{is_trusted, read_trusted};

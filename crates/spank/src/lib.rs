@@ -1,17 +1,24 @@
 //! The SPANK plugin: carries out in each task what the prolog has ordered for its job.
 //!
 //! ```text
-//! slurmstepd ─ init                  reads the job's orders, waits for its MPS server
-//!            ├ task_post_fork        each task: allows and denies devices by its cgroup
-//!            └ fork ─ task_init      each task: sets its environment; a refused job ends here
+//! slurmstepd ─ init                          reads the job's orders, waits for its MPS server
+//!            ├ task_post_fork                after the last task: devices, by cgroups
+//!            └ fork ┬ task_init_privileged   each task: a refused job ends here
+//!                   └ task_init              each task: sets its environment
 //! ```
 //!
 //! Devices are changed in `task_post_fork`: before it, tasks are not in their cgroups yet,
-//! and after it they run. A job without orders is none of ours.
+//! and after it they run.
+//!
+//! A job that has `mps` but no orders that can be read would have the GPU that Slurm counts
+//! on, beside whoever was given it: its tasks are ended. So are tasks that cannot be held to
+//! their devices. Whether a job has `mps` only Slurm knows, and it is asked only where a job
+//! without orders looks like it.
 //!
 //! Everywhere else (`srun`, `sbatch`, `slurmd`) the plugin does nothing. Nothing that goes
-//! wrong in it ends a step of a job that has no orders, and no panic crosses into Slurm.
+//! wrong in it ends a step of a job that has no `mps`, and no panic crosses into Slurm.
 
+mod patience;
 mod slurm;
 mod step;
 
@@ -66,33 +73,54 @@ pub unsafe extern "C" fn slurm_spank_init(
     words: *const *const c_char,
 ) -> c_int {
     // SAFETY: passed on from Slurm.
-    slurm::guarded(|| step::begin(spank, &unsafe { slurm::words(count, words) }))
+    let words = unsafe { slurm::words(count, words) };
+    slurm::guarded(&words, || step::begin(spank, &words))
 }
 
 /// A task is forked, and waits until this returns.
 ///
 /// # Safety
 ///
-/// Slurm calls it with its handle.
+/// Slurm calls it with its handle and the words of the line in `plugstack.conf`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slurm_spank_task_post_fork(
     spank: Spank,
-    _count: c_int,
-    _words: *const *const c_char,
+    count: c_int,
+    words: *const *const c_char,
 ) -> c_int {
-    slurm::guarded(|| step::confine_task(spank))
+    // SAFETY: passed on from Slurm.
+    let words = unsafe { slurm::words(count, words) };
+    slurm::guarded(&words, || step::confine_task(spank))
+}
+
+/// In the task's own process, as root.
+///
+/// # Safety
+///
+/// Slurm calls it with its handle and the words of the line in `plugstack.conf`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slurm_spank_task_init_privileged(
+    _spank: Spank,
+    count: c_int,
+    words: *const *const c_char,
+) -> c_int {
+    // SAFETY: passed on from Slurm.
+    let words = unsafe { slurm::words(count, words) };
+    slurm::guarded(&words, step::begin_task)
 }
 
 /// In the task's own process, as its user, right before its program.
 ///
 /// # Safety
 ///
-/// Slurm calls it with its handle.
+/// Slurm calls it with its handle and the words of the line in `plugstack.conf`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slurm_spank_task_init(
     spank: Spank,
-    _count: c_int,
-    _words: *const *const c_char,
+    count: c_int,
+    words: *const *const c_char,
 ) -> c_int {
-    slurm::guarded(|| step::prepare_task(spank))
+    // SAFETY: passed on from Slurm.
+    let words = unsafe { slurm::words(count, words) };
+    slurm::guarded(&words, || step::prepare_task(spank))
 }

@@ -6,14 +6,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Slurm's handle. Only passed back to it.
 pub type Spank = *mut c_void;
 
-/// `S_JOB_UID`, `S_JOB_ID` and `S_TASK_PID` of `spank_item_t`.
+/// `S_JOB_UID`, `S_JOB_ID`, `S_JOB_LOCAL_TASK_COUNT` and `S_TASK_PID` of `spank_item_t`.
 const JOB_UID: c_int = 0;
 const JOB_ID: c_int = 2;
+const LOCAL_TASKS: c_int = 6;
 const TASK_PID: c_int = 14;
 
 unsafe extern "C" {
     fn spank_remote(spank: Spank) -> c_int;
     fn spank_get_item(spank: Spank, item: c_int, ...) -> c_int;
+    fn spank_getenv(spank: Spank, name: *const c_char, value: *mut c_char, length: c_int) -> c_int;
     fn spank_setenv(
         spank: Spank,
         name: *const c_char,
@@ -45,13 +47,29 @@ pub fn task(spank: Spank) -> Option<u32> {
     item(spank, TASK_PID).filter(|pid| *pid > 0)
 }
 
-/// All three are numbers of 32 bits.
+/// How many tasks the step has on this node.
+pub fn local_tasks(spank: Spank) -> Option<u32> {
+    item(spank, LOCAL_TASKS)
+}
+
+/// All of them are numbers of 32 bits.
 fn item(spank: Spank, item: c_int) -> Option<u32> {
     let mut value = 0_u32;
     // SAFETY: the handle is Slurm's, and the items above are written through a pointer to
     // a number of this size.
     let code = unsafe { spank_get_item(spank, item, &raw mut value) };
     (code == 0).then_some(value)
+}
+
+/// Whether the job's environment has a short variable.
+pub fn has_variable(spank: Spank, name: &str) -> bool {
+    let Ok(name) = CString::new(name) else {
+        return false;
+    };
+    let mut value = [0; 64];
+    // SAFETY: the handle is Slurm's, and both texts are as long as is said.
+    let code = unsafe { spank_getenv(spank, name.as_ptr(), value.as_mut_ptr(), 64) };
+    code == 0
 }
 
 /// Sets a variable of the task, or removes it.
@@ -103,10 +121,15 @@ pub unsafe fn words(count: c_int, words: *const *const c_char) -> Vec<String> {
         .collect()
 }
 
-/// Calls a hook. Slurm is told that all is well even if it panicked: the plugin is there for
-/// jobs with orders, and must not end others.
-pub fn guarded(hook: impl FnOnce()) -> c_int {
-    if catch_unwind(AssertUnwindSafe(hook)).is_err() {
+/// Calls a hook with the words of the plugin's line. Slurm is told that all is well even if it
+/// panicked: the plugin is there for jobs with orders, and must not end others.
+pub fn guarded(words: &[String], hook: impl FnOnce()) -> c_int {
+    let called = catch_unwind(AssertUnwindSafe(|| {
+        // For the test that this is caught: nothing else gets here.
+        assert!(!cfg!(debug_assertions) || !words.iter().any(|word| word == "panic"));
+        hook();
+    }));
+    if called.is_err() {
         tell("internal error: please report it");
     }
     0

@@ -2,71 +2,134 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::path::Path;
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use packhorse_orders::{Confinement, JOBS, JobOrders, STATE_FOLDER, confine, read_trusted};
+use packhorse_orders::{
+    Confinement, DeviceRule, JOBS, JobOrders, SCONTROL, STATE_FOLDER, asks_for_mps, confine,
+    read_trusted,
+};
 
+use crate::patience;
 use crate::slurm::{self, Spank};
 
-/// The orders of this step's job. Tasks are forked from the process that has read them.
-static ORDERS: OnceLock<JobOrders> = OnceLock::new();
+/// What this step is to us. Tasks are forked from the process that has found it out.
+static STEP: OnceLock<StepOrders> = OnceLock::new();
+
+/// The tasks of this step that were forked so far.
+static TASKS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+enum StepOrders {
+    /// Its job has orders.
+    Given(Box<JobOrders>),
+    /// Its job may not run, and why.
+    Refused { job: u32, reason: String },
+}
 
 /// What a task's exit status is if its job was refused.
 const REFUSED: i32 = 1;
+
+/// Slurm sets it in each step that has `mps`; a user may set it in any.
+const PERCENTAGE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+
+/// The number of NVIDIA's driver, which is the same everywhere; and no node has more GPUs.
+const NVIDIA: u32 = 195;
+const MOST_GPUS: u32 = 64;
+
+/// How many seconds a step waits for its MPS server, unless `plugstack.conf` says otherwise.
+/// Starting one has limits of its own, which are shorter.
+const SERVER_SECONDS: u32 = 120;
 
 /// Reads the orders of the step's job.
 pub fn begin(spank: Spank, words: &[String]) {
     if !slurm::is_step(spank) {
         return;
     }
-    let state = words.iter().find_map(|word| word.strip_prefix("state="));
-    let state = Path::new(state.unwrap_or(STATE_FOLDER));
+    let word = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
+    let jobs = Path::new(word("state=").unwrap_or(STATE_FOLDER)).join(JOBS);
     let (Some(job), Some(uid)) = (slurm::job(spank), slurm::uid(spank)) else {
         return;
     };
-    let file = state.join(JOBS).join(job.to_string());
-    match read(&file) {
-        Ok(orders) if orders.uid != uid || orders.job != job => {
-            slurm::tell(&format!("{} is another job's", file.display()));
-        }
-        Ok(orders) if Some(&orders.boot) != boot().as_ref() => {}
-        Ok(orders) => {
-            if let Some(lock) = &orders.wait {
-                wait_for(lock);
+    let step = match read(&jobs.join(job.to_string()), job, uid) {
+        Ok(orders) => match orders.refused.clone() {
+            Some(reason) => StepOrders::Refused { job, reason },
+            None => StepOrders::Given(Box::new(orders)),
+        },
+        // No prolog has ever given a share here: the node's `mps` is not ours.
+        Err(_) if !jobs.is_dir() => return,
+        Err(why) => {
+            let scontrol = PathBuf::from(word("scontrol=").unwrap_or(SCONTROL));
+            if !slurm::has_variable(spank, PERCENTAGE) || !has_mps(&scontrol, job) {
+                return;
             }
-            // Nobody else sets it.
-            let _ = ORDERS.set(orders);
+            let reason = format!("this job cannot have its share of a GPU: {why}");
+            StepOrders::Refused { job, reason }
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => slurm::tell(&format!("cannot read {}: {error}", file.display())),
+    };
+    if let StepOrders::Given(orders) = &step
+        && let Some(lock) = &orders.wait
+    {
+        let seconds = word("wait=").and_then(|seconds| seconds.parse().ok());
+        if !patience::wait_for(lock, seconds.unwrap_or(SERVER_SECONDS)) {
+            slurm::tell("the MPS server does not start: this step goes on without");
+        }
     }
+    // Nobody else sets it.
+    let _ = STEP.set(step);
 }
 
-/// Holds the job's tasks to their devices.
+/// Holds the job's tasks to their devices, as soon as the step has all of them: none of them
+/// goes on before, and Slurm is done with their cgroups.
 pub fn confine_task(spank: Spank) {
-    let Some(orders) = ORDERS.get() else { return };
-    if orders.devices.is_empty() {
+    let (job, devices) = match STEP.get() {
+        Some(StepOrders::Given(orders)) => (orders.job, orders.devices.clone()),
+        // Its tasks are ended, but Slurm runs the user's task epilog for them.
+        Some(StepOrders::Refused { job, .. }) => (*job, no_gpu()),
+        None => return,
+    };
+    if devices.is_empty() {
         return;
     }
-    // The step for logins has no task; it is in a cgroup of the job itself.
-    let process = slurm::task(spank).unwrap_or_else(std::process::id);
-    match confine(process, orders.job, &orders.devices) {
+    let mut tasks = TASKS.lock().unwrap_or_else(PoisonError::into_inner);
+    tasks.extend(slurm::task(spank));
+    let all = slurm::local_tasks(spank).and_then(|count| usize::try_from(count).ok());
+    if tasks.len() < all.unwrap_or(0) {
+        return;
+    }
+    match confine(std::process::id(), job, &devices) {
         Ok(Confinement::Version1(_) | Confinement::Version2(_) | Confinement::None) => {}
-        Err(error) => slurm::tell(&format!("cannot give this task its GPU: {error}")),
+        Err(error) => {
+            slurm::tell(&format!("this task cannot be held to its GPU: {error}"));
+            tasks.iter().for_each(|task| end(*task));
+        }
     }
 }
 
-/// Sets up a task's environment, or ends it.
-pub fn prepare_task(spank: Spank) {
-    let Some(orders) = ORDERS.get() else { return };
-    if let Some(reason) = &orders.refused {
+/// Denies every GPU that a node can have.
+fn no_gpu() -> Vec<DeviceRule> {
+    let rule = |minor| DeviceRule {
+        major: NVIDIA,
+        minor,
+        allowed: false,
+    };
+    (0..MOST_GPUS).map(rule).collect()
+}
+
+/// Ends a task whose job was refused, before anything of its user's runs in it.
+pub fn begin_task() {
+    if let Some(StepOrders::Refused { reason, .. }) = STEP.get() {
         slurm::tell(reason);
         // SAFETY: this is the process that was to become the task. It shares the memory of
         // slurmstepd by copy only, whose exit handlers must not run here.
         unsafe { libc::_exit(REFUSED) };
     }
+}
+
+/// Sets up a task's environment.
+pub fn prepare_task(spank: Spank) {
+    let Some(StepOrders::Given(orders)) = STEP.get() else {
+        return;
+    };
     for (name, value) in &orders.variables {
         if !slurm::set_variable(spank, name, value.as_deref()) {
             slurm::tell(&format!("cannot set {name}"));
@@ -74,9 +137,48 @@ pub fn prepare_task(spank: Spank) {
     }
 }
 
-fn read(file: &Path) -> io::Result<JobOrders> {
-    let text = read_trusted(file)?;
-    text.parse().map_err(io::Error::other)
+/// The orders of this job; or why there are none.
+fn read(file: &Path, job: u32, uid: u32) -> Result<JobOrders, String> {
+    let text = match read_trusted(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err("Slurm ran no prolog for it".to_owned());
+        }
+        other => other.map_err(|error| format!("cannot read {}: {error}", file.display()))?,
+    };
+    let orders: JobOrders = text
+        .parse()
+        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    if orders.uid != uid || orders.job != job {
+        return Err(format!("{} is another job's", file.display()));
+    }
+    if Some(&orders.boot) != boot().as_ref() {
+        return Err(format!("{} is from before a reboot", file.display()));
+    }
+    Ok(orders)
+}
+
+/// Whether Slurm says that a job asked for `mps`. If it does not answer, it did not: whoever
+/// has set the variable may have asked for something else, and is not to be stopped.
+fn has_mps(scontrol: &Path, job: u32) -> bool {
+    let answer = patience::ask(scontrol, &["-d", "show", "job", &job.to_string()]);
+    let Some(answer) = answer else {
+        slurm::tell(&format!(
+            "{} does not say whether this job has mps",
+            scontrol.display()
+        ));
+        return false;
+    };
+    asks_for_mps(&answer)
+}
+
+/// Ends a task of this step. It still waits for slurmstepd, and has no process of its own.
+fn end(task: u32) {
+    let Ok(task) = i32::try_from(task) else {
+        return;
+    };
+    // SAFETY: it touches no memory. The process is a child of this one that nobody has waited
+    // for, so its number is nobody else's.
+    unsafe { libc::kill(task, libc::SIGKILL) };
 }
 
 /// Which boot of the machine this is.
@@ -86,16 +188,4 @@ fn boot() -> Option<String> {
         .open("/proc/sys/kernel/random/boot_id");
     let text = file.and_then(io::read_to_string).ok()?;
     Some(text.trim().to_owned())
-}
-
-/// Waits until whoever has locked the file is done. It is locked only while a server is
-/// started or ended, which has time limits, and only root can open it.
-fn wait_for(lock: &Path) {
-    let Ok(lock) = OpenOptions::new().read(true).open(lock) else {
-        return;
-    };
-    // SAFETY: the descriptor is open.
-    while unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_SH) } != 0
-        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-    {}
 }

@@ -1,13 +1,14 @@
 //! The GPUs of a Slurm node, shared.
 
+use std::fs::Permissions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use packhorse_gpu::{Driver, GpuError, Vendor};
+use packhorse_gpu::{Device, Driver, GpuError, Vendor};
 use packhorse_model::Exit;
 use packhorse_node::{
     GpuConfigEntry, InstallPlan, Installation, JobFacts, Mode, NodeStatus, PrologResult, SCONTROL,
@@ -108,7 +109,11 @@ fn caught(what: &str, act: impl FnOnce() -> anyhow::Result<()>) -> Result<(), St
 }
 
 fn check(config: &Path, node: Option<&str>) -> anyhow::Result<Exit> {
-    let points = packhorse_node::check(config, node);
+    let devices = devices_here().into_iter();
+    let minors: Vec<(String, u32)> = devices
+        .filter_map(|device| device.uuid.zip(device.minor))
+        .collect();
+    let points = packhorse_node::check(config, node, &minors);
     let mut out = io::stdout().lock();
     let mut exit = Exit::Success;
     for point in points {
@@ -226,8 +231,8 @@ fn install(args: InstallArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// The GPUs of this machine, by their driver; without one, by their device files.
-fn gpus_here() -> Vec<GpuConfigEntry> {
+/// NVIDIA's GPUs of this machine, by their driver.
+fn devices_here() -> Vec<Device> {
     let found = Settings::find().ok().and_then(|settings| {
         let config = settings.gpu_config();
         let devices = ask_driver(&config, &mut complain, |config| {
@@ -241,12 +246,20 @@ fn gpus_here() -> Vec<GpuConfigEntry> {
         });
         devices.ok()?.ok()
     });
-    let devices = found.unwrap_or_default();
+    found.unwrap_or_default()
+}
+
+/// The GPUs of this machine, by their driver; without one, by their device files.
+fn gpus_here() -> Vec<GpuConfigEntry> {
+    let mut devices = devices_here();
+    let number = |device: &Device| device.minor.unwrap_or(device.index);
+    devices.sort_by_key(number);
     let named: Vec<GpuConfigEntry> = devices
         .iter()
         .map(|device| GpuConfigEntry {
-            file: PathBuf::from(format!("/dev/nvidia{}", device.index)),
-            uuid: device.uuid.clone(),
+            file: PathBuf::from(format!("/dev/nvidia{}", number(device))),
+            // A file without a UUID is better than the file of another GPU.
+            uuid: device.minor.and_then(|_| device.uuid.clone()),
             memory: device.memory.as_ref().map(|memory| memory.total),
         })
         .collect();
@@ -272,14 +285,14 @@ fn gpus_here() -> Vec<GpuConfigEntry> {
 /// Writes our own files: new ones only, and those that we made before.
 fn write(plan: &InstallPlan, installation: &Installation) -> anyhow::Result<()> {
     let folder = &plan.folder;
-    let made = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(folder);
-    made.with_context(|| format!("cannot make {}", folder.display()))?;
+    // Every user's sbatch reads them, whatever root's umask is.
+    let readable = |path: &Path, mode| fs_err::set_permissions(path, Permissions::from_mode(mode));
+    fs_err::create_dir_all(folder)?;
+    readable(folder, 0o755)?;
     for (file, text) in &installation.files {
         let new = file.with_extension("new");
         fs_err::write(&new, text)?;
+        readable(&new, 0o644)?;
         fs_err::rename(&new, file)?;
     }
     for link in &installation.links {

@@ -32,7 +32,7 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     lab.slurm.wait_for_job(&job, "COMPLETED");
     let text = lab.wrote("batch.txt");
     for (name, count) in [("batch", 1), ("srun", 2), ("nested", 1), ("after", 1)] {
-        let line = format!("{name} visible=1 threads=20 opens=1");
+        let line = format!("{name} visible=0 threads=20 opens=1");
         let found = text.lines().filter(|other| **other == line).count();
         assert_eq!(found, count, "{line}:\n{text}");
     }
@@ -49,7 +49,7 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
         &look("salloc"),
     ]);
     let text = lab.slurm.output(&mut salloc);
-    let line = "salloc visible=1 threads=20 opens=1";
+    let line = "salloc visible=0 threads=20 opens=1";
     assert_eq!(
         text.lines().filter(|other| *other == line).count(),
         2,
@@ -65,7 +65,7 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     ]);
     let text = lab.slurm.output(&mut srun);
     assert!(
-        text.contains("interactive visible=1 threads=20 opens=1"),
+        text.contains("interactive visible=0 threads=20 opens=1"),
         "{text}"
     );
 
@@ -79,7 +79,7 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     ]);
     let text = lab.slurm.output(salloc.args(["sh", "-c", &look("shell")]));
     assert!(
-        text.contains("shell visible=1 threads=20 opens=1"),
+        text.contains("shell visible=0 threads=20 opens=1"),
         "{text}"
     );
 
@@ -95,9 +95,11 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     lab.slurm.wait_for_job(&job, "COMPLETED");
     let text = lab.wrote("login.txt");
     assert!(
-        text.contains("login visible=1 threads=20 opens=1"),
+        text.contains("login visible=0 threads=20 opens=1"),
         "{text}"
     );
+
+    elements_of_an_array_are_jobs_of_their_own(&lab);
 
     // A job with a whole GPU is as Slurm made it.
     let mut srun = lab.by(NOBODY, "srun");
@@ -108,6 +110,17 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     assert!(text.contains(" threads= "), "{text}");
     lab.end_lasting();
     lab.slurm.wait_for_job(&first, "COMPLETED");
+}
+
+fn elements_of_an_array_are_jobs_of_their_own(lab: &NodeLab) {
+    let options = ["--array=0-1", "--gres=mps:64", "--output=array.%a.txt"];
+    let job = lab.submit(NOBODY, &options, &lab.look("element"));
+    lab.slurm.wait_for_job(&job, "COMPLETED");
+    for name in ["array.0.txt", "array.1.txt"] {
+        let text = lab.wrote(name);
+        let (_, opens) = text.split_once("visible=0 threads=20 opens=").unwrap();
+        assert!(["1", "2", "3"].contains(&opens.trim()), "{text}");
+    }
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! From nothing to a shared node: what an admin types.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
+use packhorse_fake_nvml::{FakeDevice, FakeState, STATE_VARIABLE, library_path};
 use packhorse_slurm_lab::{Cgroups, SlurmVersion};
 
 use crate::fake_slurm::finish;
@@ -48,6 +51,74 @@ fn a_dry_run_writes_nothing_and_prints_everything() {
     let native = install(&["--dry-run", "--folder", to, "--mode", "native"]);
     assert!(native.contains("Flags=all_sharing"), "{native}");
     assert!(native.contains("mode = \"native\""), "{native}");
+}
+
+/// A machine whose GPUs have other numbers in their files than in the driver's list.
+pub fn other_minors(folder: &Path) -> FakeState {
+    let state = FakeState::new(folder.join("driver"));
+    for index in 0..4 {
+        let mut device = FakeDevice::new(index);
+        device.minor = Some(3 - index);
+        state.device(&device);
+    }
+    state
+}
+
+#[test]
+fn a_uuid_is_written_to_the_file_of_the_same_gpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = other_minors(folder.path());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packhorse"));
+    command.args(["node", "install", "--dry-run", "--folder"]);
+    command.arg(folder.path().join("packhorse"));
+    command.env("PACKHORSE_NVML_LIBRARY", library_path());
+    let done = finish(command.env(STATE_VARIABLE, state.path()));
+    for minor in 0..4 {
+        let uuid = FakeDevice::new(3 - minor).uuid;
+        let pair = format!("file = \"/dev/nvidia{minor}\"\n    uuid = \"{uuid}\"");
+        assert!(done.stdout.contains(&pair), "{pair}: {done:?}");
+    }
+}
+
+#[test]
+fn everybody_can_read_what_is_installed_whatever_roots_umask_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("packhorse");
+    let script = "umask 077; exec \"$@\"";
+    let mut install = Command::new("/bin/sh");
+    install.args(["-c", script, "sh", env!("CARGO_BIN_EXE_packhorse")]);
+    install.args(["node", "install", "--folder"]).arg(&to);
+    let done = finish(install.env("PACKHORSE_NVML_LIBRARY", "none"));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let mode = |name: &str| {
+        fs_err::metadata(to.join(name))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(mode(""), 0o755);
+    for name in ["node.toml", "cli_filter.lua", "job_submit.lua"] {
+        assert_eq!(mode(name), 0o644, "{name}");
+    }
+    // And it is told where it is not so.
+    let check = || {
+        let mut check = Command::new(env!("CARGO_BIN_EXE_packhorse"));
+        check.args(["node", "check", "--config"]);
+        check.arg(to.join("node.toml"));
+        finish(check.env("PACKHORSE_NVML_LIBRARY", "none")).stdout
+    };
+    assert!(
+        check().contains("ok      everybody can read it"),
+        "{}",
+        check()
+    );
+    fs_err::set_permissions(to.join("cli_filter.lua"), PermissionsExt::from_mode(0o600)).unwrap();
+    let text = check();
+    assert!(
+        text.contains("chmod a+rX") && text.contains("cli_filter.lua"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -104,7 +175,8 @@ fn check_says_what_is_right_and_what_to_do() {
     edit("node.toml", "count = 1280", "count = 640");
     edit("cgroup.conf", "ConstrainDevices=yes", "ConstrainDevices=no");
     edit("plugstack.conf", "optional", "required");
-    edit("plugstack.conf", "state=", "other=");
+    edit("plugstack.conf", "state=", "scontrol=/opt/scontrol other=");
+    edit("cli_filter.lua", "packhorse", "other");
     let (code, text) = check(&lab);
     assert_eq!(code, Some(1), "{text}");
     for part in [
@@ -112,8 +184,29 @@ fn check_says_what_is_right_and_what_to_do() {
         "set ConstrainDevices=yes",
         "write `optional`",
         "the plugin looks in /run/packhorse",
+        "the plugin asks /opt/scontrol",
+        "cli_filter.lua does not call ours",
     ] {
         assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn flags_of_the_prolog_that_do_not_fit_are_told() {
+    for (flags, told) in [
+        ("Serial", "add Alloc"),
+        ("Alloc,RunInJob", "leave out RunInJob"),
+    ] {
+        let line = format!("PrologFlags={flags}");
+        let Some(lab) = NodeLab::start(NodeSettings {
+            version: SlurmVersion::V24_11,
+            slurm_conf: &[&line],
+            ..NodeSettings::default()
+        }) else {
+            return;
+        };
+        let (_, text) = check(&lab);
+        assert!(text.contains(told), "{flags}: {text}");
     }
 }
 

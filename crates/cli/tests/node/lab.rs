@@ -17,6 +17,8 @@ pub struct NodeSettings<'a> {
     pub mode: &'a str,
     /// More of the configuration, from its first section on.
     pub more: &'a str,
+    /// More words for the plugin in plugstack.conf.
+    pub plugin: &'a str,
     /// More lines of slurm.conf.
     pub slurm_conf: &'a [&'a str],
     /// More files beside it.
@@ -30,6 +32,7 @@ impl Default for NodeSettings<'_> {
             cgroups: Cgroups::None,
             mode: "choose",
             more: "[mps]\nservers = false\n",
+            plugin: "",
             slurm_conf: &[],
             files: Vec::new(),
         }
@@ -69,7 +72,11 @@ impl NodeLab {
             ("epilog.sh".to_owned(), script("epilog")),
             (
                 "plugstack.conf".to_owned(),
-                format!("optional {} state={{lab}}/shared\n", plugin.display()),
+                format!(
+                    "optional {} state={{lab}}/shared {}\n",
+                    plugin.display(),
+                    settings.plugin
+                ),
             ),
             (
                 "gres.conf".to_owned(),

@@ -57,10 +57,7 @@ fn seed_lab(filter: &str, line: &str) -> Option<NodeLab> {
         slurm_conf: &[line],
         // As an admin is told to: a file of the site's that runs ours.
         files: vec![
-            (
-                filter.to_owned(),
-                format!("return dofile(\"{{lab}}/etc/our_{filter}\")\n"),
-            ),
+            (filter.to_owned(), calling(filter)),
             (format!("our_{filter}"), filter_text(filter)),
         ],
         ..NodeSettings::default()
@@ -82,6 +79,19 @@ fn reserve(lab: &NodeLab, name: &str) {
     ]);
     lab.slurm
         .output(scontrol.arg(format!("reservationname={name}")));
+}
+
+/// What `packhorse node install` says that a site's own file needs.
+fn calling(name: &str) -> String {
+    let mut install = std::process::Command::new(env!("CARGO_BIN_EXE_packhorse"));
+    install.args(["node", "install", "--dry-run", "--folder", "{lab}/etc"]);
+    let text = finish(install.env("PACKHORSE_NVML_LIBRARY", "none")).stdout;
+    let (_, lines) = text
+        .split_once(&format!("\n# {name}\n"))
+        .unwrap_or_default();
+    let lines = lines.split("\n# ").next().unwrap_or_default();
+    let lines = lines.split("\n\nThen ").next().unwrap_or_default();
+    lines.replace(&format!("/{name}"), &format!("/our_{name}"))
 }
 
 /// What `packhorse node install` writes, for the lab's configuration.
@@ -167,4 +177,171 @@ fn where_there_is_no_filter_the_node_ends_the_job() {
         "true",
     );
     lab.slurm.wait_for_job(&allowed, "COMPLETED");
+}
+
+/// The snippet of the seed, as it is there.
+const SNIPPET: &str = r#"
+if options.gres ~= nil and string.match(options.gres, "mps") then
+	if options.reservation == nil then
+		slurm.log_info("GRES option:'%s' not allowed", options.gres)
+		return slurm.ERROR
+	else
+		if not(string.match(options.reservation, "jhl_homework_gpu") or string.match(options.reservation, "jupyterhub_course_")) then
+			slurm.log_info("GRES option:'%s' not allowed in this reservation:'%s'", options.gres, options.reservation)
+			return slurm.ERROR
+		end
+	end
+end
+"#;
+
+#[test]
+fn our_filter_and_the_seeds_own_say_the_same_of_the_same_jobs() {
+    let both = format!(
+        "dofile(\"{{lab}}/etc/our_cli_filter.lua\")\n\
+         local function seed(options)\n{SNIPPET}\nreturn slurm.SUCCESS\nend\n\
+         function slurm_cli_pre_submit(options, offset)\n\
+         slurm.log_error(\"ours %d seeds %d\", packhorse.check(options), seed(options))\n\
+         return slurm.ERROR\nend\n"
+    );
+    let files = vec![
+        ("cli_filter.lua".to_owned(), both),
+        (
+            "our_cli_filter.lua".to_owned(),
+            filter_text("cli_filter.lua"),
+        ),
+    ];
+    let Some(lab) = NodeLab::start(NodeSettings {
+        more: SEED,
+        slurm_conf: &["CliFilterPlugins=cli_filter/lua"],
+        files,
+        ..NodeSettings::default()
+    }) else {
+        return;
+    };
+    let gres = [
+        None,
+        Some("gpu:1"),
+        Some("gpu:titanrtx:1"),
+        Some("mps"),
+        Some("mps:16"),
+        Some("mps:titanrtx:16"),
+        Some("gpu:1,mps:16"),
+    ];
+    let more = [
+        "jupyterhub",
+        "JHL_homework_gpu",
+        "x_jhl_homework_gpu_y",
+        "jupyterhub_course_",
+    ];
+    let reservations = SEEN.iter().map(|(reservation, _)| *reservation);
+    let reservations: Vec<_> = reservations.chain(more.map(Some)).collect();
+    let (mut accepted, mut refused) = (0, 0);
+    for gres in gres {
+        for reservation in &reservations {
+            let gres = gres.map(|gres| format!("--gres={gres}"));
+            let reservation = reservation.map(|name| format!("--reservation={name}"));
+            let options: Vec<&str> = gres
+                .as_deref()
+                .into_iter()
+                .chain(reservation.as_deref())
+                .collect();
+            let (_, said) = submits(&lab, &options);
+            if said.contains("ours 0 seeds 0") {
+                accepted += 1;
+            } else {
+                refused += 1;
+            }
+            let same = said.contains("ours 0 seeds 0") || said.contains("ours -1 seeds -1");
+            assert!(same, "{options:?}: {said}");
+        }
+    }
+    assert!(accepted > 0 && refused > 0, "{accepted} {refused}");
+}
+
+#[test]
+fn a_filter_that_cannot_read_its_rules_refuses_mps_and_nothing_else() {
+    let Some(lab) = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua") else {
+        return;
+    };
+    let refuses = |told: &str| {
+        let options = ["--gres=mps:16", "--reservation=jhl_homework_gpu"];
+        let (accepted, why) = submits(&lab, &options);
+        assert!(
+            !accepted && why.contains("mps is not available"),
+            "{told}: {why}"
+        );
+        assert!(why.contains(told), "{told}: {why}");
+        let (accepted, why) = submits(&lab, &["--gres=gpu:1"]);
+        assert!(accepted, "{why}");
+    };
+    let config = lab.folder().join("etc/node.toml");
+    let whole = fs_err::read_to_string(&config).unwrap();
+    let rules = "[[allow]]\nreservations = [";
+    assert!(whole.contains(rules));
+    // All of them are TOML, and the node reads them.
+    for other in [
+        "[[\"allow\"]]\nreservations = [",
+        "[[allow]]\n\"reservations\" = [",
+        "[[allow]]\nmost = 0x40\nreservations = [",
+        "[[allow]]\nmost = +64\nreservations = [",
+        "[[allow]]\nusers = [\"nobod\\u0079\"]\nreservations = [",
+    ] {
+        fs_err::write(&config, whole.replace(rules, other)).unwrap();
+        let done = finish(&mut lab.node(&["status"]));
+        assert_eq!(done.code, Some(0), "{done:?}");
+        refuses("cannot be read here");
+    }
+    fs_err::remove_file(&config).unwrap();
+    refuses("No such file");
+    fs_err::write(&config, &whole).unwrap();
+    let ours = lab.folder().join("etc/our_cli_filter.lua");
+    fs_err::set_permissions(&ours, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    refuses("our_cli_filter.lua");
+}
+
+#[test]
+fn a_change_to_a_job_is_checked_with_what_the_job_is() {
+    let Some(lab) = seed_lab("job_submit.lua", "JobSubmitPlugins=lua") else {
+        return;
+    };
+    let options = ["--hold", "--gres=mps:16", "--reservation=jhl_homework_gpu"];
+    let job = lab.submit(NOBODY, &options, "true");
+    let update = |change: &str| {
+        let mut scontrol = lab.by(NOBODY, "scontrol");
+        let done = finish(scontrol.args(["update", &format!("jobid={job}"), change]));
+        (done.code == Some(0), done.stderr)
+    };
+    for change in [
+        "gres=mps:32",
+        "reservation=jupyterhub_course_ml",
+        "comment=mine",
+    ] {
+        let (accepted, why) = update(change);
+        assert!(accepted, "{change}: {why}");
+    }
+    let (accepted, why) = update("reservation=maintenance");
+    assert!(!accepted, "{why}");
+    // A job without may become anything but one with mps.
+    let job = lab.submit(NOBODY, &["--hold"], "true");
+    let update = |change: &str| {
+        let mut scontrol = lab.by(NOBODY, "scontrol");
+        finish(scontrol.args(["update", &format!("jobid={job}"), change])).code == Some(0)
+    };
+    assert!(update("reservation=maintenance"));
+    assert!(!update("gres=mps:16"));
+}
+
+#[test]
+fn of_several_partitions_or_reservations_all_must_fit() {
+    let Some(lab) = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua") else {
+        return;
+    };
+    for (reservations, may) in [
+        ("jhl_homework_gpu,jupyterhub_course_ml", true),
+        ("jhl_homework_gpu,maintenance", false),
+    ] {
+        let reservation = format!("--reservation={reservations}");
+        let (_, why) = submits(&lab, &["--gres=mps:16", &reservation]);
+        assert_eq!(!why.contains("packhorse: mps is not allowed"), may, "{why}");
+    }
 }

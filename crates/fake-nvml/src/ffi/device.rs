@@ -59,6 +59,12 @@ nvml!(nvmlDeviceGetIndex: fn(handle: NvmlHandle, index: Pointer<u32>) |call| {
     index.put(target.instance.map_or(target.device.index, |part| part.slot))
 });
 
+nvml!(nvmlDeviceGetMinorNumber: fn(handle: NvmlHandle, minor: Pointer<u32>) |call| {
+    let target = call.identify(handle)?;
+    let device = target.whole()?;
+    minor.put(device.minor.unwrap_or(device.index))
+});
+
 nvml!(nvmlDeviceGetPciInfo_v2 | nvmlDeviceGetPciInfo_v3:
 fn(handle: NvmlHandle, info: Pointer<PciInfo>) |call| {
     info.put(pci_info(call.identify(handle)?.whole()?)?)

@@ -79,6 +79,7 @@ impl<'a> DeviceReader<'a> {
         device.pci_bus_id = tracker
             .read(|| handle.pci_info())
             .map(|pci| bus_id(&pci.bus_id));
+        device.minor = tracker.read(|| handle.minor_number());
         // Every device has this reading: without it, there is no device.
         device.memory = tracker.read(|| memory(self.driver, &handle));
         device.near_cores = tracker
