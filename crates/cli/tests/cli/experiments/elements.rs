@@ -16,8 +16,16 @@ impl PretendedCluster {
     fn new() -> Self {
         let world = World::new();
         fs_err::create_dir(world.work().join("bin")).unwrap();
-        let sbatch = world.write("bin/sbatch", "#!/bin/sh\necho 4711\n");
-        fs_err::set_permissions(sbatch, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Nobody asks a cluster that is really there.
+        for (name, does) in [
+            ("sbatch", "echo 4711"),
+            ("squeue", "exit 1"),
+            ("scontrol", "exit 1"),
+            ("scancel", "exit 1"),
+        ] {
+            let path = world.write(&format!("bin/{name}"), format!("#!/bin/sh\n{does}\n"));
+            fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
         Self { world }
     }
 
