@@ -155,7 +155,7 @@ impl Engine {
             Some((cause, note)) => (cause, Some(note)),
             None => (EndCause::Own, None),
         };
-        self.await_release(id, &devices, end.took);
+        self.await_release(&end, &devices);
         let track = self.untrack(id);
         let out_of_memory = matches!(cause, EndCause::OutOfMemory { .. });
         let grew_late = track.as_ref().is_some_and(|track| {
