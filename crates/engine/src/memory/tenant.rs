@@ -201,8 +201,8 @@ impl Engine {
     /// Tells once who else holds so much of a device.
     fn name_strangers(&mut self, view: &DeviceView, held: Bytes) {
         let visible = self.devices[view.device].memory.0 / VISIBLE;
-        let named = &mut self.monitor.units[view.device].tenancy.named;
-        if held.0 <= visible || std::mem::replace(named, true) {
+        let tenancy = &mut self.monitor.units[view.device].tenancy;
+        if held.0 <= visible || std::mem::replace(&mut tenancy.named, true) {
             return;
         }
         let processes = view.members.iter().flat_map(|member| &member.processes);

@@ -99,11 +99,11 @@ fn one_that_grows_late_has_more_if_there_is_more() {
     lab.pass(REST + SECOND);
     assert_eq!(lab.running().len(), 2, "17 GiB of 24 are promised");
     lab.ends("1.1", OK);
-    let origins = lab.records.iter().filter_map(|(_, record)| match record {
+    let mut origins = lab.records.iter().filter_map(|(_, record)| match record {
         Record::Peak(peak) => Some(peak.learned.origin),
         _ => None,
     });
-    assert_eq!(origins.last(), Some(PeakOrigin::GrewLate));
+    assert_eq!(origins.next_back(), Some(PeakOrigin::GrewLate));
 }
 
 #[test]
