@@ -319,7 +319,13 @@ impl Explainer<'_> {
             _ => format!(" ({})", Several(&who)),
         };
         if held.unseen && (counts_memory || held.whole) {
-            return vec![format!("{name} has not been looked at yet")];
+            // Nobody is on it, and still nobody may have it.
+            let is_left = held.whole && held.attempts == 0 && held.share == Milli(0);
+            return vec![if is_left {
+                format!("{name} may still hold memory of its last task")
+            } else {
+                format!("{name} has not been looked at yet")
+            }];
         }
         if held.whole {
             return vec![format!("another run holds {name}{who}")];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use packhorse_model::{Bytes, LearnedPeak};
+use packhorse_model::{Bytes, LearnedPeak, PeakOrigin};
 
 /// While fewer were seen, the largest counts instead of a quantile.
 const FEW: usize = 20;
@@ -20,13 +20,18 @@ const STEP: Bytes = Bytes(64 << 20);
 /// It is a high quantile (95 %; of fewer than 20 the largest), and a margin that
 /// shrinks as evidence grows: a tenth of it divided by the square root of their
 /// number, but never less than 64 MiB or what sampling may have missed. The sum
-/// is rounded up to 64 MiB.
+/// is rounded up to 64 MiB. Those that were never seen to their end say nothing alone.
 pub fn reservation<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone) -> Option<Bytes> {
+    samples.clone().find(|sample| is_over(sample))?;
     let peak = high(samples.clone().map(|sample| sample.peak.0))?;
     let margin = margin(peak, samples.clone().count())
         .max(error(samples, peak))
         .max(LEAST_MARGIN.0);
     Some(round_up(Bytes(peak.saturating_add(margin))))
+}
+
+fn is_over(sample: &LearnedPeak) -> bool {
+    sample.origin != PeakOrigin::Growing
 }
 
 /// How much more than `peak` may have gone unseen. Of those that came near it,
@@ -41,7 +46,8 @@ fn error<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone, peak: u64) 
 /// How long a task will take at most whose like took as long as `samples`: the same
 /// quantile and margin, without a floor. `None` if no duration is known.
 pub fn expected<'a>(samples: impl Iterator<Item = &'a LearnedPeak> + Clone) -> Option<Duration> {
-    let durations = samples.filter_map(|sample| sample.duration);
+    let over = samples.filter(|sample| is_over(sample));
+    let durations = over.filter_map(|sample| sample.duration);
     let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let high = high(durations.clone().map(nanos))?;
     let nanos = high.saturating_add(margin(high, durations.count()));
@@ -88,7 +94,7 @@ fn by_root(amount: u64, count: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use packhorse_model::{PeakOrigin, Timestamp};
+    use packhorse_model::Timestamp;
 
     use super::*;
 
@@ -120,6 +126,22 @@ mod tests {
         assert_eq!(reservation([].iter()), None);
         assert_eq!(expected([].iter()), None);
         assert_eq!(expected([SAMPLE].iter()), None);
+    }
+
+    #[test]
+    fn one_that_was_last_seen_growing_says_how_much_at_least() {
+        let growing = LearnedPeak {
+            peak: Bytes(900 * MIB),
+            duration: Some(Duration::from_secs(5)),
+            origin: PeakOrigin::Growing,
+            ..SAMPLE
+        };
+        let alone = [growing];
+        assert_eq!(reservation(alone.iter()), None);
+        assert_eq!(expected(alone.iter()), None);
+        let beside = [growing, peaks([100])[0]];
+        assert!(reservation(beside.iter()) > Some(growing.peak));
+        assert_eq!(expected(beside.iter()), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use packhorse_model::{Bytes, DeviceId, Milli, Placement, Request, RunId, TaskId};
+use packhorse_model::{Bytes, DeviceId, GpuRequest, Milli, Placement, Request, RunId, TaskId};
 use rustc_hash::FxHashSet;
 
 use crate::deps::Deps;
@@ -181,6 +181,12 @@ impl SchedulerState {
     /// `u64::MAX`: nothing that is counted limits them.
     pub fn at_a_time(&self, request: &Request) -> u64 {
         self.ledger.at_a_time(request)
+    }
+
+    /// Whether anybody in line is to have a device to itself.
+    pub fn wants_whole(&self) -> bool {
+        let mut families = self.queue.families();
+        families.any(|family| matches!(family.request.gpus, GpuRequest::Whole(_)))
     }
 
     /// Who is first in line, if anybody waits.

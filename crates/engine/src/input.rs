@@ -247,6 +247,8 @@ pub enum Owner {
     Ignored,
     /// Anybody else's.
     Stranger,
+    /// Not to be found on this machine: it has just ended, or is in another container.
+    Unseen,
 }
 
 /// Another run on this machine.

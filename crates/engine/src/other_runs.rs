@@ -213,6 +213,7 @@ impl Engine {
         self.other_runs.sums = found.sums;
         self.other_runs.waiting_elsewhere = found.waiting_elsewhere;
         self.keep_for_others();
+        self.await_release_of_others();
         if newcomers {
             // What they hold already would count as strangers' besides what they were
             // promised.

@@ -13,5 +13,5 @@ mod user;
 
 pub use entry::{ProcEntry, ProcStat, ancestry, boot_id, is_blocked_elsewhere, pids, variable};
 pub use leftovers::{MARK_HOME, MARK_RUN, ProcessKey, ProcessTable, RunProcesses};
-pub use pidfd::{has_ended, is_readable};
+pub use pidfd::{has_ended, is_alive, is_readable};
 pub use user::{user_group, user_name};

@@ -1,6 +1,19 @@
 use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// Whether there is a process with this number that has not ended. Also where the entries
+/// of other users in `/proc` are hidden.
+pub fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    match pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+        Some(Ok(handle)) => !has_ended(handle),
+        Some(Err(error)) => error != Errno::SRCH,
+        None => false,
+    }
+}
 
 /// Whether the process of a pidfd has ended.
 pub fn has_ended(handle: impl AsFd) -> bool {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use packhorse_engine::{DeviceView, Engine, MemberView, Owner, ProcessView};
 use packhorse_gpu::{DeviceReading, DeviceSample, GpuProcess, Health, ProcessMemory};
 use packhorse_model::TaskId;
-use packhorse_proc::ancestry;
+use packhorse_proc::{ancestry, is_alive};
 use rustc_hash::FxHashMap;
 
 use crate::executor::Executor;
@@ -109,7 +109,11 @@ impl Attributor {
             return Owner::Ignored;
         }
         let run = ancestry(pid).find_map(|pid| self.other_runs.get(&pid).copied());
-        run.map_or(Owner::Stranger, Owner::OtherRun)
+        match run {
+            Some(run) => Owner::OtherRun(run),
+            None if is_alive(pid) => Owner::Stranger,
+            None => Owner::Unseen,
+        }
     }
 }
 

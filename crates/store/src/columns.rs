@@ -149,6 +149,7 @@ pub(crate) const fn origin_code(origin: PeakOrigin) -> i64 {
         PeakOrigin::Probe => 2,
         PeakOrigin::OutOfMemory => 3,
         PeakOrigin::GrewLate => 4,
+        PeakOrigin::Growing => 5,
     }
 }
 
@@ -158,6 +159,7 @@ pub(crate) const fn origin(code: i64) -> PeakOrigin {
         2 => PeakOrigin::Probe,
         3 => PeakOrigin::OutOfMemory,
         4 => PeakOrigin::GrewLate,
+        5 => PeakOrigin::Growing,
         _ => PeakOrigin::Run,
     }
 }

@@ -100,6 +100,28 @@ fn samples_read_back_for_each_model_newest_first() {
 }
 
 #[test]
+fn what_an_attempt_took_in_the_end_replaces_what_was_seen_while_it_grew() {
+    let test = test_home();
+    let (mut writer, _lock) = begin(&test.home);
+    let seen = |at, origin| LearnedPeak {
+        origin,
+        ..sample(at)
+    };
+    for at in [10, 20] {
+        writer.send(peak(1, "train", "A100", seen(at, PeakOrigin::Growing)));
+    }
+    writer.send(peak(2, "train", "A100", seen(30, PeakOrigin::Growing)));
+    writer.send(peak(1, "train", "A100", seen(40, PeakOrigin::GrewLate)));
+    writer.finish().unwrap();
+    let read = Reader::open(&test.home).unwrap().peaks("train").unwrap();
+    let left = [
+        seen(40, PeakOrigin::GrewLate),
+        seen(30, PeakOrigin::Growing),
+    ];
+    assert_eq!(read["A100"], left);
+}
+
+#[test]
 fn the_newest_64_of_each_signature_and_model_are_kept() {
     let test = test_home();
     let (writer, _lock) = begin(&test.home);

@@ -47,7 +47,8 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
         let samples = samples.get(&learned.model).map_or(&[][..], Vec::as_slice);
         let (reserved, time) = (reservation(samples.iter()), expected(samples.iter()));
         let mut origins = samples.iter().map(|sample| sample.origin);
-        let grew_late = origins.any(|origin| origin == PeakOrigin::GrewLate);
+        let grew_late =
+            origins.any(|origin| matches!(origin, PeakOrigin::GrewLate | PeakOrigin::Growing));
         if grew_late {
             late.push(&learned.signature);
         }
@@ -83,7 +84,8 @@ pub fn peaks(args: &PeaksArgs) -> anyhow::Result<Exit> {
     late.dedup();
     for signature in late {
         let signature = wording::printable(signature);
-        writeln!(out, "grew late, after its memory had rested: {signature}")?;
+        let line = format!("grew late, after its memory had rested: {signature}");
+        writeln!(out, "{}", wording::clipped(&line, terminal::line_width()))?;
     }
     Ok(Exit::Success)
 }

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use anyhow::bail;
 use packhorse_core::RefusalReason;
-use packhorse_model::{Bytes, DeviceId, Exit, PoolSpec, RunId, RunSpec, TaskId, TaskSpec};
+use packhorse_model::{
+    Bytes, DeviceId, Exit, GridLanguage, PoolSpec, RunId, RunSpec, TaskId, TaskSpec,
+};
 use packhorse_session::settings::Settings;
 use packhorse_session::{
-    Devices, DevicesNow, SessionError, plan_submissions, read_all, scheduler_settings,
+    Devices, DevicesNow, SessionError, grid_language, plan_submissions, read_all,
+    scheduler_settings,
 };
 use packhorse_sim::{DurationGuess, Gantt, Glyphs, Plan, PlanBar, PlanStart, PlanTask};
 use packhorse_store::{Home, Reader};
@@ -21,7 +24,10 @@ use super::mistakes::Mistakes;
 use super::run::{give_back_files, open_run};
 use super::sweep::{build, open_sweep};
 use super::table::print_json;
-use crate::args::{Cli, CsvArgs, ImaginedArgs, LaunchArgs, PlanArgs, PlannedDoor, RunArgs, Verb};
+use crate::args::{
+    Cli, CsvArgs, ExperimentArgs, GridArgs, ImaginedArgs, LaunchArgs, PlanArgs, PlannedDoor,
+    RunArgs, Verb,
+};
 use crate::{complain, terminal, wording};
 
 /// No machine has more.
@@ -36,14 +42,8 @@ pub fn plan(args: PlanArgs) -> anyhow::Result<Exit> {
         None => plan_files(args.run, args.imagined),
         Some(PlannedDoor::Run(of)) => plan_run(of.door, of.imagined),
         Some(PlannedDoor::Csv(of)) => plan_csv(of.door, of.imagined),
-        Some(PlannedDoor::Grid(mut of)) => {
-            let door = open_grid(&mut of.door)?;
-            plan_door(door, &of.door.launch, of.imagined)
-        }
-        Some(PlannedDoor::Exp(mut of)) => {
-            let door = open_experiments(&mut of.door)?;
-            plan_door(door, &of.door.launch, of.imagined)
-        }
+        Some(PlannedDoor::Grid(of)) => plan_grid(of.door, of.imagined),
+        Some(PlannedDoor::Exp(of)) => plan_experiments(of.door, of.imagined),
         Some(PlannedDoor::Sweep(mut of)) => {
             let (spec, sweep) = build(&mut of.door)?;
             let door = open_sweep(&of.door, spec, sweep)?;
@@ -62,12 +62,24 @@ fn plan_csv(mut args: CsvArgs, imagined: ImaginedArgs) -> anyhow::Result<Exit> {
     plan_door(door, &args.launch, imagined)
 }
 
+fn plan_grid(mut args: GridArgs, imagined: ImaginedArgs) -> anyhow::Result<Exit> {
+    let door = open_grid(&mut args)?;
+    plan_door(door, &args.launch, imagined)
+}
+
+fn plan_experiments(mut args: ExperimentArgs, imagined: ImaginedArgs) -> anyhow::Result<Exit> {
+    let door = open_experiments(&mut args)?;
+    plan_door(door, &args.launch, imagined)
+}
+
 /// What a file is, by the end of its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileKind {
     Commands,
     Csv,
     TaskLines,
+    /// A grid, or experiments.
+    Settings(GridLanguage),
 }
 
 impl FileKind {
@@ -76,8 +88,13 @@ impl FileKind {
         match end.unwrap_or_default().to_ascii_lowercase().as_str() {
             "csv" => Self::Csv,
             "jsonl" | "ndjson" => Self::TaskLines,
-            _ => Self::Commands,
+            _ => grid_language(path).map_or(Self::Commands, Self::Settings),
         }
+    }
+
+    /// Whether several such files can be planned together.
+    fn is_one_of_many(self) -> bool {
+        matches!(self, Self::Commands | Self::TaskLines)
     }
 }
 
@@ -89,7 +106,7 @@ fn plan_files(mut args: RunArgs, imagined: ImaginedArgs) -> anyhow::Result<Exit>
     };
     let kind = FileKind::of(&first);
     let mut rest = args.files.iter().skip(1);
-    if let Some(other) = rest.find(|file| kind == FileKind::Csv || FileKind::of(file) != kind) {
+    if let Some(other) = rest.find(|file| !kind.is_one_of_many() || FileKind::of(file) != kind) {
         bail!(
             "`{}` cannot be planned together with `{}`\nhint: plan them one after the other",
             other.display(),
@@ -99,10 +116,54 @@ fn plan_files(mut args: RunArgs, imagined: ImaginedArgs) -> anyhow::Result<Exit>
     match kind {
         FileKind::Commands => plan_run(args, imagined),
         FileKind::Csv => plan_csv(csv_args(first, args.launch)?, imagined),
+        FileKind::Settings(language) => plan_settings(first, language, args.launch, imagined),
         FileKind::TaskLines => {
             args.tasks = std::mem::take(&mut args.files);
             plan_run(args, imagined)
         }
+    }
+}
+
+/// Plans a file that may be a grid or experiments, by what is in it.
+fn plan_settings(
+    file: PathBuf,
+    language: GridLanguage,
+    launch: LaunchArgs,
+    imagined: ImaginedArgs,
+) -> anyhow::Result<Exit> {
+    let text = fs_err::read(&file)?;
+    let text = String::from_utf8_lossy(&text);
+    let may_be_experiments = language == GridLanguage::Yaml;
+    let door = if text.contains("test_config") {
+        "grid"
+    } else if may_be_experiments && text.lines().any(|line| line.starts_with("name:")) {
+        "exp"
+    } else {
+        let name = file.display();
+        bail!(
+            "`{name}` has neither `test_config`, as a grid has, nor experiments with a `name`\n\
+             hint: say what it is: `packhorse plan grid {name}`, `packhorse plan exp {name}`, or \
+             for a file of commands `packhorse plan run {name}`"
+        );
+    };
+    match Cli::read(&["packhorse".into(), door.into()])?.command {
+        Verb::Grid(args) => plan_grid(
+            GridArgs {
+                file: Some(file),
+                launch,
+                ..args
+            },
+            imagined,
+        ),
+        Verb::Exp(args) => plan_experiments(
+            ExperimentArgs {
+                file: Some(file),
+                launch,
+                ..*args
+            },
+            imagined,
+        ),
+        _ => bail!("`packhorse {door}` is not understood"),
     }
 }
 

@@ -392,3 +392,23 @@ fn of_hundreds_of_mistakes_the_first_are_shown_and_the_rest_counted() {
         }
     }
 }
+
+#[test]
+fn a_line_that_is_longer_than_any_command_is_refused() {
+    let world = World::new();
+    let long = "x".repeat(16 << 20);
+    let lines = format!("echo first >> out\ntrue {long}\necho last >> out\n");
+    world.write("commands", &lines);
+    let told = "this line is longer than 16 MiB";
+    let done = world.packhorse(["run", "--slots", "1", "commands"]);
+    assert_eq!(done.code, 2, "{}", done.stderr);
+    assert!(done.stderr.contains(told), "{}", done.stderr);
+    assert!(done.stderr.contains("commands:2:1"), "{}", done.stderr);
+    assert!(!world.work().join("out").exists(), "nothing was started");
+    // From a pipe, the others run.
+    let done = world.packhorse_with(["run", "--slots", "1"], lines);
+    assert_eq!(done.code, 1, "{}", done.stderr);
+    assert!(done.stdout.contains(told), "{}", done.stdout);
+    assert!(done.stdout.len() < 10_000, "most of it is left out");
+    assert_eq!(world.read("out"), "first\nlast\n");
+}

@@ -1,6 +1,6 @@
 //! A machine with GPUs that are pretended, behind the real NVML calls.
 
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use packhorse_fake_nvml::{FakeDevice, FakeState, STATE_VARIABLE, fake_cuda_path, library_path};
 
@@ -56,6 +56,17 @@ impl Machine {
         while looks() < then + number {
             std::thread::yield_now();
         }
+    }
+
+    /// Somebody else's program takes so much memory, and holds it until the file is there.
+    pub fn stranger(&self, peak: &str, gate: &str) -> Child {
+        let gate = self.world.work().join(gate);
+        let mut program = Command::new(fake_cuda_path());
+        program
+            .args(["--peak", peak, "--hold-until-exists"])
+            .arg(gate);
+        program.env(STATE_VARIABLE, self.state.path());
+        program.stdout(Stdio::null()).spawn().unwrap()
     }
 
     /// Starts `packhorse` with pipes to talk to it.

@@ -42,5 +42,6 @@ mod signals;
 mod slurm;
 mod sweep;
 mod task_lines;
+mod tenancy;
 mod terminal;
 mod window;

@@ -300,6 +300,41 @@ fn one_that_takes_more_than_it_was_promised_gets_more_and_its_neighbour_is_unhar
 }
 
 #[test]
+fn what_a_task_could_not_get_under_its_limit_is_the_least_it_is_given_next() {
+    let shared = Shared::new(1);
+    let limit = "echo $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT >> limits";
+    for (peak, limits) in [("8G", "0=1024M 0=10240M"), ("20G", "0=1024M 0=24064M")] {
+        let task = taking(&format!("--peak {peak}"));
+        shared.write("tasks", format!("{limit}; {task}\n"));
+        let words = ["run", "--mps", "--vram", "1G", "--retries", "0", "tasks"];
+        let done = shared.packhorse(&words);
+        assert_eq!(done.code, 0, "{done:?}");
+        let seen = shared.read("limits");
+        let seen: Vec<&str> = seen.lines().collect();
+        assert_eq!(seen.join(" "), limits);
+        shared.write("limits", "");
+    }
+}
+
+#[test]
+fn what_a_server_holds_for_itself_is_left_by_nobody() {
+    let shared = Shared::new(1);
+    let mut running = shared.start(&["run", "--mps", "-g", "1"]);
+    // Long enough to be looked at. The second one waits for what the first has left.
+    running.send(format!("{}\ntrue\n", taking("--peak 4G --hold 1100ms")));
+    running.end_input();
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("warning"), "{done:?}");
+    let words = ["run", "--mps", "--vram", "20G", "tasks"];
+    let task = taking("--peak 20G --hold-looks 6");
+    shared.write("tasks", format!("{task}\n").repeat(2));
+    let done = shared.packhorse(&words);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("warning"), "{done:?}");
+}
+
+#[test]
 fn a_daemon_comes_with_the_first_task_and_goes_with_the_run() {
     let shared = Shared::new(2);
     let mut running = shared.start(&["run", "--mps", "--vram", "2G"]);

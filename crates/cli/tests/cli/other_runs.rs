@@ -368,38 +368,3 @@ fn a_lease_that_is_removed_comes_back_while_its_run_lives() {
     assert_eq!(first.finish().code, 0);
     assert_eq!(second.finish().code, 0);
 }
-
-#[test]
-fn strangers_on_a_gpu_that_a_task_has_whole_are_named_once() {
-    let machine = Machine::new(1);
-    let gate = machine.world.gate("gate");
-    let stranger = machine.state.stranger(0, 10 << 30);
-    let mut running = machine.start(&["run"]);
-    running.send("read x < gate\ntrue\n");
-    let told = running.wait_for("warning");
-    let named =
-        format!("others hold 10.0 GiB of GPU 0, which a task has whole: process {stranger} (");
-    assert!(told.contains(&named), "{told}");
-    assert!(told.contains("10.0 GiB)"), "{told}");
-    gate.pass(1);
-    let done = running.finish();
-    assert_eq!(done.code, 0, "{done:?}");
-    assert_eq!(done.stdout.matches("others hold").count(), 1, "{done:?}");
-}
-
-#[test]
-fn a_gpu_given_whole_waits_until_the_memory_of_its_last_task_is_gone() {
-    let machine = Machine::new(1);
-    let mut running = machine.start(&["run"]);
-    // Long enough to be looked at, and something stays on the GPU when it ends.
-    running.send("sleep 2.1\ntrue\n");
-    running.wait_for("1.1 started");
-    let left = machine.state.stranger(0, 10 << 30);
-    running.wait_for("1.1 succeeded");
-    let why = machine.packhorse(&["why", "1.2"]).stdout;
-    assert!(why.contains("has not been looked at yet"), "{why}");
-    machine.state.stranger_leaves(0, left);
-    let done = running.finish();
-    assert_eq!(done.code, 0, "{done:?}");
-    assert!(!done.stdout.contains("still holds"), "{done:?}");
-}

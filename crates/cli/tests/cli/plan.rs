@@ -248,6 +248,38 @@ fn task_lines_sweeps_and_single_commands_are_planned_too() {
 }
 
 #[test]
+fn grids_and_experiments_are_planned_without_a_word_on_what_they_are() {
+    let world = World::new();
+    let gpus = ["--gpus", "0,1"];
+    let grid = "{\"test_config\": [{\"lr\": [1, 2, 3]}], \"command\": \"train {lr}\"}";
+    let experiments = "name: DEFAULT\npath: results\nrepetitions: 3\niterations: 1\ncommand: train {rep}\n---\n\
+                       name: a\nparams: {x: 1}\n";
+    for (file, text, door) in [
+        ("tests.yaml", grid.to_owned(), "grid"),
+        ("tests.json", grid.to_owned(), "grid"),
+        ("tests.py", format!("config = {grid}"), "grid"),
+        ("config.yml", experiments.to_owned(), "exp"),
+    ] {
+        world.write(file, text);
+        let planned = plan(&world, &[&[file], &gpus[..]].concat());
+        assert_eq!(planned["tasks"].as_array().unwrap().len(), 3, "{planned}");
+        let words = [&["plan", door, file, "--json"], &gpus[..]].concat();
+        assert_eq!(world.packhorse(words).json(), planned, "{file}");
+    }
+    world.write("jobs.yaml", "train 1\ntrain 2\n");
+    let done = world.packhorse(["plan", "jobs.yaml", "--gpus", "0"]);
+    assert_eq!(done.code, 2, "{done:?}");
+    for door in ["grid", "exp", "run"] {
+        let hint = format!("`packhorse plan {door} jobs.yaml`");
+        assert!(done.stderr.contains(&hint), "{done:?}");
+    }
+    let done = world.packhorse(["plan", "run", "jobs.yaml", "--gpus", "0", "--json"]);
+    assert_eq!(commands(&done.json()), ["train 1", "train 2"]);
+    let done = world.packhorse(["plan", "tests.yaml", "tests.json"]);
+    assert!(done.stderr.contains("one after the other"), "{done:?}");
+}
+
+#[test]
 fn what_strangers_hold_is_counted_where_a_run_would_count_it() {
     let machine = Machine::new(2);
     machine.world.write("tasks", "train\n".repeat(3));

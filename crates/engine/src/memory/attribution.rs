@@ -14,6 +14,9 @@ pub(crate) struct Attribution {
     pub(crate) runs: Vec<(u32, Bytes)>,
     /// All others: processes we do not know, and what no process is shown for.
     pub(crate) strangers: Bytes,
+    /// How much of that no living process of theirs is shown for. It may have been left by
+    /// one that has ended.
+    pub(crate) unclaimed: Bytes,
 }
 
 /// Sorts what a sample shows of one device. `promised` is what our tasks on it were
@@ -22,6 +25,7 @@ pub(crate) fn attribute(member: &MemberView, promised: Bytes) -> Attribution {
     let mut found = Attribution::default();
     let used = member.memory.map_or(0, |(used, _)| used.0);
     let mut known = 0_u64;
+    let mut theirs = 0_u64;
     let mut silent = member.processes.is_none();
     for process in member.processes.iter().flatten() {
         let Some(held) = process.memory else {
@@ -32,7 +36,11 @@ pub(crate) fn attribute(member: &MemberView, promised: Bytes) -> Attribution {
             Owner::Task(task) => add(&mut found.ours, task, held),
             Owner::OtherRun(run) => add(&mut found.runs, run, held),
             Owner::Ignored => {}
-            Owner::Stranger => continue,
+            Owner::Stranger => {
+                theirs = theirs.saturating_add(held.0);
+                continue;
+            }
+            Owner::Unseen => continue,
         }
         known = known.saturating_add(held.0);
     }
@@ -44,6 +52,7 @@ pub(crate) fn attribute(member: &MemberView, promised: Bytes) -> Attribution {
     if found.strangers.0 <= NOISE_FLOOR {
         found.strangers = Bytes(0);
     }
+    found.unclaimed = Bytes(found.strangers.0.saturating_sub(theirs));
     found
 }
 
@@ -85,6 +94,7 @@ mod tests {
             1..=9 => Owner::Task(TaskId::new(RunId(1), 1)),
             10..=19 => Owner::OtherRun(10),
             20..=29 => Owner::Ignored,
+            30..=39 => Owner::Unseen,
             _ => Owner::Stranger,
         }
     }
@@ -108,6 +118,13 @@ mod tests {
         let list = [(1, Some(100)), (99, Some(300))];
         let found = attribute(&member(1000, Some(&list)), Bytes(0));
         assert_eq!(found.strangers, Bytes(900 * MIB));
+    }
+
+    #[test]
+    fn what_living_strangers_hold_was_left_by_nobody() {
+        let list = [(1, Some(100)), (30, Some(200)), (99, Some(300))];
+        let found = attribute(&member(1000, Some(&list)), Bytes(0));
+        assert_eq!(found.unclaimed, Bytes(600 * MIB));
     }
 
     #[test]

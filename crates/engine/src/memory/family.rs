@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use packhorse_core::agree;
 use packhorse_intake::signature::{Signature, is_member};
-use packhorse_model::{Bytes, LearnedPeak, Models, TaskId};
+use packhorse_model::{Bytes, LearnedPeak, Models, PeakOrigin, TaskId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::needs::Needs;
@@ -109,7 +109,8 @@ impl Needs {
             }
             let signature: Arc<str> = signature.into();
             for (model, peaks) in &models {
-                for peak in peaks {
+                let over = peaks.iter().filter(|it| it.origin != PeakOrigin::Growing);
+                for peak in over {
                     family.note(&signature, model, peak.peak);
                 }
                 pooled.entry(model.clone()).or_default().extend(peaks);

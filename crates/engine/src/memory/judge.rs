@@ -155,7 +155,7 @@ impl Engine {
             Some((cause, note)) => (cause, Some(note)),
             None => (EndCause::Own, None),
         };
-        self.await_release(id, &devices, end.took);
+        self.await_release(&end, &devices);
         let track = self.untrack(id);
         let out_of_memory = matches!(cause, EndCause::OutOfMemory { .. });
         let grew_late = track.as_ref().is_some_and(|track| {
@@ -260,7 +260,15 @@ impl Engine {
             // Some die without a word. If the device had no room left for as much as the
             // task took last, that is why.
             cramped.then(|| OomSign::unwritten("its GPU had no memory left".to_owned()))
-        })?;
+        });
+        let Some(found) = found else {
+            let error = written.and_then(|written| self.oom_signs.caught(written))?;
+            let note = format!(
+                "{}; its last error is `{error}` (it had caught one of GPU memory before)",
+                end.outcome
+            );
+            return Some((EndCause::Own, note));
+        };
         let sign = &found.what;
         let peak = track.and_then(Track::peak).unwrap_or_default();
         let within = track.is_some_and(|track| {

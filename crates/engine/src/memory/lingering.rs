@@ -5,13 +5,13 @@ use std::time::Duration;
 use packhorse_model::{Bytes, TaskId};
 
 use super::monitor::device_id;
-use super::tenant::FirstLook;
 use super::track::{NOISE_FLOOR, Surroundings};
 use crate::engine::Engine;
 use crate::input::{DeviceView, Owner, ProcessView};
+use crate::mps::MpsState;
 
 /// How long memory may stay after its task, before somebody is told.
-const LINGER: Duration = Duration::from_secs(5);
+pub(super) const LINGER: Duration = Duration::from_secs(5);
 /// What a server of MPS may hold for itself. It comes with the first task, and stays.
 const SERVER: u64 = 64 << 20;
 /// How many processes are named before the rest is only counted.
@@ -25,8 +25,6 @@ pub(super) struct Lingering {
     pub(super) held: Bytes,
     /// How it was there otherwise when the task was last seen.
     pub(super) before: Surroundings,
-    /// Whether nothing at all is started on the device meanwhile.
-    pub(super) closes: bool,
 }
 
 impl Lingering {
@@ -52,11 +50,7 @@ impl Engine {
     /// Sees whether memory that should be gone is.
     pub(super) fn update_lingering(&mut self, view: &DeviceView) {
         let now = self.now.monotonic;
-        let expected = if self.mps.is_used() {
-            SERVER
-        } else {
-            NOISE_FLOOR
-        };
+        let expected = expected(&self.mps);
         let unit = &mut self.monitor.units[view.device];
         let lingering = unit.lingering.as_ref();
         let Some(lingering) = lingering.filter(|lingering| lingering.since < view.at) else {
@@ -69,10 +63,6 @@ impl Engine {
             return;
         }
         let task = lingering.task;
-        if lingering.closes {
-            // What is there now is waited for no more, by no other task either.
-            unit.first_look = FirstLook::Seen(unit.strangers());
-        }
         unit.lingering = None;
         self.tell_outside(view.device);
         if !gone {
@@ -87,8 +77,13 @@ impl Engine {
     }
 }
 
+/// What there may be more on a device than before when its task is gone.
+pub(super) fn expected(mps: &MpsState) -> u64 {
+    if mps.is_used() { SERVER } else { NOISE_FLOOR }
+}
+
 /// Who is on a device, as the driver tells, to go on with a sentence.
-fn processes_on(view: &DeviceView) -> String {
+pub(super) fn processes_on(view: &DeviceView) -> String {
     let members = view.members.iter();
     let lists: Option<Vec<&Vec<ProcessView>>> =
         members.map(|member| member.processes.as_ref()).collect();

@@ -13,7 +13,7 @@ use super::health::lost;
 use super::judge::PendingEnd;
 use super::lingering::Lingering;
 use super::pace::Pace;
-use super::tenant::FirstLook;
+use super::tenant::Tenancy;
 use super::track::{NOISE_FLOOR, Surroundings, Track};
 use crate::action::Action;
 use crate::engine::Engine;
@@ -63,7 +63,7 @@ pub(super) struct UnitState {
     slow: bool,
     /// Memory that should be gone.
     pub(super) lingering: Option<Lingering>,
-    pub(super) first_look: FirstLook,
+    pub(super) tenancy: Tenancy,
 }
 
 impl UnitState {
@@ -71,6 +71,17 @@ impl UnitState {
     pub(super) fn strangers(&self) -> Bytes {
         let held = self.attributions.iter().map(|found| found.strangers);
         held.max().unwrap_or_default()
+    }
+
+    /// How much of that no living process of theirs is shown for.
+    pub(super) fn unclaimed(&self) -> Bytes {
+        let held = self.attributions.iter().map(|found| found.unclaimed);
+        held.max().unwrap_or_default()
+    }
+
+    /// Whether memory there should be gone.
+    fn is_awaiting_release(&self) -> bool {
+        self.lingering.is_some() || self.tenancy.is_closing()
     }
 
     /// Whether what is known of it is of this moment, or nearly so.
@@ -103,8 +114,7 @@ impl Monitor {
     /// Whether a device waits for the memory of its last task to be gone.
     pub(crate) fn is_closing(&self, index: usize) -> bool {
         let unit = self.units.get(index);
-        let lingering = unit.and_then(|unit| unit.lingering.as_ref());
-        lingering.is_some_and(|lingering| lingering.closes)
+        unit.is_some_and(|unit| unit.tenancy.is_closing())
     }
 
     /// Whether the device was found to be broken.
@@ -236,7 +246,7 @@ impl Engine {
         let told = self.other_runs.told.iter().zip(&monitor.units);
         let mut told = told.filter(|(_, unit)| !unit.drained);
         let others = told.any(|(told, _)| told.memory.0 > 0);
-        let lingers = monitor.units.iter().any(|unit| unit.lingering.is_some());
+        let lingers = monitor.units.iter().any(UnitState::is_awaiting_release);
         let awaited = monitor.units.iter().any(|unit| unit.awaited.is_some());
         let needed = !monitor.pending.is_empty()
             || lingers
@@ -313,7 +323,7 @@ impl Engine {
         let monitor = &mut self.monitor;
         let ages = monitor.tracks.values();
         let youngest = ages.map(|track| now.saturating_sub(track.since)).min();
-        let lingers = monitor.units.iter().any(|unit| unit.lingering.is_some());
+        let lingers = monitor.units.iter().any(UnitState::is_awaiting_release);
         monitor.pace.sampled(view.at, grew || lingers, youngest);
         let unit = &mut monitor.units[view.device];
         unit.sampled = Some(view.at);
@@ -350,7 +360,7 @@ impl Engine {
             self.tell_outside(index);
         }
         self.update_lingering(view);
-        self.note_first_look(view);
+        self.update_tenancy(view);
         self.update_promises(index, view.at);
         if claimed {
             self.unhold();
@@ -422,8 +432,10 @@ impl Engine {
         let mut held = self.other_runs.held(index, device);
         if let Some(lingering) = lingering {
             memory = memory.max(lingering.counted());
-            unseen |= lingering.closes;
-            held.whole |= lingering.closes;
+        }
+        if self.monitor.is_closing(index) {
+            unseen = true;
+            held.whole = true;
         }
         let held = Outside {
             memory,
@@ -476,9 +488,7 @@ impl Engine {
     /// who they are.
     pub fn names_processes(&self, device: usize) -> bool {
         let unit = self.monitor.units.get(device);
-        unit.is_some_and(|unit| {
-            unit.lingering.is_some() || matches!(unit.first_look, FirstLook::Asked(_))
-        })
+        unit.is_some_and(|unit| unit.lingering.is_some() || unit.tenancy.names_processes())
     }
 
     /// The tasks whose memory is followed on a device.
@@ -511,7 +521,6 @@ impl Engine {
                     since: now,
                     held,
                     before: surroundings,
-                    closes: false,
                 };
                 // What is still there of an earlier one comes on top.
                 unit.lingering = Some(left.after(unit.lingering.take()));

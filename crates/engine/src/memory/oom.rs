@@ -133,6 +133,11 @@ impl OomSigns {
         })
     }
 
+    /// The last error of one that went on after it had run out of memory.
+    pub(crate) fn caught(&self, written: &[u8]) -> Option<String> {
+        self.find_text(written)?.later_error
+    }
+
     fn find_text(&self, written: &[u8]) -> Option<OomSign> {
         let last = |text: &str| memmem::rfind(written, text.as_bytes());
         let known = TEXTS.iter().find_map(|(who, text)| {

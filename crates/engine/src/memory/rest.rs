@@ -9,10 +9,13 @@
 //!                         the last that came is moved away
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_core::{SchedulerEvent, reservation};
-use packhorse_model::{Bytes, DeviceId, LearnedPeak, PeakOrigin, StopMode, TaskId};
+use packhorse_model::{
+    Bytes, DeviceId, LearnedPeak, NewPeak, PeakOrigin, Record, StopMode, TaskId,
+};
 
 use super::monitor::device_id;
 use super::track::{NOISE_FLOOR, PromiseState, Track};
@@ -99,6 +102,7 @@ impl Engine {
         };
         track.grew_late = Some(at);
         let age = at.saturating_sub(track.since);
+        self.remember_growth(task, device, held, age);
         let needed = self.kind_needs(task, with_margin(held), age);
         // Those who have all that is free can have less, and those who leave will have none.
         let left = self.left_for(task, device, |other, track| match track.promise {
@@ -127,6 +131,30 @@ impl Engine {
         self.unhold();
     }
 
+    /// Remembers that a kind grows late, whatever becomes of the attempt and of us.
+    fn remember_growth(&mut self, task: TaskId, device: DeviceId, held: Bytes, age: Duration) {
+        let attempt = self.monitor.tracks.get(&task).map(|track| track.attempt);
+        let need = self.tasks.get(&task).and_then(|task| task.need.as_ref());
+        let device = self.devices.get(device.0 as usize);
+        let (Some(attempt), Some(need), Some(device)) = (attempt, need, device) else {
+            return;
+        };
+        let peak = NewPeak {
+            task,
+            attempt,
+            signature: Arc::clone(&need.kind.signature),
+            model: Arc::clone(&device.model),
+            learned: LearnedPeak {
+                at: self.now.wall,
+                peak: held,
+                error: Bytes(0),
+                duration: Some(age),
+                origin: PeakOrigin::Growing,
+            },
+        };
+        self.record(Record::Peak(Box::new(peak)));
+    }
+
     /// Takes note of what tasks of a kind need, as far as one that runs shows, and when it
     /// grew if it had rested before. Returns what that is for all that were seen.
     pub(super) fn kind_needs(&mut self, task: TaskId, needed: Bytes, grew_at: Duration) -> Bytes {
@@ -134,7 +162,7 @@ impl Engine {
         let Some(need) = task.and_then(|task| task.need.as_ref()) else {
             return needed;
         };
-        let signature = std::sync::Arc::clone(&need.kind.signature);
+        let signature = Arc::clone(&need.kind.signature);
         let Some(shape) = self.needs.shapes.get_mut(&signature) else {
             return needed;
         };

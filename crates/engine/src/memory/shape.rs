@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packhorse_core as core;
-use packhorse_model::{Bytes, LearnedPeak, Models, TaskId};
+use packhorse_model::{Bytes, LearnedPeak, Models, PeakOrigin, TaskId};
 use rustc_hash::FxHashSet;
 
 use super::needs::models;
 use super::probing::Probing;
+use super::rest::with_margin;
 use crate::engine::DeviceInfo;
 
 /// How many samples of a shape count on each model: the newest.
@@ -19,7 +20,8 @@ const KEPT: usize = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Need {
     pub(super) memory: Option<Bytes>,
-    /// If that is not known: what those that run now were seen to need at rest.
+    /// If that is not known: what those that run now were seen to need at rest, and those
+    /// that grew late and were not seen to their end.
     pub(super) rested: Option<Bytes>,
     pub(super) expected: Option<Duration>,
 }
@@ -54,7 +56,8 @@ pub(crate) struct Shape {
     pub(super) waiting: FxHashSet<TaskId>,
     /// Who of them is measured.
     pub(super) probing: Probing,
-    /// What those that run now were seen to need at rest.
+    /// What those that run now were seen to need at rest, and those that grew late and were
+    /// not seen to their end.
     pub(super) rested: Option<Bytes>,
     /// How old one was that grew after its memory had rested.
     pub(super) grows_at: Option<Duration>,
@@ -71,6 +74,12 @@ struct OnModel {
 impl Shape {
     /// Of a shape that was seen like this, on devices like these.
     pub(crate) fn new(about: &[DeviceInfo], mut seen: BTreeMap<String, Vec<LearnedPeak>>) -> Self {
+        let all = seen.values().flatten();
+        let growing = all.filter(|sample| sample.origin == PeakOrigin::Growing);
+        let (rested, grows_at) = growing.fold((None, None), |(rested, age), sample| {
+            let needed = with_margin(sample.peak);
+            (rested.max(Some(needed)), age.max(sample.duration))
+        });
         let of_model = |name: Arc<str>| {
             let mut samples = seen.remove(&*name).unwrap_or_default();
             samples.sort_by_key(|sample| sample.at);
@@ -83,6 +92,8 @@ impl Shape {
         };
         let mut shape = Self {
             models: models(about).into_iter().map(of_model).collect(),
+            rested,
+            grows_at,
             ..Self::default()
         };
         shape.sum_up();
@@ -153,7 +164,7 @@ pub(super) fn sizes(about: &[DeviceInfo], allowed: Models) -> (Bytes, Bytes) {
 
 #[cfg(test)]
 mod tests {
-    use packhorse_model::{PeakOrigin, Timestamp};
+    use packhorse_model::Timestamp;
 
     use super::*;
 

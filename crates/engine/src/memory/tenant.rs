@@ -1,31 +1,66 @@
 //! GPUs that tasks have to themselves in a run that counts no memory: strangers on them are
-//! named once, and the next task waits until the memory of the last one is gone.
+//! named once, and nobody gets one before the memory of its last tenant is gone.
+//!
+//! ```text
+//!  first task starts ──▶ a look: who else is there?
+//!  last tenant leaves ─▶ closed ──▶ a look: is anything left? ──▶ open
+//!                          ▲               │ yes
+//!                          └───────────────┘ 5 seconds at most
+//! ```
+//!
+//! Processes of strangers that live were there before the last tenant, or came meanwhile:
+//! they are not waited for.
 
 use std::time::Duration;
 
-use packhorse_model::{Bytes, DeviceId, GpuRequest, Milli, Placement, TaskId};
+use packhorse_model::{AttemptEnd, Bytes, DeviceId, GpuRequest, Milli, Placement, TaskId};
 
-use super::lingering::Lingering;
+use super::lingering::{LINGER, expected, processes_on};
 use super::monitor::device_id;
-use super::track::Surroundings;
 use crate::action::Action;
 use crate::engine::Engine;
-use crate::input::{DeviceView, Owner};
+use crate::input::{DeviceView, Owner, ProcessView};
 
-/// What a task left that ran for less is not looked for: it would cost the next one more
-/// than it is worth.
-const LONG: Duration = Duration::from_secs(2);
+/// A device is looked at so often when tenants leave it that had it for less. A look after
+/// each would cost more than it is worth: hardly any program gets to much memory in that
+/// time.
+const OFTEN: Duration = Duration::from_secs(1);
+/// What others hold of a device is nothing to speak of if it is one part of so many: a
+/// desktop's few windows.
+const VISIBLE: u64 = 20;
 
-/// The look at a device when a task first has it to itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum FirstLook {
-    /// None has had it yet.
-    #[default]
-    NotYet,
-    /// It was asked for then.
-    Asked(Duration),
-    /// Strangers held so much.
-    Seen(Bytes),
+/// A device that tasks have to themselves.
+#[derive(Debug, Default)]
+pub(super) struct Tenancy {
+    /// When a look was asked for, because a task has it to itself for the first time.
+    asked: Option<Duration>,
+    /// What was there on the last look that no living process was shown for.
+    unclaimed: Option<Bytes>,
+    /// When that was.
+    looked: Option<Duration>,
+    /// Whether strangers on it were named.
+    named: bool,
+    closing: Option<Closing>,
+}
+
+/// A device on which nothing is started until its last tenant's memory is gone.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    since: Duration,
+    /// The tenant; nobody's if it was another run's.
+    task: Option<TaskId>,
+}
+
+impl Tenancy {
+    /// Whether nothing is started on it.
+    pub(super) const fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    /// Whether somebody may soon be told who is on it.
+    pub(super) const fn names_processes(&self) -> bool {
+        self.asked.is_some() || self.closing.is_some()
+    }
 }
 
 impl Engine {
@@ -36,9 +71,10 @@ impl Engine {
         for granted in &placement.devices {
             let unit = self.monitor.units.get_mut(granted.device.0 as usize);
             if let Some(unit) = unit.filter(|_| granted.share == Milli::ONE)
-                && unit.first_look == FirstLook::NotYet
+                && unit.tenancy.unclaimed.is_none()
+                && unit.tenancy.asked.is_none()
             {
-                unit.first_look = FirstLook::Asked(now);
+                unit.tenancy.asked = Some(now);
                 asks = true;
             }
         }
@@ -48,23 +84,129 @@ impl Engine {
         }
     }
 
-    /// Takes note of strangers on a device that a task has to itself.
-    pub(super) fn note_first_look(&mut self, view: &DeviceView) {
-        let unit = &mut self.monitor.units[view.device];
-        let strangers = unit.strangers();
-        match unit.first_look {
-            FirstLook::Asked(at) if at <= view.at => {}
-            _ => return,
+    /// An attempt has ended: whoever is to have its devices whole gets them when its memory
+    /// is gone.
+    pub(super) fn await_release(&mut self, end: &AttemptEnd, devices: &[DeviceId]) {
+        if self.monitor.is_counting() || !self.monitor.is_watching() {
+            return;
         }
-        unit.first_look = FirstLook::Seen(strangers);
-        // A desktop's few windows are nothing to speak of.
-        let visible = self.devices[view.device].memory.0 / 20;
-        if strangers.0 <= visible {
+        let request = self.state.running_request(end.task);
+        let had_whole = request.is_some_and(|it| matches!(it.gpus, GpuRequest::Whole(_)));
+        // It may be next itself.
+        let is_wanted = self.state.wants_whole() || (had_whole && !end.outcome.is_success());
+        if !is_wanted {
+            return;
+        }
+        let loads = self.state.devices().enumerate();
+        let left = loads.filter(|(_, load)| load.attempts <= 1 && devices.contains(&load.device));
+        let left: Vec<usize> = left.map(|(index, _)| index).collect();
+        for index in left {
+            self.close_device(index, Some(end.task), end.took);
+        }
+    }
+
+    /// Other runs have left a device: the same.
+    pub(crate) fn await_release_of_others(&mut self) {
+        if self.monitor.is_counting() || !self.monitor.is_watching() || !self.state.wants_whole() {
+            return;
+        }
+        let loads = self.state.devices().enumerate();
+        let free = loads.filter(|(_, load)| load.attempts == 0);
+        let free: Vec<usize> = free.map(|(index, _)| index).collect();
+        for index in free {
+            let told = &self.other_runs.told[index];
+            let had_some = told.attempts > 0 || told.share.0 > 0;
+            let held = self.other_runs.held(index, &self.devices[index]);
+            if had_some && held.attempts == 0 && held.share.0 == 0 {
+                self.close_device(index, None, Duration::ZERO);
+            }
+        }
+    }
+
+    fn close_device(&mut self, index: usize, task: Option<TaskId>, took: Duration) {
+        let since = self.now.monotonic;
+        let Some(unit) = self.monitor.units.get_mut(index) else {
+            return;
+        };
+        let tenancy = &mut unit.tenancy;
+        let looked = tenancy.looked;
+        let is_due = took >= OFTEN || looked.is_none_or(|at| since.saturating_sub(at) >= OFTEN);
+        if unit.drained || tenancy.is_closing() || !is_due {
+            return;
+        }
+        tenancy.closing = Some(Closing { since, task });
+        self.monitor.look();
+        self.tell_outside(index);
+    }
+
+    /// Sees who is on a device that a task has to itself, and whether its last tenant's
+    /// memory is gone.
+    pub(super) fn update_tenancy(&mut self, view: &DeviceView) {
+        let unit = &mut self.monitor.units[view.device];
+        let (strangers, unclaimed) = (unit.strangers(), unit.unclaimed());
+        let tenancy = &mut unit.tenancy;
+        if tenancy.asked.is_some_and(|at| at <= view.at) {
+            tenancy.asked = None;
+            tenancy.unclaimed = Some(unclaimed);
+            tenancy.looked = Some(view.at);
+            self.name_strangers(view, strangers);
+        }
+        self.reopen(view);
+    }
+
+    /// Opens a device again whose last tenant's memory is gone, or has been waited for long
+    /// enough.
+    fn reopen(&mut self, view: &DeviceView) {
+        let index = view.device;
+        let visible = self.devices[index].memory.0 / VISIBLE;
+        let expected = expected(&self.mps);
+        let unit = &mut self.monitor.units[index];
+        let (strangers, unclaimed) = (unit.strangers(), unit.unclaimed());
+        let tenancy = &mut unit.tenancy;
+        let closing = tenancy.closing.filter(|closing| closing.since <= view.at);
+        let Some(Closing { since, task }) = closing else {
+            return;
+        };
+        // Where nobody has looked before, some of it may always have been there.
+        let expected = tenancy.unclaimed.map_or(visible, |_| expected);
+        let before = tenancy.unclaimed.unwrap_or_default();
+        let left = unclaimed.0.saturating_sub(before.0);
+        let is_gone = left <= expected;
+        if !is_gone && self.now.monotonic.saturating_sub(since) < LINGER {
+            return;
+        }
+        // What is there now is waited for no more.
+        tenancy.unclaimed = Some(unclaimed);
+        tenancy.looked = Some(view.at);
+        tenancy.closing = None;
+        self.tell_outside(index);
+        // A process that is still listed is somebody's.
+        let left = left.saturating_sub(listed(view, Owner::Unseen));
+        self.name_strangers(view, Bytes(strangers.0.saturating_sub(left)));
+        if !is_gone && left > expected {
+            let name = self.device_name(device_id(index));
+            let whose = match task {
+                Some(_) => "its task",
+                None => "another run",
+            };
+            let message = format!(
+                "{name} still holds {} that {whose} has left{}",
+                Bytes(left),
+                processes_on(view)
+            );
+            self.warn(task, message);
+        }
+    }
+
+    /// Tells once who else holds so much of a device.
+    fn name_strangers(&mut self, view: &DeviceView, held: Bytes) {
+        let visible = self.devices[view.device].memory.0 / VISIBLE;
+        let tenancy = &mut self.monitor.units[view.device].tenancy;
+        if held.0 <= visible || std::mem::replace(&mut tenancy.named, true) {
             return;
         }
         let processes = view.members.iter().flat_map(|member| &member.processes);
-        let processes = processes.flatten();
-        let theirs = processes.filter(|process| process.owner == Owner::Stranger);
+        let theirs = processes.flatten().filter(|it| is_strangers(it));
         let names = theirs.map(|process| {
             let held = process
                 .memory
@@ -77,45 +219,22 @@ impl Engine {
             0 => "and the driver does not tell who they are".to_owned(),
             _ => names.join(", "),
         };
-        let message = format!("others hold {strangers} of {name}, which a task has whole: {who}");
+        let message = format!("others hold {held} of {name}, which a task has whole: {who}");
         self.warn(None, message);
     }
+}
 
-    /// A task that had devices to itself has ended: nobody else gets them before its memory is
-    /// gone.
-    pub(super) fn await_release(&mut self, task: TaskId, devices: &[DeviceId], took: Duration) {
-        let request = self.state.running_request(task);
-        let had_whole = request.is_some_and(|it| matches!(it.gpus, GpuRequest::Whole(_)));
-        let is_wanted = self.has_waiting() || self.has_other_runs();
-        if self.monitor.is_counting() || took < LONG || !had_whole || !is_wanted {
-            return;
-        }
-        for device in devices {
-            let index = device.0 as usize;
-            let unit = self
-                .monitor
-                .units
-                .get_mut(index)
-                .filter(|unit| !unit.drained);
-            let Some(unit) = unit else {
-                continue;
-            };
-            let FirstLook::Seen(strangers) = unit.first_look else {
-                continue;
-            };
-            unit.lingering = Some(Lingering {
-                task,
-                since: self.now.monotonic,
-                held: Bytes(0),
-                before: Surroundings {
-                    free: None,
-                    others: strangers,
-                    strangers,
-                },
-                closes: true,
-            });
-            self.monitor.look();
-            self.tell_outside(index);
-        }
-    }
+fn is_strangers(process: &ProcessView) -> bool {
+    matches!(process.owner, Owner::Stranger | Owner::Unseen)
+}
+
+/// What processes of these hold, on the member on which it is most.
+fn listed(view: &DeviceView, owner: Owner) -> u64 {
+    let members = view.members.iter().map(|member| {
+        let processes = member.processes.iter().flatten();
+        let theirs = processes.filter(|process| process.owner == owner);
+        let held = theirs.filter_map(|process| process.memory);
+        held.map(|held| held.0).fold(0, u64::saturating_add)
+    });
+    members.max().unwrap_or_default()
 }

@@ -462,6 +462,18 @@ impl Lab {
             .push(peak);
     }
 
+    /// One of this shape was last seen growing to so much, when it was so old.
+    pub(crate) fn grew_late(&mut self, signature: &str, memory: u64, age: Duration) {
+        self.learned(signature, memory);
+        let peak = self
+            .peaks
+            .get_mut(signature)
+            .and_then(|peaks| peaks.last_mut());
+        if let Some(peak) = peak {
+            (peak.duration, peak.origin) = (Some(age), PeakOrigin::Growing);
+        }
+    }
+
     /// Which tasks run and where, such as `1.2@0`.
     pub(crate) fn running(&self) -> Vec<String> {
         self.running.values().map(words::place).collect()

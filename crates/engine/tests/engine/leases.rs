@@ -228,7 +228,7 @@ fn one_that_waits_for_another_run_is_named_as_such() {
 #[test]
 fn what_is_due_by_now_may_take_something_whatever_the_input_is() {
     let mut lab = lab(1);
-    lab.add(1, [task("a").share(500), task("b")]);
+    lab.add(1, [task("a").share(500), task("b").share(600)]);
     lab.raised();
     lab.pass(SECOND);
     lab.answers.samples = false;

@@ -65,6 +65,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn new_task(kind: u8, number: u32) -> NewTask {
     let probed = || task("python b.py --n 1").vram_auto().probe("{} --probe");
+    // No door takes one that comes after itself.
+    let after_another = |task: NewTask| match number - 1 {
+        0 => task,
+        before => task.after(1 + u32::from(kind) % before),
+    };
     match kind % 15 {
         0 | 1 => task("a"),
         2 => task("a").share(300).retries(1),
@@ -72,12 +77,12 @@ fn new_task(kind: u8, number: u32) -> NewTask {
         4 | 5 => task("python a.py").vram_auto(),
         6 => probed(),
         7 => probed().priority(i32::from(kind) % 3),
-        8 => task("a").after(1 + u32::from(kind) % number),
+        8 => after_another(task("a")),
         9 => task("a").gpus(2),
         11 => task("a").group("g", 1),
         12 => task("a").share(300).group("g", 2).retries(1),
-        13 => probed().group("h", 1).after(1 + u32::from(kind) % number),
-        10 => probed().after(1 + u32::from(kind) % number),
+        13 => after_another(probed().group("h", 1)),
+        10 => after_another(probed()),
         _ => task("a").share(500).vram(6).retries(2),
     }
 }

@@ -2,7 +2,7 @@
 
 use packhorse_model::{PeakOrigin, Record};
 
-use crate::lab::{A_LOOK, FAILED, INTERRUPTED, Lab, OK, REST, SECOND, id, task};
+use crate::lab::{A_LOOK, FAILED, INTERRUPTED, Lab, NewTask, OK, REST, SECOND, gib, id, task};
 
 const CUDA: &str = "CUDA out of memory";
 
@@ -99,11 +99,11 @@ fn one_that_grows_late_has_more_if_there_is_more() {
     lab.pass(REST + SECOND);
     assert_eq!(lab.running().len(), 2, "17 GiB of 24 are promised");
     lab.ends("1.1", OK);
-    let origin = lab.records.iter().find_map(|(_, record)| match record {
+    let mut origins = lab.records.iter().filter_map(|(_, record)| match record {
         Record::Peak(peak) => Some(peak.learned.origin),
         _ => None,
     });
-    assert_eq!(origin, Some(PeakOrigin::GrewLate));
+    assert_eq!(origins.next_back(), Some(PeakOrigin::GrewLate));
 }
 
 #[test]
@@ -172,6 +172,44 @@ fn a_kind_that_grows_late_is_not_believed_as_early_again() {
     assert_eq!(lab.running().len(), 2);
     lab.pass(SECOND * 40);
     assert_eq!(lab.running().len(), 3);
+}
+
+#[test]
+fn one_that_grew_late_is_remembered_whatever_becomes_of_it() {
+    let mut lab = lab(1);
+    rests(&mut lab, "1.1", 3);
+    lab.holds("1.1", 15);
+    let age = REST + SECOND + A_LOOK * 2;
+    let peaks = |lab: &Lab| {
+        let peaks = lab.records.iter().filter_map(|(_, record)| match record {
+            Record::Peak(peak) => Some(peak.learned),
+            _ => None,
+        });
+        peaks.collect::<Vec<_>>()
+    };
+    let [grown] = peaks(&lab)[..] else {
+        panic!("{:?}", peaks(&lab));
+    };
+    assert_eq!(grown.origin, PeakOrigin::Growing);
+    assert_eq!((grown.peak, grown.duration), (gib(15), Some(age)));
+    lab.ends("1.1", INTERRUPTED);
+    assert_eq!(peaks(&lab).len(), 1);
+}
+
+#[test]
+fn a_kind_that_grew_late_in_an_earlier_run_is_not_believed_as_early_again() {
+    let mut lab = Lab::with_gpus(1);
+    lab.grew_late("work: python a.py", 5, SECOND * 60);
+    lab.run(1);
+    lab.add(
+        1,
+        [task("python a.py"), task("python b.py")].map(NewTask::vram_auto),
+    );
+    rests(&mut lab, "1.1", 3);
+    lab.pass(SECOND * 40);
+    assert_eq!(lab.running(), ["1.1@0"]);
+    lab.pass(SECOND * 30);
+    assert_eq!(lab.running(), ["1.1@0", "1.2@0"]);
 }
 
 #[test]

@@ -22,6 +22,9 @@ pub enum GridProblem {
     /// Quoted text that does not end where it should.
     #[error("the closing {0} is missing")]
     UnclosedQuote(char),
+    /// A colon and a blank in YAML text without quotes.
+    #[error("in YAML, text with `: ` in it needs quotes")]
+    ColonInText,
     /// A Python file that does more than say what the configuration is.
     #[error("{what}, and a .py file is read without running it")]
     NotLiteral {
@@ -115,6 +118,9 @@ impl InputProblem for GridProblem {
             Self::UnclosedQuote(quote) => {
                 format!("write a {quote} where the text ends, or leave out the one it begins with")
             }
+            Self::ColonInText => {
+                "put all of the text in quotes: command: 'python train.py …'".to_owned()
+            }
             Self::NotLiteral { .. } => "write the value itself, or use the Python package: \
                 `packhorse.gpu_task_scheduler` takes a `config` made by any code"
                 .to_owned(),
@@ -142,6 +148,7 @@ impl InputProblem for GridProblem {
     fn label(&self) -> &'static str {
         match self {
             Self::Syntax { .. } | Self::NotLiteral { .. } | Self::Merge => "here",
+            Self::ColonInText => "this colon",
             Self::UnclosedQuote(_) => "this text is not closed",
             Self::NoConfig => "nothing is assigned to `config`",
             Self::Duplicate(_) => "the second one",

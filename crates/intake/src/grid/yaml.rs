@@ -58,6 +58,17 @@ pub(crate) fn read_documents(
     Ok(documents)
 }
 
+/// Whether there is a colon that would begin a value, behind one that has done so on the same
+/// line.
+fn is_colon_in_text(text: &str, at: usize) -> bool {
+    let (Some(before), Some(rest)) = (text.get(..at), text.get(at..)) else {
+        return false;
+    };
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    let ends = |rest: &str| rest.is_empty() || rest.starts_with(char::is_whitespace);
+    line.contains(": ") && rest.strip_prefix(':').is_some_and(ends)
+}
+
 type Member = (GridValue, GridValue);
 
 struct YamlReader<'a> {
@@ -113,6 +124,9 @@ impl<'a> YamlReader<'a> {
                     let quote = self.text[open..].chars().next().unwrap_or('"');
                     let problem = GridProblem::UnclosedQuote(quote);
                     return Err(self.error(open..self.text.len(), problem));
+                }
+                if is_colon_in_text(self.text, at) {
+                    return Err(self.error(at..at + 1, GridProblem::ColonInText));
                 }
                 let message = error.kind().to_string();
                 let language = "YAML";

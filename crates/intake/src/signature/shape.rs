@@ -209,12 +209,7 @@ impl CommandShape {
         if word.starts_with('-') && !is_number(word) && word.len() > 1 {
             self.flag(word);
         } else if let Some((key, value)) = pair(word) {
-            // Hydra's experiments are files of settings, not labels.
-            let meaning = match key.trim_start_matches('+') {
-                "exp" | "experiment" => Meaning::Config,
-                key => Meaning::of(key),
-            };
-            let value = self.kept(meaning, value);
+            let value = self.kept(meaning_of(key), value);
             self.words
                 .push(format!("{key}={}", shown(&value.unwrap_or_default())));
             self.flag = None;
@@ -228,7 +223,7 @@ impl CommandShape {
             Some((name, value)) => (name, Some(value)),
             None => attached(word),
         };
-        let meaning = Meaning::of(name);
+        let meaning = meaning_of(name);
         self.words.push(shown(name));
         self.flag = value.is_none().then_some(meaning);
         if let Some(value) = value.and_then(|value| self.kept(meaning, value)) {
@@ -276,9 +271,12 @@ impl CommandShape {
         let is_name =
             !text.contains(['$', '*', '`', '{', '"', '\n', '\0']) && !text.contains("://");
         let is_config = meaning == Meaning::Config && is_name;
-        let name = (is_config && masked(text) != text).then(|| text.to_owned());
+        let has_counter = masked(text) != text;
+        let name = (is_config && has_counter).then(|| text.to_owned());
         let path = text.strip_prefix('@').unwrap_or(text);
-        let may_be_file = is_config || (is_name && text.contains(['/', '.', '@']));
+        // Any other word stays as it is, and tells one file from another by itself.
+        let looks_like_file = has_counter || text.contains(['/', '.', '@']);
+        let may_be_file = is_config || (is_name && looks_like_file);
         if may_be_file {
             self.details
                 .push(SignatureDetail::File(self.files.len(), name));
@@ -287,6 +285,15 @@ impl CommandShape {
             self.details.extend(name.map(SignatureDetail::Text));
         }
         short
+    }
+}
+
+/// What an argument `KEY=VALUE` or a flag of this name means.
+fn meaning_of(name: &str) -> Meaning {
+    match name.trim_start_matches(['+', '-']) {
+        // These name files of settings, as with Hydra, more often than they are labels.
+        "exp" | "experiment" => Meaning::Config,
+        _ => Meaning::of(name),
     }
 }
 

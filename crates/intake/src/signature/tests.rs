@@ -248,6 +248,13 @@ fn files_of_settings_count_by_what_is_in_them() {
         ),
         ("python -m pkg.t --config net.py", "/home/me/proj/net.py"),
         ("torchrun --standalone t.py c.yaml", "/home/me/proj/c.yaml"),
+        ("python t.py exp1", "/home/me/proj/exp1"),
+        ("python t.py --data fold2", "/home/me/proj/fold2"),
+        ("python t.py --exp cfg/a.yaml", "/home/me/proj/cfg/a.yaml"),
+        (
+            "python t.py --experiment=cfg/exp1.yaml",
+            "/home/me/proj/cfg/exp1.yaml",
+        ),
     ] {
         assert_eq!(files(line), [wanted], "{line}");
         let [one, other] = [1, 2].map(|content| with_content(line, content));
@@ -259,6 +266,7 @@ fn files_of_settings_count_by_what_is_in_them() {
         "python t.py",
         "bash run",
         "bin/train --lr 0.1",
+        "python t.py --model resnet50 --exp-name exp1",
         "python t.py --output-dir out/x --log-file x.log > y.txt",
         "python t.py --config $CFG --url s3://a/b.yaml --data 'x/*.csv'",
     ] {

@@ -1,7 +1,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 
-use packhorse_model::{AttemptMetrics, Outcome, RunId, TaskId};
+use packhorse_model::{AttemptMetrics, Outcome, PeakOrigin, RunId, TaskId};
 use rusqlite::{Connection, Statement, params};
 
 use crate::columns::{self, code};
@@ -249,6 +249,19 @@ impl<'db> Statements<'db> {
     }
 
     fn peak(&self, peak: &NewPeak) -> rusqlite::Result<()> {
+        let origin = peak.learned.origin;
+        if matches!(origin, PeakOrigin::GrewLate | PeakOrigin::Growing) {
+            // What was seen of the same attempt while it grew.
+            let sql = "DELETE FROM sample WHERE signature = ?1 AND model = ?2 \
+                       AND task = ?3 AND attempt = ?4 AND whence = ?5";
+            self.db.prepare_cached(sql)?.execute(params![
+                peak.signature,
+                peak.model,
+                columns::task_key(peak.task),
+                peak.attempt,
+                columns::origin_code(PeakOrigin::Growing),
+            ])?;
+        }
         let sql = "INSERT OR REPLACE INTO sample (signature, model, at, task, attempt, peak, \
                    error, duration, whence) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
         let learned = &peak.learned;
@@ -261,7 +274,7 @@ impl<'db> Statements<'db> {
             columns::bytes_column(learned.peak),
             columns::bytes_column(learned.error),
             learned.duration.map(columns::micros),
-            columns::origin_code(learned.origin),
+            columns::origin_code(origin),
         ])?;
         Ok(())
     }

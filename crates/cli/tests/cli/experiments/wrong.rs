@@ -95,6 +95,11 @@ fn other_mistakes_of_yaml_are_shown_where_they_are() {
             "this is not YAML",
         ),
         (
+            "name: a\npath: p\ncommand: echo x: y\n",
+            "config.yml:3:16",
+            "hint: put all of the text in quotes: command: '",
+        ),
+        (
             "- a\n",
             "config.yml:1:1",
             "`each document` must be a dictionary, and this is a list",

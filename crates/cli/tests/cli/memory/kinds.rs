@@ -56,6 +56,20 @@ fn files_of_settings_with_other_content_are_another_kind() {
 }
 
 #[test]
+fn so_are_files_without_an_ending_and_those_of_experiments() {
+    let machine = machine();
+    machine.world.write("exp1", "--peak 4G");
+    machine.world.write("exp2", "--peak 12G");
+    for option in ["with", "--exp", "--experiment"] {
+        let task = |name: &str| format!("sh train.sh {option} {name}\n");
+        run(&machine, &task("exp1"));
+        // With one peak for all, both would run at once, and out of memory.
+        run(&machine, &task("exp2").repeat(2));
+    }
+    assert_eq!(remembered(&machine).len(), 6);
+}
+
+#[test]
 fn an_edited_script_is_the_same_kind() {
     let machine = machine();
     machine.world.write("cfg/a.yaml", "--peak 4G");

@@ -256,6 +256,9 @@ fn on_a_terminal_of_80_columns_what_was_learned_is_on_whole_lines() {
     machine.world.write("tasks", format!("{task} # {words}\n"));
     let done = machine.packhorse(&["run", "--vram", "auto", "tasks"]);
     assert_eq!(done.code, 0, "{done:?}");
+    let database = rusqlite::Connection::open(machine.world.database()).unwrap();
+    let grew_late = "UPDATE sample SET whence = 4";
+    assert_eq!(database.execute(grew_late, []).unwrap(), 1);
     let mut command = machine.command(&["peaks"]);
     command.env("TERM", "xterm");
     let mut terminal = Terminal::start(command, 80, 24);
@@ -264,7 +267,7 @@ fn on_a_terminal_of_80_columns_what_was_learned_is_on_whole_lines() {
     let lines: Vec<&str> = text.lines().collect();
     let widest = lines.iter().map(|line| line.chars().count()).max();
     assert!(widest <= Some(80), "{text}");
-    let [header, command, numbers] = lines.as_slice() else {
+    let [header, command, numbers, late] = lines.as_slice() else {
         panic!("{text}");
     };
     assert!(header.starts_with("  GPU"), "{text}");
@@ -272,4 +275,5 @@ fn on_a_terminal_of_80_columns_what_was_learned_is_on_whole_lines() {
     assert!(numbers.starts_with("  NVIDIA A100-SXM4-80GB"), "{text}");
     let date = numbers.trim_end().rsplit(' ').next().unwrap();
     assert!(date.matches(':').count() == 2, "{text}");
+    assert!(late.starts_with("grew late"), "{text}");
 }

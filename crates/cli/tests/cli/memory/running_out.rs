@@ -82,6 +82,53 @@ fn what_says_so_is_found_in_a_log_that_the_task_wrote_itself() {
 }
 
 #[test]
+fn an_error_that_was_caught_long_before_is_not_why_a_task_failed() {
+    let machine = Machine::new(1);
+    let script = |lines: u32| {
+        format!(
+            "echo 'caught: CUDA out of memory. Tried to allocate 2.50 GiB'\n\
+             seq {lines}\necho \"KeyError: 'lr'\"\nexit 1\n"
+        )
+    };
+    machine.world.write("far.sh", script(300));
+    let run = |file: &str| {
+        let words = ["run", "--vram", "10G", "--retries", "0", "--", "sh", file];
+        machine.packhorse(&words)
+    };
+    let done = run("far.sh");
+    assert_eq!(done.code, 1, "{done:?}");
+    assert_eq!(done.stdout.matches(" started on ").count(), 1, "{done:?}");
+    assert!(!done.stdout.contains("out of GPU memory"), "{done:?}");
+    let failed = done.stdout.lines().find(|line| line.contains("1.1 failed"));
+    let said = "exit status 1; its last error is `KeyError: 'lr'`";
+    assert!(failed.unwrap().contains(said), "{done:?}");
+    // Near the end it may be why, and the other one is shown as well.
+    machine.world.write("near.sh", script(30));
+    let done = run("near.sh");
+    let failed = done.stdout.lines().find(|line| line.contains("2.1 failed"));
+    assert!(failed.unwrap().contains("out of GPU memory"), "{done:?}");
+    let said = "later it wrote `KeyError: 'lr'`";
+    assert!(failed.unwrap().contains(said), "{done:?}");
+}
+
+#[test]
+fn what_a_task_could_not_get_is_the_least_it_is_given_next() {
+    let machine = Machine::new(1);
+    let mut running = machine.start(&["run", "--retries", "0"]);
+    running.send(format!("#packhorse vram=16G\n{}\n", holding("16G", "end")));
+    machine.await_memory(0, 16 * GIB);
+    // Half as much again would be 3 GiB.
+    running.send(format!("#packhorse vram=2G\n{}\n", taking("--peak 10G")));
+    let line = running.wait_for("1.2 attempt 1");
+    assert!(line.contains("when it asked for 10.0 GiB more"), "{line}");
+    assert!(line.contains("it runs again with 12.5 GiB"), "{line}");
+    machine.world.write("end", "");
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("1.2 attempt 2"), "{done:?}");
+}
+
+#[test]
 fn one_that_dies_without_a_word_on_a_full_gpu_ran_out_of_memory() {
     let machine = Machine::new(1);
     let task = taking("--peak 30G --steps 6 --step-looks 4 --oom silent");

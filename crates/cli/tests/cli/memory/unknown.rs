@@ -1,5 +1,7 @@
 //! Tasks of kinds that nobody knows share a GPU once their memory rests.
 
+use rustix::process::Signal;
+
 use crate::machine::{Machine, holding, taking};
 
 /// Task lines, each of a kind of its own.
@@ -65,19 +67,53 @@ fn one_that_grows_late_moves_the_last_that_came_away_and_is_remembered() {
 }
 
 #[test]
+fn one_that_grew_late_and_was_interrupted_is_remembered() {
+    let machine = Machine::new(1);
+    let grows = taking("--peak 10G --steps 2 --step-gate grow --hold-until-exists end");
+    machine
+        .world
+        .write("tasks", kinds(&[grows, holding("1G", "end")]));
+    let words = ["run", "--vram", "auto", "--rest", "100ms", "tasks"];
+    let mut running = machine.start(&words);
+    running.wait_for("1.2 started on GPU 0");
+    machine.world.write("grow.2", "");
+    machine.await_memory(0, 11 << 30);
+    machine.await_looks(0, 4);
+    running.signal(Signal::INT);
+    running.wait_for("again");
+    running.signal(Signal::INT);
+    assert_eq!(running.finish().code, 130);
+    let peaks = machine.packhorse(&["peaks", "kind1"]).stdout;
+    assert!(peaks.contains("10.0 GiB         -"), "{peaks}");
+    assert!(peaks.contains("grew late"), "{peaks}");
+    // It may take as much again, and nobody knows how much more.
+    let again = kinds(&[holding("3G", "end")]).repeat(2);
+    machine.world.write("again", again);
+    let mut running = machine.start(&["run", "--vram", "auto", "again"]);
+    running.wait_for("2.1 started on GPU 0");
+    let why = machine.world.why("2.2");
+    assert!(why.contains("11.0 GiB of GPU memory or more"), "{why}");
+    machine.world.write("end", "");
+    assert_eq!(running.finish().code, 0);
+}
+
+#[test]
 fn probes_of_different_kinds_run_beside_tasks_that_are_known() {
     let machine = Machine::new(1);
-    let task = taking("--peak 3G");
-    machine.world.write("tasks", kinds(&vec![task; 3]));
-    let probe = "{} --hold-looks 6";
+    machine
+        .world
+        .write("tasks", kinds(&vec![holding("3G", "end"); 3]));
+    let probe = "{} --hold-looks 6 --hold-until-exists tasks";
     let words = ["run", "--vram", "auto", "--probe", probe, "tasks"];
-    let done = machine.packhorse(&words);
+    let mut running = machine.start(&words);
+    // No task ends before all were probed.
+    for number in 1..=3 {
+        running.wait_for(&format!("1.{number} probe: measured: 3.0 GiB"));
+        running.wait_for(&format!("1.{number} started on GPU 0: "));
+    }
+    machine.world.write("end", "");
+    let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");
-    assert_eq!(
-        done.stdout.matches("measured: 3.0 GiB").count(),
-        3,
-        "{done:?}"
-    );
 }
 
 #[test]
@@ -112,10 +148,20 @@ fn a_task_whose_gpu_processes_are_not_its_own_is_measured_by_its_gpus_growth() {
 #[test]
 fn tasks_that_ask_for_auto_where_nobody_knows_the_memory_have_a_gpu_each() {
     let world = crate::support::World::new();
-    let line = "{\"command\": \"true\", \"vram\": \"auto\"}\n";
+    let gate = world.gate("gate");
+    let line = "{\"command\": \"read x < gate\", \"vram\": \"auto\"}\n";
     world.write("tasks.jsonl", line.repeat(3));
-    let done = world.packhorse(["run", "--gpus", "0,1", "--tasks", "tasks.jsonl"]);
-    assert!(!done.stderr.contains("panicked"), "{done:?}");
-    let done = world.packhorse_with(["run", "--gpus", "0,1", "--tasks", "-"], line);
-    assert!(!done.stderr.contains("panicked"), "{done:?}");
+    for (run, source) in [(1, "tasks.jsonl"), (2, "-")] {
+        let mut running = world.start(["run", "--gpus", "0,1", "--tasks", source]);
+        if source == "-" {
+            running.send(line.repeat(3));
+        }
+        running.end_input();
+        running.wait_for(&format!("{run}.1 started on GPU 0"));
+        running.wait_for(&format!("{run}.2 started on GPU 1"));
+        let why = world.why(&format!("{run}.3"));
+        assert!(why.contains("waits for a GPU"), "{why}");
+        gate.pass(3);
+        assert_eq!(running.finish().code, 0);
+    }
 }

@@ -7,6 +7,8 @@ use super::{Lab, gib, id};
 pub(crate) struct PretendedGpu {
     memory: Bytes,
     processes: Vec<ProcessView>,
+    /// Memory that no process is listed for.
+    left: Bytes,
     pub(crate) lost: Option<String>,
     /// Whether the driver answers.
     pub(crate) answers: bool,
@@ -18,6 +20,7 @@ impl PretendedGpu {
         Self {
             memory,
             processes: Vec::new(),
+            left: Bytes(0),
             lost: None,
             answers: true,
             utilisation: None,
@@ -50,7 +53,8 @@ impl PretendedGpu {
 
     fn view(&self) -> MemberView {
         let used = self.processes.iter().filter_map(|it| it.memory);
-        let used = used.map(|memory| memory.0).sum::<u64>().min(self.memory.0);
+        let used = used.map(|memory| memory.0).sum::<u64>() + self.left.0;
+        let used = used.min(self.memory.0);
         MemberView {
             memory: Some((Bytes(used), Bytes(self.memory.0 - used))),
             processes: Some(self.processes.clone()),
@@ -104,6 +108,16 @@ impl Lab {
     pub(crate) fn stranger(&mut self, gpu: usize, memory: u64) {
         let pid = 90_000 + u32::try_from(gpu).unwrap();
         self.gpus[gpu].set(pid, Owner::Stranger, gib(memory));
+    }
+
+    /// So many GiB of a GPU are held that no process is listed for.
+    pub(crate) fn left_on(&mut self, gpu: usize, memory: u64) {
+        self.gpus[gpu].left = gib(memory);
+    }
+
+    /// A process that is not to be found here is listed with so many GiB.
+    pub(crate) fn unseen(&mut self, gpu: usize, memory: u64) {
+        self.gpus[gpu].set(70_000, Owner::Unseen, gib(memory));
     }
 
     /// A server of MPS takes what it needs for itself.

@@ -285,6 +285,11 @@ fn mistakes_are_shown_with_their_line_and_what_to_do() {
         (Yaml, "test_config: [{a: []}]", "`a` has no values"),
         (Yaml, "a: 1\na: 2", "`a` is there twice"),
         (Yaml, "a: [1", "this is not YAML"),
+        (
+            Yaml,
+            "command: train --note: {a}\ntest_config: [{a: [1]}]",
+            "hint: put all of the text in quotes",
+        ),
         (Yaml, "a: 1\n---\nb: 1", "second document"),
         (Yaml, "a: !foo 1", "the tag `!foo` is not understood"),
         (Yaml, "", "`the file` must be a dictionary"),
