@@ -10,10 +10,15 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use crate::LeaseError;
 use crate::folder::LeaseFolder;
@@ -24,6 +29,7 @@ const AT_ONCE: usize = 64;
 
 const FILES: u64 = u64::MAX;
 const WAKE_UP: u64 = u64::MAX - 1;
+const TIMER: u64 = u64::MAX - 2;
 
 /// What happens to the folders of users.
 const FOLDER_EVENTS: WatchFlags = WatchFlags::CREATE
@@ -51,7 +57,11 @@ const OWN_EVENTS: WatchFlags = WatchFlags::ATTRIB
 pub(crate) struct FolderWatch {
     epoll: OwnedFd,
     /// An eventfd to make the descriptor readable.
-    wake_up: OwnedFd,
+    wake_up: Arc<OwnedFd>,
+    /// Makes the descriptor readable when it is time to look at something again.
+    timer: OwnedFd,
+    /// What the timer is set to.
+    look_again: Option<Instant>,
     /// Watches for files that appear and disappear.
     inotify: Option<OwnedFd>,
     /// What its numbers mean.
@@ -78,6 +88,8 @@ pub(crate) struct WatchEvents {
     pub(crate) own: bool,
     /// [`FolderWatch::wake_up`] was called.
     pub(crate) woken_up: bool,
+    /// The timer has rung.
+    pub(crate) timer: bool,
 }
 
 /// What has to be looked at.
@@ -99,6 +111,7 @@ impl WatchEvents {
             && self.look == Look::Nowhere
             && !self.own
             && !self.woken_up
+            && !self.timer
     }
 }
 
@@ -106,11 +119,17 @@ impl FolderWatch {
     pub(crate) fn new() -> io::Result<Self> {
         let wake_up = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let token = epoll::EventData::new_u64(WAKE_UP);
         epoll::add(&epoll, &wake_up, token, epoll::EventFlags::IN)?;
+        let token = epoll::EventData::new_u64(TIMER);
+        epoll::add(&epoll, &timer, token, epoll::EventFlags::IN)?;
         Ok(Self {
             epoll,
-            wake_up,
+            wake_up: Arc::new(wake_up),
+            timer,
+            look_again: None,
             inotify: None,
             watched: HashMap::new(),
         })
@@ -236,8 +255,30 @@ impl FolderWatch {
 
     /// Makes the descriptor readable.
     pub(crate) fn wake_up(&self) {
-        // Fails only if the counter is full: then it is readable anyway.
-        let _ = rustix::io::write(&self.wake_up, &1_u64.to_ne_bytes());
+        ring(&self.wake_up);
+    }
+
+    /// What other threads [`ring`] to make the descriptor readable.
+    pub(crate) fn bell(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.wake_up)
+    }
+
+    /// Makes the descriptor readable then, and at no other time.
+    pub(crate) fn set_timer(&mut self, at: Option<Instant>) {
+        if self.look_again == at {
+            return;
+        }
+        self.look_again = at;
+        let left = at.map(|at| at.saturating_duration_since(Instant::now()));
+        // Zero would turn it off.
+        let left = left.map(|left| left.max(Duration::from_nanos(1)));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let set = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: left.unwrap_or_default(),
+        };
+        // Cannot fail: the descriptor is a timer, and the time is valid.
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &set);
     }
 
     /// What has happened since the last call, or part of it.
@@ -254,6 +295,7 @@ impl FolderWatch {
                 WAKE_UP => {
                     happened.woken_up |= rustix::io::read(&self.wake_up, &mut [0_u8; 8]).is_ok();
                 }
+                TIMER => happened.timer |= rustix::io::read(&self.timer, &mut [0_u8; 8]).is_ok(),
                 pid => happened.ended.extend(u32::try_from(pid)),
             }
         }
@@ -289,6 +331,12 @@ impl FolderWatch {
             }
         }
     }
+}
+
+/// Makes the descriptor readable of which this is the bell.
+pub(crate) fn ring(bell: &OwnedFd) {
+    // Fails only if the counter is full: then it is readable anyway.
+    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 
 fn is_out_of_reach(error: &io::Error) -> bool {

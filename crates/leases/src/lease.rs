@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::LeaseError;
 use crate::folder::UserFolder;
 use crate::lease_name::LeaseName;
-use crate::process::SystemId;
+use crate::process::{SystemId, is_shortage};
 
 /// A longer file is not read.
 const LONGEST: usize = 64 * 1024;
@@ -129,12 +129,15 @@ pub(crate) enum LeaseFile {
     Stale,
     /// No valid lease.
     Nothing,
+    /// It cannot be read at the moment.
+    Unread(Errno),
 }
 
 /// Reads the file with this name.
 pub(crate) fn read(folder: &UserFolder, name: LeaseName, system: &SystemId) -> LeaseFile {
     match bytes(folder, name) {
         Ok(Some(bytes)) => parse(&bytes, name, system),
+        Err(errno) if is_shortage(errno) => LeaseFile::Unread(errno),
         _ => LeaseFile::Nothing,
     }
 }

@@ -16,14 +16,14 @@ use crate::{Lease, LeaseContent, LeaseError, LeaseOwner, lease};
 /// How often our file is put back before somebody else gets a turn.
 const TRIES: u32 = 3;
 
-/// How long to wait for others to decide, which takes them microseconds.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for others to decide, which takes them microseconds. Nobody notices it.
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// What this process and the other Packhorse processes of this machine hold. A process has at
 /// most one.
 ///
 /// If it [listens](Self::listen), its descriptor becomes readable when others' leases have
-/// changed, and stays so until [`lock`](Self::lock). Dropping it withdraws this process's lease.
+/// changed, and stays so until [`try_lock`](Self::try_lock). Dropping it withdraws this process's lease.
 #[derive(Debug)]
 pub struct Leases {
     owner: LeaseOwner,
@@ -56,10 +56,12 @@ impl Leases {
     /// Opens the folder of leases, and creates it if there is none.
     pub fn open(folder: &Path, owner: LeaseOwner) -> Result<Self, LeaseError> {
         let folder = LeaseFolder::open_or_create(&std::path::absolute(folder)?)?;
+        let mut others = OtherLeases::new(&folder, &owner)?;
+        others.watch.set_timer(others.due());
         Ok(Self {
-            others: OtherLeases::new(&folder, &owner)?,
+            lock: FolderLock::new(&folder, others.watch.bell()),
+            others,
             owner,
-            lock: FolderLock::new(&folder),
             own: None,
             folder,
             content: LeaseContent::default(),
@@ -72,7 +74,7 @@ impl Leases {
     }
 
     /// From now on, changes to others' leases make the descriptor readable. Earlier changes are
-    /// noticed by the next [`lock`](Self::lock), as they would be without this.
+    /// noticed by the next [`try_lock`](Self::try_lock), as they would be without this.
     pub fn listen(&mut self) -> Result<(), LeaseError> {
         self.others.listen(&self.folder)
     }
@@ -97,27 +99,64 @@ impl Leases {
 
     /// Tells others who leads our attempts, so that what we leave behind is known if we are
     /// killed. From now on the descriptor also becomes readable when somebody removes our
-    /// lease, and it is back after the next [`lock`](Self::lock).
+    /// lease, and it is back after the next [`try_lock`](Self::try_lock).
     pub fn guard(&mut self, leaders: Vec<ProcessKey>) -> Result<(), LeaseError> {
         self.leaders = leaders;
         if !std::mem::replace(&mut self.guarded, true) {
             self.guard_file();
         }
         let content = self.content.clone();
-        self.lock()?.publish(&content)
+        self.lower(&content)
     }
 
-    /// Waits until nobody else decides, but not for ever, and updates what is known about
-    /// others.
+    /// Tells others that this process holds less than they know, or waits for something else.
+    /// Needs no lock: whoever decides at the same moment sees the one or the other.
+    pub fn lower(&mut self, content: &LeaseContent) -> Result<(), LeaseError> {
+        self.follow_folder()?;
+        self.update()?;
+        self.publish(content)
+    }
+
+    /// The right to decide, with what is known about others up to date. `None` if somebody
+    /// else decides, and is not done within a moment: then the descriptor becomes readable
+    /// when this is worth another try. It is not refused for ever: see
+    /// [`warning`](LeasesGuard::warning).
+    pub fn try_lock(&mut self) -> Result<Option<LeasesGuard<'_>>, LeaseError> {
+        self.follow_folder()?;
+        let taken = self.lock.take(MOMENT);
+        if taken == LockResult::Awaited {
+            self.set_timer();
+            return Ok(None);
+        }
+        self.decide(taken).map(Some)
+    }
+
+    /// The same for those who have nothing else to do: waits until it is there.
     pub fn lock(&mut self) -> Result<LeasesGuard<'_>, LeaseError> {
         self.follow_folder()?;
-        let taken = self.lock.take(PATIENCE);
+        let taken = loop {
+            match self.lock.take(MOMENT) {
+                LockResult::Awaited => self.lock.wait(),
+                taken => break taken,
+            }
+        };
+        self.decide(taken)
+    }
+
+    fn decide(&mut self, taken: LockResult) -> Result<LeasesGuard<'_>, LeaseError> {
         let guard = LeasesGuard {
             leases: self,
             taken,
         };
         guard.leases.update()?;
         Ok(guard)
+    }
+
+    /// Makes the descriptor readable when something has to be looked at again.
+    fn set_timer(&mut self) {
+        let due = [self.others.due(), self.lock.due()];
+        let due = due.into_iter().flatten().min();
+        self.others.watch.set_timer(due);
     }
 
     /// Somebody may remove the folder, for example a system that removes a user's files from
@@ -128,7 +167,7 @@ impl Leases {
         }
         let folder = LeaseFolder::open_or_create(&self.folder.path)?;
         self.others.follow(&folder)?;
-        self.lock = FolderLock::new(&folder);
+        self.lock = FolderLock::new(&folder, self.others.watch.bell());
         self.folder = folder;
         self.own = None;
         self.write_published()
@@ -137,6 +176,12 @@ impl Leases {
     /// Updates what is known about others, and puts our file back if somebody removed it.
     /// Returns whether others' leases have changed.
     fn update(&mut self) -> Result<bool, LeaseError> {
+        let updated = self.update_and_restore();
+        self.set_timer();
+        updated
+    }
+
+    fn update_and_restore(&mut self) -> Result<bool, LeaseError> {
         let mut others = false;
         // Somebody may remove it again in the moment that it takes.
         for _ in 0..TRIES {
@@ -268,7 +313,7 @@ impl LeasesGuard<'_> {
         let leases = &mut *self.leases;
         let path = leases.folder.path.clone();
         let warning = match self.taken {
-            LockResult::Acquired => None,
+            LockResult::Acquired | LockResult::Awaited => None,
             LockResult::Busy => Some(LeaseError::Locked {
                 path,
                 holder: holder(leases.folder.identity),

@@ -56,7 +56,7 @@ fn whoever_comes_later_sees_what_was_there_before() {
 }
 
 #[test]
-fn what_a_killed_process_held_is_free_at_once() {
+fn what_a_killed_process_held_is_free_a_moment_later() {
     let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
