@@ -315,8 +315,14 @@ fn whose_run_it_is_is_looked_up_where_no_variable_says() {
     let name = finish(machine.world.program("id", ["-un"])).stdout;
     let gpus = machine.packhorse(&["gpus", "--json"]).json();
     assert_eq!(gpus[0]["held_by"][0]["user"], name.trim_end(), "{gpus}");
+    // A run does not wait for the answer.
+    let mut second = machine.start(&["run", "--", "true"]);
+    second.wait_for("run 2 started");
+    let whose = format!("(run 1 of {}, process ", name.trim_end());
+    while !machine.world.why("2.1").contains(&whose) {}
     gate.pass(1);
     assert_eq!(running.finish().code, 0);
+    assert_eq!(second.finish().code, 0);
 }
 
 /// The leases of all runs.

@@ -346,7 +346,7 @@ fn a_lease_of_a_dead_process_counts_while_what_it_led_lives() {
         assert_eq!(theirs.len(), 1);
         assert_eq!(theirs[0].left, Some(vec![leader.parse().unwrap()]));
         assert_eq!(
-            theirs[0].describe("ours"),
+            theirs[0].describe("ours", "ann"),
             "left by run 12 of ann, which was killed"
         );
         assert_eq!(read_leases(&place.path).unwrap(), theirs);

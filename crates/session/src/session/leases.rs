@@ -8,6 +8,7 @@ use packhorse_leases::{Lease, Leases, LeasesGuard};
 use super::{LEASES, Session, unwatch, watch};
 use crate::SessionError;
 use crate::sampling::Attributor;
+use crate::user_names::UserNames;
 
 /// How often others are looked at while it cannot be heard what they do.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -27,6 +28,8 @@ pub(super) struct OtherRunsWatch {
     look_due: bool,
     /// What was seen of them last.
     revision: u64,
+    /// Whose they are, where they do not say it.
+    users: UserNames,
 }
 
 impl OtherRunsWatch {
@@ -191,13 +194,15 @@ fn look(
 ) -> Option<Input> {
     guard.set_seen();
     let before = std::mem::replace(&mut seen.revision, guard.revision());
+    let again = again || seen.users.take_news();
     if before == guard.revision() && !again {
         return None;
     }
     attributor.other_runs = guard.others().flat_map(Lease::processes).collect();
+    let user = |lease: &Lease| lease.user(|uid| seen.users.get(uid));
     let other = |lease: &Lease| OtherRun {
         pid: lease.pid,
-        name: lease.describe(&seen.home),
+        name: lease.describe(&seen.home, &user(lease)),
         is_dead: lease.left.is_some(),
         devices: lease.held.clone(),
         claim: lease.claim.clone(),
