@@ -203,6 +203,8 @@ impl Engine {
             Input::LeaveOut { device, reason } => self.leave_out(device, &reason),
             Input::OtherRuns(others) => self.other_runs_changed(others),
             Input::OtherRunsTrouble(message) => self.other_runs_trouble(message),
+            Input::AwaitTurn => self.hold(),
+            Input::OurTurn => self.unhold(),
             Input::Mps(input) => self.mps_event(input),
             Input::Stop { run, signal } => self.stop_run(run, signal),
             Input::AskWhy { task, reply_to } => {

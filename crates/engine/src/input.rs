@@ -115,6 +115,11 @@ pub enum Input {
     OtherRuns(Vec<OtherRun>),
     /// Other runs cannot be seen, or told what we hold.
     OtherRunsTrouble(String),
+    /// Another run decides, and takes its time: start nothing until
+    /// [`Input::OurTurn`].
+    AwaitTurn,
+    /// What other runs hold can be acted on again.
+    OurTurn,
     /// Something about MPS.
     Mps(MpsInput),
     /// A person or a service manager wants a run to stop.

@@ -125,7 +125,8 @@ impl Leases {
         self.follow_folder()?;
         let taken = self.lock.take(MOMENT);
         if taken == LockResult::Awaited {
-            self.set_timer();
+            // What others do meanwhile is heard, so that it wakes nobody again.
+            self.update()?;
             return Ok(None);
         }
         self.decide(taken).map(Some)

@@ -220,11 +220,15 @@ impl FolderLock {
         }
     }
 
-    /// When the lock has to be asked for again, whether or not the bell has rung.
+    /// When the lock has to be asked for again, whether or not the bell has rung: somebody
+    /// may have heard that for another reason.
     pub(crate) fn due(&self) -> Option<Instant> {
         let wait = self.wait.as_ref()?;
-        let is_waiting = *wait.handover.state() == HandoverState::Waiting;
-        is_waiting.then_some(wait.due)
+        match *wait.handover.state() {
+            HandoverState::Over(_) => Some(Instant::now()),
+            HandoverState::Attended | HandoverState::Waiting => Some(wait.due),
+            HandoverState::GivenUp | HandoverState::Released => None,
+        }
     }
 
     /// Releases the lock.

@@ -259,8 +259,9 @@ impl<'o> Session<'o> {
         }
         self.lower_lease();
         let now = Instant::now();
-        self.watch_other_runs(now)?;
-        self.record_leaders(now)?;
+        self.listen_to_other_runs(now);
+        self.record_leaders(now);
+        self.watch_leases()?;
         let again = self.observer.show(now, &self.engine);
         self.watch_journal(now)?;
         self.wait(now, again)?;
