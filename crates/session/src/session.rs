@@ -108,8 +108,9 @@ pub(crate) struct Session<'o> {
     bell: bool,
     /// When the loop last turned.
     turned: Instant,
-    /// How much the journal had committed, and what troubled it, when the engine was told.
-    committed: (u64, Option<String>),
+    /// How much the journal had committed and kept, and what troubled it, when the engine
+    /// was told.
+    committed: (u64, u64, Option<String>),
     /// Pages that are not in the store yet.
     fetches: Vec<(RunId, u32, u32)>,
     others: OtherRunsWatch,
@@ -148,7 +149,7 @@ impl<'o> Session<'o> {
             source_watch: SourceWatch::Off,
             bell: false,
             turned: Instant::now(),
-            committed: (0, None),
+            committed: (0, 0, None),
             fetches: Vec::new(),
             others,
             closing: None,
@@ -396,23 +397,34 @@ impl<'o> Session<'o> {
 
     /// Tells the engine what the journal has written.
     fn note_commits(&mut self) {
-        let committed = self.parts.journal.committed();
-        if committed == self.committed.0 && !self.bell {
+        let records = self.parts.journal.committed();
+        let (before, _, trouble) = &self.committed;
+        if records == *before && trouble.is_none() && !self.bell {
             return;
         }
-        let trouble = self.parts.journal.trouble();
-        if (committed, &trouble) == (self.committed.0, &self.committed.1) {
+        let committed = (
+            records,
+            self.parts.journal.kept(),
+            self.parts.journal.trouble(),
+        );
+        if committed == self.committed {
             return;
         }
-        self.committed = (committed, trouble.clone());
-        self.feed(Input::Committed {
-            records: committed,
-            trouble,
-        });
+        self.committed = committed;
+        self.feed(self.committed_input());
         for (run, after, limit) in std::mem::take(&mut self.fetches) {
             self.fetch(run, after, limit);
         }
         self.feed_answers();
+    }
+
+    fn committed_input(&self) -> Input {
+        let (records, kept, trouble) = self.committed.clone();
+        Input::Committed {
+            records,
+            kept,
+            trouble,
+        }
     }
 
     /// Listens to the journal's bell while there is something to hear. While tasks come and

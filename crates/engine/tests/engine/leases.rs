@@ -248,6 +248,7 @@ fn what_is_due_by_now_may_take_something_whatever_the_input_is() {
     lab.ends("1.1", FAILED);
     let committed = Input::Committed {
         records: 0,
+        kept: 0,
         trouble: None,
     };
     assert!(!lab.engine.may_take(&committed, lab.clock()));
