@@ -35,7 +35,7 @@ pub enum LeaseError {
     },
     /// Somebody does not release the lock.
     #[error(
-        "somebody has held the lock on `{}` for more than a second{}: until it is free, two runs \
+        "somebody has held the lock on `{}` for three seconds{}: until it is free, two runs \
          that start tasks at the same moment may use the same GPU",
         path.display(), by(*holder)
     )]

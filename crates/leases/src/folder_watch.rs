@@ -10,7 +10,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -57,7 +56,7 @@ const OWN_EVENTS: WatchFlags = WatchFlags::ATTRIB
 pub(crate) struct FolderWatch {
     epoll: OwnedFd,
     /// An eventfd to make the descriptor readable.
-    wake_up: Arc<OwnedFd>,
+    wake_up: OwnedFd,
     /// Makes the descriptor readable when it is time to look at something again.
     timer: OwnedFd,
     /// What the timer is set to.
@@ -127,7 +126,7 @@ impl FolderWatch {
         epoll::add(&epoll, &timer, token, epoll::EventFlags::IN)?;
         Ok(Self {
             epoll,
-            wake_up: Arc::new(wake_up),
+            wake_up,
             timer,
             look_again: None,
             inotify: None,
@@ -255,12 +254,8 @@ impl FolderWatch {
 
     /// Makes the descriptor readable.
     pub(crate) fn wake_up(&self) {
-        ring(&self.wake_up);
-    }
-
-    /// What other threads [`ring`] to make the descriptor readable.
-    pub(crate) fn bell(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.wake_up)
+        // Fails only if the counter is full: then it is readable anyway.
+        let _ = rustix::io::write(&self.wake_up, &1_u64.to_ne_bytes());
     }
 
     /// Makes the descriptor readable then, and at no other time.
@@ -331,12 +326,6 @@ impl FolderWatch {
             }
         }
     }
-}
-
-/// Makes the descriptor readable of which this is the bell.
-pub(crate) fn ring(bell: &OwnedFd) {
-    // Fails only if the counter is full: then it is readable anyway.
-    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 
 fn is_out_of_reach(error: &io::Error) -> bool {

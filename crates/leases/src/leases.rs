@@ -1,8 +1,11 @@
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use packhorse_proc::ProcessKey;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fchmod, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
@@ -17,7 +20,7 @@ use crate::{Lease, LeaseContent, LeaseError, LeaseOwner, lease};
 const TRIES: u32 = 3;
 
 /// How long to wait for others to decide, which takes them microseconds. Nobody notices it.
-const MOMENT: Duration = Duration::from_millis(20);
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// What this process and the other Packhorse processes of this machine hold. A process has at
 /// most one.
@@ -31,6 +34,8 @@ pub struct Leases {
     /// The folder of our user, once we have written to it.
     own: Option<UserFolder>,
     lock: FolderLock,
+    /// An eventfd that rings when it is our turn.
+    bell: Arc<OwnedFd>,
     others: OtherLeases,
     content: LeaseContent,
     /// The first processes of our attempts.
@@ -52,14 +57,27 @@ pub struct LeasesGuard<'a> {
     taken: LockResult,
 }
 
+/// Whose turn it is to decide.
+#[derive(Debug)]
+pub enum Turn<'a> {
+    /// Ours.
+    Ours(LeasesGuard<'a>),
+    /// Somebody else's. It has to be asked for again when the [bell](Leases::bell) rings, and
+    /// at this time if it has not.
+    Awaited(Instant),
+}
+
 impl Leases {
     /// Opens the folder of leases, and creates it if there is none.
     pub fn open(folder: &Path, owner: LeaseOwner) -> Result<Self, LeaseError> {
         let folder = LeaseFolder::open_or_create(&std::path::absolute(folder)?)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = Arc::new(bell.map_err(io::Error::from)?);
         let mut others = OtherLeases::new(&folder, &owner)?;
         others.watch.set_timer(others.due());
         Ok(Self {
-            lock: FolderLock::new(&folder, others.watch.bell()),
+            lock: FolderLock::new(&folder, Arc::clone(&bell)),
+            bell,
             others,
             owner,
             own: None,
@@ -117,19 +135,29 @@ impl Leases {
         self.publish(content)
     }
 
-    /// The right to decide, with what is known about others up to date. `None` if somebody
-    /// else decides, and is not done within a moment: then the descriptor becomes readable
-    /// when this is worth another try. It is not refused for ever: see
+    /// The right to decide, with what is known about others up to date, unless somebody else
+    /// decides, and is not done within a moment. It is not refused for ever: see
     /// [`warning`](LeasesGuard::warning).
-    pub fn try_lock(&mut self) -> Result<Option<LeasesGuard<'_>>, LeaseError> {
+    pub fn try_lock(&mut self) -> Result<Turn<'_>, LeaseError> {
         self.follow_folder()?;
-        let taken = self.lock.take(MOMENT);
-        if taken == LockResult::Awaited {
-            // What others do meanwhile is heard, so that it wakes nobody again.
-            self.update()?;
-            return Ok(None);
+        match self.lock.take(MOMENT) {
+            LockResult::Awaited => {
+                let due = self.lock.due().unwrap_or_else(Instant::now);
+                Ok(Turn::Awaited(due))
+            }
+            taken => self.decide(taken).map(Turn::Ours),
         }
-        self.decide(taken).map(Some)
+    }
+
+    /// Becomes readable when it is our turn to decide, if we have asked for that. Not while
+    /// others do theirs: each of many who wait would be woken by each of the others.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Takes note that the bell has rung.
+    pub fn hear_bell(&self) {
+        let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
     }
 
     /// The same for those who have nothing else to do: waits until it is there.
@@ -153,13 +181,6 @@ impl Leases {
         Ok(guard)
     }
 
-    /// Makes the descriptor readable when something has to be looked at again.
-    fn set_timer(&mut self) {
-        let due = [self.others.due(), self.lock.due()];
-        let due = due.into_iter().flatten().min();
-        self.others.watch.set_timer(due);
-    }
-
     /// Somebody may remove the folder, for example a system that removes a user's files from
     /// memory on logout. All processes move to the new one.
     fn follow_folder(&mut self) -> Result<(), LeaseError> {
@@ -168,7 +189,7 @@ impl Leases {
         }
         let folder = LeaseFolder::open_or_create(&self.folder.path)?;
         self.others.follow(&folder)?;
-        self.lock = FolderLock::new(&folder, self.others.watch.bell());
+        self.lock = FolderLock::new(&folder, Arc::clone(&self.bell));
         self.folder = folder;
         self.own = None;
         self.write_published()
@@ -178,7 +199,8 @@ impl Leases {
     /// Returns whether others' leases have changed.
     fn update(&mut self) -> Result<bool, LeaseError> {
         let updated = self.update_and_restore();
-        self.set_timer();
+        // What could not be looked at is looked at again.
+        self.others.watch.set_timer(self.others.due());
         updated
     }
 

@@ -26,7 +26,7 @@
 //!   nothing was found: a child that has yet to execute its program has no mark.
 //! - Nobody waits for ever, or is kept from other things: a lock that is not there within a
 //!   moment rings a bell when it is. A process that does not get it because another one has
-//!   kept it for a second goes on without it, and says so once.
+//!   kept it for three seconds goes on without it, and says so once.
 //! - Whoever cannot be looked at, for want of descriptors for instance, is not taken for
 //!   somebody who holds nothing.
 //! - A forged lease blocks at most what its owner could block anyway, by running something.
@@ -60,5 +60,5 @@ mod process;
 pub use error::LeaseError;
 pub use folder::DEFAULT_FOLDER;
 pub use lease::{Lease, LeaseOwner};
-pub use leases::{Leases, LeasesGuard, read_leases};
+pub use leases::{Leases, LeasesGuard, Turn, read_leases};
 pub use packhorse_model::{Claim, LeaseContent, LeasedDevice};

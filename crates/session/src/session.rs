@@ -60,6 +60,7 @@ const SAMPLER: u64 = 5;
 const LEASES: u64 = 6;
 const MPS: u64 = 7;
 const END_WITH: u64 = 8;
+const TURN: u64 = 9;
 
 /// The parts of a session.
 pub(crate) struct SessionParts {
@@ -277,6 +278,13 @@ impl<'o> Session<'o> {
             self.read_source();
         }
         self.tell_held(Instant::now());
+        if self
+            .others
+            .awaits_turn
+            .is_some_and(|at| at <= Instant::now())
+        {
+            self.refresh_other_runs_now();
+        }
         let now = self.origin.elapsed();
         if self.engine.wake_at().is_some_and(|at| at <= now) {
             self.feed(Input::Wake);
@@ -291,6 +299,7 @@ impl<'o> Session<'o> {
             self.engine.wake_at().map(|at| self.origin + at),
             self.parts.leaders.due(),
             self.others.look_again,
+            self.others.awaits_turn,
             self.held.due(),
             waits.then(|| now + LULL),
         ];
@@ -322,6 +331,7 @@ impl<'o> Session<'o> {
             CONTROL => self.read_questions(),
             SAMPLER => self.read_samples(),
             LEASES => self.hear_other_runs(),
+            TURN => self.hear_bell(),
             MPS => self.read_mps_answers(),
             END_WITH => self.end_with_process(),
             _ => {}

@@ -201,7 +201,7 @@ fn nothing_is_promised_twice_however_many_decide_at_once() {
 }
 
 #[test]
-fn a_lock_that_somebody_keeps_is_waited_for_a_second_and_told_once() {
+fn a_lock_that_somebody_keeps_is_waited_for_and_told_once() {
     let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();

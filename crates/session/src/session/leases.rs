@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use packhorse_engine::{Input, OtherRun};
-use packhorse_leases::{Lease, LeaseError, Leases, LeasesGuard};
+use packhorse_leases::{Lease, LeaseError, Leases, LeasesGuard, Turn};
 
-use super::{LEASES, Session, unwatch, watch};
+use super::{LEASES, Session, TURN, unwatch, watch};
 use crate::SessionError;
 use crate::sampling::Attributor;
 use crate::user_names::UserNames;
@@ -15,10 +15,16 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How other runs are watched.
 #[derive(Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each of them is about something else"
+)]
 pub(super) struct OtherRunsWatch {
-    /// Why the loop watches the leases.
-    reasons: WatchReasons,
-    /// Whether it does.
+    /// Whether they are listened to, or are to be.
+    listening: bool,
+    /// Whether our own lease is watched: somebody may remove it.
+    guarded: bool,
+    /// Whether the loop watches the leases, for one of these reasons.
     watched: bool,
     /// When they are looked at again because nobody would tell that they have changed.
     pub(super) look_again: Option<Instant>,
@@ -26,21 +32,14 @@ pub(super) struct OtherRunsWatch {
     home: String,
     /// Whether what they hold has to be looked at, whatever comes next.
     look_due: bool,
+    /// Nothing is started until it is our turn to decide: when to ask for that again.
+    pub(super) awaits_turn: Option<Instant>,
+    /// Whether the bell is listened to that tells so.
+    hears_bell: bool,
     /// What was seen of them last.
     revision: u64,
     /// Whose they are, where they do not say it.
     users: UserNames,
-}
-
-/// What there may be to hear of the leases.
-#[derive(Default)]
-struct WatchReasons {
-    /// Others are listened to, or are to be.
-    listening: bool,
-    /// Somebody may remove our own.
-    guarded: bool,
-    /// Nothing is started until it is our turn to decide.
-    awaits_turn: bool,
 }
 
 impl OtherRunsWatch {
@@ -61,21 +60,21 @@ impl Session<'_> {
         let mut trouble = Vec::new();
         let wanted = std::mem::take(&mut self.others.look_due) || self.engine.may_take(&input, now);
         let leases = self.parts.leases.as_mut().filter(|_| wanted);
-        let locked = leases.map(Leases::try_lock);
-        let is_our_turn = match &locked {
-            Some(Ok(guard)) => guard.is_some(),
-            // It is tried again before long.
-            Some(Err(error)) => !matches!(error, LeaseError::Shortage { .. }),
-            None => !self.others.reasons.awaits_turn,
-        };
-        let mut guard = match locked {
-            Some(Ok(guard)) => guard,
-            Some(Err(error)) => {
-                trouble.push(error);
-                None
+        let mut awaits_turn = self.others.awaits_turn;
+        let mut guard = None;
+        if let Some(leases) = leases {
+            awaits_turn = None;
+            match leases.try_lock() {
+                Ok(Turn::Ours(ours)) => guard = Some(ours),
+                Ok(Turn::Awaited(due)) => awaits_turn = Some(due),
+                Err(error) => {
+                    if let LeaseError::Shortage { .. } = error {
+                        awaits_turn = Some(Instant::now() + LOOK_AGAIN);
+                    }
+                    trouble.push(error);
+                }
             }
-            None => None,
-        };
+        }
         if let Some(guard) = &mut guard {
             trouble.extend(guard.warning());
             let again = self.engine.is_kept_room_stale(now.monotonic);
@@ -84,10 +83,10 @@ impl Session<'_> {
                 self.engine.handle(others, now, &mut self.actions);
             }
         }
-        let awaited = std::mem::replace(&mut self.others.reasons.awaits_turn, !is_our_turn);
-        match (awaited, is_our_turn) {
-            (true, true) => self.engine.handle(Input::OurTurn, now, &mut self.actions),
-            (false, false) => self.engine.handle(Input::AwaitTurn, now, &mut self.actions),
+        let awaited = std::mem::replace(&mut self.others.awaits_turn, awaits_turn);
+        match (awaited, awaits_turn) {
+            (Some(_), None) => self.engine.handle(Input::OurTurn, now, &mut self.actions),
+            (None, Some(_)) => self.engine.handle(Input::AwaitTurn, now, &mut self.actions),
             _ => {}
         }
         self.engine.handle(input, now, &mut self.actions);
@@ -110,8 +109,8 @@ impl Session<'_> {
         let Some(leases) = &mut self.parts.leases else {
             return;
         };
-        let is_as_wanted = wanted == self.others.reasons.listening;
-        self.others.reasons.listening = wanted;
+        let is_as_wanted = wanted == self.others.listening;
+        self.others.listening = wanted;
         if !wanted {
             self.others.look_again = None;
             if !is_as_wanted {
@@ -133,25 +132,39 @@ impl Session<'_> {
         self.refresh_other_runs_now();
     }
 
-    /// Watches the leases while there is anything to hear of them.
+    /// Watches the leases while there is anything to hear of them. While it is somebody
+    /// else's turn, what they do is none of our business.
     pub(super) fn watch_leases(&mut self) -> Result<(), SessionError> {
-        let reasons = &self.others.reasons;
-        let wanted = reasons.listening || reasons.guarded || reasons.awaits_turn;
-        let before = std::mem::replace(&mut self.others.watched, wanted);
-        match &self.parts.leases {
-            Some(leases) if wanted && !before => watch(&self.epoll, leases, LEASES),
-            Some(leases) if before && !wanted => unwatch(&self.epoll, leases),
+        let Some(leases) = &self.parts.leases else {
+            return Ok(());
+        };
+        let others = &mut self.others;
+        let awaits_turn = others.awaits_turn.is_some();
+        if awaits_turn && !std::mem::replace(&mut others.hears_bell, true) {
+            watch(&self.epoll, leases.bell(), TURN)?;
+        }
+        let wanted = (others.listening || others.guarded) && !awaits_turn;
+        let before = std::mem::replace(&mut others.watched, wanted);
+        match (before, wanted) {
+            (false, true) => watch(&self.epoll, leases, LEASES),
+            (true, false) => unwatch(&self.epoll, leases),
             _ => Ok(()),
+        }
+    }
+
+    /// The bell has rung: it is our turn, if we still want it.
+    pub(super) fn hear_bell(&mut self) {
+        if let Some(leases) = &self.parts.leases {
+            leases.hear_bell();
+        }
+        if self.others.awaits_turn.is_some() {
+            self.refresh_other_runs_now();
         }
     }
 
     /// Something has changed: that others took more, or wait for more, need not be known
     /// before we want something.
     pub(super) fn hear_other_runs(&mut self) {
-        if self.others.reasons.awaits_turn {
-            // It may be our turn.
-            return self.refresh_other_runs_now();
-        }
         let leases = self.parts.leases.as_mut();
         match leases.map_or(Ok(false), Leases::has_freed) {
             Ok(false) => {}
@@ -187,12 +200,12 @@ impl Session<'_> {
         let Some(guarded) = guarded else {
             return;
         };
-        self.others.reasons.guarded = true;
+        self.others.guarded = true;
         if let Err(error) = guarded {
             self.feed(Input::OtherRunsTrouble(error.to_string()));
         }
         // What others gave up meanwhile was seen with it.
-        if self.others.reasons.listening {
+        if self.others.listening {
             self.hear_other_runs();
         }
     }
@@ -210,7 +223,7 @@ impl Session<'_> {
         if let Err(error) = told {
             self.feed(Input::OtherRunsTrouble(error.to_string()));
         }
-        if self.others.reasons.listening {
+        if self.others.listening {
             // What happened meanwhile was heard there.
             self.hear_other_runs();
         }
