@@ -18,7 +18,7 @@ use crate::memory::{Judgement, Monitor, Needs, OomSigns};
 use crate::metrics::MetricBook;
 use crate::mps::MpsState;
 use crate::other_runs::OtherRuns;
-use crate::outbox::{Outbox, ReleaseLevel};
+use crate::outbox::{Needed, Outbox, ReleaseLevel};
 use crate::run::Run;
 use crate::task::{Task, first_request};
 use crate::time_budget::Times;
@@ -195,7 +195,14 @@ impl Engine {
                 mps_failed,
             } => self.log_read(task, attempt, tail, mps_failed),
             Input::Process(event) => self.process_event(event),
-            Input::Committed { records, trouble } => self.committed(records, trouble),
+            Input::Committed {
+                records,
+                kept,
+                trouble,
+            } => {
+                self.outbox.kept = kept;
+                self.committed(records, trouble);
+            }
             Input::Sampled(view) => self.sampled(&view),
             Input::DeviceFailed { device, reason } => {
                 self.drain_device(device.0 as usize, &reason, &[]);
@@ -203,6 +210,8 @@ impl Engine {
             Input::LeaveOut { device, reason } => self.leave_out(device, &reason),
             Input::OtherRuns(others) => self.other_runs_changed(others),
             Input::OtherRunsTrouble(message) => self.other_runs_trouble(message),
+            Input::AwaitTurn => self.hold(),
+            Input::OurTurn => self.unhold(),
             Input::Mps(input) => self.mps_event(input),
             Input::Stop { run, signal } => self.stop_run(run, signal),
             Input::AskWhy { task, reply_to } => {
@@ -221,7 +230,7 @@ impl Engine {
                 self.act(Action::Tell(event));
             }
             Input::Close { run, unread } => self.close_run(run, unread),
-            Input::Stored { run, lost } => self.run_stored(run, lost),
+            Input::Stored { run, lost } => self.run_stored(run, lost.as_deref()),
             Input::Wake => {}
         }
     }
@@ -315,16 +324,22 @@ impl Engine {
         };
         // How an attempt of a task ended that the journal does not know is lost in a crash.
         let run = ended.and_then(|task| self.runs.get(&task.run));
-        let least = run.map_or(0, |run| {
+        let needs = run.map_or_else(Needed::default, |run| {
             if run.setup.recoverable {
-                run.tasks_recorded
+                Needed {
+                    committed: run.tasks_recorded,
+                    kept: place,
+                }
             } else {
-                place
+                Needed {
+                    committed: place,
+                    kept: 0,
+                }
             }
         });
         let event = self.event(kind);
         let now = self.now.monotonic;
-        if let Some(event) = self.outbox.push((place, least), event, now) {
+        if let Some(event) = self.outbox.push(place, needs, event, now) {
             self.act(Action::Tell(event));
         }
     }
@@ -343,7 +358,10 @@ impl Engine {
         self.outbox.committed = self.outbox.committed.max(records);
         if let Some(message) = trouble.as_ref().filter(|_| trouble != self.trouble) {
             // Told at once: it may be what keeps the others waiting.
-            let message = format!("{message}; it is tried again, and tasks go on");
+            let message = format!(
+                "{message}; it is tried again; tasks go on, and what a crash could lose is told \
+                 later"
+            );
             let event = self.event(EventKind::Warning {
                 task: None,
                 message,
@@ -356,9 +374,10 @@ impl Engine {
     /// Tells what may be told by now.
     fn release_due(&mut self) {
         let now = self.now.monotonic;
-        let due = match self.trouble {
-            Some(_) => ReleaseLevel::All,
-            None => self.outbox.due(now),
+        let due = match self.outbox.due(now) {
+            // Who knows how long that takes.
+            ReleaseLevel::Safe if self.trouble.is_some() => ReleaseLevel::Recoverable,
+            due => due,
         };
         self.release(due);
     }

@@ -91,6 +91,9 @@ pub enum Input {
     Committed {
         /// How many records.
         records: u64,
+        /// Ends of attempts up to this record outlive a crash, if their tasks are safely
+        /// written and their run is [recoverable](NewRunInput::recoverable).
+        kept: u64,
         /// What is wrong.
         trouble: Option<String>,
     },
@@ -115,6 +118,11 @@ pub enum Input {
     OtherRuns(Vec<OtherRun>),
     /// Other runs cannot be seen, or told what we hold.
     OtherRunsTrouble(String),
+    /// Another run decides, and takes its time: start nothing until
+    /// [`Input::OurTurn`].
+    AwaitTurn,
+    /// What other runs hold can be acted on again.
+    OurTurn,
     /// Something about MPS.
     Mps(MpsInput),
     /// A person or a service manager wants a run to stop.
@@ -143,7 +151,7 @@ pub enum Input {
         message: String,
     },
     /// The journal takes long to write the last results: what was to be told when they
-    /// are written is told now, and this with it.
+    /// are written is told now, if no crash could lose it, and this with it.
     Stalled(String),
     /// What was left of the input of a run that is over has been kept, and it can be
     /// closed: the answer to [`Action::RunIdle`](crate::Action::RunIdle).

@@ -6,9 +6,10 @@ use packhorse_model::{Event, EventKind};
 /// Events on their way to the observers. Each waits until the record that it goes with
 /// is safe, and those behind it wait too, so that they stay in order.
 ///
-/// A journal that is slow must neither keep people in the dark nor fill our memory: what
-/// has waited too long, or is too much, is told all the same, if a crash could not lose it.
-/// It could if the journal does not know the task yet.
+/// A journal that is slow, or cannot write, must neither keep people in the dark nor fill our
+/// memory: what has waited too long, or is too much, is told all the same, if a crash could
+/// not lose it. It could if the journal does not know the task yet, or could not keep the
+/// attempt's end even for the moment.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     patience: Duration,
@@ -19,15 +20,26 @@ pub(crate) struct Outbox {
     bytes: usize,
     /// Records up to this are safe.
     pub(crate) committed: u64,
+    /// Ends of attempts up to this outlive a crash, if their tasks do.
+    pub(crate) kept: u64,
 }
 
 #[derive(Debug)]
 struct WaitingEvent {
     /// The record that it waits for.
     place: u64,
-    /// The record that it waits for however long that takes.
-    least: u64,
+    /// What it waits for however long that takes.
+    needs: Needed,
     event: Event,
+}
+
+/// The records without which a crash would lose something.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Needed {
+    /// Up to this they have to be safe.
+    pub(crate) committed: u64,
+    /// Up to this they have to be kept for the moment.
+    pub(crate) kept: u64,
 }
 
 /// How much is told.
@@ -69,10 +81,11 @@ impl Outbox {
     }
 
     /// An event to be told once the record at `place` is safe, or patience has ended and
-    /// the one at `least` is. If that is now, it comes back.
+    /// what it needs is there. If that is now, it comes back.
     pub(crate) fn push(
         &mut self,
-        (place, least): (u64, u64),
+        place: u64,
+        needs: Needed,
         event: Event,
         now: Duration,
     ) -> Option<Event> {
@@ -83,10 +96,16 @@ impl Outbox {
         self.since.get_or_insert(now);
         self.waiting.push_back(WaitingEvent {
             place,
-            least,
+            needs,
             event,
         });
         None
+    }
+
+    /// Whether a crash could lose what an event tells.
+    fn can_be_lost(&self, waiting: &WaitingEvent) -> bool {
+        let needs = waiting.needs;
+        needs.committed > self.committed || needs.kept > self.kept.max(self.committed)
     }
 
     /// Those that may be told now.
@@ -97,7 +116,7 @@ impl Outbox {
     ) -> impl Iterator<Item = Event> {
         let waits = |waiting: &WaitingEvent| match what {
             ReleaseLevel::Safe => waiting.place > self.committed,
-            ReleaseLevel::Recoverable => waiting.least > self.committed,
+            ReleaseLevel::Recoverable => self.can_be_lost(waiting),
             ReleaseLevel::All => false,
         };
         let safe = self.waiting.iter().position(waits);
@@ -118,7 +137,7 @@ impl Outbox {
     /// When patience ends, if that would help.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let first = self.waiting.front()?;
-        (first.least <= self.committed).then_some(self.since?.saturating_add(self.patience))
+        (!self.can_be_lost(first)).then_some(self.since?.saturating_add(self.patience))
     }
 
     /// What may be told now, because it is safe, or patience has ended, or too much waits.

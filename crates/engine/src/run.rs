@@ -311,25 +311,31 @@ impl Engine {
     }
 
     /// The last record of a run is safe, or lost.
-    pub(crate) fn run_stored(&mut self, id: RunId, lost: Option<String>) {
+    pub(crate) fn run_stored(&mut self, id: RunId, lost: Option<&str>) {
+        if let Some(error) = lost {
+            self.release(ReleaseLevel::Recoverable);
+            // Before what nobody was told of yet: that may be told here only.
+            let message = format!(
+                "{error}\nhint: what is told here has happened all the same; \
+                 `packhorse show {id}` may know less of it"
+            );
+            let event = self.event(EventKind::Warning {
+                task: None,
+                message,
+            });
+            self.act(Action::Tell(event));
+        }
         self.release(ReleaseLevel::All);
         let run = self.runs.remove(&id);
         self.say_whether_more_come();
         if let Some(run) = run
             && let RunEnding::Closed(mut summary) = run.ending
         {
-            if let Some(error) = lost {
+            if lost.is_some() {
                 summary.stored = false;
                 if summary.exit == Exit::Success {
                     summary.exit = Exit::TasksFailed;
                 }
-                self.warn(
-                    None,
-                    format!(
-                        "{error}\nhint: what was told here has happened all the same; \
-                         `packhorse show {id}` may know less of it"
-                    ),
-                );
             }
             let event = self.event(EventKind::RunEnded((*summary).clone()));
             self.act(Action::Tell(event));

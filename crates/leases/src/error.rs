@@ -3,6 +3,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::process::is_shortage;
+
 /// Why this run cannot know about others, or others about it.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
@@ -33,7 +35,7 @@ pub enum LeaseError {
     },
     /// Somebody does not release the lock.
     #[error(
-        "somebody has held the lock on `{}` for more than a second{}: until it is free, two runs \
+        "somebody has held the lock on `{}` for three seconds{}: until it is free, two runs \
          that start tasks at the same moment may use the same GPU",
         path.display(), by(*holder)
     )]
@@ -55,6 +57,15 @@ pub enum LeaseError {
         /// What the system said.
         reason: io::Error,
     },
+    /// There are too many open files, or too little memory, to look at what others hold.
+    #[error(
+        "what other runs hold cannot be seen at the moment: {reason}\n\
+         hint: `ulimit -n` shows how many files a process may open"
+    )]
+    Shortage {
+        /// What the system said.
+        reason: io::Error,
+    },
     /// The system refused; the message says what.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -63,6 +74,10 @@ pub enum LeaseError {
 impl LeaseError {
     /// The system's error, with what was tried.
     pub(crate) fn system(errno: Errno, doing: &str, path: &Path) -> Self {
+        if is_shortage(errno) {
+            let reason = errno.into();
+            return Self::Shortage { reason };
+        }
         let text = format!("failed to {doing} `{}`: {errno}", path.display());
         io::Error::new(errno.kind(), text).into()
     }

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::LeaseError;
 use crate::lease_name::UserFolderName;
+use crate::process::is_shortage;
 
 /// The folder that all runs on this machine use, unless they are told otherwise: in memory,
 /// gone after a reboot.
@@ -96,15 +97,18 @@ impl LeaseFolder {
     }
 
     /// Those of the folders that their owners alone write to, and as many of each as count.
-    pub(crate) fn open_users(&self, names: &[UserFolderName]) -> Vec<UserFolder> {
+    pub(crate) fn open_users(
+        &self,
+        names: &[UserFolderName],
+    ) -> Result<Vec<UserFolder>, LeaseError> {
         let mut open: Vec<UserFolder> = Vec::new();
         for &name in names {
             let theirs = open.iter().rev().take(MOST_FOLDERS);
             if theirs.filter(|it| it.name.uid == name.uid).count() < MOST_FOLDERS {
-                open.extend(UserFolder::open(self, name));
+                open.extend(UserFolder::open(self, name)?);
             }
         }
-        open
+        Ok(open)
     }
 
     /// The folder of this process's user. Its name cannot be guessed before it is there, so
@@ -113,14 +117,14 @@ impl LeaseFolder {
         let uid = rustix::process::geteuid().as_raw();
         let mut names = self.users()?;
         names.retain(|name| name.uid == uid);
-        if let Some(own) = self.open_users(&names).into_iter().next() {
+        if let Some(own) = self.open_users(&names)?.into_iter().next() {
             return Ok(own);
         }
         let name = UserFolderName::random(uid)?;
         let path = self.path.join(name.to_string());
         mkdirat(self, name.to_string(), OWN)
             .map_err(|errno| LeaseError::system(errno, "create folder", &path))?;
-        let own = UserFolder::open(self, name);
+        let own = UserFolder::open(self, name)?;
         let own = own.ok_or_else(|| LeaseError::system(Errno::NOENT, "open folder", &path))?;
         // Restore what the umask removed.
         fchmod(&own, OWN).map_err(|errno| LeaseError::system(errno, "open to all", &path))?;
@@ -149,12 +153,19 @@ pub(crate) struct UserFolder {
 
 impl UserFolder {
     /// `None` if there is none, or if others may write to it.
-    fn open(folder: &LeaseFolder, name: UserFolderName) -> Option<Self> {
+    fn open(folder: &LeaseFolder, name: UserFolderName) -> Result<Option<Self>, LeaseError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(folder, name.to_string(), flags, Mode::empty()).ok()?;
-        let stat = fstat(&fd).ok()?;
-        let is_theirs = stat.st_uid == name.uid && stat.st_mode & OTHERS_WRITE == 0;
-        is_theirs.then_some(Self { name, fd })
+        let fd = match openat(folder, name.to_string(), flags, Mode::empty()) {
+            Ok(fd) => fd,
+            // Whoever is not seen must not be taken for somebody who holds nothing.
+            Err(errno) if is_shortage(errno) => {
+                return Err(LeaseError::system(errno, "open folder", &folder.path));
+            }
+            Err(_) => return Ok(None),
+        };
+        let is_theirs = fstat(&fd)
+            .is_ok_and(|stat| stat.st_uid == name.uid && stat.st_mode & OTHERS_WRITE == 0);
+        Ok(is_theirs.then_some(Self { name, fd }))
     }
 }
 

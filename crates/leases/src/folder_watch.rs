@@ -10,10 +10,14 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use crate::LeaseError;
 use crate::folder::LeaseFolder;
@@ -24,6 +28,7 @@ const AT_ONCE: usize = 64;
 
 const FILES: u64 = u64::MAX;
 const WAKE_UP: u64 = u64::MAX - 1;
+const TIMER: u64 = u64::MAX - 2;
 
 /// What happens to the folders of users.
 const FOLDER_EVENTS: WatchFlags = WatchFlags::CREATE
@@ -52,6 +57,10 @@ pub(crate) struct FolderWatch {
     epoll: OwnedFd,
     /// An eventfd to make the descriptor readable.
     wake_up: OwnedFd,
+    /// Makes the descriptor readable when it is time to look at something again.
+    timer: OwnedFd,
+    /// What the timer is set to.
+    look_again: Option<Instant>,
     /// Watches for files that appear and disappear.
     inotify: Option<OwnedFd>,
     /// What its numbers mean.
@@ -78,6 +87,8 @@ pub(crate) struct WatchEvents {
     pub(crate) own: bool,
     /// [`FolderWatch::wake_up`] was called.
     pub(crate) woken_up: bool,
+    /// The timer has rung.
+    pub(crate) timer: bool,
 }
 
 /// What has to be looked at.
@@ -99,6 +110,7 @@ impl WatchEvents {
             && self.look == Look::Nowhere
             && !self.own
             && !self.woken_up
+            && !self.timer
     }
 }
 
@@ -106,11 +118,17 @@ impl FolderWatch {
     pub(crate) fn new() -> io::Result<Self> {
         let wake_up = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let token = epoll::EventData::new_u64(WAKE_UP);
         epoll::add(&epoll, &wake_up, token, epoll::EventFlags::IN)?;
+        let token = epoll::EventData::new_u64(TIMER);
+        epoll::add(&epoll, &timer, token, epoll::EventFlags::IN)?;
         Ok(Self {
             epoll,
             wake_up,
+            timer,
+            look_again: None,
             inotify: None,
             watched: HashMap::new(),
         })
@@ -240,6 +258,24 @@ impl FolderWatch {
         let _ = rustix::io::write(&self.wake_up, &1_u64.to_ne_bytes());
     }
 
+    /// Makes the descriptor readable then, and at no other time.
+    pub(crate) fn set_timer(&mut self, at: Option<Instant>) {
+        if self.look_again == at {
+            return;
+        }
+        self.look_again = at;
+        let left = at.map(|at| at.saturating_duration_since(Instant::now()));
+        // Zero would turn it off.
+        let left = left.map(|left| left.max(Duration::from_nanos(1)));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let set = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: left.unwrap_or_default(),
+        };
+        // Cannot fail: the descriptor is a timer, and the time is valid.
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &set);
+    }
+
     /// What has happened since the last call, or part of it.
     pub(crate) fn take_events(&self) -> WatchEvents {
         let mut happened = WatchEvents::default();
@@ -254,6 +290,7 @@ impl FolderWatch {
                 WAKE_UP => {
                     happened.woken_up |= rustix::io::read(&self.wake_up, &mut [0_u8; 8]).is_ok();
                 }
+                TIMER => happened.timer |= rustix::io::read(&self.timer, &mut [0_u8; 8]).is_ok(),
                 pid => happened.ended.extend(u32::try_from(pid)),
             }
         }

@@ -1,5 +1,5 @@
 use packhorse_model::{Claim, LeaseContent, LeasedDevice, RunId};
-use packhorse_proc::{ProcessKey, user_name};
+use packhorse_proc::ProcessKey;
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::LeaseError;
 use crate::folder::UserFolder;
 use crate::lease_name::LeaseName;
-use crate::process::SystemId;
+use crate::process::{SystemId, is_shortage};
 
 /// A longer file is not read.
 const LONGEST: usize = 64 * 1024;
@@ -24,8 +24,9 @@ const VERSION: u32 = 2;
 /// Who holds a lease: what a process tells others about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseOwner {
-    /// The name of its user. In the file it is empty if the process was not told: to look it
-    /// up may take longer than all else that it does before its first task.
+    /// The name of its user. Empty if the process was not told: to look it up may take longer
+    /// than all else that it does before its first task, and whoever reads a lease may have
+    /// others wait for it.
     pub user: String,
     /// The run that it executes.
     pub run: Option<RunId>,
@@ -63,9 +64,19 @@ impl Lease {
         }
     }
 
-    /// What people know it by who use the state folder with the id `home`.
-    pub fn describe(&self, home: &str) -> String {
-        let LeaseOwner { user, run, .. } = &self.owner;
+    /// The name of its user, according to the process, or to `look_up`.
+    pub fn user(&self, look_up: impl FnOnce(u32) -> String) -> String {
+        if self.owner.user.is_empty() {
+            look_up(self.uid)
+        } else {
+            self.owner.user.clone()
+        }
+    }
+
+    /// What people know it by who use the state folder with the id `home`. `user`: the name
+    /// of its [user](Self::user).
+    pub fn describe(&self, home: &str, user: &str) -> String {
+        let run = &self.owner.run;
         let name = match run {
             Some(run) => format!("run {run}"),
             None => "a run".to_owned(),
@@ -129,12 +140,15 @@ pub(crate) enum LeaseFile {
     Stale,
     /// No valid lease.
     Nothing,
+    /// It cannot be read at the moment.
+    Unread(Errno),
 }
 
 /// Reads the file with this name.
 pub(crate) fn read(folder: &UserFolder, name: LeaseName, system: &SystemId) -> LeaseFile {
     match bytes(folder, name) {
         Ok(Some(bytes)) => parse(&bytes, name, system),
+        Err(errno) if is_shortage(errno) => LeaseFile::Unread(errno),
         _ => LeaseFile::Nothing,
     }
 }
@@ -172,14 +186,10 @@ fn parse(bytes: &[u8], name: LeaseName, system: &SystemId) -> LeaseFile {
     }
     let leaders = content.leaders.into_iter().take(MOST_LEADERS);
     let leaders = leaders.map(|(pid, start_time)| ProcessKey { pid, start_time });
-    let mut owner = content.owner.printable();
-    if owner.user.is_empty() {
-        owner.user = user_name(name.uid).unwrap_or_else(|| name.uid.to_string());
-    }
     let lease = Lease {
         pid: name.pid,
         uid: name.uid,
-        owner,
+        owner: content.owner.printable(),
         held: content.devices.into_iter().map(named_printably).collect(),
         claim: content.claim.map(|claim| Claim {
             devices: claim.devices.into_iter().map(named_printably).collect(),
@@ -297,6 +307,20 @@ mod tests {
         };
         let expected = LeaseFile::Lease(expected, leaders.to_vec());
         assert_eq!(parse(&bytes, NAME, &system()), expected);
+    }
+
+    #[test]
+    fn a_user_who_was_not_told_is_not_looked_up_by_reading() {
+        let nobody = LeaseOwner {
+            user: String::new(),
+            ..owner()
+        };
+        let bytes = write(&system(), &nobody, &content(&[]), &[]).unwrap();
+        let LeaseFile::Lease(lease, _) = parse(&bytes, NAME, &system()) else {
+            panic!("not read");
+        };
+        assert_eq!(lease.owner.user, "");
+        assert_eq!(lease.user(|uid| format!("number {uid}")), "number 1000");
     }
 
     #[test]

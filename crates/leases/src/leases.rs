@@ -1,8 +1,11 @@
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use packhorse_proc::ProcessKey;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fchmod, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
@@ -16,14 +19,14 @@ use crate::{Lease, LeaseContent, LeaseError, LeaseOwner, lease};
 /// How often our file is put back before somebody else gets a turn.
 const TRIES: u32 = 3;
 
-/// How long to wait for others to decide, which takes them microseconds.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for others to decide, which takes them microseconds. Nobody notices it.
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// What this process and the other Packhorse processes of this machine hold. A process has at
 /// most one.
 ///
 /// If it [listens](Self::listen), its descriptor becomes readable when others' leases have
-/// changed, and stays so until [`lock`](Self::lock). Dropping it withdraws this process's lease.
+/// changed, and stays so until [`try_lock`](Self::try_lock). Dropping it withdraws this process's lease.
 #[derive(Debug)]
 pub struct Leases {
     owner: LeaseOwner,
@@ -31,6 +34,8 @@ pub struct Leases {
     /// The folder of our user, once we have written to it.
     own: Option<UserFolder>,
     lock: FolderLock,
+    /// An eventfd that rings when it is our turn.
+    bell: Arc<OwnedFd>,
     others: OtherLeases,
     content: LeaseContent,
     /// The first processes of our attempts.
@@ -52,14 +57,29 @@ pub struct LeasesGuard<'a> {
     taken: LockResult,
 }
 
+/// Whose turn it is to decide.
+#[derive(Debug)]
+pub enum Turn<'a> {
+    /// Ours.
+    Ours(LeasesGuard<'a>),
+    /// Somebody else's. It has to be asked for again when the [bell](Leases::bell) rings, and
+    /// at this time if it has not.
+    Awaited(Instant),
+}
+
 impl Leases {
     /// Opens the folder of leases, and creates it if there is none.
     pub fn open(folder: &Path, owner: LeaseOwner) -> Result<Self, LeaseError> {
         let folder = LeaseFolder::open_or_create(&std::path::absolute(folder)?)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = Arc::new(bell.map_err(io::Error::from)?);
+        let mut others = OtherLeases::new(&folder, &owner)?;
+        others.watch.set_timer(others.due());
         Ok(Self {
-            others: OtherLeases::new(&folder, &owner)?,
+            lock: FolderLock::new(&folder, Arc::clone(&bell)),
+            bell,
+            others,
             owner,
-            lock: FolderLock::new(&folder),
             own: None,
             folder,
             content: LeaseContent::default(),
@@ -72,7 +92,7 @@ impl Leases {
     }
 
     /// From now on, changes to others' leases make the descriptor readable. Earlier changes are
-    /// noticed by the next [`lock`](Self::lock), as they would be without this.
+    /// noticed by the next [`try_lock`](Self::try_lock), as they would be without this.
     pub fn listen(&mut self) -> Result<(), LeaseError> {
         self.others.listen(&self.folder)
     }
@@ -97,21 +117,62 @@ impl Leases {
 
     /// Tells others who leads our attempts, so that what we leave behind is known if we are
     /// killed. From now on the descriptor also becomes readable when somebody removes our
-    /// lease, and it is back after the next [`lock`](Self::lock).
+    /// lease, and it is back after the next [`try_lock`](Self::try_lock).
     pub fn guard(&mut self, leaders: Vec<ProcessKey>) -> Result<(), LeaseError> {
         self.leaders = leaders;
         if !std::mem::replace(&mut self.guarded, true) {
             self.guard_file();
         }
         let content = self.content.clone();
-        self.lock()?.publish(&content)
+        self.lower(&content)
     }
 
-    /// Waits until nobody else decides, but not for ever, and updates what is known about
-    /// others.
+    /// Tells others that this process holds less than they know, or waits for something else.
+    /// Needs no lock: whoever decides at the same moment sees the one or the other.
+    pub fn lower(&mut self, content: &LeaseContent) -> Result<(), LeaseError> {
+        self.follow_folder()?;
+        self.update()?;
+        self.publish(content)
+    }
+
+    /// The right to decide, with what is known about others up to date, unless somebody else
+    /// decides, and is not done within a moment. It is not refused for ever: see
+    /// [`warning`](LeasesGuard::warning).
+    pub fn try_lock(&mut self) -> Result<Turn<'_>, LeaseError> {
+        self.follow_folder()?;
+        match self.lock.take(MOMENT) {
+            LockResult::Awaited => {
+                let due = self.lock.due().unwrap_or_else(Instant::now);
+                Ok(Turn::Awaited(due))
+            }
+            taken => self.decide(taken).map(Turn::Ours),
+        }
+    }
+
+    /// Becomes readable when it is our turn to decide, if we have asked for that. Not while
+    /// others do theirs: each of many who wait would be woken by each of the others.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Takes note that the bell has rung.
+    pub fn hear_bell(&self) {
+        let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+    }
+
+    /// The same for those who have nothing else to do: waits until it is there.
     pub fn lock(&mut self) -> Result<LeasesGuard<'_>, LeaseError> {
         self.follow_folder()?;
-        let taken = self.lock.take(PATIENCE);
+        let taken = loop {
+            match self.lock.take(MOMENT) {
+                LockResult::Awaited => self.lock.wait(),
+                taken => break taken,
+            }
+        };
+        self.decide(taken)
+    }
+
+    fn decide(&mut self, taken: LockResult) -> Result<LeasesGuard<'_>, LeaseError> {
         let guard = LeasesGuard {
             leases: self,
             taken,
@@ -128,7 +189,7 @@ impl Leases {
         }
         let folder = LeaseFolder::open_or_create(&self.folder.path)?;
         self.others.follow(&folder)?;
-        self.lock = FolderLock::new(&folder);
+        self.lock = FolderLock::new(&folder, Arc::clone(&self.bell));
         self.folder = folder;
         self.own = None;
         self.write_published()
@@ -137,6 +198,13 @@ impl Leases {
     /// Updates what is known about others, and puts our file back if somebody removed it.
     /// Returns whether others' leases have changed.
     fn update(&mut self) -> Result<bool, LeaseError> {
+        let updated = self.update_and_restore();
+        // What could not be looked at is looked at again.
+        self.others.watch.set_timer(self.others.due());
+        updated
+    }
+
+    fn update_and_restore(&mut self) -> Result<bool, LeaseError> {
         let mut others = false;
         // Somebody may remove it again in the moment that it takes.
         for _ in 0..TRIES {
@@ -268,7 +336,7 @@ impl LeasesGuard<'_> {
         let leases = &mut *self.leases;
         let path = leases.folder.path.clone();
         let warning = match self.taken {
-            LockResult::Acquired => None,
+            LockResult::Acquired | LockResult::Awaited => None,
             LockResult::Busy => Some(LeaseError::Locked {
                 path,
                 holder: holder(leases.folder.identity),

@@ -22,13 +22,17 @@
 //!   or something that this process left running when it was killed. The latter is known by
 //!   the mark in its environment, where we may see that, and by the pids and start times of
 //!   the first process of each task, which are in the lease. All of them are processes of
-//!   the user who owns the folder. Other leases are removed by whoever may do so.
-//! - Nobody waits for ever. A process that does not get the lock within a second goes on
-//!   without it, and says so once.
+//!   the user who owns the folder. Other leases are removed by whoever may do so, 50 ms after
+//!   nothing was found: a child that has yet to execute its program has no mark.
+//! - Nobody waits for ever, or is kept from other things: a lock that is not there within a
+//!   moment rings a bell when it is. A process that does not get it because another one has
+//!   kept it for three seconds goes on without it, and says so once.
+//! - Whoever cannot be looked at, for want of descriptors for instance, is not taken for
+//!   somebody who holds nothing.
 //! - A forged lease blocks at most what its owner could block anyway, by running something.
 //!   Files are limited in size and number, and text in them has no control characters.
-//! - While nothing changes, nothing happens: no timer, no polling. A process is not woken by
-//!   its own writes.
+//! - While nothing changes, nothing happens: no polling, and no timer unless something could
+//!   not be watched. A process is not woken by its own writes.
 //!
 //! - Nobody can take another user's place: what is in a user's folder was put there by that
 //!   user, and the name of a folder cannot be guessed before it is there. A folder that has
@@ -56,5 +60,5 @@ mod process;
 pub use error::LeaseError;
 pub use folder::DEFAULT_FOLDER;
 pub use lease::{Lease, LeaseOwner};
-pub use leases::{Leases, LeasesGuard, read_leases};
+pub use leases::{Leases, LeasesGuard, Turn, read_leases};
 pub use packhorse_model::{Claim, LeaseContent, LeasedDevice};

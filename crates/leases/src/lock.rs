@@ -1,18 +1,30 @@
-//! A lock that is not waited for while one and the same process keeps it for long.
+//! A lock that is never waited for longer than a moment.
 //!
-//! `flock` can wait or not wait, but has no timeout. So a thread waits for the lock, and the
-//! caller waits for the thread, with a timeout. A thread that gets the lock too late releases
-//! it at once; until then the lock is known to be busy, and nobody waits again.
+//! `flock` can wait or not wait, but has no timeout. So a thread waits for the lock, and rings
+//! a bell when it has it; the caller has other things to do meanwhile.
+//!
+//! ```text
+//!               ┌── within a moment ──▶ Acquired ◀── the thread has it, the bell rings ──┐
+//!  take() ──────┤                                                                        │
+//!               └── else ──▶ Awaited ────────────────────────────────────────────────────┤
+//!                                                                                        ▼
+//!                            Busy: one process keeps it for too long; a thread that gets it
+//!                            after that releases it at once
+//! ```
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock, major, minor};
 use rustix::io::Errno;
 
 use crate::folder::LeaseFolder;
+
+/// How long one process may keep the lock. It needs it for microseconds, but on a machine that
+/// is very busy it may have to wait for its turn to use them.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// After so many times its patience nobody waits any longer, whoever has the lock.
 const MOST_PATIENCE: u32 = 10;
@@ -24,8 +36,9 @@ pub(crate) struct FolderLock {
     folder: Arc<OwnedFd>,
     /// The folder's device and inode numbers.
     identity: (u64, u64),
-    /// The thread that waited for the lock longer than the caller did.
-    late: Option<JoinHandle<()>>,
+    /// What the thread rings.
+    bell: Arc<OwnedFd>,
+    wait: Option<LockWait>,
 }
 
 /// The result of trying to get the lock.
@@ -33,66 +46,206 @@ pub(crate) struct FolderLock {
 pub(crate) enum LockResult {
     /// It is ours.
     Acquired,
-    /// Somebody else holds it.
+    /// Somebody else holds it, and a thread waits for it.
+    Awaited,
+    /// Somebody else keeps it.
     Busy,
     /// The folder cannot be locked.
     Unavailable(Errno),
 }
 
+/// Somebody else has the lock.
+#[derive(Debug)]
+struct LockWait {
+    handover: Arc<Handover>,
+    /// Who had the lock when it was last looked at.
+    keeper: Option<u32>,
+    /// When that is looked at again, and how often it was.
+    due: Instant,
+    looks: u32,
+}
+
+/// What the thread that waits and its caller tell each other.
+#[derive(Debug)]
+struct Handover {
+    state: Mutex<HandoverState>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HandoverState {
+    /// The thread waits, and its caller waits for it, for a moment.
+    Attended,
+    /// The thread waits, and its caller does other things.
+    Waiting,
+    /// The thread has got it for its caller, or learned that it never will.
+    Over(Result<(), Errno>),
+    /// The thread waits, but its caller does not any more.
+    GivenUp,
+    /// The thread got it too late, and has released it.
+    Released,
+}
+
+impl Handover {
+    fn state(&self) -> MutexGuard<'_, HandoverState> {
+        // Whoever has it locked does nothing that could fail.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the lock.
+    fn serve(&self, folder: &OwnedFd, bell: &OwnedFd) {
+        let result = retry_flock(folder, FlockOperation::LockExclusive);
+        let mut state = self.state();
+        self.changed.notify_all();
+        if *state == HandoverState::Attended {
+            *state = HandoverState::Over(result);
+            return;
+        }
+        *state = if *state == HandoverState::Waiting {
+            HandoverState::Over(result)
+        } else {
+            let _ = retry_flock(folder, FlockOperation::Unlock);
+            HandoverState::Released
+        };
+        // Fails only if the counter is full: then it is readable anyway.
+        let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+    }
+}
+
 impl FolderLock {
-    pub(crate) fn new(folder: &LeaseFolder) -> Self {
+    /// `bell`: is rung when a lock that was awaited is there.
+    pub(crate) fn new(folder: &LeaseFolder, bell: Arc<OwnedFd>) -> Self {
         Self {
             folder: Arc::clone(&folder.fd),
             identity: folder.identity,
-            late: None,
+            bell,
+            wait: None,
         }
     }
 
-    /// Gets the lock. Waits while it goes from one process to the next, but not while one
-    /// process keeps it for as long as this.
-    pub(crate) fn take(&mut self, patience: Duration) -> LockResult {
-        if self.late.as_ref().is_some_and(|late| !late.is_finished()) {
-            return LockResult::Busy;
+    /// Gets the lock, if it can be had within `moment`. If not, it has to be asked for again
+    /// when the bell has rung, or it is [`due`](Self::due).
+    pub(crate) fn take(&mut self, moment: Duration) -> LockResult {
+        if self.wait.is_none() {
+            match retry_flock(&self.folder, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return LockResult::Acquired,
+                Err(Errno::WOULDBLOCK) => {}
+                Err(errno) => return LockResult::Unavailable(errno),
+            }
         }
-        match retry_flock(&self.folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return LockResult::Acquired,
-            Err(Errno::WOULDBLOCK) => {}
-            Err(errno) => return LockResult::Unavailable(errno),
+        match self.await_handover(moment) {
+            Some(HandoverState::Over(result)) => {
+                self.wait = None;
+                result.map_or_else(LockResult::Unavailable, |()| LockResult::Acquired)
+            }
+            Some(HandoverState::Attended | HandoverState::Waiting) => {
+                self.go_on_waiting(Instant::now())
+            }
+            Some(HandoverState::GivenUp) | None => LockResult::Busy,
+            Some(HandoverState::Released) => {
+                self.wait = None;
+                self.take(moment)
+            }
         }
-        // Without room: what is sent is received, or the sender learns that it was too late.
-        let (sender, result) = mpsc::sync_channel(0);
-        let folder = Arc::clone(&self.folder);
-        let waiting = thread::Builder::new()
-            .name("leases-lock".to_owned())
-            .stack_size(128 << 10)
-            .spawn(move || {
-                let result = retry_flock(&folder, FlockOperation::LockExclusive);
-                if sender.send(result).is_err() {
-                    let _ = retry_flock(&folder, FlockOperation::Unlock);
-                }
-            });
-        let Ok(waiting) = waiting else {
+    }
+
+    /// Where the thread is that waits for the lock, after a moment in which it may have got
+    /// it. `None`: there can be no thread.
+    fn await_handover(&mut self, moment: Duration) -> Option<HandoverState> {
+        if let Some(wait) = &self.wait {
+            return Some(*wait.handover.state());
+        }
+        let handover = Arc::new(Handover {
+            state: Mutex::new(HandoverState::Attended),
+            changed: Condvar::new(),
+        });
+        let (theirs, folder) = (Arc::clone(&handover), Arc::clone(&self.folder));
+        let bell = Arc::clone(&self.bell);
+        let thread = thread::Builder::new().name("leases-lock".to_owned());
+        let thread = thread.stack_size(128 << 10);
+        thread.spawn(move || theirs.serve(&folder, &bell)).ok()?;
+        let waits = |state: &mut HandoverState| *state == HandoverState::Attended;
+        let waited = handover
+            .changed
+            .wait_timeout_while(handover.state(), moment, waits);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *state == HandoverState::Attended {
+            *state = HandoverState::Waiting;
+        }
+        let now = *state;
+        drop(state);
+        self.wait = Some(LockWait {
+            handover,
+            keeper: None,
+            due: Instant::now(),
+            looks: 0,
+        });
+        Some(now)
+    }
+
+    /// Waits for the lock while it goes from one process to the next, but not while one
+    /// process keeps it.
+    fn go_on_waiting(&mut self, now: Instant) -> LockResult {
+        let Some(wait) = &mut self.wait else {
             return LockResult::Busy;
         };
-        let mut keeper = None;
-        for _ in 0..MOST_PATIENCE {
-            if let Ok(result) = result.recv_timeout(patience) {
-                return result.map_or_else(LockResult::Unavailable, |()| LockResult::Acquired);
-            }
-            let found = holder(self.identity);
-            if found.is_some() && found == keeper {
-                break;
-            }
-            keeper = found;
+        if now < wait.due {
+            return LockResult::Awaited;
         }
-        self.late = Some(waiting);
-        LockResult::Busy
+        let keeper = holder(self.identity);
+        let is_kept = keeper.is_some() && keeper == wait.keeper;
+        wait.keeper = keeper;
+        wait.due = now + PATIENCE;
+        wait.looks += 1;
+        if !is_kept && wait.looks <= MOST_PATIENCE {
+            return LockResult::Awaited;
+        }
+        let mut state = wait.handover.state();
+        if *state == HandoverState::Waiting {
+            *state = HandoverState::GivenUp;
+            return LockResult::Busy;
+        }
+        // It has come in this very moment.
+        drop(state);
+        self.take(Duration::ZERO)
+    }
+
+    /// Waits until it is worth to ask for the lock again.
+    pub(crate) fn wait(&self) {
+        if let Some(wait) = &self.wait {
+            let handover = &wait.handover;
+            let left = wait.due.saturating_duration_since(Instant::now());
+            let waits = |state: &mut HandoverState| *state == HandoverState::Waiting;
+            let changed = &handover.changed;
+            let _ = changed.wait_timeout_while(handover.state(), left, waits);
+        }
+    }
+
+    /// When the lock has to be asked for again, if the bell has not rung by then.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let wait = self.wait.as_ref()?;
+        match *wait.handover.state() {
+            HandoverState::GivenUp | HandoverState::Released => None,
+            _ => Some(wait.due),
+        }
     }
 
     /// Releases the lock.
     pub(crate) fn release(&self) {
         // Cannot fail: the descriptor is open, and unlocking does not wait.
         let _ = retry_flock(&self.folder, FlockOperation::Unlock);
+    }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        if let Some(wait) = &self.wait {
+            let mut state = wait.handover.state();
+            if *state == HandoverState::Over(Ok(())) {
+                self.release();
+            }
+            *state = HandoverState::GivenUp;
+        }
     }
 }
 
@@ -124,6 +277,8 @@ fn holder_in(locks: &str, place: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
     use super::*;
 
     const LONG: Duration = Duration::from_mins(1);
@@ -132,7 +287,8 @@ mod tests {
     /// Two locks that have opened the folder separately, as processes do.
     fn two() -> (tempfile::TempDir, FolderLock, FolderLock) {
         let dir = tempfile::tempdir().unwrap();
-        let lock = || FolderLock::new(&LeaseFolder::open(dir.path()).unwrap().unwrap());
+        let bell = || Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let lock = || FolderLock::new(&LeaseFolder::open(dir.path()).unwrap().unwrap(), bell());
         let (one, other) = (lock(), lock());
         (dir, one, other)
     }
@@ -153,22 +309,46 @@ mod tests {
             decide(&mut other);
         });
         assert_eq!(other.take(LONG), LockResult::Acquired);
-        assert_eq!(one.take(SHORT), LockResult::Busy, "it is the other's now");
+        assert_eq!(
+            one.take(SHORT),
+            LockResult::Awaited,
+            "it is the other's now"
+        );
     }
 
     #[test]
-    fn one_that_is_kept_is_waited_for_once_and_had_again_when_it_is_free() {
+    fn nobody_waits_longer_than_a_moment_and_a_bell_rings_when_it_is_there() {
         let (_dir, mut one, mut other) = two();
         assert_eq!(one.take(LONG), LockResult::Acquired);
-        assert_eq!(other.take(SHORT), LockResult::Busy);
+        assert_eq!(other.take(SHORT), LockResult::Awaited);
+        assert_eq!(other.take(LONG), LockResult::Awaited, "at once: this ends");
+        one.release();
+        poll(&mut [PollFd::new(&*other.bell, PollFlags::IN)], None).unwrap();
         assert_eq!(
-            other.take(LONG),
-            LockResult::Busy,
-            "at once: this test ends"
+            one.take(SHORT),
+            LockResult::Awaited,
+            "it is the other's now"
         );
+        assert_eq!(other.take(SHORT), LockResult::Acquired);
+        other.release();
+        poll(&mut [PollFd::new(&*one.bell, PollFlags::IN)], None).unwrap();
+        // Whoever does not want it any more leaves it to others.
+        drop(one);
+        assert_eq!(other.take(LONG), LockResult::Acquired);
+    }
+
+    #[test]
+    fn one_that_is_kept_is_given_up_and_had_again_when_it_is_free() {
+        let (_dir, mut one, mut other) = two();
+        assert_eq!(one.take(LONG), LockResult::Acquired);
+        assert_eq!(other.take(SHORT), LockResult::Awaited);
+        let due = other.due().unwrap();
+        assert_eq!(other.go_on_waiting(due), LockResult::Busy);
+        assert_eq!(other.due(), None);
+        assert_eq!(other.take(LONG), LockResult::Busy, "at once: this ends");
         one.release();
         // The thread that was too late releases it by itself.
-        other.late.take().unwrap().join().unwrap();
+        poll(&mut [PollFd::new(&*other.bell, PollFlags::IN)], None).unwrap();
         assert_eq!(one.take(LONG), LockResult::Acquired);
         one.release();
         assert_eq!(other.take(LONG), LockResult::Acquired);
@@ -178,7 +358,8 @@ mod tests {
     fn the_kernel_tells_who_has_it() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LeaseFolder::open(dir.path()).unwrap().unwrap();
-        let mut lock = FolderLock::new(&folder);
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let mut lock = FolderLock::new(&folder, bell);
         assert_eq!(holder(folder.identity), None);
         assert_eq!(lock.take(LONG), LockResult::Acquired);
         assert_eq!(holder(folder.identity), Some(std::process::id()));

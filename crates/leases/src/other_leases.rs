@@ -1,17 +1,22 @@
+mod after_death;
+
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use packhorse_proc::{ProcEntry, ProcessKey, ProcessTable, RunProcesses};
+use packhorse_proc::{ProcessKey, ProcessTable};
 use rustix::fs::{AtFlags, Dir, unlinkat};
+use rustix::io::Errno;
 
+use self::after_death::{Sight, left_running};
 use crate::folder::{FolderStamp, LeaseFolder, UserFolder};
 use crate::folder_watch::{FolderWatch, Look};
 use crate::given_up::gives_up;
 use crate::lease::{self, LeaseFile};
 use crate::lease_name::{LeaseName, UserFolderName};
-use crate::process::{self, ProcessState, SystemId};
+use crate::process::{self, ProcessState, SystemId, is_shortage};
 use crate::{Lease, LeaseError, LeaseOwner};
 
 /// How many leases of one user count.
@@ -20,17 +25,8 @@ const MOST_OF_A_USER: usize = 256;
 /// How many files of one folder are looked at.
 const MOST_FILES: usize = 4096;
 
-/// How many of the processes that a dead one left running are watched. When they have
-/// ended, it is looked for others.
-const MOST_WATCHED: usize = 64;
-
-/// How many of all that one user's processes left running are watched, but for one of each:
-/// each takes a descriptor, and nobody is to use up those of others.
-const MOST_WATCHED_OF_A_USER: usize = 256;
-
-/// How many leases of dead processes are remembered that could not be removed. Of more, all
-/// are looked at again.
-const MOST_OVER: usize = MOST_FILES;
+/// When it is looked again at what nobody can watch, or could not see.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How often to read events that arrive while events are processed.
 const ROUNDS: usize = 8;
@@ -52,6 +48,8 @@ pub(crate) struct OtherLeases {
     over: BTreeSet<LeaseName>,
     /// All processes, if they were needed a moment ago.
     processes: Option<ProcessTable>,
+    /// Something could not be looked at, so everything has to be looked at again, then.
+    missed: Option<Instant>,
     /// Grows whenever a lease changes.
     pub(crate) revision: u64,
     /// Whether anybody has given something up since this was last set to false.
@@ -71,8 +69,10 @@ struct KnownLease {
     folder: Arc<UserFolder>,
     lease: Lease,
     leaders: Vec<ProcessKey>,
-    /// The process that holds it; if that is dead, those that it left running. Not empty.
+    /// The process that holds it; if that is dead, those that it left running.
     processes: Vec<(u32, OwnedFd)>,
+    /// When it has to be looked at again, because nobody is watched whose end would tell.
+    look_again: Option<Instant>,
 }
 
 /// What has changed.
@@ -97,6 +97,7 @@ impl OtherLeases {
             known: BTreeMap::new(),
             over: BTreeSet::new(),
             processes: None,
+            missed: None,
             revision: 0,
             freed: false,
         };
@@ -129,12 +130,29 @@ impl OtherLeases {
 
     /// Updates what is known.
     pub(crate) fn refresh(&mut self, folder: &LeaseFolder) -> Result<LeaseChanges, LeaseError> {
+        let missed = std::mem::take(&mut self.missed);
+        let looked = self.read_changes(folder, missed.is_some());
+        if looked.is_err() {
+            // What happened meanwhile will not be told again.
+            self.missed = Some(Instant::now() + LOOK_AGAIN);
+        }
+        looked
+    }
+
+    fn read_changes(
+        &mut self,
+        folder: &LeaseFolder,
+        anew: bool,
+    ) -> Result<LeaseChanges, LeaseError> {
         let before = self.revision;
         let mut changes = LeaseChanges::default();
+        self.look_again(Instant::now())?;
         for round in 1..=ROUNDS {
             self.processes = None;
             let mut events = self.watch.take_events();
-            if round == 1 && !self.watch.is_listening() {
+            if round == 1 && anew {
+                events.look = Look::Everywhere;
+            } else if round == 1 && !self.watch.is_listening() {
                 events.look = events.look.max(Look::Changes);
             }
             if events.is_empty() {
@@ -150,7 +168,7 @@ impl OtherLeases {
             changes.own |= events.own || events.look > Look::Nowhere;
             changes.own |= events.leases.iter().any(ours);
             for pid in events.ended {
-                self.ended(pid);
+                self.ended(pid)?;
             }
             match events.look {
                 Look::Nowhere => {}
@@ -160,7 +178,7 @@ impl OtherLeases {
             for (user, name) in events.leases {
                 if let Some(user) = self.users.get(&user) {
                     let user = Arc::clone(&user.folder);
-                    self.read_file(&user, name);
+                    self.read_file(&user, name)?;
                 }
             }
         }
@@ -168,91 +186,10 @@ impl OtherLeases {
         Ok(changes)
     }
 
-    /// A process that holds a lease, or was left running by one that did, has ended.
-    fn ended(&mut self, pid: u32) {
-        self.processes = None;
-        let is_its = |known: &&LeaseName| {
-            let mut processes = self.known[known].processes.iter();
-            processes.any(|(process, _)| *process == pid)
-        };
-        for name in self
-            .known
-            .keys()
-            .filter(is_its)
-            .copied()
-            .collect::<Vec<_>>()
-        {
-            let Some(known) = self.known.get_mut(&name) else {
-                continue;
-            };
-            known.processes.retain(|(process, handle)| {
-                let has_ended = *process == pid;
-                if has_ended {
-                    self.watch.remove(handle);
-                }
-                !has_ended
-            });
-            if known.processes.is_empty()
-                && let Some(known) = self.known.remove(&name)
-            {
-                self.revision += 1;
-                self.freed = true;
-                // One that ended by itself has removed it.
-                self.read_file(&known.folder, name);
-            }
-        }
-    }
-
-    /// Takes note of a lease whose process is dead: it counts while anything lives that the
-    /// process left running.
-    fn look_for_left(
-        &mut self,
-        folder: Arc<UserFolder>,
-        name: LeaseName,
-        mut lease: Lease,
-        leaders: Vec<ProcessKey>,
-    ) {
-        let run = run_of(&lease.owner);
-        // Whoever goes on with the run has ended what was left of it, and holds a lease of
-        // its own for what it started.
-        let goes_on = |known: &KnownLease| {
-            known.lease.left.is_none()
-                && known.lease.uid == name.uid
-                && run_of(&known.lease.owner) == run
-        };
-        let is_mine = run == self.run && name.uid == self.me.uid;
-        let left = if is_mine || self.known.values().any(goes_on) {
-            Vec::new()
-        } else {
-            let processes = self.processes.get_or_insert_with(ProcessTable::read);
-            left_running(processes, &lease, &leaders)
-        };
-        let theirs = self.known.values().filter(|it| it.lease.uid == name.uid);
-        let watched: usize = theirs.map(|it| it.processes.len()).sum();
-        let most = MOST_WATCHED_OF_A_USER.saturating_sub(watched);
-        let watch = |&process: &ProcessKey| {
-            let handle = handle_of(process, name.uid)?;
-            let is_watched = self.watch.add(&handle, process.pid).is_ok();
-            is_watched.then_some((process.pid, handle))
-        };
-        let processes = left.iter().filter_map(watch);
-        let processes: Vec<_> = processes.take(most.clamp(1, MOST_WATCHED)).collect();
-        if processes.is_empty() {
-            if self.over.len() >= MOST_OVER {
-                self.over.clear();
-            }
-            self.over.insert(name);
-            return remove(&folder, name);
-        }
-        lease.left = Some(left.iter().map(|process| process.pid).collect());
-        let known = KnownLease {
-            folder,
-            lease,
-            leaders,
-            processes,
-        };
-        self.known.insert(name, known);
-        self.revision += 1;
+    /// When something has to be looked at again, though nothing may happen until then.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let leases = self.known.values().filter_map(|known| known.look_again);
+        leases.chain(self.missed).min()
     }
 
     /// Reads all folders, whatever is known of them.
@@ -275,9 +212,9 @@ impl OtherLeases {
             if stamp.is_some() && stamp == user.listed {
                 continue;
             }
+            let found = names(&user.folder)?;
             user.listed = stamp;
             let user = Arc::clone(&user.folder);
-            let found = names(&user);
             let gone = self
                 .known
                 .iter()
@@ -292,7 +229,7 @@ impl OtherLeases {
             self.over
                 .retain(|over| over.uid != name.uid || found.contains(over));
             for name in found.into_iter().take(MOST_OF_A_USER) {
-                self.read_file(&user, name);
+                self.read_file(&user, name)?;
             }
         }
         Ok(())
@@ -304,8 +241,8 @@ impl OtherLeases {
         if stamp.is_some() && stamp == self.listed {
             return Ok(());
         }
+        let open = folder.open_users(&folder.users()?)?;
         self.listed = stamp;
-        let open = folder.open_users(&folder.users()?);
         let names: BTreeSet<UserFolderName> = open.iter().map(|user| user.name).collect();
         self.users.retain(|name, _| names.contains(name));
         let gone = self.known.iter();
@@ -333,17 +270,22 @@ impl OtherLeases {
     }
 
     /// Reads one file.
-    fn read_file(&mut self, folder: &Arc<UserFolder>, name: LeaseName) {
+    fn read_file(&mut self, folder: &Arc<UserFolder>, name: LeaseName) -> Result<(), LeaseError> {
         if name == self.me || self.over.contains(&name) {
-            return;
+            return Ok(());
         }
         let (lease, leaders) = match lease::read(folder, name, &self.system) {
             LeaseFile::Lease(lease, leaders) => (lease, leaders),
             LeaseFile::Stale => {
                 remove(folder, name);
-                return self.forget(name);
+                self.forget(name);
+                return Ok(());
             }
-            LeaseFile::Nothing => return self.forget(name),
+            LeaseFile::Nothing => {
+                self.forget(name);
+                return Ok(());
+            }
+            LeaseFile::Unread(errno) => return Err(unread(errno)),
         };
         if let Some(known) = self.known.get_mut(&name) {
             let lease = Lease {
@@ -356,29 +298,43 @@ impl OtherLeases {
                 self.freed |= gives_up(&known.lease, &lease);
             }
             known.lease = lease;
-            return;
+            return Ok(());
         }
         let theirs = self.known.keys().filter(|known| known.uid == name.uid);
-        if theirs.count() >= MOST_OF_A_USER {
-            return;
+        if theirs.count() < MOST_OF_A_USER {
+            self.note(Arc::clone(folder), name, lease, leaders, Sight::First);
         }
-        let folder = Arc::clone(folder);
-        match process::find(name) {
-            ProcessState::Alive(process) => {
-                if self.watch.add(&process, name.pid).is_ok() {
-                    let known = KnownLease {
-                        folder,
-                        lease,
-                        leaders,
-                        processes: vec![(name.pid, process)],
-                    };
-                    self.known.insert(name, known);
-                    self.revision += 1;
-                }
-            }
-            ProcessState::Ended => self.look_for_left(folder, name, lease, leaders),
-            ProcessState::Unknown => {}
-        }
+        Ok(())
+    }
+
+    /// Takes note of a lease, if it counts.
+    fn note(
+        &mut self,
+        folder: Arc<UserFolder>,
+        name: LeaseName,
+        lease: Lease,
+        leaders: Vec<ProcessKey>,
+        sight: Sight,
+    ) {
+        let process = match process::find(name) {
+            ProcessState::Alive(process) => Some(process),
+            // Better to wait for somebody who is dead than to take what is somebody's.
+            ProcessState::Unopened => None,
+            ProcessState::Ended => return self.look_for_left(folder, name, lease, leaders, sight),
+            ProcessState::Unknown => return,
+        };
+        let is_watched = |process: &OwnedFd| self.watch.add(process, name.pid).is_ok();
+        let process = process.filter(is_watched);
+        let look_again = process.is_none().then(|| Instant::now() + LOOK_AGAIN);
+        let known = KnownLease {
+            folder,
+            lease,
+            leaders,
+            processes: process.map(|it| (name.pid, it)).into_iter().collect(),
+            look_again,
+        };
+        self.known.insert(name, known);
+        self.revision += 1;
     }
 
     fn forget(&mut self, name: LeaseName) {
@@ -392,57 +348,28 @@ impl OtherLeases {
     }
 }
 
+fn unread(errno: Errno) -> LeaseError {
+    let reason = errno.into();
+    LeaseError::Shortage { reason }
+}
+
 fn run_of(owner: &LeaseOwner) -> RunKey {
     (owner.home.clone(), owner.run)
-}
-
-/// What a dead process left running, as far as it can be seen: all of it is its user's.
-fn left_running(
-    processes: &ProcessTable,
-    lease: &Lease,
-    leaders: &[ProcessKey],
-) -> Vec<ProcessKey> {
-    let run = lease
-        .owner
-        .run
-        .map_or_else(String::new, |run| run.to_string());
-    let left = RunProcesses {
-        home: &lease.owner.home,
-        run: &run,
-        leaders,
-    };
-    let is_theirs = |process: &ProcessKey| {
-        let user = ProcEntry::of(process.pid).effective_user();
-        user.is_ok_and(|uid| uid == lease.uid)
-    };
-    let left = processes.of(left).into_iter();
-    left.filter(is_theirs).collect()
-}
-
-/// A handle of a user's process, if it is alive.
-fn handle_of(process: ProcessKey, uid: u32) -> Option<OwnedFd> {
-    let name = LeaseName {
-        uid,
-        pid: process.pid,
-        start: process.start_time,
-    };
-    match process::find(name) {
-        ProcessState::Alive(handle) => Some(handle),
-        _ => None,
-    }
 }
 
 /// The leases that count now. Changes and removes nothing.
 pub(crate) fn living(folder: &LeaseFolder, system: &SystemId) -> Result<Vec<Lease>, LeaseError> {
     let mut living = Vec::new();
     let mut dead = Vec::new();
-    for user in folder.open_users(&folder.users()?) {
-        for name in names(&user).into_iter().take(MOST_OF_A_USER) {
-            let LeaseFile::Lease(lease, leaders) = lease::read(&user, name, system) else {
-                continue;
+    for user in folder.open_users(&folder.users()?)? {
+        for name in names(&user)?.into_iter().take(MOST_OF_A_USER) {
+            let (lease, leaders) = match lease::read(&user, name, system) {
+                LeaseFile::Lease(lease, leaders) => (lease, leaders),
+                LeaseFile::Stale | LeaseFile::Nothing => continue,
+                LeaseFile::Unread(errno) => return Err(unread(errno)),
             };
             match process::find(name) {
-                ProcessState::Alive(_) => living.push(lease),
+                ProcessState::Alive(_) | ProcessState::Unopened => living.push(lease),
                 ProcessState::Ended => dead.push((lease, leaders)),
                 ProcessState::Unknown => {}
             }
@@ -465,52 +392,20 @@ pub(crate) fn living(folder: &LeaseFolder, system: &SystemId) -> Result<Vec<Leas
 }
 
 /// The names of leases in a folder.
-fn names(folder: &UserFolder) -> Vec<LeaseName> {
-    // Whoever removes a folder of their own, or makes it unreadable, holds nothing.
-    let Ok(files) = Dir::read_from(folder) else {
-        return Vec::new();
+fn names(folder: &UserFolder) -> Result<Vec<LeaseName>, LeaseError> {
+    let files = match Dir::read_from(folder) {
+        Ok(files) => files,
+        Err(errno) if is_shortage(errno) => return Err(unread(errno)),
+        // Whoever removes a folder of their own, or makes it unreadable, holds nothing.
+        Err(_) => return Ok(Vec::new()),
     };
     let files = files.take(MOST_FILES).flatten();
-    files
-        .filter_map(|file| LeaseName::parse(folder.name.uid, file.file_name().to_bytes()))
-        .collect()
+    let names =
+        files.filter_map(|file| LeaseName::parse(folder.name.uid, file.file_name().to_bytes()));
+    Ok(names.collect())
 }
 
 /// Removes the lease of a dead process, if we may.
 fn remove(folder: &UserFolder, name: LeaseName) {
     let _ = unlinkat(folder, name.to_string(), AtFlags::empty());
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::DirBuilderExt as _;
-
-    use super::*;
-    use crate::LeaseContent;
-
-    #[test]
-    fn however_many_dead_ones_there_were_not_all_are_remembered() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = LeaseFolder::open(place.path()).unwrap().unwrap();
-        let mut others = OtherLeases::new(&folder, &LeaseOwner::default()).unwrap();
-        let user = UserFolderName::random(others.me.uid).unwrap();
-        let path = place.path().join(user.to_string());
-        let mut builder = std::fs::DirBuilder::new();
-        builder.mode(0o755).create(&path).unwrap();
-        let user = Arc::new(folder.open_users(&[user]).remove(0));
-        let content = LeaseContent::default();
-        let text = lease::write(&others.system, &LeaseOwner::default(), &content, &[]).unwrap();
-        for number in 0..2 * MOST_OVER as u64 {
-            // This number was never given to a process that started then.
-            let name = LeaseName {
-                start: u64::MAX - number,
-                ..others.me
-            };
-            fs_err::write(path.join(name.to_string()), &text).unwrap();
-            others.read_file(&user, name);
-            assert!(others.over.len() <= MOST_OVER);
-        }
-        assert!(!others.over.is_empty());
-        assert_eq!(others.leases().count(), 0);
-    }
 }

@@ -45,8 +45,16 @@ pub(crate) enum ProcessState {
     Alive(OwnedFd),
     /// It has ended, or never existed.
     Ended,
+    /// It may be alive, but nobody can open it at the moment: there are too many open files,
+    /// or too little memory.
+    Unopened,
     /// The id belongs to another user's process, or that cannot be determined.
     Unknown,
+}
+
+/// Whether the system has run out of something that it may have again in a moment.
+pub(crate) const fn is_shortage(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }
 
 /// Looks for the process with this name.
@@ -58,6 +66,7 @@ pub(crate) fn find(name: LeaseName) -> ProcessState {
         Ok(process) => process,
         // The id is a thread's, and leases belong to processes.
         Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return ProcessState::Ended,
+        Err(errno) if is_shortage(errno) => return ProcessState::Unopened,
         Err(_) => return ProcessState::Unknown,
     };
     // Read after the descriptor was opened: if both mean a living process, it is the same
@@ -86,6 +95,7 @@ pub(crate) fn find(name: LeaseName) -> ProcessState {
 #[cfg(test)]
 mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
 
@@ -131,5 +141,31 @@ mod tests {
         assert!(matches!(find(name), ProcessState::Ended));
         child.wait().unwrap();
         assert!(matches!(find(name), ProcessState::Ended));
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_opened_for_want_of_descriptors_may_be_alive() {
+        const ALONE: &str = "LEASES_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            // In a process of its own: nothing else works there meanwhile.
+            let name = "process::tests::\
+                a_process_that_cannot_be_opened_for_want_of_descriptors_may_be_alive";
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            command.args([name, "--exact"]).env(ALONE, "yes");
+            let done = command.output().unwrap();
+            let text = String::from_utf8_lossy(&done.stdout);
+            assert!(text.contains("1 passed"), "{text}");
+            return;
+        }
+        let me = me().unwrap();
+        let limit = getrlimit(Resource::Nofile);
+        let none = Rlimit {
+            current: Some(0),
+            ..limit
+        };
+        setrlimit(Resource::Nofile, none).unwrap();
+        let found = find(me);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        assert!(matches!(found, ProcessState::Unopened), "{found:?}");
     }
 }

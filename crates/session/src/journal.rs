@@ -26,6 +26,11 @@ pub trait Journal: AsFd {
     /// The place of the last record that is safe.
     fn committed(&self) -> u64;
 
+    /// The place up to which ends of attempts outlive this process, if their tasks are safe.
+    fn kept(&self) -> u64 {
+        self.committed()
+    }
+
     /// What keeps records from being written at this moment.
     fn trouble(&self) -> Option<String>;
 
@@ -137,6 +142,10 @@ impl Journal for StoreJournal {
 
     fn committed(&self) -> u64 {
         self.writer.committed()
+    }
+
+    fn kept(&self) -> u64 {
+        self.writer.kept()
     }
 
     fn trouble(&self) -> Option<String> {

@@ -61,6 +61,7 @@ mod stop;
 mod sweep;
 mod task_checks;
 mod topology;
+mod user_names;
 pub mod variables;
 
 pub use attempt_log::AttemptLog;

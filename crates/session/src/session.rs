@@ -60,6 +60,7 @@ const SAMPLER: u64 = 5;
 const LEASES: u64 = 6;
 const MPS: u64 = 7;
 const END_WITH: u64 = 8;
+const TURN: u64 = 9;
 
 /// The parts of a session.
 pub(crate) struct SessionParts {
@@ -108,8 +109,9 @@ pub(crate) struct Session<'o> {
     bell: bool,
     /// When the loop last turned.
     turned: Instant,
-    /// How much the journal had committed, and what troubled it, when the engine was told.
-    committed: (u64, Option<String>),
+    /// How much the journal had committed and kept, and what troubled it, when the engine
+    /// was told.
+    committed: (u64, u64, Option<String>),
     /// Pages that are not in the store yet.
     fetches: Vec<(RunId, u32, u32)>,
     others: OtherRunsWatch,
@@ -148,7 +150,7 @@ impl<'o> Session<'o> {
             source_watch: SourceWatch::Off,
             bell: false,
             turned: Instant::now(),
-            committed: (0, None),
+            committed: (0, 0, None),
             fetches: Vec::new(),
             others,
             closing: None,
@@ -259,8 +261,9 @@ impl<'o> Session<'o> {
         }
         self.lower_lease();
         let now = Instant::now();
-        self.watch_other_runs(now)?;
-        self.record_leaders(now)?;
+        self.listen_to_other_runs(now);
+        self.record_leaders(now);
+        self.watch_leases()?;
         let again = self.observer.show(now, &self.engine);
         self.watch_journal(now)?;
         self.wait(now, again)?;
@@ -275,6 +278,13 @@ impl<'o> Session<'o> {
             self.read_source();
         }
         self.tell_held(Instant::now());
+        if self
+            .others
+            .awaits_turn
+            .is_some_and(|at| at <= Instant::now())
+        {
+            self.refresh_other_runs_now();
+        }
         let now = self.origin.elapsed();
         if self.engine.wake_at().is_some_and(|at| at <= now) {
             self.dispatch(Input::Wake);
@@ -289,6 +299,7 @@ impl<'o> Session<'o> {
             self.engine.wake_at().map(|at| self.origin + at),
             self.parts.leaders.due(),
             self.others.look_again,
+            self.others.awaits_turn,
             self.held.due(),
             waits.then(|| now + LULL),
         ];
@@ -320,6 +331,7 @@ impl<'o> Session<'o> {
             CONTROL => self.read_questions(),
             SAMPLER => self.read_samples(),
             LEASES => self.hear_other_runs(),
+            TURN => self.hear_bell(),
             MPS => self.read_mps_answers(),
             END_WITH => self.end_with_process(),
             _ => {}
@@ -395,23 +407,34 @@ impl<'o> Session<'o> {
 
     /// Tells the engine what the journal has written.
     fn note_commits(&mut self) {
-        let committed = self.parts.journal.committed();
-        if committed == self.committed.0 && !self.bell {
+        let records = self.parts.journal.committed();
+        let (before, _, trouble) = &self.committed;
+        if records == *before && trouble.is_none() && !self.bell {
             return;
         }
-        let trouble = self.parts.journal.trouble();
-        if (committed, &trouble) == (self.committed.0, &self.committed.1) {
+        let committed = (
+            records,
+            self.parts.journal.kept(),
+            self.parts.journal.trouble(),
+        );
+        if committed == self.committed {
             return;
         }
-        self.committed = (committed, trouble.clone());
-        self.dispatch(Input::Committed {
-            records: committed,
-            trouble,
-        });
+        self.committed = committed;
+        self.dispatch(self.committed_input());
         for (run, after, limit) in std::mem::take(&mut self.fetches) {
             self.fetch(run, after, limit);
         }
         self.dispatch_answers();
+    }
+
+    fn committed_input(&self) -> Input {
+        let (records, kept, trouble) = self.committed.clone();
+        Input::Committed {
+            records,
+            kept,
+            trouble,
+        }
     }
 
     /// Listens to the journal's bell while there is something to hear. While tasks come and

@@ -64,7 +64,7 @@ impl Supervisor {
         }
         let started = Instant::now();
         let slot = self
-            .with_enough_descriptors(|it| it.take_slot(job.output))
+            .take_slot(job.output)
             .map_err(|error| Failure::new("make pipes for its output", &error))?;
         let launched = self.launch(slot, job).inspect_err(|_| {
             self.free.insert(slot);
@@ -201,10 +201,6 @@ impl Supervisor {
     }
 
     fn spawn(&mut self, slot: usize, wait: AwaitExec) -> io::Result<Child> {
-        self.with_enough_descriptors(|it| it.spawn_watched(slot, wait))
-    }
-
-    fn spawn_watched(&mut self, slot: usize, wait: AwaitExec) -> io::Result<Child> {
         let with_handle = self.uses_handles();
         let stdio = self.stdio(slot);
         let buffer = &mut self.slots[slot].buffer;
@@ -245,21 +241,6 @@ impl Supervisor {
             epoll::EventData::new_u64(token),
             epoll::EventFlags::IN | epoll::EventFlags::ONESHOT,
         )?)
-    }
-
-    /// Many tasks at once need more descriptors than a process may open by
-    /// default; how many it may open in the end is the administrator's choice.
-    pub(crate) fn with_enough_descriptors<T>(
-        &mut self,
-        open: impl Fn(&mut Self) -> io::Result<T>,
-    ) -> io::Result<T> {
-        match open(self) {
-            Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
-                self.descriptor_limit.raise()?;
-                open(self)
-            }
-            other => other,
-        }
     }
 
     pub(crate) fn take_slot(&mut self, output: OutputMode) -> io::Result<usize> {

@@ -217,7 +217,7 @@ impl Supervisor {
             ready: Vec::new(),
             more: false,
             abandoned: false,
-            descriptor_limit: DescriptorLimit::default(),
+            descriptor_limit: DescriptorLimit::raised(),
             buffer: Vec::new(),
             listed: Vec::new(),
             spared,

@@ -1,9 +1,11 @@
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use comfy_table::{ColumnConstraint, Table};
 use packhorse_gpu::{Device, Driver, Health};
 use packhorse_leases::{Lease, LeasedDevice};
 use packhorse_model::Exit;
+use packhorse_proc::user_name;
 use packhorse_session::ask_driver;
 use packhorse_session::settings::Settings;
 use packhorse_store::{DrainedDevice, Home, Reader};
@@ -25,7 +27,8 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
     }
     let drained = Reader::open(&home)?.drained()?;
     // Where nobody has left word, nobody holds anything.
-    let leases = packhorse_leases::read_leases(&settings.lease_folder()).unwrap_or_default();
+    let mut leases = packhorse_leases::read_leases(&settings.lease_folder()).unwrap_or_default();
+    name_users(&mut leases);
     if args.json {
         let mut values = json!(devices);
         for (at, device) in devices.iter().enumerate() {
@@ -59,14 +62,22 @@ pub fn gpus(args: &GpusArgs) -> anyhow::Result<Exit> {
     print_tables(&mut out, &tables)?;
     for (label, lease, _) in all_held(&devices, &leases) {
         if lease.left.is_some() {
-            writeln!(out, "GPU {label}: {}", lease.describe(&home))?;
+            writeln!(
+                out,
+                "GPU {label}: {}",
+                lease.describe(&home, &lease.owner.user)
+            )?;
         }
     }
     // What was left by a dead run waits for nothing.
     for lease in leases.iter().filter(|lease| lease.left.is_none()) {
         for wanted in lease.claim.iter().flat_map(|claim| &claim.devices) {
             let label = label(&devices, &wanted.device);
-            writeln!(out, "GPU {label}: {} waits for it", lease.describe(&home))?;
+            writeln!(
+                out,
+                "GPU {label}: {} waits for it",
+                lease.describe(&home, &lease.owner.user)
+            )?;
         }
     }
     print_tables(&mut out, &[process_table(&devices)])?;
@@ -153,6 +164,18 @@ fn held<'a>(
         .iter()
         .flat_map(|lease| lease.held.iter().map(move |held| (lease, held)));
     held.filter(move |(_, held)| keys.contains(&&*held.device))
+}
+
+/// Looks up whose leases they are that do not say it, each user once.
+fn name_users(leases: &mut [Lease]) {
+    let mut names = BTreeMap::new();
+    let name = |uid: u32| user_name(uid).unwrap_or_else(|| uid.to_string());
+    for lease in leases {
+        lease.owner.user = lease.user(|uid| {
+            let known = names.entry(uid).or_insert_with(|| name(uid));
+            known.clone()
+        });
+    }
 }
 
 fn held_json((lease, held): (&Lease, &LeasedDevice)) -> Value {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::support::{Done, Running, World, finish, finish_with};
+use crate::support::{Done, Running, World, finish, finish_with, receive, release};
 
 /// `packhorse` by way of a shell, which changes what it is given first.
 /// `"$@"` in the script is the command.
@@ -691,4 +691,21 @@ fn a_reader_on_a_full_disk_says_where_to_look() {
         hint.starts_with("hint: see whether its disk is full"),
         "{hint}"
     );
+}
+
+#[test]
+fn on_a_full_disk_no_end_is_told_that_a_crash_would_lose() {
+    let world = World::new();
+    let said = world.fifo("said");
+    let gate = world.fifo("gate");
+    world.write("tasks", "true\necho > said; read x < gate\n");
+    let words = ["run", "--slots", "1", "tasks"];
+    let mut running = Running::start(through_shell(&world, &full_after(20), &words));
+    running.wait_for("what a crash could lose is told later");
+    // By then the first has ended.
+    receive(&said);
+    running.signal(Signal::KILL);
+    let told = running.finish().stdout;
+    assert!(!told.contains("1.1 succeeded"), "{told}");
+    release(&gate);
 }

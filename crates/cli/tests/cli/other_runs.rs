@@ -2,9 +2,8 @@
 
 mod claims;
 mod news;
+mod turns;
 
-use packhorse_leases::{LeaseOwner, Leases};
-use packhorse_model::{LeaseContent, LeasedDevice, Milli, RunId};
 use rustix::process::Signal;
 
 use crate::machine::{Machine, holding, taking};
@@ -37,60 +36,6 @@ fn two_runs_never_promise_the_same_memory() {
     assert_eq!(first.code, 0, "{first:?}");
     let second = second.finish();
     assert_eq!(second.code, 0, "{second:?}");
-}
-
-/// Waits until a run waits for the lock under which all runs decide.
-fn await_wait_for_lock(running: &Running) {
-    let threads = format!("/proc/{}/task", running.pid().as_raw_nonzero());
-    let is_waiting = || {
-        let mut threads = fs_err::read_dir(&threads).unwrap().flatten();
-        threads.any(|thread| {
-            let name = fs_err::read_to_string(thread.path().join("comm"));
-            name.is_ok_and(|name| name == "leases-lock\n")
-        })
-    };
-    while !is_waiting() {
-        std::thread::yield_now();
-    }
-}
-
-#[test]
-fn a_gpu_that_was_free_before_the_lock_was_ours_may_not_be_free_any_more() {
-    let world = World::new();
-    // This test is another run.
-    let owner = LeaseOwner {
-        user: "bob".to_owned(),
-        run: Some(RunId(77)),
-        ..LeaseOwner::default()
-    };
-    let mut leases = Leases::open(&world.leases(), owner).unwrap();
-    let nothing = LeaseContent::default();
-    let gpu = LeaseContent {
-        held: vec![LeasedDevice {
-            device: "0".into(),
-            memory: packhorse_model::Bytes(0),
-            share: Milli(1000),
-            attempts: 1,
-            whole: true,
-        }],
-        claim: None,
-    };
-    leases.lock().unwrap().publish(&gpu).unwrap();
-    let mut running = world.start(["run", "--gpus", "0", "--", "true"]);
-    running.wait_for("run 1 started");
-    assert!(world.why("1.1").contains("run 77 of bob"));
-
-    let mut guard = leases.lock().unwrap();
-    guard.publish(&nothing).unwrap();
-    // It has heard that the GPU is free, and cannot take it yet.
-    await_wait_for_lock(&running);
-    guard.publish(&gpu).unwrap();
-    drop(guard);
-    let why = world.why("1.1");
-    assert!(why.contains("run 77 of bob"), "{why}");
-    leases.lock().unwrap().publish(&nothing).unwrap();
-    let done = running.finish();
-    assert_eq!(done.code, 0, "{done:?}");
 }
 
 /// Kills a run, and waits until nothing else is left of it than what its tasks are.
@@ -315,8 +260,14 @@ fn whose_run_it_is_is_looked_up_where_no_variable_says() {
     let name = finish(machine.world.program("id", ["-un"])).stdout;
     let gpus = machine.packhorse(&["gpus", "--json"]).json();
     assert_eq!(gpus[0]["held_by"][0]["user"], name.trim_end(), "{gpus}");
+    // A run does not wait for the answer.
+    let mut second = machine.start(&["run", "--", "true"]);
+    second.wait_for("run 2 started");
+    let whose = format!("(run 1 of {}, process ", name.trim_end());
+    while !machine.world.why("2.1").contains(&whose) {}
     gate.pass(1);
     assert_eq!(running.finish().code, 0);
+    assert_eq!(second.finish().code, 0);
 }
 
 /// The leases of all runs.

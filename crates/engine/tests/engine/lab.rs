@@ -319,9 +319,10 @@ impl Lab {
         stored.collect()
     }
 
-    fn committed_input(&self, trouble: Option<&str>) -> Input {
+    pub(crate) fn committed_input(&self, trouble: Option<&str>) -> Input {
         Input::Committed {
             records: self.committed,
+            kept: self.records.len() as u64,
             trouble: trouble.map(str::to_owned),
         }
     }

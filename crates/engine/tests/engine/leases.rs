@@ -48,6 +48,19 @@ fn a_gpu_that_another_run_has_to_itself_is_left_alone_until_it_ends() {
 }
 
 #[test]
+fn while_another_run_decides_nothing_is_started_and_all_else_goes_on() {
+    let mut lab = lab(2);
+    lab.add(1, [task("a")]);
+    lab.feed(Input::AwaitTurn);
+    lab.add(1, [task("b")]);
+    assert_eq!(lab.running(), ["1.1@0"]);
+    lab.ends("1.1", OK);
+    assert_eq!(lab.running(), [""; 0]);
+    lab.feed(Input::OurTurn);
+    assert_eq!(lab.running(), ["1.2@0"]);
+}
+
+#[test]
 fn shares_that_another_run_has_are_not_given_out() {
     let mut lab = lab(1);
     let share = Milli(600);
@@ -235,6 +248,7 @@ fn what_is_due_by_now_may_take_something_whatever_the_input_is() {
     lab.ends("1.1", FAILED);
     let committed = Input::Committed {
         records: 0,
+        kept: 0,
         trouble: None,
     };
     assert!(!lab.engine.may_take(&committed, lab.clock()));

@@ -52,8 +52,7 @@ fn a_part_that_is_written_is_told() {
     let mut lab = lab();
     lab.ends("1.1", OK);
     lab.committed = 2;
-    let (records, trouble) = (2, None);
-    lab.feed(Input::Committed { records, trouble });
+    lab.feed(lab.committed_input(None));
     let told = lab.told();
     assert!(told.contains(&"started 1.1#1".to_owned()), "{told:?}");
     assert!(!told.join("\n").contains("finished"), "{told:?}");
@@ -70,19 +69,68 @@ fn a_journal_that_takes_too_long_keeps_nobody_in_the_dark() {
 }
 
 #[test]
-fn trouble_is_told_at_once_and_with_it_all_that_waits() {
+fn trouble_is_told_at_once_and_with_it_all_that_no_crash_could_lose() {
     let mut lab = lab();
     lab.trouble("the disk is full");
     let told = lab.told();
     assert_eq!(
         told[0],
-        "warning: the disk is full; it is tried again, and tasks go on"
+        "warning: the disk is full; it is tried again; tasks go on, and what a crash could \
+         lose is told later"
     );
     assert!(told.contains(&"started 1.1#1".to_owned()), "{told:?}");
     lab.trouble("the disk is full");
     assert!(lab.told().is_empty(), "once is enough");
     lab.ends("1.1", OK);
+    lab.trouble("the disk is full");
+    assert!(lab.told().is_empty(), "the journal does not know the task");
+    // The first record is the task. How it ended is not written yet.
+    lab.committed = 1;
+    lab.trouble("the disk is full");
     lab.assert_told("finished 1.1");
+}
+
+#[test]
+fn an_end_that_the_journal_could_not_keep_either_is_not_told() {
+    let mut lab = lab();
+    lab.committed = 1;
+    lab.trouble("the disk is full");
+    lab.told();
+    lab.ends("1.1", OK);
+    let kept = lab.records.len() as u64 - 1;
+    let not_kept = Input::Committed {
+        records: 1,
+        kept,
+        trouble: Some("the disk is full".to_owned()),
+    };
+    lab.feed(not_kept);
+    lab.pass(PATIENCE * 3);
+    assert!(lab.told().is_empty());
+    assert_eq!(lab.engine.wake_at(), None, "nothing helps but a commit");
+    lab.commit_all();
+    lab.assert_told("finished 1.1");
+}
+
+#[test]
+fn what_could_not_be_stored_at_all_is_told_as_such() {
+    let mut lab = lab();
+    lab.answers.closes = false;
+    lab.trouble("the disk is full");
+    lab.end_input(1);
+    lab.ends("1.1", OK);
+    lab.answer_next();
+    lab.told();
+    lab.feed(Input::Stored {
+        run: RunId(1),
+        lost: Some("nothing could be written".to_owned()),
+    });
+    let told = lab.told();
+    let at = |text: &str| told.iter().position(|line| line.contains(text)).unwrap();
+    assert!(
+        at("nothing could be written") < at("finished 1.1"),
+        "{told:?}"
+    );
+    assert_eq!(told.last().unwrap(), "run 1 ended with 1");
 }
 
 #[test]
@@ -140,6 +188,7 @@ fn the_last_results_are_told_when_the_journal_stalls() {
     let mut lab = lab();
     lab.commit_all();
     lab.ends("1.1", OK);
+    lab.feed(lab.committed_input(None));
     lab.feed(Input::Stalled(
         "the last results are not written yet".to_owned(),
     ));
@@ -172,8 +221,8 @@ fn a_run_is_announced_when_its_own_record_is_safe() {
     lab.answers.commits = false;
     lab.run_with(1, |new| new.record = 1);
     assert!(lab.told().is_empty());
-    let (records, trouble) = (1, None);
-    lab.feed(Input::Committed { records, trouble });
+    lab.committed = 1;
+    lab.feed(lab.committed_input(None));
     assert_eq!(lab.told()[0], "run 1 started");
 }
 
@@ -200,9 +249,8 @@ fn no_end_is_told_of_a_task_that_the_journal_does_not_know_yet() {
     assert_eq!(told, "started 1.1#1", "a crash would lose the rest");
     assert_eq!(lab.engine.wake_at(), None, "nothing helps but a commit");
     // The first record is the task.
-    let (records, trouble) = (1, None);
-    lab.committed = records;
-    lab.feed(Input::Committed { records, trouble });
+    lab.committed = 1;
+    lab.feed(lab.committed_input(None));
     lab.pass(PATIENCE);
     lab.assert_told("finished 1.1");
 }

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "this is part of tests")]
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use packhorse_leases::{Lease, LeaseContent, LeaseOwner, LeasedDevice, Leases, Le
 use packhorse_model::{Bytes, Milli, RunId};
 use packhorse_proc::ProcessKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A folder for leases, which goes when this is dropped.
 pub struct TestFolder {
@@ -142,11 +144,21 @@ pub fn publish(leases: &mut Leases, held: &[LeasedDevice]) {
 
 /// What others hold, under the lock.
 pub fn others(leases: &mut Leases) -> Vec<Lease> {
+    await_last_look(leases);
     leases.lock().unwrap().others().cloned().collect()
+}
+
+/// Waits until it is known of every dead process whether it left anything running.
+fn await_last_look(leases: &mut Leases) {
+    let is_open = |lease: &Lease| lease.left.as_ref().is_some_and(Vec::is_empty);
+    while leases.lock().unwrap().others().any(is_open) {
+        wait_for_change(leases);
+    }
 }
 
 /// How much others hold of a device.
 pub fn memory(leases: &mut Leases, device: &str) -> u64 {
+    await_last_look(leases);
     memory_of(&leases.lock().unwrap(), device)
 }
 
@@ -277,6 +289,21 @@ pub fn carry_out_requests() {
                 has_news(&mut leases, &mut seen);
                 println!("> {memory}");
             }
+            ["exhaust"] => {
+                // The lowest number that is free is the first that it may not have.
+                let free = rustix::io::dup(std::io::stdin()).unwrap();
+                let free = free.as_raw_fd().unsigned_abs();
+                limit_descriptors(Some(free.into()));
+                println!("> exhausted");
+            }
+            ["recover"] => {
+                limit_descriptors(getrlimit(Resource::Nofile).maximum);
+                println!("> recovered");
+            }
+            ["look"] => match leases.lock() {
+                Ok(guard) => println!("> {}", guard.others().count()),
+                Err(error) => println!("> {}", error.to_string().lines().next().unwrap()),
+            },
             ["others"] => println!("> {}", others(&mut leases).len()),
             ["lock"] => {
                 let guard = leases.lock().unwrap();
@@ -296,6 +323,11 @@ pub fn carry_out_requests() {
             _ => panic!("what is `{line}`"),
         }
     }
+}
+
+fn limit_descriptors(current: Option<u64>) {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
 }
 
 /// Whether what others hold has changed since it was seen last.

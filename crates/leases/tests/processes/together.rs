@@ -56,7 +56,7 @@ fn whoever_comes_later_sees_what_was_there_before() {
 }
 
 #[test]
-fn what_a_killed_process_held_is_free_at_once() {
+fn what_a_killed_process_held_is_free_a_moment_later() {
     let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
@@ -201,7 +201,7 @@ fn nothing_is_promised_twice_however_many_decide_at_once() {
 }
 
 #[test]
-fn a_lock_that_somebody_keeps_is_waited_for_a_second_and_told_once() {
+fn a_lock_that_somebody_keeps_is_waited_for_and_told_once() {
     let place = test_folder();
     let mut mine = place.open();
     let mut peer = place.peer();
@@ -346,7 +346,7 @@ fn a_lease_of_a_dead_process_counts_while_what_it_led_lives() {
         assert_eq!(theirs.len(), 1);
         assert_eq!(theirs[0].left, Some(vec![leader.parse().unwrap()]));
         assert_eq!(
-            theirs[0].describe("ours"),
+            theirs[0].describe("ours", "ann"),
             "left by run 12 of ann, which was killed"
         );
         assert_eq!(read_leases(&place.path).unwrap(), theirs);

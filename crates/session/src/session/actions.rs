@@ -198,8 +198,11 @@ impl Session<'_> {
             let why = why.map_or_else(String::new, |trouble| format!(": {trouble}"));
             let message = format!("the last results are not written yet{why}; waiting for that");
             let (now, mut actions) = (self.now(), Vec::new());
-            self.engine
-                .handle(Input::Stalled(message), now, &mut actions);
+            // The last ends were kept since it was told of that.
+            self.committed.1 = self.parts.journal.kept();
+            for input in [self.committed_input(), Input::Stalled(message)] {
+                self.engine.handle(input, now, &mut actions);
+            }
             for action in actions {
                 if let Action::Tell(event) = action {
                     self.observer.event(&event);

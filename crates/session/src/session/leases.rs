@@ -3,30 +3,43 @@
 use std::time::{Duration, Instant};
 
 use packhorse_engine::{Input, OtherRun};
-use packhorse_leases::{Lease, Leases, LeasesGuard};
+use packhorse_leases::{Lease, LeaseError, Leases, LeasesGuard, Turn};
 
-use super::{LEASES, Session, unwatch, watch};
+use super::{LEASES, Session, TURN, unwatch, watch};
 use crate::SessionError;
 use crate::sampling::Attributor;
+use crate::user_names::UserNames;
 
 /// How often others are looked at while it cannot be heard what they do.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How other runs are watched.
 #[derive(Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each of them is about something else"
+)]
 pub(super) struct OtherRunsWatch {
     /// Whether they are listened to, or are to be.
     listening: bool,
-    /// When they are looked at again because nobody would tell that they have changed.
-    pub(super) look_again: Option<Instant>,
     /// Whether our own lease is watched: somebody may remove it.
     guarded: bool,
+    /// Whether the loop watches the leases, for one of these reasons.
+    watched: bool,
+    /// When they are looked at again because nobody would tell that they have changed.
+    pub(super) look_again: Option<Instant>,
     /// The id of our state folder.
     home: String,
     /// Whether what they hold has to be looked at, whatever comes next.
     look_due: bool,
+    /// Nothing is started until it is our turn to decide: when to ask for that again.
+    pub(super) awaits_turn: Option<Instant>,
+    /// Whether the bell is listened to that tells so.
+    hears_bell: bool,
     /// What was seen of them last.
     revision: u64,
+    /// Whose they are, where they do not say it.
+    users: UserNames,
 }
 
 impl OtherRunsWatch {
@@ -40,16 +53,28 @@ impl OtherRunsWatch {
 
 impl Session<'_> {
     /// Lets the engine decide: under the lock of all runs, if it may take something that
-    /// others could take as well.
+    /// others could take as well. If somebody else has the lock, it takes nothing, and all
+    /// else goes on; it is told when it is our turn.
     pub(super) fn handle(&mut self, input: Input) {
         let now = self.now();
         let mut trouble = Vec::new();
         let wanted = std::mem::take(&mut self.others.look_due) || self.engine.may_take(&input, now);
         let leases = self.parts.leases.as_mut().filter(|_| wanted);
-        let mut guard = leases.and_then(|leases| {
-            let locked = leases.lock();
-            locked.map_err(|error| trouble.push(error)).ok()
-        });
+        let mut awaits_turn = self.others.awaits_turn;
+        let mut guard = None;
+        if let Some(leases) = leases {
+            awaits_turn = None;
+            match leases.try_lock() {
+                Ok(Turn::Ours(ours)) => guard = Some(ours),
+                Ok(Turn::Awaited(due)) => awaits_turn = Some(due),
+                Err(error) => {
+                    if let LeaseError::Shortage { .. } = error {
+                        awaits_turn = Some(Instant::now() + LOOK_AGAIN);
+                    }
+                    trouble.push(error);
+                }
+            }
+        }
         if let Some(guard) = &mut guard {
             trouble.extend(guard.warning());
             let again = self.engine.is_kept_room_stale(now.monotonic);
@@ -57,6 +82,12 @@ impl Session<'_> {
             if let Some(others) = others {
                 self.engine.handle(others, now, &mut self.actions);
             }
+        }
+        let awaited = std::mem::replace(&mut self.others.awaits_turn, awaits_turn);
+        match (awaited, awaits_turn) {
+            (Some(_), None) => self.engine.handle(Input::OurTurn, now, &mut self.actions),
+            (None, Some(_)) => self.engine.handle(Input::AwaitTurn, now, &mut self.actions),
+            _ => {}
         }
         self.engine.handle(input, now, &mut self.actions);
         if let Some(guard) = &mut guard
@@ -73,33 +104,25 @@ impl Session<'_> {
 
     /// Listens to other runs while anybody waits for what they may give up; what they do
     /// meanwhile is none of our business, nor who comes to take something.
-    pub(super) fn watch_other_runs(&mut self, now: Instant) -> Result<(), SessionError> {
+    pub(super) fn listen_to_other_runs(&mut self, now: Instant) {
         let wanted = self.engine.has_waiting() && self.engine.has_other_runs();
         let Some(leases) = &mut self.parts.leases else {
-            return Ok(());
+            return;
         };
         let is_as_wanted = wanted == self.others.listening;
+        self.others.listening = wanted;
         if !wanted {
             self.others.look_again = None;
-            if is_as_wanted {
-                return Ok(());
+            if !is_as_wanted {
+                leases.unlisten();
             }
-            self.others.listening = false;
-            leases.unlisten();
-            if self.others.guarded {
-                return Ok(());
-            }
-            return unwatch(&self.epoll, leases);
+            return;
         }
         let is_early = self.others.look_again.is_some_and(|at| at > now);
         if is_as_wanted && (leases.is_listening() || is_early) {
-            return Ok(());
+            return;
         }
         let listening = leases.listen();
-        if !is_as_wanted && !self.others.guarded {
-            watch(&self.epoll, leases, LEASES)?;
-        }
-        self.others.listening = true;
         // Whoever cannot be told has to ask.
         self.others.look_again = listening.is_err().then(|| now + LOOK_AGAIN);
         if let Err(error) = listening {
@@ -107,7 +130,36 @@ impl Session<'_> {
         }
         // Somebody may have left before.
         self.refresh_other_runs_now();
-        Ok(())
+    }
+
+    /// Watches the leases while there is anything to hear of them. While it is somebody
+    /// else's turn, what they do is none of our business.
+    pub(super) fn watch_leases(&mut self) -> Result<(), SessionError> {
+        let Some(leases) = &self.parts.leases else {
+            return Ok(());
+        };
+        let others = &mut self.others;
+        let awaits_turn = others.awaits_turn.is_some();
+        if awaits_turn && !std::mem::replace(&mut others.hears_bell, true) {
+            watch(&self.epoll, leases.bell(), TURN)?;
+        }
+        let wanted = (others.listening || others.guarded) && !awaits_turn;
+        let before = std::mem::replace(&mut others.watched, wanted);
+        match (before, wanted) {
+            (false, true) => watch(&self.epoll, leases, LEASES),
+            (true, false) => unwatch(&self.epoll, leases),
+            _ => Ok(()),
+        }
+    }
+
+    /// The bell has rung: it is our turn, if we still want it.
+    pub(super) fn hear_bell(&mut self) {
+        if let Some(leases) = &self.parts.leases {
+            leases.hear_bell();
+        }
+        if self.others.awaits_turn.is_some() {
+            self.refresh_other_runs_now();
+        }
     }
 
     /// Something has changed: that others took more, or wait for more, need not be known
@@ -136,22 +188,19 @@ impl Session<'_> {
     }
 
     /// Tells others who leads our attempts, and writes it down, if that is due.
-    pub(super) fn record_leaders(&mut self, now: Instant) -> Result<(), SessionError> {
+    pub(super) fn record_leaders(&mut self, now: Instant) {
         let Some(leaders) = self.parts.leaders.update(&*self.parts.executor, now) else {
-            return Ok(());
+            return;
         };
         // The lease first: once there is a record, whoever finds our run dead finds its
         // processes, too.
         let leases = self.parts.leases.as_mut();
         let guarded = leases.map(|leases| leases.guard(leaders.clone()));
         self.parts.leaders.write(leaders);
-        let (Some(guarded), Some(leases)) = (guarded, &mut self.parts.leases) else {
-            return Ok(());
+        let Some(guarded) = guarded else {
+            return;
         };
-        let is_watched = self.others.listening || self.others.guarded;
-        if !std::mem::replace(&mut self.others.guarded, true) && !is_watched {
-            watch(&self.epoll, leases, LEASES)?;
-        }
+        self.others.guarded = true;
         if let Err(error) = guarded {
             self.dispatch(Input::OtherRunsTrouble(error.to_string()));
         }
@@ -159,7 +208,6 @@ impl Session<'_> {
         if self.others.listening {
             self.hear_other_runs();
         }
-        Ok(())
     }
 
     /// Gives up what others were told that we hold, and do not hold any more.
@@ -170,7 +218,7 @@ impl Session<'_> {
         let Some(leases) = &mut self.parts.leases else {
             return;
         };
-        let told = leases.lock().and_then(|mut guard| guard.publish(&lease));
+        let told = leases.lower(&lease);
         self.engine.lease_told(told.is_ok());
         if let Err(error) = told {
             self.dispatch(Input::OtherRunsTrouble(error.to_string()));
@@ -191,13 +239,15 @@ fn look(
 ) -> Option<Input> {
     guard.set_seen();
     let before = std::mem::replace(&mut seen.revision, guard.revision());
+    let again = again || seen.users.take_news();
     if before == guard.revision() && !again {
         return None;
     }
     attributor.other_runs = guard.others().flat_map(Lease::processes).collect();
+    let user = |lease: &Lease| lease.user(|uid| seen.users.get(uid));
     let other = |lease: &Lease| OtherRun {
         pid: lease.pid,
-        name: lease.describe(&seen.home),
+        name: lease.describe(&seen.home, &user(lease)),
         is_dead: lease.left.is_some(),
         devices: lease.held.clone(),
         claim: lease.claim.clone(),

@@ -103,6 +103,8 @@ pub(super) struct CrashJournal {
     last: u64,
     /// Whether the file has entries that it does not know to be committed.
     has_entries: bool,
+    /// From this place on, an end may be missing in the file: it could not be written.
+    failed: Option<u64>,
 }
 
 impl CrashJournal {
@@ -148,6 +150,7 @@ impl CrashJournal {
             last_tasks: 0,
             last: 0,
             has_entries: false,
+            failed: None,
         }))
     }
 
@@ -180,7 +183,9 @@ impl CrashJournal {
         let offset = (self.entries + self.next * ENTRY) as u64;
         self.next += count;
         self.has_entries = true;
-        let _ = self.file.file().write_all_at(&self.starts, offset);
+        if self.file.file().write_all_at(&self.starts, offset).is_err() {
+            self.failed.get_or_insert(place);
+        }
         self.starts.clear();
     }
 
@@ -194,11 +199,19 @@ impl CrashJournal {
         if self.last_tasks <= place {
             self.last_tasks = 0;
         }
+        // Which of the later ones are missing, nobody knows.
+        self.failed = self.failed.map(|failed| failed.max(place + 1));
         if self.last <= place {
             self.next = 0;
             self.starts.clear();
             self.has_entries = false;
+            self.failed = None;
         }
+    }
+
+    /// From which place on an end may be missing.
+    pub(super) fn failed(&self) -> Option<u64> {
+        self.failed
     }
 
     /// Removes the file, after everything was committed.

@@ -138,6 +138,15 @@ impl Writer {
         self.queue.lock().journals.contains_key(&run)
     }
 
+    /// How an attempt ended that is at this place or before it outlives this process, if
+    /// there is a crash journal and the task is safe.
+    pub fn kept(&self) -> u64 {
+        let state = self.queue.lock();
+        let journals = state.journals.values();
+        let failed = journals.filter_map(CrashJournal::failed).min();
+        failed.map_or(state.sent, |failed| failed - 1)
+    }
+
     /// The place of the last record that is safe.
     pub fn committed(&self) -> u64 {
         self.queue.committed.load(Ordering::Acquire)

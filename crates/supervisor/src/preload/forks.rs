@@ -141,16 +141,8 @@ impl Supervisor {
 
     fn send_request(&mut self, slot: usize, id: u32) -> Result<(), Errno> {
         let [input, output, errors] = self.stdio(slot);
-        let gate = self.with_enough_descriptors(|_| {
-            let flags = SocketFlags::CLOEXEC;
-            Ok(socketpair(
-                AddressFamily::UNIX,
-                SocketType::STREAM,
-                flags,
-                None,
-            )?)
-        });
-        let (gate, theirs) = gate.map_err(|error| error_number(&error))?;
+        let flags = SocketFlags::CLOEXEC;
+        let (gate, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let (Some(waiting), Some(python)) = (
             &mut self.slots[slot].waiting,
             self.pythons.list.get_mut(&id),
@@ -185,7 +177,7 @@ impl Supervisor {
     pub(super) fn forked(&mut self, request: u64, pid: Pid) {
         self.spared.retain(|&spared| spared != pid);
         self.unknown.remove(&pid);
-        let handle = self.with_enough_descriptors(|_| Ok(pidfd_open(pid, PidfdFlags::empty())?));
+        let handle = pidfd_open(pid, PidfdFlags::empty());
         let Some(slot) = self.pythons.requests.remove(&request) else {
             // It is shut out. Somebody has to reap it.
             if let Ok(handle) = handle
@@ -198,7 +190,7 @@ impl Supervisor {
         self.orphans.remove(&pid);
         let handle = match handle {
             Ok(handle) => handle,
-            Err(error) => return self.not_forked(slot, error_number(&error)),
+            Err(error) => return self.not_forked(slot, error),
         };
         if self
             .watch(handle.as_fd(), TOKEN_LEADER | slot as u64)

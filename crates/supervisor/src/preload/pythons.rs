@@ -78,9 +78,7 @@ impl Supervisor {
         self.pythons.keep_at_most(MOST_PYTHONS - 1);
         let limit = self.descriptor_limit.for_children();
         let failed = |error: std::io::Error| format!("no Python can be started: {error}");
-        let started = self.with_enough_descriptors(|it| {
-            PreloadedPython::start(key.clone(), folder, &it.inheritance, limit)
-        });
+        let started = PreloadedPython::start(key.clone(), folder, &self.inheritance, limit);
         let mut python = started.map_err(failed)?;
         self.pythons.started += 1;
         let id = self.pythons.started;

@@ -292,12 +292,12 @@ fn few_descriptors_make_tasks_wait_for_each_other() {
     if !alone("preload_trouble::few_descriptors_make_tasks_wait_for_each_other") {
         return;
     }
-    let mut world = world();
     let few = rustix::process::Rlimit {
         current: Some(90),
         maximum: Some(90),
     };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
+    let mut world = world();
     let wanted = code("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))");
     for number in 1..=40 {
         world.start(number, &wanted);

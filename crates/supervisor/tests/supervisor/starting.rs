@@ -343,13 +343,15 @@ fn the_limit_of_descriptors_is_raised_for_us_and_not_for_attempts() {
     if !alone("starting::the_limit_of_descriptors_is_raised_for_us_and_not_for_attempts") {
         return;
     }
-    let mut world = World::new();
     let limit = getrlimit(Resource::Nofile);
     let low = Rlimit {
         current: Some(40),
         maximum: limit.maximum,
     };
     setrlimit(Resource::Nofile, low).unwrap();
+    let mut world = World::new();
+    let raised = getrlimit(Resource::Nofile).current;
+    assert!(raised > Some(40), "at the start: {raised:?}");
     let gate = world.fifo("gate");
     for number in 1..=20 {
         assert_eq!(world.start(number, &line("cat gate")), StartResult::Running);
