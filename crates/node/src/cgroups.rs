@@ -1,24 +1,44 @@
 //! Whether a job has processes on this machine, by Slurm's cgroups.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Whether there are processes of the job here. Slurm's folders have no fixed names, and empty
-/// ones of cgroup version 1 can stay behind for ever.
-pub fn has_processes(uid: u32, job: u32) -> bool {
-    let below_user = format!("uid_{uid}/job_{job}");
-    let below = format!("job_{job}");
-    let any = |root: &str, folder: &dyn Fn(&str) -> bool, path: &str| {
-        let entries = fs_err::read_dir(root).into_iter().flatten().flatten();
-        entries
-            .filter(|entry| entry.file_name().to_str().is_some_and(folder))
-            .any(|entry| is_alive(&entry.path().join(path)))
-    };
-    let is_slurm = |name: &str| name.starts_with("slurm");
-    let is_scope = |name: &str| name.ends_with("slurmstepd.scope");
-    ["/sys/fs/cgroup/freezer", "/sys/fs/cgroup/devices"]
-        .iter()
-        .any(|root| any(root, &is_slurm, &below_user))
-        || any("/sys/fs/cgroup/system.slice", &is_scope, &below)
+/// Slurm's own folders among the cgroups. They have no fixed names.
+#[derive(Debug)]
+pub struct SlurmCgroups {
+    version_1: Vec<PathBuf>,
+    version_2: Vec<PathBuf>,
+}
+
+impl SlurmCgroups {
+    /// Looks for them.
+    pub fn find() -> Self {
+        let is_slurm = |name: &str| name.starts_with("slurm");
+        let is_scope = |name: &str| name.ends_with("slurmstepd.scope");
+        let mut version_1 = folders("/sys/fs/cgroup/freezer", is_slurm);
+        version_1.extend(folders("/sys/fs/cgroup/devices", is_slurm));
+        Self {
+            version_1,
+            version_2: folders("/sys/fs/cgroup/system.slice", is_scope),
+        }
+    }
+
+    /// Whether there are processes of the job here. Empty folders of version 1 can stay behind
+    /// for ever.
+    pub fn has_processes(&self, uid: u32, job: u32) -> bool {
+        let below_user = format!("uid_{uid}/job_{job}");
+        let below = format!("job_{job}");
+        let of_users = self.version_1.iter().map(|slurm| slurm.join(&below_user));
+        let of_scopes = self.version_2.iter().map(|scope| scope.join(&below));
+        of_users.chain(of_scopes).any(|folder| is_alive(&folder))
+    }
+}
+
+fn folders(root: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let entries = fs_err::read_dir(root).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(&is_wanted))
+        .map(|entry| entry.path())
+        .collect()
 }
 
 /// Whether a process is in this folder or below it.

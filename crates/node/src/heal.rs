@@ -13,7 +13,7 @@ use std::path::Path;
 use packhorse_orders::{GpuPart, JobOrders};
 use packhorse_proc::user_name;
 
-use crate::cgroups::has_processes;
+use crate::cgroups::SlurmCgroups;
 use crate::config::{Config, Mode};
 use crate::queue::{Answer, Need, Queue, QueuedJob, ask};
 use crate::slurm::Slurm;
@@ -46,8 +46,9 @@ impl Healer<'_> {
         let (Some(known), Ok(before), Ok(lock)) = (&queue, before, self.state.lock()) else {
             return (queue, Vec::new());
         };
-        let gone = self.forget_the_gone(&lock, known, before);
-        self.count_the_uncounted(&lock, known);
+        let cgroups = SlurmCgroups::find();
+        let gone = self.forget_the_gone(&lock, known, &cgroups, before);
+        self.count_the_uncounted(&lock, known, &cgroups);
         (queue, gone)
     }
 
@@ -57,12 +58,13 @@ impl Healer<'_> {
         &self,
         lock: &StateLock,
         queue: &Queue,
+        cgroups: &SlurmCgroups,
         before: Vec<JobOrders>,
     ) -> Vec<JobOrders> {
         let is_gone = |job: &JobOrders| {
             Some(job.job) != self.except
                 && queue.job(job.job).is_none()
-                && !has_processes(job.uid, job.job)
+                && !cgroups.has_processes(job.uid, job.job)
                 // One that was written again meanwhile is there again.
                 && self.state.job(job.job).as_ref() == Some(job)
                 && self.state.remove_job(lock, job.job)
@@ -77,7 +79,7 @@ impl Healer<'_> {
     }
 
     /// Removes damaged files, and counts the jobs that run without orders.
-    fn count_the_uncounted(&self, lock: &StateLock, queue: &Queue) {
+    fn count_the_uncounted(&self, lock: &StateLock, queue: &Queue, cgroups: &SlurmCgroups) {
         let Ok((jobs, damaged)) = self.state.jobs(Some(lock)) else {
             return;
         };
@@ -93,7 +95,7 @@ impl Healer<'_> {
             if job.is_running
                 && Some(job.job) != self.except
                 && !jobs.iter().any(|other| other.job == job.job)
-                && (had_orders(job.job) || has_processes(job.uid, job.job))
+                && (had_orders(job.job) || cgroups.has_processes(job.uid, job.job))
             {
                 self.count(lock, job);
             }
