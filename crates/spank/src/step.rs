@@ -139,10 +139,9 @@ pub fn prepare_task(spank: Spank) {
 
 /// The orders of this job; or why there are none.
 fn read(file: &Path, job: u32, uid: u32) -> Result<JobOrders, String> {
+    let no_prolog = || "Slurm ran no prolog for it".to_owned();
     let text = match read_trusted(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err("Slurm ran no prolog for it".to_owned());
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_prolog()),
         other => other.map_err(|error| format!("cannot read {}: {error}", file.display()))?,
     };
     let orders: JobOrders = text
@@ -153,6 +152,10 @@ fn read(file: &Path, job: u32, uid: u32) -> Result<JobOrders, String> {
     }
     if Some(&orders.boot) != boot().as_ref() {
         return Err(format!("{} is from before a reboot", file.display()));
+    }
+    // Written down only to be counted: every prolog orders something.
+    if orders.refused.is_none() && orders.devices.is_empty() && orders.variables.is_empty() {
+        return Err(no_prolog());
     }
     Ok(orders)
 }
