@@ -93,6 +93,7 @@ fn ctrl_c_reaches_a_job_that_is_just_starting() {
     begin.pass(1);
     let done = running.finish();
     assert_eq!(done.code, 130, "{done:?}");
+    assert!(!done.stdout.contains("warning"), "{done:?}");
     assert_eq!(cluster.world.read("ran"), "");
     assert_eq!(cluster.outcomes(1), ["none"; 2]);
     // Whoever resumes it means it.
