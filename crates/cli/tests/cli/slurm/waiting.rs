@@ -108,7 +108,7 @@ fn slurm_is_asked_for_its_queue_when_something_has_happened_and_else_seldom() {
         return;
     };
     let gate = cluster.world.gate("gate");
-    cluster.wrap("squeue", "echo >> calls\nexec $REAL \"$@\"");
+    cluster.wrap("squeue", "date +%s.%N >> calls\nexec $REAL \"$@\"");
     // One job runs, and one waits for it. Tasks begin and end all the time.
     let words = [
         "run",
