@@ -1,5 +1,6 @@
 //! Staying with a run on the cluster until it is over, and showing it as if it were here.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -267,7 +268,13 @@ impl Follower<'_> {
         let events = self.or_trouble(noted)?.unwrap_or_default();
         self.show(&events);
         self.submit_lost();
-        if queue != self.last_queue || self.run.has_gone() {
+        // Why a job waits may change all the time.
+        let states = |queue: &[QueuedElement]| {
+            let rows = queue.iter();
+            rows.map(|row| (row.job, row.index, row.state.clone()))
+                .collect::<BTreeSet<_>>()
+        };
+        if states(&queue) != states(&self.last_queue) || self.run.has_gone() {
             self.queue.hurry(Instant::now());
         }
         self.last_queue = queue;

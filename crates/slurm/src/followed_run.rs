@@ -16,6 +16,7 @@ use crate::folder::{RunFile, SharedFolder, SubmittedJob, json};
 use crate::outcome_reader::{FilePosition, Looking, OutcomeFiles, OutcomeNews};
 use crate::progress::Progress;
 use crate::queue::{ElementPhase, QueuedElement};
+use crate::stop_file::is_stopped;
 use crate::submit::wait_for_room;
 use crate::task_file::elements_of;
 
@@ -248,8 +249,10 @@ impl FollowedRun {
         }
         self.progress.events = self.look(now, Looking::Gone(&gone))?;
         for element in gone {
+            let life = self.files.last_life(element).map(|(life, _)| life);
             if let Some(gone) = self.gone.get_mut(&element) {
                 gone.is_closed = true;
+                gone.of.1 = life;
             }
             if self.files.is_over(element) == Some(true) {
                 continue;
@@ -270,7 +273,13 @@ impl FollowedRun {
     /// Tells of an element that has ended without saying so itself.
     fn tell_end(&mut self, row: &QueuedElement, now: Timestamp) {
         let is_over = row.phase() == ElementPhase::Over;
-        if !is_over || row.state == "CANCELLED" {
+        let is_meant = match row.state.as_str() {
+            "CANCELLED" => true,
+            // It was to start nothing.
+            "COMPLETED" => is_stopped(&self.folder),
+            _ => false,
+        };
+        if !is_over || is_meant {
             return;
         }
         let (job, index) = (row.job, row.index);

@@ -154,12 +154,15 @@ fn what_was_left_before_a_run_was_resumed_is_not_submitted_twice() {
     };
     cluster.nodes_submit_nothing("");
     let gate = cluster.world.gate("gate");
-    cluster.packhorse_with(&WORDS[..6], lines(WAITING, 2));
+    let words = [&WORDS[..6], &["--requeues", "0"]].concat();
+    cluster.packhorse_with(words, lines(WAITING, 2));
     cluster.wait_for_lines("ran", 2);
     cluster.preempt();
     let first = format!("{}_0", cluster.job(1));
     cluster.lab.wait_for_job(&first, "PREEMPTED");
-    let mut running = cluster.start_with(["slurm", "resume", "--wait"], "");
+    // What is said now counts for whoever follows it, too.
+    let words = ["slurm", "resume", "--wait", "--requeues", "1"];
+    let mut running = cluster.start_with(words, "");
     cluster.wait_for_lines("ran", 4);
     // By now the first job is known to be gone.
     cluster.preempt();

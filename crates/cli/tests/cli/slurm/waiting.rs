@@ -93,6 +93,7 @@ fn ctrl_c_reaches_a_job_that_is_just_starting() {
     begin.pass(1);
     let done = running.finish();
     assert_eq!(done.code, 130, "{done:?}");
+    assert!(!done.stdout.contains("warning"), "{done:?}");
     assert_eq!(cluster.world.read("ran"), "");
     assert_eq!(cluster.outcomes(1), ["none"; 2]);
     // Whoever resumes it means it.
@@ -107,7 +108,7 @@ fn slurm_is_asked_for_its_queue_when_something_has_happened_and_else_seldom() {
         return;
     };
     let gate = cluster.world.gate("gate");
-    cluster.wrap("squeue", "echo >> calls\nexec $REAL \"$@\"");
+    cluster.wrap("squeue", "date +%s.%N >> calls\nexec $REAL \"$@\"");
     // One job runs, and one waits for it. Tasks begin and end all the time.
     let words = [
         "run",
