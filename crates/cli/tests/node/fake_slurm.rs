@@ -77,6 +77,9 @@ impl FakeNode {
         if !more.contains("[mps]") {
             text.push_str("[mps]\nservers = false\n");
         }
+        // Never where a real node of this machine has its servers.
+        let folder = format!("[mps]\nfolder = \"{}\"\n", self.path("mps").display());
+        let text = text.replace("[mps]\n", &folder);
         fs_err::write(self.config(), text).unwrap();
     }
 

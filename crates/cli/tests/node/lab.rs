@@ -60,7 +60,9 @@ impl NodeLab {
                 "[[gpus]]\nfile = \"{{lab}}/dev/nvidia{index}\"\nmemory = \"24G\"\n"
             ));
         }
-        config.push_str(settings.more);
+        // Never where a real node of this machine has its servers.
+        let more = settings.more;
+        config.push_str(&more.replace("[mps]\n", "[mps]\nfolder = \"{lab}/mps\"\n"));
         let mps = match settings.mode {
             "native" => "Flags=all_sharing",
             _ => "File={lab}/dev/nvidia0",

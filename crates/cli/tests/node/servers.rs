@@ -15,7 +15,7 @@ fn lab() -> Option<NodeLab> {
         fake_mps_control_path().display()
     );
     NodeLab::start(NodeSettings {
-        more: "[mps]\ncontrol = \"{lab}/etc/mps-control\"\nfolder = \"{lab}/mps\"\n",
+        more: "[mps]\ncontrol = \"{lab}/etc/mps-control\"\n",
         files: vec![("mps-control".to_owned(), control)],
         ..NodeSettings::default()
     })
@@ -138,11 +138,10 @@ fn a_user_who_stops_the_own_part_of_a_server_holds_nobody_up_for_ever() {
         return;
     }
     let node = FakeNode::new("");
-    let (control, folder) = (node.path("control"), node.path("mps"));
+    let control = node.path("control");
     node.configure(&format!(
-        "[mps]\ncontrol = \"{}\"\npatience = 1\nfolder = \"{}\"\n",
-        control.display(),
-        folder.display()
+        "[mps]\ncontrol = \"{}\"\npatience = 1\n",
+        control.display()
     ));
     // Whatever a user's process does to another of the same user.
     fs_err::write(&control, "#!/bin/sh\nkill -STOP $PPID\n").unwrap();
@@ -160,12 +159,8 @@ fn a_user_who_stops_the_own_part_of_a_server_holds_nobody_up_for_ever() {
 
 #[test]
 fn a_server_runs_in_its_users_own_group_and_not_where_the_state_is() {
-    let node = FakeNode::new("");
+    let node = FakeNode::new("[mps]\ncontrol = \"/bin/false\"\n");
     let folder = node.path("mps");
-    node.configure(&format!(
-        "[mps]\ncontrol = \"/bin/false\"\nfolder = \"{}\"\n",
-        folder.display()
-    ));
     let mut command = node.command("prolog", 1, Some(64));
     // The user games is in group 60.
     command.env("SLURM_JOB_UID", GAMES.0.to_string());
@@ -179,12 +174,8 @@ fn a_server_runs_in_its_users_own_group_and_not_where_the_state_is() {
 
 #[test]
 fn an_epilog_that_is_not_the_last_of_its_server_starts_nothing() {
-    let node = FakeNode::new("");
+    let node = FakeNode::new("placing = \"pack\"\n[mps]\ncontrol = \"/bin/false\"\n");
     let folder = node.path("mps");
-    node.configure(&format!(
-        "placing = \"pack\"\n[mps]\ncontrol = \"/bin/false\"\nfolder = \"{}\"\n",
-        folder.display()
-    ));
     // Each time that the server is looked after is in the log: it cannot be started.
     let times = || {
         wait_for_server(&node, "0-1000");
