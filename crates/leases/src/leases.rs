@@ -59,7 +59,7 @@ pub struct LeasesGuard<'a> {
 
 /// Whose turn it is to decide.
 #[derive(Debug)]
-pub enum Turn<'a> {
+pub enum FolderTurn<'a> {
     /// Ours.
     Ours(LeasesGuard<'a>),
     /// Somebody else's. It has to be asked for again when the [bell](Leases::bell) rings, and
@@ -138,14 +138,14 @@ impl Leases {
     /// The right to decide, with what is known about others up to date, unless somebody else
     /// decides, and is not done within a moment. It is not refused for ever: see
     /// [`warning`](LeasesGuard::warning).
-    pub fn try_lock(&mut self) -> Result<Turn<'_>, LeaseError> {
+    pub fn try_lock(&mut self) -> Result<FolderTurn<'_>, LeaseError> {
         self.follow_folder()?;
         match self.lock.take(MOMENT) {
             LockResult::Awaited => {
                 let due = self.lock.due().unwrap_or_else(Instant::now);
-                Ok(Turn::Awaited(due))
+                Ok(FolderTurn::Awaited(due))
             }
-            taken => self.decide(taken).map(Turn::Ours),
+            taken => self.decide(taken).map(FolderTurn::Ours),
         }
     }
 

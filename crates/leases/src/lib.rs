@@ -60,5 +60,5 @@ mod process;
 pub use error::LeaseError;
 pub use folder::DEFAULT_FOLDER;
 pub use lease::{Lease, LeaseOwner};
-pub use leases::{Leases, LeasesGuard, Turn, read_leases};
+pub use leases::{FolderTurn, Leases, LeasesGuard, read_leases};
 pub use packhorse_model::{Claim, LeaseContent, LeasedDevice};

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::facts::JobFacts;
 use crate::heal::Healer;
 use crate::prolog::Trouble;
-use crate::queue::Need;
+use crate::queue::AnswerNeed;
 use crate::servers;
 use crate::state::State;
 
@@ -39,7 +39,7 @@ pub fn epilog(file: &Path, facts: &JobFacts, program: &Path) -> Result<bool, Tro
         node: facts.node.as_deref(),
         except: None,
     };
-    let (_, gone) = healer.heal(Need::Recent);
+    let (_, gone) = healer.heal(AnswerNeed::Recent);
     let left = gone.iter().filter_map(|job| job.server.as_ref());
     for server in unused.iter().chain(left) {
         servers::settle(&state, server, file, program);

@@ -15,7 +15,7 @@ use packhorse_proc::user_name;
 
 use crate::cgroups::SlurmCgroups;
 use crate::config::{Config, Mode};
-use crate::queue::{Answer, Need, Queue, QueuedJob, ask};
+use crate::queue::{AnswerNeed, NodeQueue, QueueAnswer, QueuedJob, ask};
 use crate::slurm::Slurm;
 use crate::state::{Damaged, State, StateLock, now};
 
@@ -35,13 +35,13 @@ pub struct Healer<'a> {
 impl Healer<'_> {
     /// What Slurm says, and the jobs that turned out to be gone. The state must not be
     /// locked: Slurm may take its time.
-    pub fn heal(&self, need: Need) -> (Option<Queue>, Vec<JobOrders>) {
+    pub fn heal(&self, need: AnswerNeed) -> (Option<NodeQueue>, Vec<JobOrders>) {
         let before = || self.state.jobs(None).map(|(jobs, _)| jobs);
         let node = self.node.map_or_else(host_name, str::to_owned);
         let slurm = Slurm::new(&self.config.scontrol);
         let (queue, before) = match ask(self.state, &slurm, &node, need, before) {
-            Answer::Kept(queue) => return (queue, Vec::new()),
-            Answer::New(queue, before) => (queue, before),
+            QueueAnswer::Kept(queue) => return (queue, Vec::new()),
+            QueueAnswer::New(queue, before) => (queue, before),
         };
         let (Some(known), Ok(before), Ok(lock)) = (&queue, before, self.state.lock()) else {
             return (queue, Vec::new());
@@ -57,7 +57,7 @@ impl Healer<'_> {
     fn forget_the_gone(
         &self,
         lock: &StateLock,
-        queue: &Queue,
+        queue: &NodeQueue,
         cgroups: &SlurmCgroups,
         before: Vec<JobOrders>,
     ) -> Vec<JobOrders> {
@@ -79,7 +79,7 @@ impl Healer<'_> {
     }
 
     /// Removes damaged files, and counts the jobs that run without orders.
-    fn count_the_uncounted(&self, lock: &StateLock, queue: &Queue, cgroups: &SlurmCgroups) {
+    fn count_the_uncounted(&self, lock: &StateLock, queue: &NodeQueue, cgroups: &SlurmCgroups) {
         let Ok((jobs, damaged)) = self.state.jobs(Some(lock)) else {
             return;
         };

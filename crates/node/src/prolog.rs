@@ -9,7 +9,7 @@ use crate::choose::{NoRoom, choose};
 use crate::config::{Config, ConfigError, Mode};
 use crate::facts::{JobFacts, PERCENTAGE};
 use crate::heal::{Healer, exists};
-use crate::queue::Need;
+use crate::queue::AnswerNeed;
 use crate::rules::{Refusal, admit};
 use crate::servers::{self, server_name};
 use crate::share::Share;
@@ -95,7 +95,7 @@ pub fn prolog(file: &Path, facts: &JobFacts, program: &Path) -> PrologResult {
     };
     let mut share = Share::of(percent, config.whole());
     if share.exact().is_none() {
-        let queue = heal(Need::Job(facts.job, share));
+        let queue = heal(AnswerNeed::Job(facts.job, share));
         share = share.settled(queue.and_then(|queue| queue.job(facts.job)?.mps));
     }
     let node = PrologOfNode {
@@ -159,12 +159,12 @@ enum Unread {
 
 impl PrologOfNode<'_> {
     /// Chooses and writes it down.
-    fn give(&self, heal: &mut dyn FnMut(Need)) -> Result<JobOrders, Trouble> {
+    fn give(&self, heal: &mut dyn FnMut(AnswerNeed)) -> Result<JobOrders, Trouble> {
         let devices = self.devices()?;
-        heal(Need::Recent);
+        heal(AnswerNeed::Recent);
         match self.try_give(&devices, Unread::Clear) {
             // Slurm says there is room: something is left of a job that is gone.
-            Ok(None) | Err(Trouble::NoRoom(_)) => heal(Need::Fresh),
+            Ok(None) | Err(Trouble::NoRoom(_)) => heal(AnswerNeed::Fresh),
             Ok(Some(orders)) => return Ok(orders),
             Err(other) => return Err(other),
         }

@@ -20,7 +20,7 @@ const BETWEEN_QUESTIONS: u64 = 60_000;
 
 /// Which jobs are on this node, by Slurm.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Queue {
+pub struct NodeQueue {
     /// The jobs.
     pub jobs: Vec<QueuedJob>,
 }
@@ -40,7 +40,7 @@ pub struct QueuedJob {
 
 /// How new an answer has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum AnswerNeed {
     /// It says how much this job has, and that can be true.
     Job(u32, Share),
     /// It is of the last minute.
@@ -51,18 +51,18 @@ pub enum Need {
 
 /// What came of asking.
 #[derive(Debug)]
-pub enum Answer<B> {
+pub enum QueueAnswer<B> {
     /// Somebody else has asked. `None`: Slurm did not answer.
-    Kept(Option<Queue>),
+    Kept(Option<NodeQueue>),
     /// We have asked, and this is how it was before. `None`: Slurm does not answer.
-    New(Option<Queue>, B),
+    New(Option<NodeQueue>, B),
 }
 
 /// A question and its answer, as they are kept.
 struct Kept {
     began: u64,
     ended: u64,
-    queue: Option<Queue>,
+    queue: Option<NodeQueue>,
 }
 
 impl Kept {
@@ -75,7 +75,7 @@ impl Kept {
         let mut number = || words.next()?.parse().ok();
         let (began, ended) = (number()?, number()?);
         let queue = match words.next()? {
-            "answered" => Some(Queue::parse(answer)?),
+            "answered" => Some(NodeQueue::parse(answer)?),
             _ => None,
         };
         Some(Self {
@@ -86,20 +86,20 @@ impl Kept {
     }
 
     /// Whether it will do for somebody who wants to know since `start`.
-    fn is_enough(&self, need: Need, start: u64) -> bool {
+    fn is_enough(&self, need: AnswerNeed, start: u64) -> bool {
         if self.began >= start {
             // Unless it is of a time that has yet to come.
             return self.ended <= now_ms();
         }
         let age = start - self.began;
         match (need, &self.queue) {
-            (Need::Recent, _) => age < BETWEEN_QUESTIONS,
+            (AnswerNeed::Recent, _) => age < BETWEEN_QUESTIONS,
             (_, None) => self.ended >= start && self.ended <= now_ms(),
-            (Need::Job(job, share), Some(queue)) => {
+            (AnswerNeed::Job(job, share), Some(queue)) => {
                 let mps = queue.job(job).and_then(|job| job.mps);
                 age < FOR_A_JOB && share.settled(mps).exact().is_some()
             }
-            (Need::Fresh, Some(_)) => false,
+            (AnswerNeed::Fresh, Some(_)) => false,
         }
     }
 }
@@ -109,26 +109,26 @@ pub fn ask<B>(
     state: &State,
     slurm: &Slurm,
     node: &str,
-    need: Need,
+    need: AnswerNeed,
     before: impl FnOnce() -> B,
-) -> Answer<B> {
+) -> QueueAnswer<B> {
     let start = now_ms();
     let kept = || {
         let kept = Kept::parse(&state.kept_answer()?, state.boot())?;
         kept.is_enough(need, start).then_some(kept.queue)
     };
     if let Some(queue) = kept() {
-        return Answer::Kept(queue);
+        return QueueAnswer::Kept(queue);
     }
     // Without the lock, several ask at once.
     let _asking = state.lock_question();
     if let Some(queue) = kept() {
-        return Answer::Kept(queue);
+        return QueueAnswer::Kept(queue);
     }
     let before = before();
     let began = now_ms();
     let answer = slurm.queue(node);
-    let queue = answer.as_deref().and_then(Queue::parse);
+    let queue = answer.as_deref().and_then(NodeQueue::parse);
     let word = if queue.is_some() {
         "answered"
     } else {
@@ -137,10 +137,10 @@ pub fn ask<B>(
     let answer = answer.unwrap_or_default();
     let head = format!("{} {began} {} {word}", state.boot(), now_ms());
     state.keep_answer(&format!("{head}\n{answer}"));
-    Answer::New(queue, before)
+    QueueAnswer::New(queue, before)
 }
 
-impl Queue {
+impl NodeQueue {
     /// What `squeue` says, as [`Slurm::queue`] asks it. An answer that cannot be understood
     /// is none.
     pub fn parse(answer: &str) -> Option<Self> {
@@ -218,35 +218,35 @@ mod tests {
             ("gres:gpu:2", None),
             ("N/A", None),
         ] {
-            let queue = Queue::parse(&format!("7|1000|RUNNING|{gres}\n")).unwrap();
+            let queue = NodeQueue::parse(&format!("7|1000|RUNNING|{gres}\n")).unwrap();
             assert_eq!(queue.job(7).unwrap().mps, mps, "{gres}");
         }
-        assert_eq!(Queue::parse("\n"), Some(Queue::default()));
-        assert_eq!(Queue::parse("slurm_load_jobs error: Invalid"), None);
+        assert_eq!(NodeQueue::parse("\n"), Some(NodeQueue::default()));
+        assert_eq!(NodeQueue::parse("slurm_load_jobs error: Invalid"), None);
     }
 
     #[test]
     fn an_answer_does_for_those_who_could_have_asked_it_themselves() {
         let now = now_ms();
-        let enough = |began: u64, ended: u64, word: &str, need: Need, start: u64| {
+        let enough = |began: u64, ended: u64, word: &str, need: AnswerNeed, start: u64| {
             let text = format!("boot {began} {ended} {word}\n7|0|RUNNING|gres:mps:20\n");
             Kept::parse(&text, "boot").unwrap().is_enough(need, start)
         };
         let answered = |need, age: u64| enough(now - age, now - age + 1, "answered", need, now);
-        let job = |job| Need::Job(job, Share::of(1, 1280));
+        let job = |job| AnswerNeed::Job(job, Share::of(1, 1280));
         assert!(answered(job(7), 100));
         assert!(!answered(job(8), 100), "it is not in it");
         assert!(
-            !answered(Need::Job(7, Share::of(5, 1280)), 100),
+            !answered(AnswerNeed::Job(7, Share::of(5, 1280)), 100),
             "it was another"
         );
         assert!(!answered(job(7), 6_000), "it may be another by now");
-        assert!(answered(Need::Recent, 6_000));
-        assert!(!answered(Need::Recent, 60_001));
-        assert!(!answered(Need::Fresh, 1));
+        assert!(answered(AnswerNeed::Recent, 6_000));
+        assert!(!answered(AnswerNeed::Recent, 60_001));
+        assert!(!answered(AnswerNeed::Fresh, 1));
         // Asked after we began to wait.
         assert!(enough(now - 1, now, "answered", job(8), now - 2));
-        assert!(enough(now - 1, now, "answered", Need::Fresh, now - 2));
+        assert!(enough(now - 1, now, "answered", AnswerNeed::Fresh, now - 2));
         // We waited for Slurm together.
         assert!(enough(now - 10_000, now - 1, "silent", job(7), now - 5));
         assert!(!enough(now - 10_000, now - 6, "silent", job(7), now - 5));
@@ -255,7 +255,7 @@ mod tests {
             now + 10_000,
             now + 10_001,
             "answered",
-            Need::Recent,
+            AnswerNeed::Recent,
             now
         ));
         assert!(Kept::parse("other 1 2 answered\n", "boot").is_none());

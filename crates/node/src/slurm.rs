@@ -50,7 +50,7 @@ impl Slurm {
         self.run("scontrol", &["-o", "show", "node", node])
     }
 
-    /// The jobs that are on this node, as [`crate::queue::Queue`] reads them. `None`: Slurm
+    /// The jobs that are on this node, as [`crate::queue::NodeQueue`] reads them. `None`: Slurm
     /// does not answer.
     pub fn queue(&self, node: &str) -> Option<String> {
         // All: those in hidden partitions, too.

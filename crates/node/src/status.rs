@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::config::{Config, Mode};
 use crate::heal::{Healer, host_name};
 use crate::prolog::Trouble;
-use crate::queue::Need;
+use crate::queue::AnswerNeed;
 use crate::servers::{self, processes};
 use crate::state::{State, now};
 
@@ -113,7 +113,7 @@ pub fn status(file: &Path, node: Option<&str>, program: &Path) -> Result<NodeSta
         node,
         except: None,
     };
-    healer.heal(Need::Fresh);
+    healer.heal(AnswerNeed::Fresh);
     let (jobs, damaged) = {
         let lock = state.lock()?;
         state.jobs(Some(&lock))?

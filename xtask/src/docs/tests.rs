@@ -146,7 +146,9 @@ fn the_page_on_task_lines_explains_every_key() {
 }
 
 /// What looks like the name of a variable and is none that people could want to know of.
-const NOT_FOR_PEOPLE: [&str; 24] = [
+const NOT_FOR_PEOPLE: [&str; 25] = [
+    // Taken out of the environment of Slurm's commands.
+    "SLURM_CLUSTERS",
     // What drivers and libraries print.
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDA_ERROR_MPS_CONNECTION_FAILED",

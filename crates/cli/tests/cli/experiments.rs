@@ -140,7 +140,7 @@ fn a_repetition_finds_its_configuration_in_the_order_of_the_file() {
     let file = "{name: a, path: p, params: {z: 1, b: {y: .inf, x: {2: i, 1: j}}, a: 2}}";
     let script = "printf %s \"$PACKHORSE_EXPERIMENT\" > $PACKHORSE_RESULTS/experiment";
     let done = world.exp(file, &["--", "sh", "-c", script]);
-    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert_eq!(done.code, 0, "{done:?}");
     let config = world.read("p/a/log/rep_00/experiment");
     let params = r#"{"z":1,"b":{"y":{"!float":"inf"},"x":{"!dict":[[2,"i"],[1,"j"]]}},"a":2}"#;
     assert!(config.contains(params), "{config}");
@@ -155,7 +155,7 @@ fn parameters_that_are_too_long_for_a_variable_are_in_a_file() {
     let file = format!("{{name: a, path: p, params: {{long: [{numbers}]}}}}");
     let script = "printf %s \"$PACKHORSE_PARAMS\" > seen; cp $PACKHORSE_CONFIG config";
     let done = world.exp(&file, &["--", "sh", "-c", script, "{rep}"]);
-    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(world.read("seen"), "");
     let config = world.json_of("config");
     assert_eq!(config["params"]["long"].as_array().unwrap().len(), 20_000);

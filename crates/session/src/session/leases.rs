@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use packhorse_engine::{Input, OtherRun};
-use packhorse_leases::{Lease, LeaseError, Leases, LeasesGuard, Turn};
+use packhorse_leases::{FolderTurn, Lease, LeaseError, Leases, LeasesGuard};
 
 use super::{LEASES, Session, TURN, unwatch, watch};
 use crate::SessionError;
@@ -65,8 +65,8 @@ impl Session<'_> {
         if let Some(leases) = leases {
             awaits_turn = None;
             match leases.try_lock() {
-                Ok(Turn::Ours(ours)) => guard = Some(ours),
-                Ok(Turn::Awaited(due)) => awaits_turn = Some(due),
+                Ok(FolderTurn::Ours(ours)) => guard = Some(ours),
+                Ok(FolderTurn::Awaited(due)) => awaits_turn = Some(due),
                 Err(error) => {
                     if let LeaseError::Shortage { .. } = error {
                         awaits_turn = Some(Instant::now() + LOOK_AGAIN);
