@@ -87,7 +87,7 @@ fn other_mistakes_of_yaml_are_shown_where_they_are() {
         (
             "name: a\npath: p\nnote: this: that\n",
             "config.yml:3:11",
-            "hint: text with a colon and a blank in it needs quotes: \"this: that\"",
+            "text with `: ` in it needs quotes",
         ),
         (
             "name: a\npath: p\n  b: 1\n",
