@@ -15,7 +15,7 @@ use packhorse_proc::user_name;
 
 use crate::cgroups::SlurmCgroups;
 use crate::config::{Config, Mode};
-use crate::queue::{AnswerNeed, NodeQueue, QueueAnswer, QueuedJob, ask};
+use crate::queue::{AnswerNeed, NodeAnswer, NodeQueue, QueuedJob, ask};
 use crate::slurm::Slurm;
 use crate::state::{Damaged, State, StateLock, now};
 
@@ -40,8 +40,8 @@ impl Healer<'_> {
         let node = self.node.map_or_else(host_name, str::to_owned);
         let slurm = Slurm::new(&self.config.scontrol);
         let (queue, before) = match ask(self.state, &slurm, &node, need, before) {
-            QueueAnswer::Kept(queue) => return (queue, Vec::new()),
-            QueueAnswer::New(queue, before) => (queue, before),
+            NodeAnswer::Kept(queue) => return (queue, Vec::new()),
+            NodeAnswer::New(queue, before) => (queue, before),
         };
         let (Some(known), Ok(before), Ok(lock)) = (&queue, before, self.state.lock()) else {
             return (queue, Vec::new());

@@ -51,7 +51,7 @@ pub enum AnswerNeed {
 
 /// What came of asking.
 #[derive(Debug)]
-pub enum QueueAnswer<B> {
+pub enum NodeAnswer<B> {
     /// Somebody else has asked. `None`: Slurm did not answer.
     Kept(Option<NodeQueue>),
     /// We have asked, and this is how it was before. `None`: Slurm does not answer.
@@ -111,19 +111,19 @@ pub fn ask<B>(
     node: &str,
     need: AnswerNeed,
     before: impl FnOnce() -> B,
-) -> QueueAnswer<B> {
+) -> NodeAnswer<B> {
     let start = now_ms();
     let kept = || {
         let kept = Kept::parse(&state.kept_answer()?, state.boot())?;
         kept.is_enough(need, start).then_some(kept.queue)
     };
     if let Some(queue) = kept() {
-        return QueueAnswer::Kept(queue);
+        return NodeAnswer::Kept(queue);
     }
     // Without the lock, several ask at once.
     let _asking = state.lock_question();
     if let Some(queue) = kept() {
-        return QueueAnswer::Kept(queue);
+        return NodeAnswer::Kept(queue);
     }
     let before = before();
     let began = now_ms();
@@ -137,7 +137,7 @@ pub fn ask<B>(
     let answer = answer.unwrap_or_default();
     let head = format!("{} {began} {} {word}", state.boot(), now_ms());
     state.keep_answer(&format!("{head}\n{answer}"));
-    QueueAnswer::New(queue, before)
+    NodeAnswer::New(queue, before)
 }
 
 impl NodeQueue {

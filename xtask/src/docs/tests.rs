@@ -146,7 +146,7 @@ fn the_page_on_task_lines_explains_every_key() {
 }
 
 /// What looks like the name of a variable and is none that people could want to know of.
-const NOT_FOR_PEOPLE: [&str; 25] = [
+const NOT_FOR_PEOPLE: [&str; 26] = [
     // Taken out of the environment of Slurm's commands.
     "SLURM_CLUSTERS",
     // What drivers and libraries print.
@@ -158,6 +158,7 @@ const NOT_FOR_PEOPLE: [&str; 25] = [
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUSPARSE_STATUS_ALLOC_FAILED",
     // States of Slurm's jobs.
+    "OUT_OF_MEMORY",
     "BOOT_FAIL",
     "NODE_FAIL",
     "REQUEUE_FED",
