@@ -217,7 +217,9 @@ fn every_variable_in_the_code_is_on_the_page_of_the_environment() {
             for (name, is_read) in variable_names(line) {
                 let explained = if is_read { &read } else { &page };
                 assert!(
-                    explained.contains(&format!("`{name}`")) || NOT_FOR_PEOPLE.contains(&name),
+                    explained.contains(&format!("`{name}`")) || NOT_FOR_PEOPLE.contains(&name)
+                        // Of sbatch, whose variables do not count beside options.
+                        || file.path.ends_with("slurm/src/sbatch.rs"),
                     "{}: docs/environment.md does not explain `{name}`: it is made of {}",
                     file.path.display(),
                     "crates/session/src/variables.rs and xtask/src/docs/environment.rs"
