@@ -146,7 +146,7 @@ fn the_page_on_task_lines_explains_every_key() {
 }
 
 /// What looks like the name of a variable and is none that people could want to know of.
-const NOT_FOR_PEOPLE: [&str; 26] = [
+const NOT_FOR_PEOPLE: [&str; 25] = [
     // Taken out of the environment of Slurm's commands.
     "SLURM_CLUSTERS",
     // What drivers and libraries print.
@@ -165,7 +165,6 @@ const NOT_FOR_PEOPLE: [&str; 26] = [
     "REQUEUE_HOLD",
     "RESV_DEL_HOLD",
     "SPECIAL_EXIT",
-    "STAGE_OUT",
     // A value.
     "PCI_BUS_ID",
     // Read by the compiler.
