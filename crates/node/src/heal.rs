@@ -3,7 +3,7 @@
 //! - An epilog that never ran leaves a job's file behind. A job that Slurm does not know, and
 //!   that has no process here, is forgotten.
 //! - A job whose prolog never ran, or whose file is damaged, runs without being counted. What
-//!   it asked for is taken from the GPU that Slurm counts on, where it most likely is.
+//!   it asked for is taken from wherever it may be.
 //!
 //! Whoever asks Slurm does this for all: once a minute, whenever a job has to be looked up, or
 //! at once if there is no room otherwise. If Slurm does not answer, all stays as it is.
@@ -97,12 +97,14 @@ impl Healer<'_> {
                 && !jobs.iter().any(|other| other.job == job.job)
                 && (had_orders(job.job) || cgroups.has_processes(job.uid, job.job))
             {
-                self.count(lock, job);
+                self.count(lock, job, had_orders(job.job));
             }
         }
     }
 
-    fn count(&self, lock: &StateLock, job: &QueuedJob) {
+    /// Counts a job where it may be: on GPU 0, where Slurm counts, if it never had orders;
+    /// else on all of them, since nobody knows any more which it was given.
+    fn count(&self, lock: &StateLock, job: &QueuedJob, had_orders: bool) {
         let Some(mps) = job.mps else { return };
         let (number, uid) = (job.job, job.uid);
         let user = user_name(uid).unwrap_or_else(|| uid.to_string());
@@ -111,6 +113,14 @@ impl Healer<'_> {
             // Slurm counts by itself.
             return self.state.log(now(), &runs);
         }
+        let (gpus, place) = if had_orders {
+            let units = mps.min(self.config.per_gpu());
+            let all = (0..).zip(&self.config.gpus);
+            let all = all.map(|(gpu, _)| GpuPart { gpu, units });
+            (all.collect(), "every GPU, as its file is lost")
+        } else {
+            (vec![GpuPart { gpu: 0, units: mps }], "GPU 0")
+        };
         let orders = JobOrders {
             job: number,
             uid,
@@ -118,11 +128,11 @@ impl Healer<'_> {
             boot: self.state.boot().to_owned(),
             since: now(),
             share: mps,
-            gpus: vec![GpuPart { gpu: 0, units: mps }],
+            gpus,
             ..JobOrders::default()
         };
         let text = match self.state.write_job(lock, &orders) {
-            Ok(()) => format!("{runs}: counted on GPU 0"),
+            Ok(()) => format!("{runs}: counted on {place}"),
             Err(error) => format!("{runs}, and cannot be counted: {error}"),
         };
         self.state.log(now(), &text);

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use packhorse_orders::{DeviceRule, GpuPart, JobOrders};
 
@@ -87,6 +88,11 @@ pub fn prolog(file: &Path, facts: &JobFacts, program: &Path) -> PrologResult {
         node: facts.node.as_deref(),
         except: Some(facts.job),
     };
+    let settle = |jobs: &[JobOrders]| {
+        for server in jobs.iter().filter_map(|job| job.server.as_ref()) {
+            servers::settle(&state, server, file, program);
+        }
+    };
     let mut gone = Vec::new();
     let mut heal = |need| {
         let (queue, more) = healer.heal(need);
@@ -107,17 +113,12 @@ pub fn prolog(file: &Path, facts: &JobFacts, program: &Path) -> PrologResult {
     if let Err(refusal) = admit(&config.allow, facts, share.least) {
         node.refuse(&refusal.to_string());
         slurm.cancel(facts.job, &refusal.to_string());
+        settle(&gone);
         return PrologResult::Refused(refusal);
     }
     let given = node.give(&mut |need| drop(heal(need)));
-    let wanted = given
-        .as_ref()
-        .ok()
-        .and_then(|orders| orders.server.as_ref());
-    let left = gone.iter().filter_map(|job| job.server.as_ref());
-    for server in left.chain(wanted) {
-        servers::settle(&state, server, file, program);
-    }
+    settle(&gone);
+    settle(given.as_ref().map_or(&[], |orders| slice::from_ref(orders)));
     match given {
         Ok(orders) => PrologResult::Given(Box::new(orders)),
         Err(trouble) => {

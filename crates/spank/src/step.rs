@@ -4,6 +4,8 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use packhorse_orders::{
     Confinement, DeviceRule, JOBS, JobOrders, SCONTROL, STATE_FOLDER, asks_for_mps, confine,
@@ -20,10 +22,14 @@ static STEP: OnceLock<StepOrders> = OnceLock::new();
 static TASKS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 enum StepOrders {
-    /// Its job has orders.
-    Given(Box<JobOrders>),
+    /// Its job has orders, in this file.
+    Given(Box<JobOrders>, PathBuf),
     /// Its job may not run, and why.
-    Refused { job: u32, reason: String },
+    Refused {
+        job: u32,
+        reason: String,
+        devices: Vec<DeviceRule>,
+    },
 }
 
 /// What a task's exit status is if its job was refused.
@@ -31,6 +37,11 @@ const REFUSED: i32 = 1;
 
 /// Slurm sets it in each step that has `mps`; a user may set it in any.
 const PERCENTAGE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+
+/// How often it is tried to hold tasks to their devices, and how long it is waited in between.
+/// Meanwhile other steps of the job begin, and Slurm or this plugin change the same cgroups.
+const TRIES: u32 = 50;
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
 /// The number of NVIDIA's driver, which is the same everywhere; and no node has more GPUs.
 const NVIDIA: u32 = 195;
@@ -50,10 +61,15 @@ pub fn begin(spank: Spank, words: &[String]) {
     let (Some(job), Some(uid)) = (slurm::job(spank), slurm::uid(spank)) else {
         return;
     };
-    let step = match read(&jobs.join(job.to_string()), job, uid) {
-        Ok(orders) => match orders.refused.clone() {
-            Some(reason) => StepOrders::Refused { job, reason },
-            None => StepOrders::Given(Box::new(orders)),
+    let file = jobs.join(job.to_string());
+    let step = match read(&file, job, uid) {
+        Ok(orders) => match orders.refused {
+            Some(reason) => StepOrders::Refused {
+                job,
+                reason,
+                devices: orders.devices,
+            },
+            None => StepOrders::Given(Box::new(orders), file),
         },
         // No prolog has ever given a share here: the node's `mps` is not ours.
         Err(_) if !jobs.is_dir() => return,
@@ -63,10 +79,14 @@ pub fn begin(spank: Spank, words: &[String]) {
                 return;
             }
             let reason = format!("this job cannot have its share of a GPU: {why}");
-            StepOrders::Refused { job, reason }
+            StepOrders::Refused {
+                job,
+                reason,
+                devices: no_gpu(),
+            }
         }
     };
-    if let StepOrders::Given(orders) = &step
+    if let StepOrders::Given(orders, _) = &step
         && let Some(lock) = &orders.wait
     {
         let seconds = word("wait=").and_then(|seconds| seconds.parse().ok());
@@ -81,27 +101,54 @@ pub fn begin(spank: Spank, words: &[String]) {
 /// Holds the job's tasks to their devices, as soon as the step has all of them: none of them
 /// goes on before, and Slurm is done with their cgroups.
 pub fn confine_task(spank: Spank) {
-    let (job, devices) = match STEP.get() {
-        Some(StepOrders::Given(orders)) => (orders.job, orders.devices.clone()),
+    let (job, devices, file) = match STEP.get() {
+        Some(StepOrders::Given(orders, file)) => (orders.job, &orders.devices, Some(file)),
         // Its tasks are ended, but Slurm runs the user's task epilog for them.
-        Some(StepOrders::Refused { job, .. }) => (*job, no_gpu()),
+        Some(StepOrders::Refused { job, devices, .. }) => (*job, devices, None),
         None => return,
     };
     if devices.is_empty() {
         return;
     }
     let mut tasks = TASKS.lock().unwrap_or_else(PoisonError::into_inner);
-    tasks.extend(slurm::task(spank));
+    let task = slurm::task(spank);
+    tasks.extend(task);
     let all = slurm::local_tasks(spank).and_then(|count| usize::try_from(count).ok());
-    if tasks.len() < all.unwrap_or(0) {
+    // The step that logins come into is said to have a task, and has none.
+    if task.is_some() && tasks.len() < all.unwrap_or(0) {
         return;
     }
-    match confine(std::process::id(), job, &devices) {
+    match confine_beside_others(job, devices, file.map(PathBuf::as_path)) {
         Ok(Confinement::Version1(_) | Confinement::Version2(_) | Confinement::None) => {}
         Err(error) => {
             slurm::tell(&format!("this task cannot be held to its GPU: {error}"));
             tasks.iter().for_each(|task| end(*task));
         }
+    }
+}
+
+/// Holds the job's tasks to their devices, while other steps of the job may do the same.
+fn confine_beside_others(
+    job: u32,
+    devices: &[DeviceRule],
+    orders: Option<&Path>,
+) -> io::Result<Confinement> {
+    let lock = orders.and_then(|file| OpenOptions::new().read(true).open(file).ok());
+    let mut tries = 1..=TRIES;
+    loop {
+        let is_last = tries.next().is_none();
+        let is_ours = lock.as_ref().is_none_or(|lock| lock.try_lock().is_ok());
+        if is_ours || is_last {
+            let confined = confine(std::process::id(), job, devices);
+            if is_last || confined.is_ok() {
+                return confined;
+            }
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "Slurm does not tell when it is done"
+        )]
+        thread::sleep(BETWEEN_TRIES);
     }
 }
 
@@ -127,7 +174,7 @@ pub fn begin_task() {
 
 /// Sets up a task's environment.
 pub fn prepare_task(spank: Spank) {
-    let Some(StepOrders::Given(orders)) = STEP.get() else {
+    let Some(StepOrders::Given(orders, _)) = STEP.get() else {
         return;
     };
     for (name, value) in &orders.variables {
@@ -139,7 +186,7 @@ pub fn prepare_task(spank: Spank) {
 
 /// The orders of this job; or why there are none.
 fn read(file: &Path, job: u32, uid: u32) -> Result<JobOrders, String> {
-    let no_prolog = || "Slurm ran no prolog for it".to_owned();
+    let no_prolog = || "Slurm ran no prolog for it, or that failed".to_owned();
     let text = match read_trusted(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_prolog()),
         other => other.map_err(|error| format!("cannot read {}: {error}", file.display()))?,

@@ -9,21 +9,21 @@ use crate::fake_slurm::{FakeNode, exists};
 fn what_a_job_with_a_damaged_file_has_is_not_given_to_others() {
     let node = FakeNode::new("");
     for job in 1..=4 {
-        node.prolog(job, 320);
+        node.prolog(job, 160);
     }
-    fs_err::write(node.orders(1), "nonsense").unwrap();
-    // Slurm says that it runs, so what it asked for is counted.
-    node.prolog(5, 64);
+    fs_err::write(node.orders(4), "nonsense").unwrap();
+    // Slurm says that it runs, so what it asked for is counted, on whichever GPU it is.
+    node.prolog(5, 320);
     assert!(node.asked().contains("requeue 5"), "{}", node.asked());
-    assert_eq!(node.used(), [320; 4]);
+    assert_eq!(node.used(), [320, 320, 320, 160]);
     let problems = node.status()["problems"].to_string();
-    let told = "runs without orders: counted on GPU 0";
+    let told = "runs without orders: counted on every GPU, as its file is lost";
     assert!(problems.contains(told), "{problems}");
-    // Its epilog gives it back, and its prolog chooses anew.
-    node.prolog(1, 160);
-    assert_eq!(node.used(), [160, 320, 320, 320]);
-    node.epilog(1, 160);
-    assert_eq!(node.used(), [0, 320, 320, 320]);
+    // Its prolog chooses anew, and its epilog gives it back.
+    node.prolog(4, 320);
+    assert_eq!(node.used(), [160, 160, 160, 320]);
+    node.epilog(4, 320);
+    assert_eq!(node.used(), [160, 160, 160, 0]);
     // While Slurm does not answer, nobody knows, and the file is left to be told of.
     fs_err::write(node.orders(2), "nonsense").unwrap();
     node.falls_silent();

@@ -2,6 +2,7 @@
 
 use packhorse_slurm_lab::{Cgroups, SlurmVersion};
 
+use crate::fake_slurm::finish;
 use crate::lab::{NOBODY, NodeLab, NodeSettings};
 
 fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
@@ -99,6 +100,8 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
         "{text}"
     );
 
+    a_login_before_the_first_step_sees_its_jobs_gpu(&lab);
+    steps_at_once_do_not_end_each_other(&lab, cgroups);
     elements_of_an_array_are_jobs_of_their_own(&lab);
 
     // A job with a whole GPU is as Slurm made it.
@@ -110,6 +113,46 @@ fn every_task_sees_its_own_gpu(version: SlurmVersion, cgroups: Cgroups) {
     assert!(text.contains(" threads= "), "{text}");
     lab.end_lasting();
     lab.slurm.wait_for_job(&first, "COMPLETED");
+}
+
+fn a_login_before_the_first_step_sees_its_jobs_gpu(lab: &NodeLab) {
+    let mut salloc = lab.by(NOBODY, "salloc");
+    let given = finish(salloc.args(["--no-shell", "--mem=50", "--gres=mps:64"]));
+    let number = |line: &str| {
+        line.strip_prefix("salloc: Granted job allocation ")?
+            .parse()
+            .ok()
+    };
+    let job: u32 = given.stderr.lines().find_map(number).unwrap();
+    let script = format!(
+        "for folder in $(find /sys/fs/cgroup/devices -path '*/job_{job}/step_extern'; \
+         find /sys/fs/cgroup -path '*/job_{job}/step_extern/user/task_special'); do \
+         echo $$ >$folder/cgroup.procs; {}; done",
+        lab.look("login")
+    );
+    let options = ["--gres=mps:64", "--output=early.txt"];
+    let other = lab.submit((0, "root"), &options, &script);
+    lab.slurm.wait_for_job(&other, "COMPLETED");
+    let text = lab.wrote("early.txt");
+    assert!(text.contains("opens=1\n"), "{text}");
+    let mut scancel = lab.by(NOBODY, "scancel");
+    lab.slurm.output(scancel.arg(job.to_string()));
+    lab.slurm.wait_for_job(&job.to_string(), "CANCELLED");
+}
+
+fn steps_at_once_do_not_end_each_other(lab: &NodeLab, cgroups: Cgroups) {
+    let script = format!(
+        "for step in 1 2 3 4 5 6 7 8; do srun --overlap --mem=0 sh -c '{}' & done; wait",
+        lab.look("beside").replace('\'', "'\\''")
+    );
+    let job = lab.submit(NOBODY, &["--gres=mps:64", "--output=steps.txt"], &script);
+    lab.slurm.wait_for_job(&job, "COMPLETED");
+    let text = lab.wrote("steps.txt");
+    // With version 1, Slurm takes it away from the others for a moment when a step begins.
+    let is_right = |line: &&str| {
+        line.ends_with(" opens=1") || cgroups == Cgroups::Version1 && line.ends_with(" opens=")
+    };
+    assert_eq!(text.lines().filter(is_right).count(), 8, "{text}");
 }
 
 fn elements_of_an_array_are_jobs_of_their_own(lab: &NodeLab) {
