@@ -307,20 +307,20 @@ fn said_variables(script: &str) -> Vec<String> {
             None => line.strip_prefix('-')?.get(..1)?,
         };
         Some(match key {
-            "p" => "PARTITION".to_owned(),
-            "A" => "ACCOUNT".to_owned(),
-            "t" | "time" => "TIMELIMIT".to_owned(),
-            "J" => "JOB_NAME".to_owned(),
-            "o" => "OUTPUT".to_owned(),
-            "e" => "ERROR".to_owned(),
-            "q" => "QOS".to_owned(),
-            "C" => "CONSTRAINT".to_owned(),
-            "G" => "GPUS".to_owned(),
-            "mem" => "MEM_PER_NODE".to_owned(),
-            long => long.replace('-', "_").to_uppercase(),
+            "p" => "SBATCH_PARTITION".to_owned(),
+            "A" => "SBATCH_ACCOUNT".to_owned(),
+            "t" | "time" => "SBATCH_TIMELIMIT".to_owned(),
+            "J" => "SBATCH_JOB_NAME".to_owned(),
+            "o" => "SBATCH_OUTPUT".to_owned(),
+            "e" => "SBATCH_ERROR".to_owned(),
+            "q" => "SBATCH_QOS".to_owned(),
+            "C" => "SBATCH_CONSTRAINT".to_owned(),
+            "G" => "SBATCH_GPUS".to_owned(),
+            "mem" => "SBATCH_MEM_PER_NODE".to_owned(),
+            long => format!("SBATCH_{}", long.replace('-', "_").to_uppercase()),
         })
     });
-    let mut names: Vec<String> = keys.map(|key| format!("SBATCH_{key}")).collect();
+    let mut names: Vec<String> = keys.collect();
     // Each of these undoes the others.
     for group in [
         &["SBATCH_REQUEUE", "SBATCH_NO_REQUEUE"][..],

@@ -3,6 +3,7 @@
 mod cut_off;
 mod experiments;
 mod preempted;
+mod refused;
 mod submitting;
 mod unanswered;
 mod waiting;
@@ -15,6 +16,9 @@ use packhorse_slurm_lab::{LabSettings, SlurmLab};
 
 use crate::support::{Done, Running, World, finish, finish_with};
 
+/// Says in a file of the folder which task runs, and waits at the gate.
+const WAITING: &str = "echo $PACKHORSE_TASK >> ran; read x < gate";
+
 /// A cluster, and somebody who uses it.
 struct Cluster {
     world: World,
@@ -25,6 +29,14 @@ impl Cluster {
     /// `None` where no Slurm can be started.
     fn start() -> Option<Self> {
         Self::with(LabSettings::default())
+    }
+
+    /// The same with a single node.
+    fn with_one_node() -> Option<Self> {
+        Self::with(LabSettings {
+            nodes: 1,
+            ..LabSettings::default()
+        })
     }
 
     fn with(settings: LabSettings) -> Option<Self> {

@@ -1,12 +1,7 @@
 //! Jobs that do not come to their end: dead nodes, scancel, time limits.
 
-use packhorse_slurm_lab::LabSettings;
-
-use super::{Cluster, lines};
+use super::{Cluster, WAITING, lines};
 use crate::support::finish;
-
-/// Says in a file of the folder which task runs, and waits at the gate.
-const WAITING: &str = "echo $PACKHORSE_TASK >> ran; read x < gate";
 
 #[test]
 fn what_ran_on_a_node_that_died_runs_again_and_nothing_else_does() {
@@ -296,11 +291,8 @@ fn what_comes_back_into_the_queue_while_a_run_is_cancelled_is_cancelled_too() {
 
 /// Jobs of a minute, of which tasks have some seconds: Slurm knows no shorter ones.
 fn short_jobs() -> Option<Cluster> {
-    let cluster = Cluster::with(LabSettings {
-        // A requeued job waits for its old credentials to expire.
-        nodes: 1,
-        ..LabSettings::default()
-    })?;
+    // A requeued job waits for its old credentials to expire.
+    let cluster = Cluster::with_one_node()?;
     cluster
         .world
         .write("packhorse.toml", "[slurm]\ntime = 1\nmargin = \"54s\"\n");
@@ -360,6 +352,31 @@ fn what_runs_when_a_jobs_time_is_over_is_cut_off_and_runs_again() {
         .unwrap()
         .count();
     assert_eq!(followed, 1);
+}
+
+#[test]
+fn what_slurm_ends_at_its_time_limit_goes_on() {
+    let Some(cluster) = Cluster::with_one_node() else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    let words = [
+        "run", "--slurm", "--wait", "--gres", "gpu:1", "--time", "1h",
+    ];
+    let mut running = cluster.start_with(words, lines(WAITING, 1));
+    cluster.wait_for_lines("ran", 1);
+    // It comes as a surprise: the job counts on its hour.
+    let job = format!("JobId={}_0", cluster.job(1));
+    let mut scontrol = cluster.lab.command("scontrol");
+    cluster
+        .lab
+        .output(scontrol.args(["update", &job, "EndTime=now+1"]));
+    running.wait_for("1.1 attempt 1: its job was cut off; no retry is used up");
+    cluster.wait_for_lines("ran", 2);
+    gate.pass(1);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.outcomes(1), ["succeeded"]);
 }
 
 #[test]

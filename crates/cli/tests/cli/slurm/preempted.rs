@@ -3,10 +3,7 @@
 use packhorse_slurm_lab::LabSettings;
 use rustix::process::Signal;
 
-use super::{Cluster, lines};
-
-/// Says in a file of the folder which task runs, and waits at the gate.
-const WAITING: &str = "echo $PACKHORSE_TASK >> ran; read x < gate";
+use super::{Cluster, WAITING, lines};
 
 /// A node whose jobs make room for those of the partition `urgent`.
 fn preempting(mode: &str) -> Option<Cluster> {
@@ -177,10 +174,7 @@ fn what_was_left_before_a_run_was_resumed_is_not_submitted_twice() {
 
 #[test]
 fn what_does_not_fit_is_submitted_from_here_where_nodes_may_not() {
-    let Some(cluster) = Cluster::with(LabSettings {
-        nodes: 1,
-        ..LabSettings::default()
-    }) else {
+    let Some(cluster) = Cluster::with_one_node() else {
         return;
     };
     cluster.nodes_submit_nothing("time = 1\nmargin = \"54s\"\n");

@@ -141,11 +141,7 @@ fn ctrl_c_while_a_job_is_submitted_acts_when_it_is_written_down() {
 
 #[test]
 fn a_job_that_is_put_back_although_scontrol_failed_is_not_followed_by_another() {
-    let settings = LabSettings {
-        nodes: 1,
-        ..LabSettings::default()
-    };
-    let Some(cluster) = Cluster::with(settings) else {
+    let Some(cluster) = Cluster::with_one_node() else {
         return;
     };
     // Slurm usually ends a job that it has put back before it could go wrong. Here it does not.
