@@ -144,11 +144,12 @@ def test_parameters_are_what_the_file_says() -> None:
 
 def test_parameters_may_be_longer_than_a_variable() -> None:
     numbers = ", ".join(["12345678"] * 20_000)
-    script = SCRIPT.replace(
-        'cw_config["params"]["lr"]', 'float(len(cw_config["params"]["long"]))', 1
-    ).replace('cw_config["params"]["lr"]', '"none"')
+    # Nothing else about them changes.
+    params = 'cw_config["params"]'
+    taken = f'({params}["net"][(1, 2)] == float("inf")) * float(len({params}["long"]))'
+    script = SCRIPT.replace(f'{params}["lr"]', taken, 1).replace(f'{params}["lr"]', '"none"')
     main = program("--slots", "1", script=script)
-    text = f"{{name: e, path: out, iterations: 1, params: {{long: [{numbers}]}}}}\n"
+    text = f"{{name: e, path: out, iterations: 1, params: {{net: {{? !!python/tuple [1, 2] : .inf}}, long: [{numbers}]}}}}\n"
     Path("config.yml").write_text(text)
     done = main.run()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -232,6 +233,10 @@ def test_wrong_usage_and_wrong_files_end_the_program_with_2() -> None:
     assert both.returncode == 2 and "does not work with" in both.stderr
     nothing = Script(SCRIPT.replace("from cw2", "from packhorse.cw2"), name="alone.py").run()
     assert nothing.returncode == 2 and "CONFIG.yml" in nothing.stderr
+    script = program("-s")
+    Path("config.yml").write_text("name: [a\n")
+    broken = script.run()
+    assert broken.returncode == 2 and broken.stderr.startswith("error: this is not YAML")
     assert not Path("out").exists()
 
 

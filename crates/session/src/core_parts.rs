@@ -53,7 +53,7 @@ impl Devices {
         let tasks = self.at_a_time(&spec.pool, &defaults)?;
         let tasks = tasks.min(spec.pool.at_most.map_or(u64::MAX, u64::from));
         let cores = self.cores.len() as u64;
-        if !is_asked_for && !(2..=cores).contains(&tasks) {
+        if !is_asked_for && !(1..=cores).contains(&tasks) {
             return Ok(defaults);
         }
         if tasks > cores {

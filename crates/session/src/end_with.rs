@@ -1,4 +1,4 @@
-//! A run that ends with another process: whoever started it to be its hands.
+//! A run that ends with another process: whoever started it, and needs it no longer than that.
 
 use std::num::ParseIntError;
 use std::os::fd::OwnedFd;

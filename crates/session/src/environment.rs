@@ -6,6 +6,7 @@ use std::sync::Arc;
 use packhorse_engine::StartAttempt;
 use packhorse_gpu::mps::{CLIENT_VARIABLES, Daemon, Ownership, client_environment};
 use packhorse_gpu::{Percent, Unit, Vendor, visibility};
+use packhorse_intake::experiments::LONGEST_CONFIG;
 use packhorse_model::{DeviceId, Placement};
 use rustc_hash::FxHashMap;
 
@@ -13,10 +14,6 @@ use crate::core_parts::ThreadCaps;
 
 /// What an attempt finds the cores under that it has for itself.
 const CORES: [&str; 2] = ["PACKHORSE_CPU_CORES", "PACKHORSE_CORES"];
-
-/// Parameters of this length or more are left out of the environment if a file has them, since
-/// the kernel takes no variable of 128 KiB.
-const LONGEST_PARAMS: usize = 100 << 10;
 
 /// Variables, to be laid over those that all attempts have.
 pub type Variables = Vec<(OsString, OsString)>;
@@ -88,9 +85,15 @@ impl AttemptEnvironment {
             variables.extend(CORES.map(|name| (name.into(), list.clone())));
         }
         self.caps.add(start, &mut variables);
+        // What is too long for a variable is in the file.
+        let env = &start.spec.env;
+        let is_in_file = env.contains_key("PACKHORSE_CONFIG")
+            && env
+                .get("PACKHORSE_EXPERIMENT")
+                .is_some_and(|config| config.0.len() > LONGEST_CONFIG);
         if !start.spec.params.is_empty()
+            && !is_in_file
             && let Ok(params) = serde_json::to_string(&start.spec.params)
-            && (params.len() < LONGEST_PARAMS || !start.spec.env.contains_key("PACKHORSE_CONFIG"))
         {
             variables.push(("PACKHORSE_PARAMS".into(), params.into()));
         }
@@ -99,8 +102,12 @@ impl AttemptEnvironment {
         }
         variables.extend(self.mps.iter().flatten().cloned());
         self.add_mps(start, daemon, &mut variables);
-        for (name, value) in &start.spec.env {
-            variables.push((name.into(), value.as_os_str().to_owned()));
+        for (name, value) in env {
+            let value = match name.as_str() {
+                "PACKHORSE_EXPERIMENT" if is_in_file => "{}".into(),
+                _ => value.as_os_str().to_owned(),
+            };
+            variables.push((name.into(), value));
         }
         variables
     }

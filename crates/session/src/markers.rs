@@ -11,6 +11,7 @@
 //!
 //! A task without results costs a look at an `Option`.
 
+use std::fmt;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +24,8 @@ use packhorse_model::{
 };
 use packhorse_proc::{ProcessTable, RunProcesses};
 use rustc_hash::FxHashMap;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::git::GitLookup;
 use crate::results::read_marker;
@@ -284,8 +286,38 @@ fn make_folder(folder: &Path, content: &Marker, task: TaskId) -> io::Result<()> 
     }
 }
 
-/// Writes the file with the whole configuration of an attempt, if its command names one:
-/// `PACKHORSE_EXPERIMENT` with the parameters and cores in it.
+/// The members of a JSON object in their order, and spelled as they are.
+struct ConfigMembers(Vec<(String, Box<RawValue>)>);
+
+impl<'de> serde::Deserialize<'de> for ConfigMembers {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ConfigVisitor;
+
+        impl<'de> serde::de::Visitor<'de> for ConfigVisitor {
+            type Value = ConfigMembers;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<ConfigMembers, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(ConfigMembers(members))
+            }
+        }
+
+        deserializer.deserialize_map(ConfigVisitor)
+    }
+}
+
+/// Writes the file with the whole configuration of an attempt, if it has one:
+/// `PACKHORSE_EXPERIMENT` as it is, a key a line, with the cores in it.
 fn write_config(start: &StartAttempt) -> io::Result<()> {
     let spec = &start.spec;
     let (Some(path), Some(experiment)) = (
@@ -294,19 +326,21 @@ fn write_config(start: &StartAttempt) -> io::Result<()> {
     ) else {
         return Ok(());
     };
-    let mut config: Map<String, Value> = serde_json::from_slice(&experiment.0)?;
-    let params = spec.params.clone().into_iter().collect::<Map<_, _>>();
-    config.insert("params".to_owned(), params.into());
+    let ConfigMembers(mut members) = serde_json::from_slice(&experiment.0)?;
     if !start.placement.cores.is_empty() {
+        members.retain(|(key, _)| key != "cpu_cores");
         let cores = start.placement.cores.iter().map(|core| core.0);
-        config.insert("cpu_cores".to_owned(), cores.collect());
+        let cores = serde_json::value::to_raw_value(&cores.collect::<Vec<_>>())?;
+        members.push(("cpu_cores".to_owned(), cores));
     }
+    let lines = members
+        .iter()
+        .map(|(key, value)| format!("  {}: {value}", Value::from(key.as_str())));
+    let text = format!("{{\n{}\n}}\n", lines.collect::<Vec<_>>().join(",\n"));
     let folder = spec.folder.as_deref().unwrap_or(Path::new(""));
     let path = folder.join(path.as_os_str());
     let mut new = path.clone().into_os_string();
     new.push(format!(".{}", std::process::id()));
-    let mut text = serde_json::to_vec_pretty(&config)?;
-    text.push(b'\n');
     fs_err::write(&new, text)?;
     fs_err::rename(&new, &path)
 }

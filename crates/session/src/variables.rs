@@ -194,6 +194,14 @@ pub const READ: &[ReadVariable] = &[
         "set by Slurm for `packhorse node prolog` and `epilog` on a [shared node](slurm-node.md): whose job it is. From `SLURM_JOB_GPUS`, `CUDA_VISIBLE_DEVICES` and `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` they know what it was given",
     ),
     plain(
+        "SBATCH_PARTITION, SBATCH_ACCOUNT, SBATCH_TIMELIMIT, SBATCH_JOB_NAME, SBATCH_OUTPUT, SBATCH_ERROR, SBATCH_QOS, SBATCH_CONSTRAINT, SBATCH_GPUS, SBATCH_GPUS_PER_NODE, SBATCH_MEM_PER_NODE, SBATCH_MEM_PER_CPU, SBATCH_MEM_PER_GPU, SBATCH_REQUEUE, SBATCH_NO_REQUEUE",
+        "these and the others of `sbatch` count [on Slurm](slurm.md) for what neither options nor settings of Packhorse say",
+    ),
+    plain(
+        "SLURM_CLUSTERS",
+        "the cluster that `sbatch` submits to; later questions go to where a run's jobs are",
+    ),
+    plain(
         "SLURM_CONF",
         "Slurm's configuration file, which [`packhorse node`](slurm-node.md) reads; else it looks in the usual places",
     ),

@@ -51,9 +51,9 @@ def expanded(
     return _ask(documents, ["--expand", *_debug(debug, debug_all)]) if documents else []
 
 
-def slurm_document(source: Source) -> Document | None:
+def slurm_document(source: Source, *, warn: bool = True) -> Document | None:
     """The ``SLURM`` document that counts on this machine."""
-    found = _ask(source, ["--slurm-document"])
+    found = _ask(source, ["--slurm-document"], warn)
     return found[0] if found else None
 
 
@@ -84,7 +84,7 @@ def _debug(debug: bool, debug_all: bool) -> list[str]:
     return ["--debugall"] if debug_all else ["--debug"] if debug else []
 
 
-def _ask(source: Source, words: list[str]) -> list[Any]:
+def _ask(source: Source, words: list[str], warn: bool = True) -> list[Any]:
     if isinstance(source, (str, os.PathLike)):
         file, text = os.fspath(source), ""
         if not os.path.exists(file):
@@ -100,6 +100,6 @@ def _ask(source: Source, words: list[str]) -> list[Any]:
         if said.startswith("there is no experiment"):
             raise cw_error.ExperimentNotFoundError(said)
         raise cw_error.ConfigKeyError(said)
-    if said:
+    if said and warn:
         getLogger().warning("%s", said.removeprefix("warning: "))
     return [decoded(json.loads(line)) for line in done.stdout.splitlines()]

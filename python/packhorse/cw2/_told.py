@@ -1,7 +1,7 @@
 """Which repetition this process is, if packhorse has started it as one.
 
-``PACKHORSE_EXPERIMENT`` has its configuration, but for parameters that are too many for a
-variable: those are in the file that ``PACKHORSE_CONFIG`` names. ``PACKHORSE_CW2`` says which
+``PACKHORSE_EXPERIMENT`` has its configuration, or nothing if that is too long for a variable:
+then the file has it that ``PACKHORSE_CONFIG`` names. ``PACKHORSE_CW2`` says which
 ``ClusterWork.run()`` of the script it belongs to: the first is 1.
 The script's first argument is then the folder of the repetition, for people who look at the
 commands of tasks; the script itself never sees it.
@@ -56,23 +56,17 @@ def next_call() -> int:
 
 def take() -> dict[str, Any]:
     """The configuration of the repetition. What the experiment starts is none."""
-    config: dict[str, Any] = decoded(json.loads(os.environ.pop(EXPERIMENT)))
+    text = os.environ.pop(EXPERIMENT)
+    if text == "{}":
+        with open(os.environ["PACKHORSE_CONFIG"]) as opened:
+            text = opened.read()
+    config: dict[str, Any] = decoded(json.loads(text))
+    config.setdefault("params", {})
     os.environ.pop(NUMBER, None)
-    if "params" not in config:
-        config["params"] = _params()
     cores = _cores()
     if cores:
         config["cpu_cores"] = cores
     return config
-
-
-def _params() -> dict[str, Any]:
-    file = os.environ.get("PACKHORSE_CONFIG")
-    if file and "PACKHORSE_PARAMS" not in os.environ:
-        with open(file) as opened:
-            config: dict[str, Any] = json.load(opened)
-        return dict(config.get("params", {}))
-    return dict(json.loads(os.environ.get("PACKHORSE_PARAMS") or "{}"))
 
 
 def wanted_call() -> int:

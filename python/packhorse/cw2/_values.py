@@ -64,5 +64,7 @@ def as_yaml(value: Any) -> str:
 
 
 def _key(key: Any) -> str:
+    if isinstance(key, tuple):
+        return f"? {as_yaml(key)} "
     plain = key is None or isinstance(key, (str, bool, int, float))
     return as_yaml(key if plain else str(key))

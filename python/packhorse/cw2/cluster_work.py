@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from .. import _worker
+from .._errors import PackhorseError
 from .._exit_status import Report
 from . import _ask, _program, _repetition, _told, cli_parser
 from . import job as jobs
@@ -158,7 +159,11 @@ class ClusterWork:
         """The Python that repetitions run with: on Slurm, the one that the job's own lines
         choose."""
         if self.args["slurm"]:
-            document = _ask.slurm_document(file) or {}
+            try:
+                document = _ask.slurm_document(file, warn=False) or {}
+            except PackhorseError:
+                # Whoever runs the file says what is wrong with it.
+                document = {}
             if document.get("venv") or document.get("sh_lines"):
                 return "python3"
         return sys.executable

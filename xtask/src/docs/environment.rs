@@ -13,8 +13,8 @@ PACKHORSE_ATTEMPT | which attempt, from 1; 0 in a [probe](memory.md#measuring-fi
 PACKHORSE_GPUS | its GPUs as they were named: `0`, `0,1`, `0+1`. Not with `--slots`
 PACKHORSE_CPU_CORES, PACKHORSE_CORES | the cores it is pinned to: `0,1`. Only if it has [cores for itself](cores.md#cores-of-its-own)
 PACKHORSE_PARAMS | its parameters as a JSON object, if it has any: `{"bs":"32","lr":"0.1"}` with `sweep --run`
-PACKHORSE_EXPERIMENT | with [`packhorse exp`](experiments.md#what-commands-get), its whole configuration, as a JSON object
-PACKHORSE_CONFIG | the path of a file with all of its configuration, if the command of `packhorse exp` has `{config}` or the parameters are too long for a variable
+PACKHORSE_EXPERIMENT | with [`packhorse exp`](experiments.md#what-commands-get), its whole configuration, as a JSON object; `{}` if that is too long for a variable
+PACKHORSE_CONFIG | the path of a file with all of its configuration, if the command of `packhorse exp` has `{config}` or the configuration is too long for a variable
 PACKHORSE_RESULTS | the folder for its results as it was written, if it has one (`results`). Packhorse creates it first
 CUDA_MPS_PIPE_DIRECTORY, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT | with [`--mps`](sharing.md#mps); `CUDA_VISIBLE_DEVICES` is then a UUID
 OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS, NUMEXPR_NUM_THREADS | how many cores it has for itself, or its [part of the cores](cores.md#threads) if several tasks run at a time; not if that is all of them, and not if you have set these variables

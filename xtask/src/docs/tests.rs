@@ -146,9 +146,7 @@ fn the_page_on_task_lines_explains_every_key() {
 }
 
 /// What looks like the name of a variable and is none that people could want to know of.
-const NOT_FOR_PEOPLE: [&str; 25] = [
-    // Taken out of the environment of Slurm's commands.
-    "SLURM_CLUSTERS",
+const NOT_FOR_PEOPLE: [&str; 24] = [
     // What drivers and libraries print.
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDA_ERROR_MPS_CONNECTION_FAILED",
@@ -216,9 +214,7 @@ fn every_variable_in_the_code_is_on_the_page_of_the_environment() {
             for (name, is_read) in variable_names(line) {
                 let explained = if is_read { &read } else { &page };
                 assert!(
-                    explained.contains(&format!("`{name}`")) || NOT_FOR_PEOPLE.contains(&name)
-                        // Of sbatch, whose variables do not count beside options.
-                        || file.path.ends_with("slurm/src/sbatch.rs"),
+                    explained.contains(&format!("`{name}`")) || NOT_FOR_PEOPLE.contains(&name),
                     "{}: docs/environment.md does not explain `{name}`: it is made of {}",
                     file.path.display(),
                     "crates/session/src/variables.rs and xtask/src/docs/environment.rs"

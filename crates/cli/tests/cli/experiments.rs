@@ -152,13 +152,18 @@ fn a_repetition_finds_its_configuration_in_the_order_of_the_file() {
 fn parameters_that_are_too_long_for_a_variable_are_in_a_file() {
     let world = World::new();
     let numbers = vec!["12345678"; 20_000].join(", ");
-    let file = format!("{{name: a, path: p, params: {{long: [{numbers}]}}}}");
-    let script = "printf %s \"$PACKHORSE_PARAMS\" > seen; cp $PACKHORSE_CONFIG config";
+    let file = format!("{{z: 1, name: a, path: p, params: {{long: [{numbers}], b: .inf, a: 2}}}}");
+    let script =
+        "echo \"$PACKHORSE_PARAMS $PACKHORSE_EXPERIMENT\" > seen; cp $PACKHORSE_CONFIG config";
     let done = world.exp(&file, &["--", "sh", "-c", script, "{rep}"]);
     assert_eq!(done.code, 0, "{done:?}");
-    assert_eq!(world.read("seen"), "");
+    assert_eq!(world.read("seen"), " {}\n");
     let config = world.json_of("config");
     assert_eq!(config["params"]["long"].as_array().unwrap().len(), 20_000);
+    // It is what the variable would have been.
+    let config = world.read("config");
+    assert!(config.starts_with("{\n  \"z\": 1,\n"), "{}", &config[..40]);
+    assert!(config.contains(r#","b":{"!float":"inf"},"a":2}"#));
 }
 
 #[test]

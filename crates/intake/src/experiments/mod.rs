@@ -34,5 +34,5 @@ pub use documents::{FileError, ReadFile};
 pub use errors::{ExperimentWarning, ExperimentsError};
 pub use experiments::{Experiments, ReadOptions};
 pub use problem::{ExperimentError, ExperimentProblem};
-pub use repetition::Repetition;
+pub use repetition::{LONGEST_CONFIG, Repetition};
 pub use slurm_document::{ExperimentScheduler, SlurmDocument};

@@ -10,9 +10,9 @@ use super::merge::Members;
 use super::paths::join;
 use crate::grid::json_text::json_text;
 
-/// The kernel takes no variable of 128 KiB or more. Of a configuration that comes near it,
-/// the parameters are in a file only.
-const LONGEST_CONFIG: usize = 100 << 10;
+/// The kernel takes no variable of 128 KiB or more. A configuration that comes near it is in
+/// a file only.
+pub const LONGEST_CONFIG: usize = 100 << 10;
 
 /// Where a repetition stands.
 #[derive(Clone, Copy)]
@@ -80,11 +80,8 @@ impl Repetition<'_> {
         let folder = self.folder();
         let params = experiment.params(at.run);
         let members = experiment.rep_members(&self.run_name, at.rep);
-        let mut config = self.config();
-        let is_long = config.len() > LONGEST_CONFIG;
-        if is_long {
-            config = json_text(&members);
-        }
+        let config = self.config();
+        let mut needs_file = config.len() > LONGEST_CONFIG;
         let mut task = TaskSpec {
             params: experiment.params_json(at.run).into_iter().collect(),
             group: Some(experiment.name.clone()),
@@ -96,7 +93,6 @@ impl Repetition<'_> {
             ByteString::from(config.as_str()),
         );
         let file = join(&folder, "config.json");
-        let mut needs_file = is_long;
         if let Some(command) = self.all.command(at.experiment) {
             task.command = command.fill(&params, &members, self.number(), (&folder, &file));
             needs_file |= command.needs_config();

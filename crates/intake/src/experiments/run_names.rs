@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::experiments::Experiments;
 use super::repetition::Located;
 use crate::grid::NameReport;
+use crate::grid::json_text::json_text;
 use crate::grid::names::{LONGEST_NAME, with_hash};
 use crate::grid::same_names::{NamedPlaces, SameNames};
 
@@ -112,7 +113,17 @@ impl Experiments {
         config.insert("_rep_idx".to_owned(), rep.into());
         let mut config = Value::Object(config);
         config.sort_all_objects();
-        config.to_string()
+        let mut identity = config.to_string();
+        if of == HashedPart::Everything {
+            // JSON alone does not tell a list from a tuple, or `.inf` from the text.
+            let params = json_text(&experiment.params(at.run));
+            let params = serde_json::from_str(&params).map(|mut params: Value| {
+                params.sort_all_objects();
+                params.to_string()
+            });
+            identity += &params.unwrap_or_default();
+        }
+        identity
     }
 }
 

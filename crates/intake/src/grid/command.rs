@@ -29,7 +29,7 @@ pub(crate) struct TemplateNames<'a> {
 
 /// A command with places for parameters, or without.
 pub(crate) struct CommandTemplate {
-    shape: CommandForm,
+    form: CommandForm,
     /// Whether it has places. If not, parameters are appended.
     has_places: bool,
 }
@@ -57,7 +57,7 @@ enum Quotes {
 impl CommandTemplate {
     /// Takes a command apart.
     pub fn new(command: &Command, names: &TemplateNames<'_>) -> Result<Self, CommandProblem> {
-        let shape = match command {
+        let form = match command {
             Command::Line(line) => CommandForm::Line(parts(line, names, true)?),
             Command::Words(words) => {
                 let words = words.iter().map(|word| parts(word, names, false));
@@ -65,17 +65,17 @@ impl CommandTemplate {
             }
         };
         let is_place = |part: &Part| matches!(part, Part::Place(..));
-        let has_places = match &shape {
+        let has_places = match &form {
             CommandForm::Line(parts) => parts.iter().any(is_place),
             CommandForm::Words(words) => words.iter().flatten().any(is_place),
         };
-        Ok(Self { shape, has_places })
+        Ok(Self { form, has_places })
     }
 
     /// Whether it has a place for this parameter.
     pub fn has_place(&self, name: &str) -> bool {
         let is_it = |part: &Part| matches!(part, Part::Place(place, _) if place == name);
-        match &self.shape {
+        match &self.form {
             CommandForm::Line(parts) => parts.iter().any(is_it),
             CommandForm::Words(words) => words.iter().flatten().any(is_it),
         }
@@ -84,7 +84,7 @@ impl CommandTemplate {
     /// The command of a test with these parameters. If it has no places, `appended` are
     /// appended to it.
     pub fn fill(&self, params: &[(&str, &GridValue)], appended: &[(&str, &GridValue)]) -> Command {
-        match &self.shape {
+        match &self.form {
             CommandForm::Line(parts) => {
                 let mut line = Vec::new();
                 for part in parts {

@@ -37,6 +37,9 @@ pub enum GridProblem {
     /// The same key twice.
     #[error("`{0}` is there twice")]
     Duplicate(String),
+    /// Something as a key that changes, as Python sees it.
+    #[error("{0} cannot be a key")]
+    KeyKind(&'static str),
     /// A key that nobody knows.
     #[error("there is no key `{key}` {place}")]
     UnknownKey {
@@ -102,7 +105,7 @@ pub(crate) fn yaml_hint(message: &str) -> Option<&'static str> {
     if words.any(|word| matches!(word, "tab" | "tabs")) {
         Some("YAML is indented with blanks: replace the tabs by them")
     } else if message.contains("mapping values are not allowed") {
-        Some("text with a colon and a blank in it needs quotes: \"this: that\"")
+        Some("is this line indented like its neighbours, and the one above complete?")
     } else {
         None
     }
@@ -126,6 +129,7 @@ impl InputProblem for GridProblem {
                 .to_owned(),
             Self::NoConfig => "write `config = {\"scheduler_config\": {…}, …}`".to_owned(),
             Self::Duplicate(_) => "leave one of them out".to_owned(),
+            Self::KeyKind(_) => "a key is text or a number; put text in quotes".to_owned(),
             Self::UnknownKey {
                 nearest: Some(nearest),
                 ..
@@ -152,6 +156,7 @@ impl InputProblem for GridProblem {
             Self::UnclosedQuote(_) => "this text is not closed",
             Self::NoConfig => "nothing is assigned to `config`",
             Self::Duplicate(_) => "the second one",
+            Self::KeyKind(_) => "this key",
             Self::UnknownKey { .. } => "unknown key",
             Self::Kind { .. } | Self::Value { .. } => "this value",
             Self::NoGpus | Self::NoValues(_) => "nothing here",

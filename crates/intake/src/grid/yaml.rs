@@ -213,6 +213,10 @@ impl<'a> YamlReader<'a> {
             let is_merge =
                 matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
             let key = self.value(event, at, depth + 1)?;
+            if let ValueKind::List(_) | ValueKind::Dict(_) = key.kind {
+                let problem = GridProblem::KeyKind(key.what());
+                return Err(self.error(key.span, problem));
+            }
             let (event, at) = self.next()?;
             let value = self.value(event, at, depth + 1)?;
             if is_merge {

@@ -112,6 +112,16 @@ fn runs_that_would_share_a_folder_get_one_each() {
 }
 
 #[test]
+fn runs_that_only_json_takes_for_the_same_are_both_there() {
+    let world = World::new();
+    for values in ["[.inf, 'inf']", "[[1, 2], !!python/tuple [1, 2]]"] {
+        let file = format!("{{name: a, path: p, grid: {{v: {values}}}}}");
+        let listed = world.exp(&file, &["--list", "--json"]);
+        assert_eq!(listed.stdout.lines().count(), 2, "{listed:?}");
+    }
+}
+
+#[test]
 fn a_hash_in_a_name_stays_as_long_as_the_run_is_the_same() {
     let world = World::new();
     let runs = |file: &str, words: &[&str]| {

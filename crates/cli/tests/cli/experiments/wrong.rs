@@ -92,12 +92,17 @@ fn other_mistakes_of_yaml_are_shown_where_they_are() {
         (
             "name: a\npath: p\n  b: 1\n",
             "config.yml:3:4",
-            "this is not YAML",
+            "hint: is this line indented like its neighbours",
         ),
         (
             "name: a\npath: p\ncommand: echo x: y\n",
             "config.yml:3:16",
             "hint: put all of the text in quotes: command: '",
+        ),
+        (
+            "name: a\npath: p\nparams: {? [1, 2] : 3}\n",
+            "config.yml:3:12",
+            "a list cannot be a key",
         ),
         (
             "- a\n",
