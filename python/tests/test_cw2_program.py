@@ -146,10 +146,10 @@ def test_parameters_may_be_longer_than_a_variable() -> None:
     numbers = ", ".join(["12345678"] * 20_000)
     # Nothing else about them changes.
     params = 'cw_config["params"]'
-    taken = f'({params}["net"][(1, 2)] == float("inf")) * float(len({params}["long"]))'
+    taken = f'({params}["odd"][100] == float("inf")) * float(len({params}["long"]))'
     script = SCRIPT.replace(f'{params}["lr"]', taken, 1).replace(f'{params}["lr"]', '"none"')
     main = program("--slots", "1", script=script)
-    text = f"{{name: e, path: out, iterations: 1, params: {{net: {{? !!python/tuple [1, 2] : .inf}}, long: [{numbers}]}}}}\n"
+    text = f"{{name: e, path: out, iterations: 1, params: {{odd: {{100: .inf}}, long: [{numbers}]}}}}\n"
     Path("config.yml").write_text(text)
     done = main.run()
     assert done.returncode == 0, done.stdout + done.stderr

@@ -61,10 +61,9 @@ def repetition(
     """A script that ends in these lines, and how it is started as a repetition."""
     text = EXPERIMENT + "".join(f"    {line}\n" for line in lines or (RUN,))
     Path("log/rep_01").mkdir(parents=True)
-    about = {"_rep_idx": 1, "_rep_log_path": "log/rep_01", "name": "e", **config}
+    about = {"_rep_idx": 1, "_rep_log_path": "log/rep_01", "name": "e", "params": params or {}, **config}
     told = {
         "PACKHORSE_EXPERIMENT": json.dumps(about),
-        "PACKHORSE_PARAMS": json.dumps(params or {}),
         **({} if by_hand else {"PACKHORSE_CW2": "1"}),
         **(env or {}),
     }
@@ -209,7 +208,8 @@ def test_a_scheduler_of_ones_own_is_given_the_repetition() -> None:
     done = script.run(**options)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "own 1 1 True\nlog/rep_01\nfinalize None False\n"
-    options["env"]["PACKHORSE_PARAMS"] = json.dumps({"do": "1 / 0"})
+    about = json.loads(options["env"]["PACKHORSE_EXPERIMENT"])
+    options["env"]["PACKHORSE_EXPERIMENT"] = json.dumps({**about, "params": {"do": "1 / 0"}})
     assert script.run(**options).returncode == 1
 
 
