@@ -62,9 +62,8 @@ impl EarlierLives {
                     break;
                 }
                 // What cannot be read did not happen.
-                if let Ok(event) = serde_json::from_slice::<Event>(&line) {
-                    earlier.note(event);
-                }
+                let events = whole_lines(&line).map(serde_json::from_slice::<Event>);
+                events.flatten().for_each(|event| earlier.note(event));
             }
             earlier.end_life();
             earlier.came_on = earlier.steps() > before;
@@ -120,10 +119,12 @@ impl EarlierLives {
     }
 }
 
-/// The whole lines of a text. A torn last line is a line that was not written.
+/// The whole lines of a text. A torn last line is a line that was not written. Where a node
+/// that died has not written, a network file system shows zeros: what is behind them is a line
+/// of its own.
 pub(crate) fn whole_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = text.iter().rposition(|&byte| byte == b'\n');
-    let lines = text[..end.map_or(0, |end| end + 1)].split(|&byte| byte == b'\n');
+    let lines = text[..end.map_or(0, |end| end + 1)].split(|byte| matches!(byte, b'\n' | 0));
     lines.filter(|line| !line.is_empty())
 }
 
@@ -168,6 +169,8 @@ mod tests {
             started(2, 2),
             started(3, 1),
             finished(3, "interrupted"),
+            // What was written between is lost.
+            started(5, 1)[..9].to_owned() + &"\0".repeat(100) + &finished(5, "succeeded"),
             started(4, 1),
             torn[..torn.len() - 5].to_owned(),
         ];
@@ -177,7 +180,7 @@ mod tests {
         assert_eq!((earlier.lives, earlier.silent), (2, 0));
         assert_eq!(
             earlier.settled,
-            FxHashMap::from_iter([(1, Outcome::Succeeded)])
+            FxHashMap::from_iter([(1, Outcome::Succeeded), (5, Outcome::Succeeded)])
         );
         assert_eq!(
             earlier.cut_off,
@@ -185,7 +188,7 @@ mod tests {
         );
         assert_eq!(earlier.retries, FxHashMap::from_iter([(2, 4)]));
         assert_eq!(earlier.attempts[&2], 2);
-        assert_eq!(earlier.times.len(), 1);
+        assert_eq!(earlier.times.len(), 2);
         assert!(earlier.came_on);
         assert_eq!(EarlierLives::read(&folder, 8).unwrap().lives, 0);
         let warning = event(r#""event":"warning","task":null,"message":"slow""#);

@@ -232,16 +232,10 @@ fn read_on(path: &PathBuf, position: u64, holes: Holes) -> Result<(Vec<u8>, u64)
     loop {
         let mut text = Vec::new();
         file.by_ref().take(piece).read_to_end(&mut text)?;
-        let mut hole = text.iter().position(|&byte| byte == 0);
-        match (hole, holes) {
-            (Some(begin), Holes::MayFill) => text.truncate(begin),
-            (Some(_), Holes::Stay) => {
-                // What is behind it is a line of its own.
-                let zeros = text.iter_mut().filter(|byte| **byte == 0);
-                zeros.for_each(|byte| *byte = b'\n');
-                hole = None;
-            }
-            (None, _) => {}
+        let hole = text.iter().position(|&byte| byte == 0);
+        let hole = hole.filter(|_| holes == Holes::MayFill);
+        if let Some(begin) = hole {
+            text.truncate(begin);
         }
         match text.iter().rposition(|&byte| byte == b'\n') {
             Some(end) => {
