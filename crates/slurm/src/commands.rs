@@ -237,8 +237,10 @@ fn tells_cut_off(fields: &BTreeMap<String, String>) -> bool {
 
 /// The file that the script of an element writes to, if Slurm still knows it.
 pub(crate) fn output_file(element: &str) -> Option<PathBuf> {
-    let fields = job_fields(element).ok()?;
-    fields.get("StdOut").map(PathBuf::from)
+    let text = run("scontrol", &["show", "job", element]).ok()?;
+    // To the end of the line: names of folders may have blanks.
+    let mut lines = text.lines().map(str::trim);
+    lines.find_map(|line| line.strip_prefix("StdOut=").map(PathBuf::from))
 }
 
 /// The processors of a node that a job was given, by Slurm's numbers.

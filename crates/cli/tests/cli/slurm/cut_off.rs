@@ -408,7 +408,7 @@ fn what_a_failed_job_wrote_is_told_wherever_it_wrote_it() {
     };
     cluster.world.write(
         "packhorse.toml",
-        "[slurm]\noutput = \"said-%A-%a.txt\"\nsh_lines = [\"echo no such module; exit 3\"]\n",
+        "[slurm]\noutput = \"what it said %A-%a.txt\"\nsh_lines = [\"echo no such module; exit 3\"]\n",
     );
     let words = ["run", "--slurm", "--wait", "--gres", "gpu:1"];
     let done = cluster.packhorse_with(words, "true\n");
