@@ -35,9 +35,10 @@ impl StopOrder {
     }
 }
 
-/// Whether nothing more is to start.
+/// Whether nothing more is to start. Opening the file has a network file system ask whether it
+/// is still there: the run may have been resumed a moment ago.
 pub(crate) fn is_stopped(folder: &SharedFolder) -> bool {
-    folder.file(STOP).exists()
+    fs::File::open(folder.file(STOP)).is_ok()
 }
 
 /// The run goes on.
