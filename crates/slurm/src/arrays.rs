@@ -1,5 +1,7 @@
 //! From elements to arrays of Slurm: as few as its MaxArraySize allows, all or none of them.
 
+use std::collections::BTreeSet;
+
 use crate::SlurmError;
 use crate::folder::{SharedFolder, SubmittedJob};
 use crate::planning::Rows;
@@ -55,6 +57,13 @@ pub(crate) fn arrays(elements: &[(u32, u32)], max_size: Option<u32>) -> Vec<Arra
     plans
 }
 
+/// What sbatch is told of a job that comes after others.
+pub(crate) fn coming_after(jobs: impl IntoIterator<Item = u32>) -> Option<String> {
+    let jobs = jobs.into_iter().map(|job| job.to_string());
+    let jobs: Vec<String> = jobs.collect();
+    (!jobs.is_empty()).then(|| format!("--dependency=afterany:{}", jobs.join(":")))
+}
+
 /// How arrays are submitted.
 pub(crate) struct ArraySubmission<'a> {
     pub(crate) folder: &'a SharedFolder,
@@ -62,6 +71,8 @@ pub(crate) struct ArraySubmission<'a> {
     pub(crate) at_once: Option<u32>,
     /// Whether the person has said themselves what the jobs come after.
     pub(crate) has_dependency: bool,
+    /// The jobs that they come after, whatever becomes of those.
+    pub(crate) after: BTreeSet<u32>,
 }
 
 impl ArraySubmission<'_> {
@@ -72,11 +83,11 @@ impl ArraySubmission<'_> {
         for plan in plans {
             let mut options = vec![plan.option(self.at_once)];
             // Each array counts by itself: one after the other they are no more at a time.
-            if let Some(last) = submitted.last()
-                && self.at_once.is_some()
-                && !self.has_dependency
-            {
-                options.push(format!("--dependency=afterany:{}", last.job));
+            match submitted.last() {
+                Some(last) if self.at_once.is_some() && !self.has_dependency => {
+                    options.extend(coming_after([last.job]));
+                }
+                _ => options.extend(coming_after(self.after.iter().copied())),
             }
             let record = |job: &SubmittedJob| self.folder.add_job(job);
             match submit_array(self.folder, plan, &options, record) {

@@ -24,13 +24,14 @@ use packhorse_store::Home;
 
 use crate::SlurmError;
 use crate::allocation::Allocation;
-use crate::arrays::ArrayPlan;
-use crate::commands::{is_cut_off, requeue, state_of};
+use crate::arrays::{ArrayPlan, coming_after};
+use crate::commands::{is_cut_off, requeue, squeue, state_of};
 use crate::earlier_lives::EarlierLives;
 use crate::element_journal::ElementJournal;
 use crate::folder::{ElementSpec, RunFile, SharedFolder};
 use crate::outcome_file::{OutcomeFile, OutcomeWriter};
 use crate::prospect::{Prospect, requeues};
+use crate::queue::room;
 use crate::sbatch::{is_clear, submit_array};
 use crate::status::pause;
 use crate::stop_file::is_stopped;
@@ -39,7 +40,8 @@ use crate::stop_file::is_stopped;
 const MARGIN: Duration = Duration::from_secs(30);
 /// What it needs besides the time that tasks have to end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// How long a network file system may hide a file that another node has made.
+/// A network file system may hide a file for a while that another node has made: after such
+/// pauses it is looked for again.
 const SEEN_LATE: [Duration; 4] = [
     Duration::ZERO,
     Duration::from_secs(1),
@@ -149,21 +151,20 @@ impl Element {
 
     /// What earlier lives have written, and the file of this one.
     fn begin_life(&self) -> Result<(Rc<EarlierLives>, Rc<RefCell<OutcomeFile>>), SlurmError> {
-        for pause_after in SEEN_LATE {
+        let begun = try_after(&SEEN_LATE, || {
             let earlier = EarlierLives::read(&self.folder, self.number)?;
-            let life = earlier.lives + 1;
-            if let Some(file) = OutcomeFile::create(&self.folder, self.number, life)? {
-                return Ok((Rc::new(earlier), Rc::new(RefCell::new(file))));
-            }
-            // There is another life, whose file was not seen a moment ago. What it has done is
-            // not to be done again.
-            pause(pause_after);
-        }
-        Err(SlurmError::Plan(format!(
-            "what an earlier job has written for element {} is there, and cannot be seen from {}\n\
-             hint: `packhorse slurm resume {}` submits what is left",
-            self.number, self.allocation.node, self.run.run
-        )))
+            // If it is there already, there is another life, whose file was not seen a moment
+            // ago. What that has done is not to be done again.
+            let file = OutcomeFile::create(&self.folder, self.number, earlier.lives + 1)?;
+            Ok::<_, SlurmError>(file.map(|file| (Rc::new(earlier), Rc::new(RefCell::new(file)))))
+        })?;
+        begun.ok_or_else(|| {
+            SlurmError::Plan(format!(
+                "what an earlier job has written for element {} is there, and cannot be seen from {}\n\
+                 hint: `packhorse slurm resume {}` submits what is left",
+                self.number, self.allocation.node, self.run.run
+            ))
+        })
     }
 
     /// Tells whoever follows the run.
@@ -286,9 +287,35 @@ impl Element {
             base: self.base,
             elements: vec![(self.number, 1)],
         };
+        let mut options = vec![plan.option(None)];
+        let slurm = self.run.spec.slurm.as_ref();
+        if let Some(most) = slurm.and_then(|slurm| slurm.jobs) {
+            // Slurm starts another one of the array in our place. If nobody tells what is in
+            // the queue, there may be one more at a time than there should be.
+            let queue = squeue(&self.folder.jobs()?).unwrap_or_default();
+            let others = queue
+                .iter()
+                .filter(|row| row.name() != self.allocation.name);
+            let (_, after) = room(others, Some(most.get()));
+            options.extend(coming_after(after));
+        }
         let record = |job: &_| self.folder.add_job_of(self.number, life, job);
-        submit_array(&self.folder, &plan, &[plan.option(None)], record).map(drop)
+        submit_array(&self.folder, &plan, &options, record).map(drop)
     }
+}
+
+/// Tries something after each of these pauses, until it comes to something.
+fn try_after<T, E>(
+    pauses: &[Duration],
+    mut attempt: impl FnMut() -> Result<Option<T>, E>,
+) -> Result<Option<T>, E> {
+    for &length in pauses {
+        pause(length);
+        if let Some(found) = attempt()? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// How long before its end a job of this length ends its tasks.
@@ -372,5 +399,30 @@ impl From<SlurmError> for SessionError {
             SlurmError::Session(error) => error,
             error => Self::Rendered(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_to_nothing_is_tried_after_every_pause() {
+        let pauses = [Duration::ZERO; 4];
+        let mut tries = 0;
+        let mut seen_at = |wanted| {
+            tries = 0;
+            try_after(&pauses, || {
+                tries += 1;
+                Ok::<_, ()>((tries == wanted).then_some(tries))
+            })
+        };
+        assert_eq!(seen_at(1), Ok(Some(1)));
+        assert_eq!(seen_at(4), Ok(Some(4)));
+        assert_eq!(seen_at(5), Ok(None));
+        assert_eq!(
+            try_after(&pauses, || Err::<Option<()>, _>("gone")),
+            Err("gone")
+        );
     }
 }

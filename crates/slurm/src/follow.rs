@@ -20,6 +20,9 @@ use crate::queue_watch::QueueWatch;
 use crate::sbatch::adopt_unrecorded;
 use crate::stop_file::StopOrder;
 
+/// So often it is tried to submit lost elements while files are in the way.
+const TRIES: u32 = 10;
+
 /// How following a run came to its end.
 #[derive(Debug)]
 pub enum Followed {
@@ -65,6 +68,7 @@ pub fn follow(
         stopping: Phase::Running,
         over: None,
         told_trouble: None,
+        in_vain: 0,
     };
     follower.begin(attached);
     let end = follower.turn_until_over();
@@ -120,6 +124,8 @@ struct Follower<'o> {
     over: Option<End>,
     /// What was wrong the last time.
     told_trouble: Option<String>,
+    /// How often in a row files were in the way of submitting lost elements.
+    in_vain: u32,
 }
 
 impl Follower<'_> {
@@ -198,7 +204,9 @@ impl Follower<'_> {
         let Some((since, answers)) = self.idle else {
             return Ok(false);
         };
-        if now < since + SETTLING || self.answers == answers || self.run.has_gone() {
+        let is_lost = self.stopping == Phase::Running && self.run.has_unjudged();
+        let is_open = self.answers == answers || self.run.has_gone() || is_lost;
+        if is_open || now < since + SETTLING {
             return Ok(false);
         }
         let looked = self.run.look(now, Looking::Everything);
@@ -242,8 +250,13 @@ impl Follower<'_> {
                 }
             }
             // It is looked at again with the next answer.
-            Err(SlurmError::Io(error)) => self.trouble(error.to_string()),
+            Err(SlurmError::Io(error)) if self.in_vain < TRIES => {
+                self.in_vain += 1;
+                self.trouble(error.to_string());
+                return;
+            }
             Err(error) => {
+                self.run.leave_lost();
                 let run = self.run.id();
                 self.warn(format!(
                     "jobs that ended with tasks left could not be submitted again: {error}\n\
@@ -251,6 +264,7 @@ impl Follower<'_> {
                 ));
             }
         }
+        self.in_vain = 0;
     }
 
     fn answered(&mut self, answer: crate::queue_watch::QueueAnswer) -> Result<(), SlurmError> {

@@ -79,6 +79,8 @@ pub(crate) struct Again {
     pub(crate) lives: u32,
     /// How often in a row that has led nowhere.
     pub(crate) in_vain: u32,
+    /// Whether it was to be, after that.
+    pub(crate) is_worth_it: bool,
 }
 
 impl FollowedRun {
@@ -195,7 +197,9 @@ impl FollowedRun {
     /// Takes note of what Slurm says of its queue, about the jobs that it was last asked for.
     /// Returns what there is to show.
     pub(crate) fn note_queue(&mut self, queue: &[QueuedElement]) -> Result<Vec<Event>, SlurmError> {
-        let mut elements = BTreeMap::new();
+        // Slurm forgets jobs a while after their end; what it said of them is so all the same.
+        let mut elements = std::mem::take(&mut self.elements);
+        elements.retain(|_, row| row.phase() == ElementPhase::Over);
         // A later array is what counts.
         for job in &self.submitted {
             for row in queue.iter().filter(|row| row.job == job.job) {
@@ -282,16 +286,17 @@ impl FollowedRun {
         if !is_over || is_meant {
             return;
         }
-        let (job, index) = (row.job, row.index);
+        let job = row.name();
         let node = match row.node.as_str() {
             "" => String::new(),
             node => format!(" on {node}"),
         };
         let state = &row.state;
-        let mut message = format!("job {job}_{index}{node} has ended: {state}");
-        let usual = || self.folder.file(&format!("slurm/{job}_{index}.out"));
-        let wrote = output_file(&format!("{job}_{index}")).unwrap_or_else(usual);
-        if let Ok(text) = fs::read(wrote) {
+        let mut message = format!("job {job}{node} has ended: {state}");
+        let usual = || self.folder.file(&format!("slurm/{job}.out"));
+        let wrote = output_file(&job);
+        let wrote = wrote.and_then(|path| fs::read(path).ok());
+        if let Some(text) = wrote.or_else(|| fs::read(usual()).ok()) {
             let text = String::from_utf8_lossy(&text).into_owned();
             let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
             let last = lines.len().saturating_sub(TOLD_LINES);

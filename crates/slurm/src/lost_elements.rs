@@ -6,18 +6,15 @@
 
 use std::num::NonZeroU32;
 
-use packhorse_model::DEFAULT_REQUEUES;
-
 use crate::SlurmError;
 use crate::arrays::{ArraySubmission, arrays};
 use crate::commands::limits;
 use crate::folder::ElementSpec;
 use crate::followed_run::{Again, FollowedRun};
 use crate::planning::rows;
-use crate::prospect::Prospect;
-use crate::queue::ElementPhase;
+use crate::prospect::{Prospect, requeues};
+use crate::queue::{ElementPhase, room};
 use crate::stop_file::is_stopped;
-use crate::submit::has_dependency;
 
 /// States of jobs that ended through no fault of theirs, and that Slurm does not start again.
 const NOT_THEIR_FAULT: [&str; 4] = ["PREEMPTED", "NODE_FAIL", "TIMEOUT", "BOOT_FAIL"];
@@ -41,52 +38,57 @@ impl FollowedRun {
     }
 
     /// Submits lost elements again, of those of which everything was read. Each is looked at
-    /// once: what Slurm does not take is left.
+    /// once: what Slurm does not take is left. If a file cannot be read or written at the
+    /// moment, nothing has happened, and they are to be looked at again.
     pub(crate) fn submit_lost(&mut self) -> Result<LostElements, SlurmError> {
         let ended = self.gone.iter();
         let ended = ended.filter(|(_, gone)| gone.is_closed && !gone.is_judged);
-        let ended: Vec<u32> = ended.map(|(&element, _)| element).collect();
-        let maybe = ended.iter().copied().filter(|it| self.may_be_lost(*it));
-        let maybe: Vec<u32> = maybe.collect();
-        let slurm = self.file.spec.slurm.clone().unwrap_or_default();
-        let room = self.room(slurm.jobs.map(NonZeroU32::get));
-        let mut found = LostElements::default();
-        if !maybe.is_empty() && room == Some(0) {
-            // As many run as --jobs allows: when one of them has ended, there is room.
-            return Ok(found);
+        let maybe = ended.map(|(&element, _)| element);
+        let maybe: Vec<u32> = maybe.filter(|it| self.may_be_lost(*it)).collect();
+        let found = self.lost_of(&maybe)?;
+        let lost = found.iter().filter(|(_, again)| again.is_worth_it);
+        let lost: Vec<u32> = lost.map(|&(element, _)| element).collect();
+        let answer = self.submit_again(&lost);
+        if !matches!(answer, Err(SlurmError::Io(_))) {
+            self.leave_lost();
+            self.again.extend(found.iter().copied());
         }
-        let lost = self.lost_of(&maybe, &mut found)?;
-        for element in ended {
-            if let Some(gone) = self.gone.get_mut(&element) {
-                gone.is_judged = true;
-            }
-        }
-        if lost.is_empty() {
-            return Ok(found);
-        }
-        let submission = ArraySubmission {
-            folder: &self.folder,
-            at_once: room,
-            has_dependency: has_dependency(&slurm),
-        };
-        let size = limits(slurm.partition.as_deref()).max_array_size;
-        submission.submit(&arrays(&rows(lost.clone()), size))?;
-        found.submitted = lost.len();
-        for element in lost {
+        answer?;
+        for &element in &lost {
             self.begins_again(element);
         }
-        Ok(found)
+        Ok(LostElements {
+            submitted: lost.len(),
+            given_up: found.len() - lost.len(),
+        })
     }
 
-    /// How many more may be in the queue, of at most so many.
-    fn room(&self, most: Option<u32>) -> Option<u32> {
-        let rows = self.elements.values();
-        let active = rows.filter(|row| row.phase() != ElementPhase::Over).count();
-        most.map(|most| most.saturating_sub(u32::try_from(active).unwrap_or(u32::MAX)))
+    /// Whatever has ended is not looked at again.
+    pub(crate) fn leave_lost(&mut self) {
+        let ended = self.gone.values_mut().filter(|gone| gone.is_closed);
+        ended.for_each(|gone| gone.is_judged = true);
+    }
+
+    fn submit_again(&self, lost: &[u32]) -> Result<(), SlurmError> {
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let slurm = self.file.spec.slurm.clone().unwrap_or_default();
+        let (at_once, after) = room(self.elements.values(), slurm.jobs.map(NonZeroU32::get));
+        let submission = ArraySubmission {
+            folder: &self.folder,
+            at_once,
+            // What the person has them come after was over when they ran.
+            has_dependency: false,
+            after,
+        };
+        let size = limits(slurm.partition.as_deref()).max_array_size;
+        submission.submit(&arrays(&rows(lost.to_vec()), size))?;
+        Ok(())
     }
 
     /// Those that are lost indeed.
-    fn lost_of(&mut self, maybe: &[u32], found: &mut LostElements) -> Result<Vec<u32>, SlurmError> {
+    fn lost_of(&self, maybe: &[u32]) -> Result<Vec<(u32, Again)>, SlurmError> {
         let mut lost = Vec::new();
         if maybe.is_empty() || is_stopped(&self.folder) {
             return Ok(lost);
@@ -101,11 +103,7 @@ impl FollowedRun {
             let Some(spec) = spec.filter(|spec| spec.file == latest.file) else {
                 continue;
             };
-            match self.is_lost(element, spec)? {
-                Some(true) => lost.push(element),
-                Some(false) => found.given_up += 1,
-                None => {}
-            }
+            lost.extend(self.is_lost(element, spec)?.map(|again| (element, again)));
         }
         Ok(lost)
     }
@@ -137,7 +135,7 @@ impl FollowedRun {
     }
 
     /// Whether an element is to be submitted again. `None`: there is nothing to do for it.
-    fn is_lost(&mut self, element: u32, spec: &ElementSpec) -> Result<Option<bool>, SlurmError> {
+    fn is_lost(&self, element: u32, spec: &ElementSpec) -> Result<Option<Again>, SlurmError> {
         let prospect = Prospect::of(&self.folder, &self.file, element, spec)?;
         let is_innocent = self
             .elements
@@ -147,16 +145,14 @@ impl FollowedRun {
             // It has said so itself.
             return Ok(None);
         }
-        let slurm = self.file.spec.slurm.as_ref();
-        let most = slurm.and_then(|slurm| slurm.requeues);
-        let again = self.again.entry(element).or_default();
+        let before = self.again.get(&element).copied().unwrap_or_default();
         // A job that never came to run has brought nothing on, whatever the one before did.
-        let came_on = prospect.came_on && prospect.lives > again.lives;
-        let in_vain = if came_on { 0 } else { again.in_vain + 1 };
-        *again = Again {
+        let came_on = prospect.came_on && prospect.lives > before.lives;
+        let in_vain = if came_on { 0 } else { before.in_vain + 1 };
+        Ok(Some(Again {
             lives: prospect.lives,
             in_vain,
-        };
-        Ok(Some(in_vain <= most.unwrap_or(DEFAULT_REQUEUES)))
+            is_worth_it: in_vain <= requeues(&self.file),
+        }))
     }
 }

@@ -1,6 +1,6 @@
 //! What Slurm's queue says of the elements of arrays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What squeue is asked for, separated by bars: array, index, state, reason, node. Nothing
 /// that changes while nothing happens.
@@ -33,6 +33,11 @@ pub enum ElementPhase {
 }
 
 impl QueuedElement {
+    /// Slurm's name for it: `12_3`.
+    pub(crate) fn name(&self) -> String {
+        format!("{}_{}", self.job, self.index)
+    }
+
     /// How far it has come.
     pub fn phase(&self) -> ElementPhase {
         match self.state.as_str() {
@@ -101,6 +106,25 @@ pub(crate) fn pending_reasons(queue: &[QueuedElement]) -> BTreeMap<String, u32> 
     reasons
 }
 
+/// Of at most so many elements at a time, how many more may be submitted beside these, and the
+/// arrays that have to end before.
+pub(crate) fn room<'q>(
+    others: impl IntoIterator<Item = &'q QueuedElement>,
+    most: Option<u32>,
+) -> (Option<u32>, BTreeSet<u32>) {
+    let Some(most) = most else {
+        return (None, BTreeSet::new());
+    };
+    let others = others.into_iter();
+    let active: Vec<_> = others
+        .filter(|it| it.phase() != ElementPhase::Over)
+        .collect();
+    match u32::try_from(active.len()) {
+        Ok(count) if count < most => (Some(most - count), BTreeSet::new()),
+        _ => (Some(most), active.iter().map(|it| it.job).collect()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,5 +154,18 @@ mod tests {
             pending_reasons(&queue),
             BTreeMap::from([("BeginTime".to_owned(), 1)])
         );
+    }
+
+    #[test]
+    fn there_is_room_beside_others_or_after_them() {
+        let queue = read_queue(
+            "2|0|NODE_FAIL|None|n1\n2|1|RUNNING|None|n2\n2|2|PENDING|JobArrayTaskLimit|\n\
+             5|3|PENDING|Dependency|\n",
+        );
+        assert_eq!(room(&queue, None), (None, BTreeSet::new()));
+        assert_eq!(room(&queue, Some(5)), (Some(2), BTreeSet::new()));
+        // Those that wait come to run, too.
+        assert_eq!(room(&queue, Some(3)), (Some(3), BTreeSet::from([2, 5])));
+        assert_eq!(room(&queue, Some(1)), (Some(1), BTreeSet::from([2, 5])));
     }
 }

@@ -35,6 +35,20 @@ impl Cluster {
         self.lab.sbatch(words);
     }
 
+    /// The number of the last array that was submitted from here.
+    fn last_job(&self) -> String {
+        let jobs = fs_err::read_to_string(self.folder(1).join("jobs.jsonl")).unwrap();
+        let last: serde_json::Value = serde_json::from_str(jobs.lines().last().unwrap()).unwrap();
+        last["job"].to_string()
+    }
+
+    /// Whether Slurm keeps a job until the first array of the run is over.
+    fn comes_after_first(&self, job: &str) -> bool {
+        let mut scontrol = self.lab.command("scontrol");
+        let shown = self.lab.output(scontrol.args(["show", "job", job]));
+        shown.contains(&format!("Dependency=afterany:{}_", self.job(1)))
+    }
+
     /// Jobs may neither go back into the queue nor submit others.
     fn nodes_submit_nothing(&self, settings: &str) {
         let refuse = "echo 'not from here' >&2; exit 1";
@@ -141,6 +155,81 @@ fn a_lost_job_does_not_wait_for_the_others_and_is_not_submitted_once_cancelled()
     running.signal(Signal::CONT);
     let done = running.finish();
     assert_eq!(done.code, 1, "{done:?}");
+    assert_eq!(cluster.submitted(), (2, 0));
+}
+
+/// Of two jobs one runs at a time, each with half of the GPUs.
+const ONE_AT_A_TIME: [&str; 4] = ["--task-time", "1h", "--jobs", "1"];
+
+#[test]
+fn a_lost_job_comes_after_those_that_wait_for_each_other() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    cluster.nodes_submit_nothing("");
+    let gate = cluster.world.gate("gate");
+    let words = [&WORDS[..], &ONE_AT_A_TIME].concat();
+    let mut running = cluster.start_with(words, lines(WAITING, 4));
+    cluster.wait_for_lines("ran", 2);
+    cluster.preempt();
+    // While the other one waits or runs.
+    running.wait_for("a job that ended with tasks left was submitted again");
+    let last = cluster.last_job();
+    assert!(cluster.comes_after_first(&last), "{last}");
+    cluster.wait_for_lines("ran", 4);
+    gate.pass(2);
+    cluster.wait_for_lines("ran", 6);
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.submitted(), (2, 0));
+    let ran = cluster.world.read("ran");
+    let first: Vec<&str> = ran.lines().skip(4).collect();
+    assert!(first.contains(&"1.1") && first.contains(&"1.2"), "{ran}");
+}
+
+#[test]
+fn a_job_that_a_job_submits_comes_after_those_that_wait_for_each_other() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    let words = [&WORDS[..6], &ONE_AT_A_TIME].concat();
+    let done = cluster.packhorse_with(words, lines(WAITING, 4));
+    assert_eq!(done.code, 0, "{done:?}");
+    cluster.wait_for_lines("ran", 2);
+    cluster.preempt();
+    cluster.wait_for_lines("ran", 4);
+    let next = cluster.folder(1).join("jobs/0.1.json");
+    let next: serde_json::Value = serde_json::from_slice(&fs_err::read(next).unwrap()).unwrap();
+    let next = next["job"].to_string();
+    assert!(cluster.comes_after_first(&next), "{next}");
+    gate.pass(2);
+    cluster.wait_for_lines("ran", 6);
+    gate.pass(2);
+    let done = cluster.packhorse(["slurm", "wait"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn a_lost_job_is_submitted_when_the_folder_can_be_written_to_again() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    cluster.nodes_submit_nothing("");
+    let gate = cluster.world.gate("gate");
+    let mut running = cluster.start_with(WORDS, lines(WAITING, 2));
+    cluster.wait_for_lines("ran", 2);
+    let submitting = cluster.folder(1).join("submitting");
+    let _ = fs_err::remove_dir_all(&submitting);
+    fs_err::write(&submitting, "").unwrap();
+    cluster.preempt();
+    running.wait_for("; it is tried again");
+    fs_err::remove_file(&submitting).unwrap();
+    running.wait_for("a job that ended with tasks left was submitted again");
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(cluster.submitted(), (2, 0));
 }
 
