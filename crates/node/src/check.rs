@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use packhorse_orders::{SCONTROL, STATE_FOLDER};
+use packhorse_orders::{SCONTROL, SERVER_SECONDS, STATE_FOLDER};
 
 use crate::config::{Config, Mode};
 use crate::heal::{exists, host_name};
@@ -421,6 +421,19 @@ fn plugin(config: &Config, conf: &SlurmConf, release: Option<Release>, points: &
             config.state.display()
         ),
     );
+    if config.mps.servers {
+        let wait = value("wait=").and_then(|seconds| seconds.parse().ok());
+        let wait = wait.unwrap_or(SERVER_SECONDS);
+        let longest = config.longest_start().as_secs();
+        let verdict = if u64::from(wait) >= longest {
+            Verdict::Ok
+        } else {
+            Verdict::Better(format!(
+                "a step goes on without its MPS server after {wait} s, and with this patience of mps one may take {longest} s to start: write wait={longest} after its name"
+            ))
+        };
+        points.add(format!("{}: wait", file.display()), verdict);
+    }
 }
 
 /// Whether the plugin was built for this Slurm: the file says for which.

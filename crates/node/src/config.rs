@@ -227,6 +227,12 @@ impl Config {
     pub fn patience(&self) -> Duration {
         Duration::from_secs(self.mps.patience.clamp(1, 600))
     }
+
+    /// After so long nobody waits any more for what starts or ends a server. That has a time
+    /// limit for each of its steps, unless its user holds it up.
+    pub fn longest_start(&self) -> Duration {
+        self.patience() * 3
+    }
 }
 
 /// The line that sets a key, before what is wrong with it.

@@ -11,13 +11,12 @@
 use std::path::Path;
 
 use packhorse_orders::{GpuPart, JobOrders};
-use packhorse_proc::user_name;
 
 use crate::cgroups::SlurmCgroups;
 use crate::config::{Config, Mode};
-use crate::queue::{AnswerNeed, NodeAnswer, NodeQueue, QueuedJob, ask};
+use crate::queue::{AnswerNeed, NodeQueue, QueuedJob, ask};
 use crate::slurm::Slurm;
-use crate::state::{Damaged, State, StateLock, now};
+use crate::state::{Damaged, State, StateError, StateLock, now};
 
 /// A node whose state can be put right.
 #[derive(Clone, Copy, Debug)]
@@ -39,16 +38,15 @@ impl Healer<'_> {
         let before = || self.state.jobs(None).map(|(jobs, _)| jobs);
         let node = self.node.map_or_else(host_name, str::to_owned);
         let slurm = Slurm::new(&self.config.scontrol);
-        let (queue, before) = match ask(self.state, &slurm, &node, need, before) {
-            NodeAnswer::Kept(queue) => return (queue, Vec::new()),
-            NodeAnswer::New(queue, before) => (queue, before),
-        };
-        let (Some(known), Ok(before), Ok(lock)) = (&queue, before, self.state.lock()) else {
-            return (queue, Vec::new());
-        };
-        let cgroups = SlurmCgroups::find();
-        let gone = self.forget_the_gone(&lock, known, &cgroups, before);
-        self.count_the_uncounted(&lock, known, &cgroups);
+        let mut gone = Vec::new();
+        let queue = ask(self.state, &slurm, &node, need, before, |queue, before| {
+            let (Ok(before), Ok(lock)) = (before, self.state.lock()) else {
+                return false;
+            };
+            let cgroups = SlurmCgroups::find();
+            gone = self.forget_the_gone(&lock, queue, &cgroups, before);
+            self.count_the_uncounted(&lock, queue, &cgroups).is_ok()
+        });
         (queue, gone)
     }
 
@@ -79,10 +77,13 @@ impl Healer<'_> {
     }
 
     /// Removes damaged files, and counts the jobs that run without orders.
-    fn count_the_uncounted(&self, lock: &StateLock, queue: &NodeQueue, cgroups: &SlurmCgroups) {
-        let Ok((jobs, damaged)) = self.state.jobs(Some(lock)) else {
-            return;
-        };
+    fn count_the_uncounted(
+        &self,
+        lock: &StateLock,
+        queue: &NodeQueue,
+        cgroups: &SlurmCgroups,
+    ) -> Result<(), StateError> {
+        let (jobs, damaged) = self.state.jobs(Some(lock))?;
         for file in &damaged {
             self.state
                 .log(now(), &format!("dropped {}: {}", file.name, file.why));
@@ -100,6 +101,7 @@ impl Healer<'_> {
                 self.count(lock, job, had_orders(job.job));
             }
         }
+        Ok(())
     }
 
     /// Counts a job where it may be: on GPU 0, where Slurm counts, if it never had orders;
@@ -107,8 +109,7 @@ impl Healer<'_> {
     fn count(&self, lock: &StateLock, job: &QueuedJob, had_orders: bool) {
         let Some(mps) = job.mps else { return };
         let (number, uid) = (job.job, job.uid);
-        let user = user_name(uid).unwrap_or_else(|| uid.to_string());
-        let runs = format!("job {number} of {user} runs without orders");
+        let runs = format!("job {number} of user {uid} runs without orders");
         if self.config.mode == Mode::Native {
             // Slurm counts by itself.
             return self.state.log(now(), &runs);
@@ -124,7 +125,8 @@ impl Healer<'_> {
         let orders = JobOrders {
             job: number,
             uid,
-            user,
+            // Its name may have to be asked for in the network, and the state is locked.
+            user: uid.to_string(),
             boot: self.state.boot().to_owned(),
             since: now(),
             share: mps,

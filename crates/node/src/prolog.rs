@@ -4,7 +4,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::slice;
 
-use packhorse_orders::{DeviceRule, GpuPart, JobOrders};
+use packhorse_orders::{DeviceRule, GpuPart, JobOrders, VISIBLE};
 
 use crate::choose::{NoRoom, choose};
 use crate::config::{Config, ConfigError, Mode};
@@ -316,7 +316,7 @@ impl PrologOfNode<'_> {
             ),
         ];
         if let Some(visible) = self.config.visible_in_job(&orders.gpus) {
-            variables.push(("CUDA_VISIBLE_DEVICES", Some(visible)));
+            variables.push((VISIBLE, Some(visible)));
         }
         let limits = memory.map(|memory| {
             let limits = memory.iter().enumerate();

@@ -49,15 +49,6 @@ pub enum AnswerNeed {
     Fresh,
 }
 
-/// What came of asking.
-#[derive(Debug)]
-pub enum NodeAnswer<B> {
-    /// Somebody else has asked. `None`: Slurm did not answer.
-    Kept(Option<NodeQueue>),
-    /// We have asked, and this is how it was before. `None`: Slurm does not answer.
-    New(Option<NodeQueue>, B),
-}
-
 /// A question and its answer, as they are kept.
 struct Kept {
     began: u64,
@@ -104,40 +95,46 @@ impl Kept {
     }
 }
 
-/// Asks Slurm, after looking how it is `before`, or takes what somebody else was told.
+/// What Slurm says, or what somebody else was told. `None`: it does not answer.
+///
+/// Whoever asks calls `put_right` with a new answer, after looking how it is `before`. Only then
+/// is it there for others: they go on from a state that it has put right. `put_right` says
+/// whether it did.
 pub fn ask<B>(
     state: &State,
     slurm: &Slurm,
     node: &str,
     need: AnswerNeed,
     before: impl FnOnce() -> B,
-) -> NodeAnswer<B> {
+    put_right: impl FnOnce(&NodeQueue, B) -> bool,
+) -> Option<NodeQueue> {
     let start = now_ms();
     let kept = || {
         let kept = Kept::parse(&state.kept_answer()?, state.boot())?;
         kept.is_enough(need, start).then_some(kept.queue)
     };
     if let Some(queue) = kept() {
-        return NodeAnswer::Kept(queue);
+        return queue;
     }
     // Without the lock, several ask at once.
     let _asking = state.lock_question();
     if let Some(queue) = kept() {
-        return NodeAnswer::Kept(queue);
+        return queue;
     }
     let before = before();
     let began = now_ms();
     let answer = slurm.queue(node);
+    let ended = now_ms();
     let queue = answer.as_deref().and_then(NodeQueue::parse);
-    let word = if queue.is_some() {
-        "answered"
-    } else {
-        "silent"
+    let (word, is_right) = match &queue {
+        Some(queue) => ("answered", put_right(queue, before)),
+        None => ("silent", true),
     };
-    let answer = answer.unwrap_or_default();
-    let head = format!("{} {began} {} {word}", state.boot(), now_ms());
-    state.keep_answer(&format!("{head}\n{answer}"));
-    NodeAnswer::New(queue, before)
+    if is_right {
+        let (boot, answer) = (state.boot(), answer.unwrap_or_default());
+        state.keep_answer(&format!("{boot} {began} {ended} {word}\n{answer}"));
+    }
+    queue
 }
 
 impl NodeQueue {

@@ -216,9 +216,8 @@ impl Server<'_> {
             .current_dir("/")
             .uid(uid)
             .gid(gid);
-        // It has time limits of its own, unless its user holds it up.
         let limits = Limits {
-            patience: patience * 3,
+            patience: self.config.longest_start(),
             most: MOST_REASON,
         };
         let (status, why) = limited::run(&mut command, Heard::Errors, limits)?;

@@ -268,13 +268,18 @@ fn open_new(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Makes a folder, or checks that nobody else could have put something into it.
+/// Makes a folder, or checks that nobody else could have put something into it. Folders above
+/// it that have to be made as well are readable for everybody, whatever the umask is.
 pub fn make_folder(folder: &Path, mode: u32) -> Result<(), StateError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(mode)
-        .create(folder)
-        .map_err(|source| io_error(folder, source))?;
+    match DirBuilder::new().mode(mode).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let above = folder.parent().ok_or_else(|| io_error(folder, error))?;
+            make_folder(above, 0o755)?;
+            return make_folder(folder, mode);
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        other => other.map_err(|source| io_error(folder, source))?,
+    }
     let found = fs_err::symlink_metadata(folder).map_err(|source| io_error(folder, source))?;
     if !found.is_dir() || !is_trusted(&found) {
         return Err(StateError::Foreign {

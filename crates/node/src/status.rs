@@ -4,6 +4,7 @@ use std::path::Path;
 
 use packhorse_model::{Bytes, Placing};
 use packhorse_orders::{GpuPart, JobOrders};
+use packhorse_proc::user_name;
 use serde::Serialize;
 
 use crate::config::{Config, Mode};
@@ -157,7 +158,7 @@ pub fn status(file: &Path, node: Option<&str>, program: &Path) -> Result<NodeSta
     let refused = jobs.iter().filter_map(|job| {
         Some(RefusedJob {
             job: job.job,
-            user: job.user.clone(),
+            user: user_of(job),
             reason: job.refused.clone()?,
         })
     });
@@ -192,7 +193,7 @@ fn job_on(job: &JobOrders, gpu: u32) -> Option<JobStatus> {
     let part: &GpuPart = job.gpus.iter().find(|part| part.gpu == gpu)?;
     Some(JobStatus {
         job: job.job,
-        user: job.user.clone(),
+        user: user_of(job),
         uid: job.uid,
         share: job.share,
         units: part.units,
@@ -201,4 +202,13 @@ fn job_on(job: &JobOrders, gpu: u32) -> Option<JobStatus> {
         seconds: now().saturating_sub(job.since),
         server: job.server.clone(),
     })
+}
+
+/// Where a job was only counted, its user has just a number there.
+fn user_of(job: &JobOrders) -> String {
+    let number = job.uid.to_string();
+    match user_name(job.uid).filter(|_| job.user == number) {
+        Some(name) => name,
+        None => job.user.clone(),
+    }
 }

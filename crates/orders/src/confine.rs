@@ -29,30 +29,50 @@ pub enum Confinement {
 /// runs for its user there is the user's as well (`srun --task-epilog`). Slurm could not give
 /// another task its devices after that.
 pub fn confine(process: u32, job: u32, rules: &[DeviceRule]) -> io::Result<Confinement> {
+    let Some(found) = find(process, job)? else {
+        return Ok(Confinement::None);
+    };
+    let (folder, step) = (found.job, found.step.as_deref());
+    match found.version {
+        CgroupVersion::One => {
+            version_1(&folder, step, rules)?;
+            Ok(Confinement::Version1(folder))
+        }
+        CgroupVersion::Two => {
+            version_2(&folder, step, rules)?;
+            Ok(Confinement::Version2(folder))
+        }
+    }
+}
+
+/// Whether a process of a job can be held to devices: Slurm has put it in a cgroup of its job.
+pub fn is_confinable(process: u32, job: u32) -> bool {
+    find(process, job).is_ok_and(|found| found.is_some())
+}
+
+/// Where Slurm keeps a job.
+struct DeviceCgroup {
+    version: CgroupVersion,
+    job: PathBuf,
+    step: Option<PathBuf>,
+}
+
+/// The cgroup of a job that decides on devices, if this process is in it.
+fn find(process: u32, job: u32) -> io::Result<Option<DeviceCgroup>> {
     let cgroups = read(&format!("/proc/{process}/cgroup"))?;
     let mounts = read("/proc/self/mounts")?;
     let is_devices = |names: &str| names.split(',').any(|name| name == "devices");
-    for (version, paths) in [
+    let ways = [
         (CgroupVersion::One, paths_in(&cgroups, job, is_devices)),
         (CgroupVersion::Two, paths_in(&cgroups, job, str::is_empty)),
-    ] {
-        let Some((job, step)) = paths else { continue };
-        let Some(folder) = mounted(&mounts, version, job) else {
-            continue;
-        };
-        let step = step.map(|step| folder.join(step));
-        return match version {
-            CgroupVersion::One => {
-                version_1(&folder, step.as_deref(), rules)?;
-                Ok(Confinement::Version1(folder))
-            }
-            CgroupVersion::Two => {
-                version_2(&folder, step.as_deref(), rules)?;
-                Ok(Confinement::Version2(folder))
-            }
-        };
-    }
-    Ok(Confinement::None)
+    ];
+    let mounted = |(version, paths): (CgroupVersion, Option<(&str, Option<&str>)>)| {
+        let (job, step) = paths?;
+        let job = mounted(&mounts, version, job)?;
+        let step = step.map(|step| job.join(step));
+        Some(DeviceCgroup { version, job, step })
+    };
+    Ok(ways.into_iter().find_map(mounted))
 }
 
 /// The job's path in the hierarchy whose controllers are these, if the process is there in it;
@@ -206,5 +226,6 @@ mod tests {
         };
         let found = confine(std::process::id(), 4_000_000_000, &[rule]).unwrap();
         assert_eq!(found, Confinement::None);
+        assert!(!is_confinable(std::process::id(), 4_000_000_000));
     }
 }

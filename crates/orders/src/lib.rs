@@ -22,8 +22,8 @@ mod orders;
 mod trusted;
 
 pub use asked::asks_for_mps;
-pub use confine::{Confinement, confine};
-pub use orders::{DeviceRule, GpuPart, JobOrders, OrdersError};
+pub use confine::{Confinement, confine, is_confinable};
+pub use orders::{DeviceRule, GpuPart, JobOrders, OrdersError, VISIBLE};
 pub use trusted::{is_trusted, read_trusted};
 
 /// Where the node's state is, unless the configuration says otherwise.
@@ -34,3 +34,6 @@ pub const SCONTROL: &str = "/usr/bin/scontrol";
 
 /// The folder of the jobs' orders in it.
 pub const JOBS: &str = "jobs";
+
+/// How many seconds a step waits for its MPS server, unless `plugstack.conf` says otherwise.
+pub const SERVER_SECONDS: u32 = 120;

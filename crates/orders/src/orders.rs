@@ -60,6 +60,32 @@ pub struct DeviceRule {
     pub allowed: bool,
 }
 
+/// What names GPUs to a program.
+pub const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+impl JobOrders {
+    /// The variables of a task that can open every GPU of its node, since it could not be held
+    /// to its own. GPUs that were named by numbers of what it can open have others then. (Not to
+    /// clients of an MPS server, which count what their server has.)
+    pub fn variables_if_not_held(&self) -> Vec<(String, Option<String>)> {
+        let mut variables = self.variables.clone();
+        if self.server.is_some() {
+            return variables;
+        }
+        let gpus: Vec<String> = self.gpus.iter().map(|part| part.gpu.to_string()).collect();
+        let is_numbers = |text: &str| {
+            text.bytes()
+                .all(|byte| byte.is_ascii_digit() || byte == b',')
+        };
+        for (name, value) in &mut variables {
+            if name == VISIBLE && value.as_deref().is_some_and(is_numbers) {
+                *value = Some(gpus.join(","));
+            }
+        }
+        variables
+    }
+}
+
 /// Why a text is not a job's orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrdersError(String);
@@ -241,6 +267,25 @@ mod tests {
     fn orders_are_read_as_they_were_written() {
         let orders = orders();
         assert_eq!(orders.to_string().parse(), Ok(orders));
+    }
+
+    #[test]
+    fn what_can_open_every_gpu_is_told_the_number_of_its_own() {
+        let mut orders = orders();
+        let told = |orders: &JobOrders| {
+            let variables = orders.variables_if_not_held();
+            assert_eq!(variables.len(), orders.variables.len());
+            let mut values = variables.into_iter();
+            values.find_map(|(name, value)| value.filter(|_| name == VISIBLE))
+        };
+        let visible = |text: &str| (VISIBLE.to_owned(), Some(text.to_owned()));
+        orders.variables.push(visible("0,1"));
+        assert_eq!(told(&orders).as_deref(), Some("0,1"), "its server's");
+        orders.server = None;
+        assert_eq!(told(&orders).as_deref(), Some("0,3"));
+        orders.variables.pop();
+        orders.variables.push(visible("GPU-1,GPU-2"));
+        assert_eq!(told(&orders).as_deref(), Some("GPU-1,GPU-2"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ unsafe extern "C" {
     ) -> c_int;
     fn spank_unsetenv(spank: Spank, name: *const c_char) -> c_int;
     fn slurm_spank_log(format: *const c_char, ...);
+    fn slurm_info(format: *const c_char, ...);
 }
 
 /// Whether this is `slurmstepd`.
@@ -96,6 +97,14 @@ pub fn tell(text: &str) {
     if let Ok(text) = CString::new(format!("packhorse: {text}")) {
         // SAFETY: the format takes one text, which lives until the call returns.
         unsafe { slurm_spank_log(c"%s".as_ptr(), text.as_ptr()) };
+    }
+}
+
+/// Tells whoever reads the node's log.
+pub fn note(text: &str) {
+    if let Ok(text) = CString::new(format!("packhorse: {text}")) {
+        // SAFETY: the format takes one text, which lives until the call returns.
+        unsafe { slurm_info(c"%s".as_ptr(), text.as_ptr()) };
     }
 }
 

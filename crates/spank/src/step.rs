@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use packhorse_orders::{
-    Confinement, DeviceRule, JOBS, JobOrders, SCONTROL, STATE_FOLDER, asks_for_mps, confine,
-    read_trusted,
+    Confinement, DeviceRule, JOBS, JobOrders, SCONTROL, SERVER_SECONDS, STATE_FOLDER, asks_for_mps,
+    confine, is_confinable, read_trusted,
 };
 
 use crate::patience;
@@ -46,10 +46,6 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 /// The number of NVIDIA's driver, which is the same everywhere; and no node has more GPUs.
 const NVIDIA: u32 = 195;
 const MOST_GPUS: u32 = 64;
-
-/// How many seconds a step waits for its MPS server, unless `plugstack.conf` says otherwise.
-/// Starting one has limits of its own, which are shorter.
-const SERVER_SECONDS: u32 = 120;
 
 /// Reads the orders of the step's job.
 pub fn begin(spank: Spank, words: &[String]) {
@@ -119,7 +115,10 @@ pub fn confine_task(spank: Spank) {
         return;
     }
     match confine_beside_others(job, devices, file.map(PathBuf::as_path)) {
-        Ok(Confinement::Version1(_) | Confinement::Version2(_) | Confinement::None) => {}
+        Ok(Confinement::Version1(_) | Confinement::Version2(_)) => {}
+        Ok(Confinement::None) => slurm::note(&format!(
+            "job {job} is in no cgroup for devices, so nothing keeps it off the other GPUs: `packhorse node check` says what to do"
+        )),
         Err(error) => {
             slurm::tell(&format!("this task cannot be held to its GPU: {error}"));
             tasks.iter().for_each(|task| end(*task));
@@ -177,7 +176,13 @@ pub fn prepare_task(spank: Spank) {
     let Some(StepOrders::Given(orders, _)) = STEP.get() else {
         return;
     };
-    for (name, value) in &orders.variables {
+    let is_held = orders.devices.is_empty() || is_confinable(std::process::id(), orders.job);
+    let variables = if is_held {
+        orders.variables.clone()
+    } else {
+        orders.variables_if_not_held()
+    };
+    for (name, value) in &variables {
         if !slurm::set_variable(spank, name, value.as_deref()) {
             slurm::tell(&format!("cannot set {name}"));
         }

@@ -1,6 +1,7 @@
 //! Many prologs at once, and prologs that are killed.
 
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -91,4 +92,40 @@ fn a_prolog_or_epilog_that_is_killed_at_any_moment_breaks_nothing() {
         20,
         "nothing else is left"
     );
+}
+
+/// Waits until this process waits for this lock.
+fn wait_for_waiting(process: u32, lock: &fs_err::File) {
+    let inode = lock.metadata().unwrap().ino();
+    let (process, end) = (format!(" {process} "), format!(":{inode} 0 EOF"));
+    let is_it =
+        |line: &str| line.contains("-> FLOCK") && line.contains(&process) && line.ends_with(&end);
+    loop {
+        let locks = fs_err::read_to_string("/proc/locks").unwrap();
+        if locks.lines().any(is_it) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_slurm_says_is_there_for_others_only_when_the_state_is_right_by_it() {
+    let node = FakeNode::new("");
+    node.prolog(1, 64);
+    // Its epilog never runs.
+    node.knows(&[2]);
+    node.forgets();
+    let lock = fs_err::File::open(node.state().join("lock")).unwrap();
+    lock.file().lock().unwrap();
+    let mut command = node.command("prolog", 2, Some(64));
+    let mut prolog = command.stderr(Stdio::null()).spawn().unwrap();
+    wait_for_waiting(prolog.id(), &lock);
+    assert!(node.asked().contains("squeue"), "{}", node.asked());
+    let kept = node.state().join("queue");
+    assert!(!kept.exists());
+    drop(lock);
+    assert!(prolog.wait().unwrap().success());
+    assert!(kept.exists());
+    assert_eq!(node.used(), [64, 0, 0, 0]);
 }

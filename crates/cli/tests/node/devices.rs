@@ -185,3 +185,18 @@ fn with_cgroups_of_version_1_and_slurm_24_11() {
 fn with_cgroups_of_version_2_and_slurm_24_11() {
     every_task_sees_its_own_gpu(SlurmVersion::V24_11, Cgroups::Version2);
 }
+
+#[test]
+fn where_nothing_keeps_jobs_apart_each_is_told_its_own_gpu_and_the_nodes_log_says_so() {
+    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
+        return;
+    };
+    let first = lab.submit_lasting(NOBODY, 64);
+    lab.wait_for_work(&first);
+    let mut srun = lab.by(NOBODY, "srun");
+    srun.args(["--mem=50", "--gres=mps:64", "sh", "-c", &lab.look("open")]);
+    let text = lab.slurm.output(&mut srun);
+    assert_eq!(text, "open visible=1 threads=20 opens=0123\n");
+    let log = fs_err::read_to_string(lab.folder().join("log/slurmd.n1.log")).unwrap();
+    assert!(log.contains("is in no cgroup for devices"), "{log}");
+}

@@ -177,6 +177,7 @@ fn check_says_what_is_right_and_what_to_do() {
     edit("plugstack.conf", "optional", "required");
     edit("plugstack.conf", "state=", "scontrol=/opt/scontrol other=");
     edit("cli_filter.lua", "packhorse", "other");
+    edit("node.toml", "servers = false", "patience = 100");
     let (code, text) = check(&lab);
     assert_eq!(code, Some(1), "{text}");
     for part in [
@@ -186,6 +187,7 @@ fn check_says_what_is_right_and_what_to_do() {
         "the plugin looks in /run/packhorse",
         "the plugin asks /opt/scontrol",
         "cli_filter.lua does not call ours",
+        "write wait=300 after its name",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

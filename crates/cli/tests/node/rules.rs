@@ -319,8 +319,11 @@ fn a_change_to_a_job_is_checked_with_what_the_job_is() {
         let (accepted, why) = update(change);
         assert!(accepted, "{change}: {why}");
     }
-    let (accepted, why) = update("reservation=maintenance");
-    assert!(!accepted, "{why}");
+    for change in ["reservation=maintenance", "reservation="] {
+        let (accepted, why) = update(change);
+        assert!(!accepted, "{change}: {why}");
+        assert!(why.contains("packhorse: mps is not allowed"), "{why}");
+    }
     // A job without may become anything but one with mps.
     let job = lab.submit(NOBODY, &["--hold"], "true");
     let update = |change: &str| {

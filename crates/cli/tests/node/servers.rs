@@ -173,6 +173,56 @@ fn a_server_runs_in_its_users_own_group_and_not_where_the_state_is() {
 }
 
 #[test]
+fn users_reach_their_server_whatever_umask_the_prolog_has() {
+    let node = FakeNode::new("");
+    let config = fs_err::read_to_string(node.config()).unwrap();
+    let folder = format!("folder = \"{}\"", node.path("mps").display());
+    let below = format!(
+        "folder = \"{}\"\ncontrol = \"/bin/false\"",
+        node.path("var/packhorse/mps").display()
+    );
+    let config = config.replace(&folder, &below);
+    fs_err::write(node.config(), config.replace("servers = false", "")).unwrap();
+    let prolog = node.command("prolog", 1, Some(64));
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.args(["-c", "umask 077; exec \"$0\" \"$@\""]);
+    shell.arg(prolog.get_program()).args(prolog.get_args());
+    let variables = prolog.get_envs();
+    shell
+        .env_clear()
+        .envs(variables.filter_map(|(name, value)| Some((name, value?))));
+    finish(&mut shell);
+    wait_for_server(&node, "0-1000");
+    for (name, mode) in [
+        ("var", 0o755),
+        ("var/packhorse", 0o755),
+        ("var/packhorse/mps", 0o711),
+    ] {
+        let found = fs_err::metadata(node.path(name))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(found & 0o777, mode, "{name}");
+    }
+}
+
+#[test]
+fn servers_of_gone_jobs_are_ended_also_if_the_asking_job_is_refused() {
+    let node = FakeNode::new("[mps]\ncontrol = \"/bin/false\"\n[[allow]]\nmost = 64\n");
+    node.prolog(1, 64);
+    wait_for_server(&node, "0-1000");
+    let folder = node.path("mps/0-1000");
+    assert!(folder.exists());
+    // Its epilog never ran.
+    node.knows(&[2]);
+    node.forgets();
+    node.prolog(2, 320);
+    assert!(node.asked().contains("scancel 2"), "{}", node.asked());
+    wait_for_server(&node, "0-1000");
+    assert!(!folder.exists());
+}
+
+#[test]
 fn an_epilog_that_is_not_the_last_of_its_server_starts_nothing() {
     let node = FakeNode::new("placing = \"pack\"\n[mps]\ncontrol = \"/bin/false\"\n");
     let folder = node.path("mps");
