@@ -148,7 +148,13 @@ impl NodeLab {
     pub fn wait_for_work(&self, job: &str) {
         let started = self.folder().join("out").join(format!("started.{job}"));
         let seen = self.slurm.wait(|_| started.exists().then_some(()));
-        assert!(seen.is_some(), "job {job} is not at work");
+        let shown = || {
+            let mut scontrol = self.slurm.command("scontrol");
+            let job = self.slurm.output(scontrol.args(["-o", "show", "job", job]));
+            let mut scontrol = self.slurm.command("scontrol");
+            job + &self.slurm.output(scontrol.args(["-o", "show", "node"]))
+        };
+        assert!(seen.is_some(), "job {job} is not at work:\n{}", shown());
     }
 
     /// Lets those jobs end.
