@@ -1,5 +1,9 @@
 -- A filter of your own can call this, and refuse what it refuses.
 function packhorse.check(options)
+	if options["type"] == "srun" and tonumber(options["jobid"]) ~= nil then
+		-- A step of a job, which was checked itself.
+		return slurm.SUCCESS
+	end
 	local amount = packhorse.asked(options["gres"], options["tres-per-task"], options["tres-per-node"],
 		options["tres-per-job"], options["tres-per-socket"])
 	if amount == nil then

@@ -2,14 +2,12 @@
 
 use std::path::Path;
 
-use packhorse_orders::JobOrders;
-
 use crate::config::Config;
 use crate::facts::JobFacts;
 use crate::heal::Healer;
 use crate::prolog::Trouble;
 use crate::queue::AnswerNeed;
-use crate::servers;
+use crate::servers::{is_used, settle};
 use crate::state::State;
 
 /// Does what an epilog has to do. Whether the job had anything. `program` is Packhorse
@@ -28,7 +26,7 @@ pub fn epilog(file: &Path, facts: &JobFacts, program: &Path) -> Result<bool, Tro
         state.remove_job(&lock, facts.job);
         let server = before.as_ref().and_then(|job| job.server.clone());
         let unused = match server {
-            Some(server) if !is_used(&state, &server)? => Some(server),
+            Some(server) if !is_used(&state.jobs(None)?.0, &server) => Some(server),
             _ => None,
         };
         (before, unused)
@@ -39,17 +37,7 @@ pub fn epilog(file: &Path, facts: &JobFacts, program: &Path) -> Result<bool, Tro
         node: facts.node.as_deref(),
         except: None,
     };
-    let (_, gone) = healer.heal(AnswerNeed::Recent);
-    let left = gone.iter().filter_map(|job| job.server.as_ref());
-    for server in unused.iter().chain(left) {
-        servers::settle(&state, server, file, program);
-    }
+    let (_, left) = healer.heal(AnswerNeed::Recent);
+    settle(&state, unused.iter().chain(&left), file, program);
     Ok(before.is_some())
-}
-
-/// Whether a job has this MPS server.
-fn is_used(state: &State, server: &str) -> Result<bool, Trouble> {
-    let (jobs, _) = state.jobs(None)?;
-    let uses = |job: &JobOrders| job.server.as_deref() == Some(server);
-    Ok(jobs.iter().any(uses))
 }

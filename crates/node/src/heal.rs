@@ -15,6 +15,7 @@ use packhorse_orders::{GpuPart, JobOrders};
 use crate::cgroups::SlurmCgroups;
 use crate::config::{Config, Mode};
 use crate::queue::{AnswerNeed, NodeQueue, QueuedJob, ask};
+use crate::servers::{self, is_used};
 use crate::slurm::Slurm;
 use crate::state::{Damaged, State, StateError, StateLock, now};
 
@@ -32,22 +33,25 @@ pub struct Healer<'a> {
 }
 
 impl Healer<'_> {
-    /// What Slurm says, and the jobs that turned out to be gone. The state must not be
-    /// locked: Slurm may take its time.
-    pub fn heal(&self, need: AnswerNeed) -> (Option<NodeQueue>, Vec<JobOrders>) {
+    /// What Slurm says, and the MPS servers to look after: their jobs turned out to be gone, or
+    /// nobody knows of any. The state must not be locked: Slurm may take its time.
+    pub fn heal(&self, need: AnswerNeed) -> (Option<NodeQueue>, Vec<String>) {
         let before = || self.state.jobs(None).map(|(jobs, _)| jobs);
         let node = self.node.map_or_else(host_name, str::to_owned);
         let slurm = Slurm::new(&self.config.scontrol);
-        let mut gone = Vec::new();
+        let mut servers = Vec::new();
         let queue = ask(self.state, &slurm, &node, need, before, |queue, before| {
             let (Ok(before), Ok(lock)) = (before, self.state.lock()) else {
                 return false;
             };
             let cgroups = SlurmCgroups::find();
-            gone = self.forget_the_gone(&lock, queue, &cgroups, before);
-            self.count_the_uncounted(&lock, queue, &cgroups).is_ok()
+            self.forget_the_gone(&lock, queue, &cgroups, before);
+            let counted = self.count_the_uncounted(&lock, queue, &cgroups);
+            servers = servers::names(&self.config.mps.folder);
+            servers.retain(|name| !counted.as_ref().is_ok_and(|jobs| is_used(jobs, name)));
+            counted.is_ok()
         });
-        (queue, gone)
+        (queue, servers)
     }
 
     /// Removes the files of jobs that are not there any more. Of those `before` Slurm was
@@ -58,7 +62,7 @@ impl Healer<'_> {
         queue: &NodeQueue,
         cgroups: &SlurmCgroups,
         before: Vec<JobOrders>,
-    ) -> Vec<JobOrders> {
+    ) {
         let is_gone = |job: &JobOrders| {
             Some(job.job) != self.except
                 && queue.job(job.job).is_none()
@@ -67,22 +71,21 @@ impl Healer<'_> {
                 && self.state.job(job.job).as_ref() == Some(job)
                 && self.state.remove_job(lock, job.job)
         };
-        let gone: Vec<JobOrders> = before.into_iter().filter(is_gone).collect();
-        for job in &gone {
+        for job in before.into_iter().filter(is_gone) {
             let (number, user) = (job.job, &job.user);
             let text = format!("job {number} of {user} is gone without an epilog: taken back");
             self.state.log(now(), &text);
         }
-        gone
     }
 
-    /// Removes damaged files, and counts the jobs that run without orders.
+    /// Removes damaged files, and counts the jobs that run without orders. Those that had some
+    /// before.
     fn count_the_uncounted(
         &self,
         lock: &StateLock,
         queue: &NodeQueue,
         cgroups: &SlurmCgroups,
-    ) -> Result<(), StateError> {
+    ) -> Result<Vec<JobOrders>, StateError> {
         let (jobs, damaged) = self.state.jobs(Some(lock))?;
         for file in &damaged {
             self.state
@@ -101,20 +104,23 @@ impl Healer<'_> {
                 self.count(lock, job, had_orders(job.job));
             }
         }
-        Ok(())
+        Ok(jobs)
     }
 
     /// Counts a job where it may be: on GPU 0, where Slurm counts, if it never had orders;
     /// else on all of them, since nobody knows any more which it was given.
     fn count(&self, lock: &StateLock, job: &QueuedJob, had_orders: bool) {
-        let Some(mps) = job.mps else { return };
+        let mps = match job.mps {
+            Some(mps) => mps,
+            // It was asked for in another way, which Slurm does not show.
+            None if had_orders => self.config.per_gpu(),
+            None => return,
+        };
         let (number, uid) = (job.job, job.uid);
         let runs = format!("job {number} of user {uid} runs without orders");
-        if self.config.mode == Mode::Native {
-            // Slurm counts by itself.
-            return self.state.log(now(), &runs);
-        }
-        let (gpus, place) = if had_orders {
+        let (gpus, place) = if self.config.mode == Mode::Native {
+            (Vec::new(), "no GPU of ours, since Slurm counts")
+        } else if had_orders {
             let units = mps.min(self.config.per_gpu());
             let all = (0..).zip(&self.config.gpus);
             let all = all.map(|(gpu, _)| GpuPart { gpu, units });

@@ -1,8 +1,8 @@
 //! Before a job: what it is given.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::slice;
 
 use packhorse_orders::{DeviceRule, GpuPart, JobOrders, VISIBLE};
 
@@ -12,7 +12,7 @@ use crate::facts::{JobFacts, PERCENTAGE};
 use crate::heal::{Healer, exists};
 use crate::queue::AnswerNeed;
 use crate::rules::{Refusal, admit};
-use crate::servers::{self, server_name};
+use crate::servers::{self, server_name, settle};
 use crate::share::Share;
 use crate::slurm::Slurm;
 use crate::state::{State, StateError, now};
@@ -57,6 +57,11 @@ pub enum Trouble {
         "Slurm chose GPU {0}, which is not in the configuration\nhint: name every GPU of gres.conf there, in the same order"
     )]
     UnknownGpu(u32),
+    /// A job whose file cannot be read may have any GPU, and Slurm does not say what it has.
+    #[error(
+        "the file of job {0} on this node cannot be read, and Slurm does not say whether it runs"
+    )]
+    Unread(String),
     /// Slurm has chosen no GPU.
     #[error("Slurm named no GPU\nhint: mode = \"native\" needs Flags=all_sharing in gres.conf")]
     NoGpu,
@@ -88,15 +93,10 @@ pub fn prolog(file: &Path, facts: &JobFacts, program: &Path) -> PrologResult {
         node: facts.node.as_deref(),
         except: Some(facts.job),
     };
-    let settle = |jobs: &[JobOrders]| {
-        for server in jobs.iter().filter_map(|job| job.server.as_ref()) {
-            servers::settle(&state, server, file, program);
-        }
-    };
-    let mut gone = Vec::new();
+    let mut servers = BTreeSet::new();
     let mut heal = |need| {
         let (queue, more) = healer.heal(need);
-        gone.extend(more);
+        servers.extend(more);
         queue
     };
     let mut share = Share::of(percent, config.whole());
@@ -113,12 +113,13 @@ pub fn prolog(file: &Path, facts: &JobFacts, program: &Path) -> PrologResult {
     if let Err(refusal) = admit(&config.allow, facts, share.least) {
         node.refuse(&refusal.to_string());
         slurm.cancel(facts.job, &refusal.to_string());
-        settle(&gone);
+        settle(&state, &servers, file, program);
         return PrologResult::Refused(refusal);
     }
     let given = node.give(&mut |need| drop(heal(need)));
-    settle(&gone);
-    settle(given.as_ref().map_or(&[], |orders| slice::from_ref(orders)));
+    let orders = given.as_ref().ok();
+    servers.extend(orders.and_then(|orders| orders.server.clone()));
+    settle(&state, &servers, file, program);
     match given {
         Ok(orders) => PrologResult::Given(Box::new(orders)),
         Err(trouble) => {
@@ -149,41 +150,30 @@ struct PrologOfNode<'a> {
     share: u64,
 }
 
-/// What to do about files that cannot be read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unread {
-    /// Ask Slurm first whether their jobs run.
-    Clear,
-    /// Go on: Slurm was asked.
-    Leave,
-}
-
 impl PrologOfNode<'_> {
     /// Chooses and writes it down.
+    /// `heal` asks Slurm, and puts the state right if it answers.
     fn give(&self, heal: &mut dyn FnMut(AnswerNeed)) -> Result<JobOrders, Trouble> {
         let devices = self.devices()?;
         heal(AnswerNeed::Recent);
-        match self.try_give(&devices, Unread::Clear) {
+        match self.try_give(&devices) {
             // Slurm says there is room: something is left of a job that is gone.
-            Ok(None) | Err(Trouble::NoRoom(_)) => heal(AnswerNeed::Fresh),
-            Ok(Some(orders)) => return Ok(orders),
-            Err(other) => return Err(other),
+            Err(Trouble::NoRoom(_) | Trouble::Unread(_)) => {
+                heal(AnswerNeed::Fresh);
+                self.try_give(&devices)
+            }
+            other => other,
         }
-        let given = self.try_give(&devices, Unread::Leave)?;
-        Ok(given.expect("nothing is left to be cleared"))
     }
 
-    /// `None`: there are files that cannot be read, and whose jobs may run.
-    fn try_give(
-        &self,
-        devices: &[(u32, u32)],
-        unread: Unread,
-    ) -> Result<Option<JobOrders>, Trouble> {
+    fn try_give(&self, devices: &[(u32, u32)]) -> Result<JobOrders, Trouble> {
         let (facts, state) = (self.facts, self.state);
         let lock = state.lock()?;
         let (jobs, damaged) = state.jobs(Some(&lock))?;
-        if !damaged.is_empty() && unread == Unread::Clear {
-            return Ok(None);
+        // In the other mode Slurm counts.
+        let mut unread = damaged.iter().filter(|_| self.config.mode == Mode::Choose);
+        if let Some(file) = unread.next() {
+            return Err(Trouble::Unread(file.name.clone()));
         }
         // The same job again: slurmd was restarted, or the job was requeued and its
         // epilog never ran. What it has it keeps, if it is the same that it asks for.
@@ -209,7 +199,7 @@ impl PrologOfNode<'_> {
         };
         let orders = self.orders(parts, devices);
         state.write_job(&lock, &orders)?;
-        Ok(Some(orders))
+        Ok(orders)
     }
 
     /// What Slurm gives of the GPUs that it has chosen: each is filled before the next.
@@ -355,7 +345,7 @@ impl PrologOfNode<'_> {
             minor,
             allowed: false,
         });
-        let orders = JobOrders {
+        let mut orders = JobOrders {
             job: facts.job,
             uid: facts.uid,
             gid: facts.gid,
@@ -368,6 +358,13 @@ impl PrologOfNode<'_> {
             ..JobOrders::default()
         };
         if let Ok(lock) = state.lock() {
+            // Its prolog may have run before: it has what it was given until it has ended.
+            let before = state.job(facts.job);
+            if let Some(before) = before.filter(|before| before.uid == facts.uid) {
+                orders.share = before.share;
+                orders.gpus = before.gpus;
+                orders.server = before.server;
+            }
             // If it cannot be written, Slurm is asked to end it all the same.
             let _ = state.write_job(&lock, &orders);
         }

@@ -32,6 +32,10 @@ pub struct QueuedJob {
     pub job: u32,
     /// Whose it is.
     pub uid: u32,
+    /// Its array and its number in that, if it is an element of one.
+    pub element: Option<(u32, u32)>,
+    /// Whether it has its node: it may be waiting for its prologs.
+    pub has_node: bool,
     /// Whether it has begun and not ended.
     pub is_running: bool,
     /// The `mps` it has on each of its nodes, if that is how it asked for them.
@@ -153,15 +157,29 @@ impl NodeQueue {
 }
 
 impl QueuedJob {
+    /// What Slurm's commands call it. An element that has the number of its array would be the
+    /// whole array to them.
+    pub fn name(&self) -> String {
+        match self.element {
+            Some((array, index)) => format!("{array}_{index}"),
+            None => self.job.to_string(),
+        }
+    }
+
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split('|').map(str::trim);
         let (job, uid) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        let is_running = matches!(fields.next()?, "RUNNING" | "SUSPENDED" | "STOPPED");
+        let state = fields.next()?;
+        let is_running = matches!(state, "RUNNING" | "SUSPENDED" | "STOPPED");
         let gres = fields.next()?;
         let amounts = gres.split(',').filter_map(amount);
+        let mut number = || fields.next()?.parse().ok();
+        let element = number().zip(number());
         Some(Self {
             job,
             uid,
+            element,
+            has_node: is_running || state == "CONFIGURING",
             is_running,
             mps: amounts.reduce(u64::saturating_add),
         })
@@ -220,6 +238,21 @@ mod tests {
         }
         assert_eq!(NodeQueue::parse("\n"), Some(NodeQueue::default()));
         assert_eq!(NodeQueue::parse("slurm_load_jobs error: Invalid"), None);
+    }
+
+    #[test]
+    fn an_element_is_not_called_by_the_number_of_its_array() {
+        let queue = "7|0|RUNNING|gres:mps:64|7|N/A\n8|0|CONFIGURING|gres:mps:64|8|3\n\
+                     9|0|PENDING|gres:mps:64|8|0\n10|0|RUNNING|gres:mps:64\n";
+        let queue = NodeQueue::parse(queue).unwrap();
+        let seen = |job: u32| {
+            let job = queue.job(job).unwrap();
+            (job.name(), job.has_node, job.is_running)
+        };
+        assert_eq!(seen(7), ("7".to_owned(), true, true));
+        assert_eq!(seen(8), ("8_3".to_owned(), true, false));
+        assert_eq!(seen(9), ("8_0".to_owned(), false, false));
+        assert_eq!(seen(10), ("10".to_owned(), true, true));
     }
 
     #[test]

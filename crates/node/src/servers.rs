@@ -55,6 +55,11 @@ pub fn server_name(gpus: &[GpuPart], uid: u32) -> String {
     format!("{}-{uid}", gpus.join("+"))
 }
 
+/// The user of a server.
+pub fn user_of(name: &str) -> Option<u32> {
+    name.rsplit('-').next()?.parse().ok()
+}
+
 /// The names of all servers that have a folder here.
 pub fn names(folder: &Path) -> Vec<String> {
     let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
@@ -64,14 +69,30 @@ pub fn names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// Whether one of these jobs has this server.
+pub fn is_used(jobs: &[JobOrders], name: &str) -> bool {
+    jobs.iter().any(|job| job.server.as_deref() == Some(name))
+}
+
 /// Where clients find the server in this folder.
 pub fn pipes(folder: &Path) -> PathBuf {
     folder.join("pipe")
 }
 
-/// Sees to it that a server runs if a job wants it, and does not if none does. Does not wait
-/// for it.
-pub fn settle(state: &State, name: &str, config: &Path, program: &Path) {
+/// Sees to it that servers run if a job wants them, and do not if none does. Does not wait
+/// for them.
+pub fn settle<'n>(
+    state: &State,
+    names: impl IntoIterator<Item = &'n String>,
+    config: &Path,
+    program: &Path,
+) {
+    for name in names {
+        settle_one(state, name, config, program);
+    }
+}
+
+fn settle_one(state: &State, name: &str, config: &Path, program: &Path) {
     let locked = match state.lock_server(name) {
         Ok(Some(locked)) => locked,
         Ok(None) => return,
@@ -106,11 +127,15 @@ pub fn serve(file: &Path, name: &str, program: &Path) -> Result<(), crate::prolo
     let mut is = None;
     loop {
         let lock = state.lock()?;
-        let (jobs, _) = state.jobs(None)?;
+        let (jobs, damaged) = state.jobs(None)?;
+        // A job that nobody knows the orders of may be using it.
+        let uid = user_of(name);
+        let is_in_doubt = |job: &JobOrders| job.is_only_counted() && Some(job.uid) == uid;
+        let is_in_doubt = !damaged.is_empty() || jobs.iter().any(is_in_doubt);
         let wanted = jobs
             .into_iter()
             .find(|job| job.server.as_deref() == Some(name));
-        if is == Some(wanted.is_some()) {
+        if is == Some(wanted.is_some()) || wanted.is_none() && is_in_doubt {
             // While the state is locked: whoever changes it next finds this lock free.
             let _ = flock(rustix::stdio::stdin(), FlockOperation::Unlock);
             return Ok(());

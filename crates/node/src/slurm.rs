@@ -7,9 +7,14 @@ use std::time::Duration;
 use packhorse_orders::SCONTROL;
 
 use crate::limited::{self, Heard, Limits};
+use crate::queue::{NodeQueue, QueuedJob};
 
 /// A controller that is busy answers within this time, or the prolog goes on without it.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What `squeue` is asked of a job: its number, its user, its state, what it asked for, its
+/// array and its place in that.
+const ROW: &str = "%A|%U|%T|%b|%F|%K";
 
 /// No answer is longer.
 const MOST_ANSWER: usize = 1 << 24;
@@ -54,29 +59,46 @@ impl Slurm {
     /// does not answer.
     pub fn queue(&self, node: &str) -> Option<String> {
         // All: those in hidden partitions, too.
-        let words = ["-h", "-a", "-r", "-w", node, "-o", "%A|%U|%T|%b"];
+        let words = ["-h", "-a", "-r", "-w", node, "-o", ROW];
         self.run("squeue", &words)
     }
 
-    /// Sends a job back to the queue, or cancels it if it cannot go there.
+    /// Sends a job back to the queue, or cancels it if it cannot go there. If Slurm does not
+    /// answer, it keeps the orders that end it.
     pub fn send_back(&self, job: u32, why: &str) {
-        self.comment(job, why);
-        if self
-            .run("scontrol", &["requeue", &job.to_string()])
-            .is_none()
+        let Some(found) = self.find_job(job) else {
+            return;
+        };
+        let name = found.name();
+        self.comment(&name, why);
+        if self.run("scontrol", &["requeue", &name]).is_none()
+            // The prolog of another node may have done that, or Slurm was too slow to say so.
+            && self.find_job(job).is_some_and(|job| job.has_node)
         {
-            self.run("scancel", &[&job.to_string()]);
+            self.run("scancel", &[&name]);
         }
     }
 
     /// Ends a job.
     pub fn cancel(&self, job: u32, why: &str) {
-        self.comment(job, why);
-        self.run("scancel", &[&job.to_string()]);
+        let Some(found) = self.find_job(job) else {
+            return;
+        };
+        let name = found.name();
+        self.comment(&name, why);
+        self.run("scancel", &[&name]);
+    }
+
+    /// One job. By its number Slurm shows all elements of its array, if it has the number of
+    /// that.
+    fn find_job(&self, job: u32) -> Option<QueuedJob> {
+        let words = ["-h", "-a", "-r", "-j", &job.to_string(), "-o", ROW];
+        let answer = self.run("squeue", &words)?;
+        NodeQueue::parse(&answer)?.job(job).copied()
     }
 
     /// Says to whoever looks at the job what became of it.
-    fn comment(&self, job: u32, why: &str) {
+    fn comment(&self, job: &str, why: &str) {
         let why = why.lines().next().unwrap_or_default();
         let (job, comment) = (format!("JobId={job}"), format!("Comment=packhorse: {why}"));
         self.run("scontrol", &["update", &job, &comment]);

@@ -21,7 +21,7 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 
 use packhorse_orders::{JOBS, JobOrders, is_trusted, read_trusted};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 /// Locks of the MPS servers.
 const LOCKS: &str = "locks";
@@ -245,8 +245,11 @@ impl State {
     }
 }
 
-/// `O_NOFOLLOW | O_NONBLOCK`: neither a link nor a pipe is waited for or followed.
-const NOFOLLOW: i32 = 0o400_000 | 0o4000;
+/// Neither a link nor a pipe is waited for or followed.
+const NOFOLLOW: i32 = OFlags::NOFOLLOW
+    .union(OFlags::NONBLOCK)
+    .bits()
+    .cast_signed();
 
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new()

@@ -124,16 +124,13 @@ pub fn status(file: &Path, node: Option<&str>, program: &Path) -> Result<NodeSta
         jobs.iter().filter(uses).map(|job| job.job).collect()
     };
     let mut names = servers::names(&config.mps.folder);
-    for name in &names {
-        if users(name).is_empty() {
-            servers::settle(&state, name, file, program);
-        }
-    }
+    let unused = names.iter().filter(|name| users(name).is_empty());
+    servers::settle(&state, unused, file, program);
     names.extend(jobs.iter().filter_map(|job| job.server.clone()));
     names.sort_unstable();
     names.dedup();
     let server = |name: String| {
-        let uid = name.rsplit('-').next().and_then(|uid| uid.parse().ok());
+        let uid = servers::user_of(&name);
         let folder = config.server_folder(&name);
         ServerStatus {
             processes: uid.map_or(0, |uid| processes(&folder, uid).len()),

@@ -46,8 +46,14 @@ pub fn confine(process: u32, job: u32, rules: &[DeviceRule]) -> io::Result<Confi
 }
 
 /// Whether a process of a job can be held to devices: Slurm has put it in a cgroup of its job.
+/// It may be in a container by now, where the cgroups themselves are not to be seen.
 pub fn is_confinable(process: u32, job: u32) -> bool {
-    find(process, job).is_ok_and(|found| found.is_some())
+    let cgroups = read(&format!("/proc/{process}/cgroup"));
+    cgroups.is_ok_and(|cgroups| {
+        paths_of(&cgroups, job)
+            .into_iter()
+            .any(|(_, it)| it.is_some())
+    })
 }
 
 /// Where Slurm keeps a job.
@@ -61,27 +67,30 @@ struct DeviceCgroup {
 fn find(process: u32, job: u32) -> io::Result<Option<DeviceCgroup>> {
     let cgroups = read(&format!("/proc/{process}/cgroup"))?;
     let mounts = read("/proc/self/mounts")?;
-    let is_devices = |names: &str| names.split(',').any(|name| name == "devices");
-    let ways = [
-        (CgroupVersion::One, paths_in(&cgroups, job, is_devices)),
-        (CgroupVersion::Two, paths_in(&cgroups, job, str::is_empty)),
-    ];
-    let mounted = |(version, paths): (CgroupVersion, Option<(&str, Option<&str>)>)| {
+    let mounted = |(version, paths): (CgroupVersion, Option<JobPath<'_>>)| {
         let (job, step) = paths?;
         let job = mounted(&mounts, version, job)?;
         let step = step.map(|step| job.join(step));
         Some(DeviceCgroup { version, job, step })
     };
-    Ok(ways.into_iter().find_map(mounted))
+    Ok(paths_of(&cgroups, job).into_iter().find_map(mounted))
+}
+
+/// A job's path in a hierarchy, and the name of a step's folder there.
+type JobPath<'c> = (&'c str, Option<&'c str>);
+
+/// Those of a process that may decide on devices, version 1 first.
+fn paths_of(cgroups: &str, job: u32) -> [(CgroupVersion, Option<JobPath<'_>>); 2] {
+    let is_devices = |names: &str| names.split(',').any(|name| name == "devices");
+    [
+        (CgroupVersion::One, paths_in(cgroups, job, is_devices)),
+        (CgroupVersion::Two, paths_in(cgroups, job, str::is_empty)),
+    ]
 }
 
 /// The job's path in the hierarchy whose controllers are these, if the process is there in it;
 /// and the name of its step's folder there.
-fn paths_in(
-    cgroups: &str,
-    job: u32,
-    is_wanted: impl Fn(&str) -> bool,
-) -> Option<(&str, Option<&str>)> {
+fn paths_in(cgroups: &str, job: u32, is_wanted: impl Fn(&str) -> bool) -> Option<JobPath<'_>> {
     let name = format!("/job_{job}");
     cgroups.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);

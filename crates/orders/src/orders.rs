@@ -22,7 +22,7 @@ pub struct JobOrders {
     pub since: u64,
     /// How much it asked for, in the units of Slurm's `mps`.
     pub share: u64,
-    /// What it has of each of its GPUs. Empty: it was refused.
+    /// What it has of each of its GPUs.
     pub gpus: Vec<GpuPart>,
     /// The memory it may use on each of its GPUs, in MiB. `None`: there is no limit.
     pub memory_mib: Option<u64>,
@@ -64,6 +64,11 @@ pub struct DeviceRule {
 pub const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 impl JobOrders {
+    /// Whether it was written down only to be counted: every prolog orders something.
+    pub fn is_only_counted(&self) -> bool {
+        self.refused.is_none() && self.devices.is_empty() && self.variables.is_empty()
+    }
+
     /// The variables of a task that can open every GPU of its node, since it could not be held
     /// to its own. GPUs that were named by numbers of what it can open have others then. (Not to
     /// clients of an MPS server, which count what their server has.)

@@ -134,11 +134,16 @@ impl Settings {
     /// What the environment, the project's file and the user's file say.
     pub fn find() -> Result<Self, SessionError> {
         let folder = std::env::current_dir().unwrap_or_default();
-        Self::find_from(&folder, |name| std::env::var_os(name))
+        Self::find_from(Some(&folder), |name| std::env::var_os(name))
+    }
+
+    /// The same without a project's file: anybody could have put one where root happens to be.
+    pub fn find_without_project() -> Result<Self, SessionError> {
+        Self::find_from(None, |name| std::env::var_os(name))
     }
 
     fn find_from(
-        folder: &Path,
+        folder: Option<&Path>,
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, SessionError> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
@@ -148,8 +153,9 @@ impl Settings {
         });
         let config_folder = config_folder.map(|folder| folder.join("packhorse"));
         let mut layers = environment(set)?;
-        let project = folder.ancestors().map(|folder| folder.join(PROJECT_FILE));
-        if let Some(path) = project.into_iter().find(|path| path.is_file()) {
+        let folders = folder.into_iter().flat_map(Path::ancestors);
+        let mut project = folders.map(|folder| folder.join(PROJECT_FILE));
+        if let Some(path) = project.find(|path| path.is_file()) {
             layers.push(read(
                 path,
                 &[OF_SINGLE_TASKS, OF_STORED_RUNS, NOT_FOR_PROJECTS],
@@ -445,7 +451,7 @@ mod tests {
 
     fn find(folder: &Path, variables: &[(&str, &str)]) -> Result<Settings, SessionError> {
         let home = folder.join("home").into_os_string();
-        Settings::find_from(&folder.join("project/deep/down"), |name| {
+        Settings::find_from(Some(&folder.join("project/deep/down")), |name| {
             let set = variables.iter().find(|(set, _)| *set == name);
             let set = set.map(|(_, value)| OsString::from(value));
             set.or_else(|| (name == "HOME").then(|| home.clone()))

@@ -63,7 +63,10 @@ pub fn begin(spank: Spank, words: &[String]) {
             Some(reason) => StepOrders::Refused {
                 job,
                 reason,
-                devices: orders.devices,
+                // Maybe not even the files of the GPUs were there.
+                devices: Some(orders.devices)
+                    .filter(|devices| !devices.is_empty())
+                    .unwrap_or_else(no_gpu),
             },
             None => StepOrders::Given(Box::new(orders), file),
         },
@@ -122,6 +125,8 @@ pub fn confine_task(spank: Spank) {
         Err(error) => {
             slurm::tell(&format!("this task cannot be held to its GPU: {error}"));
             tasks.iter().for_each(|task| end(*task));
+            // Others may come into this step: they have none at all, if that is possible.
+            let _ = confine(std::process::id(), job, &no_gpu());
         }
     }
 }
@@ -205,8 +210,7 @@ fn read(file: &Path, job: u32, uid: u32) -> Result<JobOrders, String> {
     if Some(&orders.boot) != boot().as_ref() {
         return Err(format!("{} is from before a reboot", file.display()));
     }
-    // Written down only to be counted: every prolog orders something.
-    if orders.refused.is_none() && orders.devices.is_empty() && orders.variables.is_empty() {
+    if orders.is_only_counted() {
         return Err(no_prolog());
     }
     Ok(orders)

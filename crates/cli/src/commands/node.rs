@@ -233,9 +233,9 @@ fn install(args: InstallArgs) -> anyhow::Result<Exit> {
 
 /// NVIDIA's GPUs of this machine, by their driver.
 fn devices_here() -> Vec<Device> {
-    let found = Settings::find().ok().and_then(|settings| {
-        let config = settings.gpu_config();
-        let devices = ask_driver(&config, &mut complain, |config| {
+    let found = Settings::find_without_project().map_err(anyhow::Error::from);
+    let found = found.and_then(|settings| {
+        let devices = ask_driver(&settings.gpu_config(), &mut complain, |config| {
             let driver = Driver::detect(config)?;
             let is_nvidia = driver.vendor() == Some(Vendor::Nvidia);
             Ok::<_, GpuError>(if is_nvidia {
@@ -244,9 +244,12 @@ fn devices_here() -> Vec<Device> {
                 Vec::new()
             })
         });
-        devices.ok()?.ok()
+        Ok(devices??)
     });
-    found.unwrap_or_default()
+    found.unwrap_or_else(|error| {
+        complain(&error.to_string());
+        Vec::new()
+    })
 }
 
 /// The GPUs of this machine, by their driver; without one, by their device files.

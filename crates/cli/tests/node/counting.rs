@@ -28,6 +28,9 @@ fn what_a_job_with_a_damaged_file_has_is_not_given_to_others() {
     fs_err::write(node.orders(2), "nonsense").unwrap();
     node.falls_silent();
     node.prolog(6, 64);
+    assert_eq!(node.gpus(6), [0_u32; 0], "it may be any that job 2 has");
+    let orders = fs_err::read_to_string(node.orders(6)).unwrap();
+    assert!(orders.contains("\nrefused the file of job 2"), "{orders}");
     let problems = node.status()["problems"].to_string();
     assert!(problems.contains("cannot read 2"), "{problems}");
     assert!(exists(&node.orders(2)));
@@ -149,10 +152,50 @@ fn a_slow_slurm_refuses_no_job_that_is_allowed() {
     // It is 64 to 76, and counted as the most.
     assert_eq!(node.used(), [76, 0, 0, 0]);
     node.prolog(2, 77);
-    assert!(node.asked().contains("scancel 2"), "{}", node.asked());
+    let orders = fs_err::read_to_string(node.orders(2)).unwrap();
+    assert!(orders.contains("\nrefused mps:77 is too much"), "{orders}");
     // A whole GPU is one GPU all the same.
     let node = FakeNode::new("");
     node.falls_silent();
     node.prolog(1, 320);
     assert_eq!(node.used(), [320, 0, 0, 0]);
+}
+
+#[test]
+fn a_job_whose_amount_slurm_does_not_show_is_counted_as_a_whole_gpu_when_its_file_is_lost() {
+    let node = FakeNode::new("");
+    node.prolog(1, 64);
+    // As with --tres-per-task.
+    fs_err::write(node.path("job.1"), "N/A").unwrap();
+    fs_err::write(node.orders(1), "nonsense").unwrap();
+    assert_eq!(node.used(), [320; 4]);
+}
+
+#[test]
+fn a_job_that_is_refused_when_its_prolog_runs_again_has_what_it_had_until_it_ends() {
+    let node = FakeNode::new("");
+    node.prolog(1, 64);
+    node.configure("[[allow]]\nmost = 32\n");
+    node.prolog(1, 64);
+    assert!(node.asked().contains("scancel 1"), "{}", node.asked());
+    assert_eq!(node.used(), [64, 0, 0, 0]);
+    node.epilog(1, 64);
+    assert_eq!(node.used(), [0; 4]);
+}
+
+#[test]
+fn a_job_that_another_node_has_sent_back_is_not_cancelled() {
+    let node = FakeNode::new("");
+    for job in 1..=4 {
+        node.prolog(job, 320);
+    }
+    fs_err::write(node.path("requeue"), "1").unwrap();
+    node.says_state(5, "PENDING");
+    node.prolog(5, 320);
+    assert!(node.asked().contains("requeue 5"), "{}", node.asked());
+    assert!(!node.asked().contains("scancel 5"), "{}", node.asked());
+    // One that Slurm does not take back is ended.
+    node.says_state(6, "CONFIGURING");
+    node.prolog(6, 320);
+    assert!(node.asked().contains("scancel 6"), "{}", node.asked());
 }

@@ -41,7 +41,8 @@ impl FakeNode {
              if [ -e \"$here/jobs\" ]; then jobs=$(cat \"$here/jobs\"); \
              else jobs=$(cd \"$here\"; echo job.*); fi\n\
              for job in $jobs; do job=${job#job.}\n\
-             echo \"$job|1000|RUNNING|$(cat \"$here/job.$job\" 2>/dev/null || echo N/A)\"; done",
+             state=$(cat \"$here/state.$job\" 2>/dev/null || echo RUNNING)\n\
+             echo \"$job|1000|$state|$(cat \"$here/job.$job\" 2>/dev/null || echo N/A)\"; done",
         );
         node.script("scancel", "");
         node.configure(more);
@@ -127,6 +128,11 @@ impl FakeNode {
     pub fn says(&self, job: u32, mps: u64) {
         let file = self.path(&format!("job.{job}"));
         fs_err::write(file, format!("gres:mps:{mps}")).unwrap();
+    }
+
+    /// The state that a job is in, by `squeue`.
+    pub fn says_state(&self, job: u32, state: &str) {
+        fs_err::write(self.path(&format!("state.{job}")), state).unwrap();
     }
 
     /// The jobs that `squeue` knows.

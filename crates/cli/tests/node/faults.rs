@@ -66,6 +66,7 @@ fn text_of_users_that_is_not_utf_8_gets_no_job_past_its_prolog() {
     }
     // Nor does a name that a rule looks at.
     node.configure("[[allow]]\naccounts = [\"staff\"]\n");
+    node.knows(&[1, 2]);
     let mut command = node.command("prolog", 2, Some(64));
     command.env("SLURM_JOB_ACCOUNT", OsStr::from_bytes(b"staff\xff"));
     finish(&mut command);
@@ -203,7 +204,7 @@ fn nothing_is_read_that_a_user_could_have_written() {
         return;
     }
     let node = FakeNode::new("");
-    node.knows(&[1, 2, 3]);
+    node.knows(&[1]);
     node.prolog(1, 64);
     // A whole GPU for nobody, planted in three ways.
     let planted = fs_err::read_to_string(node.orders(1)).unwrap();

@@ -81,6 +81,21 @@ fn a_uuid_is_written_to_the_file_of_the_same_gpu() {
 }
 
 #[test]
+fn a_file_of_settings_that_anybody_could_have_put_there_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = other_minors(folder.path());
+    fs_err::write(folder.path().join("packhorse.toml"), "nonsense").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packhorse"));
+    command.args(["node", "install", "--dry-run", "--folder"]);
+    command.arg(folder.path().join("packhorse"));
+    command.current_dir(folder.path());
+    command.env("PACKHORSE_NVML_LIBRARY", library_path());
+    let done = finish(command.env(STATE_VARIABLE, state.path()));
+    let uuid = FakeDevice::new(0).uuid;
+    assert!(done.stdout.contains(&uuid), "{done:?}");
+}
+
+#[test]
 fn everybody_can_read_what_is_installed_whatever_roots_umask_is() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("packhorse");

@@ -9,6 +9,9 @@ use packhorse_slurm_lab::{Cgroups, LabSettings, SlurmLab, SlurmVersion};
 pub const NOBODY: (u32, &str) = (65534, "nobody");
 pub const GAMES: (u32, &str) = (5, "games");
 
+/// How many jobs are submitted at once.
+const AT_A_TIME: usize = 8;
+
 /// What a node of the lab is like.
 pub struct NodeSettings<'a> {
     pub version: SlurmVersion,
@@ -144,17 +147,65 @@ impl NodeLab {
         self.submit(user, &[&gres, "--output=/dev/null"], script)
     }
 
+    /// Submits so many such jobs, a few at a time, and waits until all are at work.
+    ///
+    /// When many begin at once, Slurm 22.05 sometimes hands a job to its node and then does not
+    /// see that its prolog was begun: it puts the job back and holds it. Another takes its place.
+    pub fn start_lasting(&self, user: (u32, &str), mps: u64, count: usize) -> Vec<String> {
+        let mut at_work = Vec::new();
+        while at_work.len() < count {
+            let next = (count - at_work.len()).min(AT_A_TIME);
+            let jobs: Vec<String> = (0..next).map(|_| self.submit_lasting(user, mps)).collect();
+            let is_kept = |job: &String| {
+                let seen = self.slurm.wait(|_| {
+                    let is_at_work = self.is_at_work(job);
+                    (is_at_work || self.was_lost_by_slurm(job)).then_some(is_at_work)
+                });
+                seen.unwrap_or_else(|| panic!("job {job} is not at work:\n{}", self.shown(job)))
+            };
+            let (kept, lost): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_kept);
+            at_work.extend(kept);
+            for job in lost {
+                let mut scancel = self.slurm.command("scancel");
+                self.slurm.output(scancel.arg(&job));
+                self.slurm.wait_for_job(&job, "CANCELLED");
+                // It takes that for a failed prolog of the node's.
+                let mut scontrol = self.slurm.command("scontrol");
+                let _ = scontrol
+                    .args(["update", "nodename=n1", "state=resume"])
+                    .output();
+            }
+        }
+        at_work
+    }
+
+    fn is_at_work(&self, job: &str) -> bool {
+        let started = format!("out/started.{job}");
+        self.folder().join(started).exists()
+    }
+
+    fn was_lost_by_slurm(&self, job: &str) -> bool {
+        let log = fs_err::read_to_string(self.folder().join("log/slurmd.n1.log"));
+        let told = format!("Waiting for JobId={job} REQUEST_LAUNCH_PROLOG notification failed");
+        log.is_ok_and(|log| log.contains(&told))
+    }
+
+    /// What Slurm says of a job and of the node.
+    fn shown(&self, job: &str) -> String {
+        let mut scontrol = self.slurm.command("scontrol");
+        let job = self.slurm.output(scontrol.args(["-o", "show", "job", job]));
+        let mut scontrol = self.slurm.command("scontrol");
+        job + &self.slurm.output(scontrol.args(["-o", "show", "node"]))
+    }
+
     /// Waits until a job is at work. Slurm calls it running before its prolog has run.
     pub fn wait_for_work(&self, job: &str) {
-        let started = self.folder().join("out").join(format!("started.{job}"));
-        let seen = self.slurm.wait(|_| started.exists().then_some(()));
-        let shown = || {
-            let mut scontrol = self.slurm.command("scontrol");
-            let job = self.slurm.output(scontrol.args(["-o", "show", "job", job]));
-            let mut scontrol = self.slurm.command("scontrol");
-            job + &self.slurm.output(scontrol.args(["-o", "show", "node"]))
-        };
-        assert!(seen.is_some(), "job {job} is not at work:\n{}", shown());
+        let seen = self.slurm.wait(|_| self.is_at_work(job).then_some(()));
+        assert!(
+            seen.is_some(),
+            "job {job} is not at work:\n{}",
+            self.shown(job)
+        );
     }
 
     /// Lets those jobs end.

@@ -13,10 +13,7 @@ fn jobs_stay_counted_while_slurmd_is_restarted() {
     let Some(lab) = NodeLab::start(settings) else {
         return;
     };
-    let mut jobs: Vec<String> = (0..3).map(|_| lab.submit_lasting(NOBODY, 64)).collect();
-    for job in &jobs {
-        lab.wait_for_work(job);
-    }
+    let mut jobs = lab.start_lasting(NOBODY, 64, 3);
     let before = lab.jobs();
     lab.slurm.restart_slurmd("n1");
     // The next job finds them where they were, by Slurm's own word.

@@ -1,7 +1,7 @@
 //! Who may ask: on the node, and in the filters.
 
 use crate::fake_slurm::{FakeNode, finish};
-use crate::lab::{NOBODY, NodeLab, NodeSettings};
+use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings};
 
 const RULES: &str = "[[allow]]\nreservations = [\"jupyterhub_course_*\"]\nmost = 64\n[[allow]]\naccounts = [\"staff\"]\n";
 
@@ -322,7 +322,6 @@ fn a_change_to_a_job_is_checked_with_what_the_job_is() {
     for change in ["reservation=maintenance", "reservation="] {
         let (accepted, why) = update(change);
         assert!(!accepted, "{change}: {why}");
-        assert!(why.contains("packhorse: mps is not allowed"), "{why}");
     }
     // A job without may become anything but one with mps.
     let job = lab.submit(NOBODY, &["--hold"], "true");
@@ -335,7 +334,62 @@ fn a_change_to_a_job_is_checked_with_what_the_job_is() {
 }
 
 #[test]
-fn of_several_partitions_or_reservations_all_must_fit() {
+fn a_step_of_a_job_that_was_admitted_is_not_asked_again() {
+    let Some(lab) = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua") else {
+        return;
+    };
+    let mut salloc = lab.by(NOBODY, "salloc");
+    salloc.args(["--mem=50", "--gres=mps:16"]);
+    salloc.arg("--reservation=jhl_homework_gpu");
+    salloc.args(["sh", "-c"]);
+    // A job that is submitted in another is a job of its own.
+    let script = "srun --mem=0 --gres=mps:16 echo well; \
+                  sbatch --gres=mps:16 --wrap=true 2>&1 | grep -o 'mps is not allowed'";
+    let text = lab.slurm.output(salloc.arg(script));
+    assert_eq!(text, "well\nmps is not allowed\n");
+}
+
+#[test]
+fn the_filter_knows_every_kind_of_rule() {
+    let Some(lab) = NodeLab::start(NodeSettings {
+        more: "[mps]\nservers = false\n\n[[allow]]\nusers = [\"nob*\"]\npartitions = [\"main\", \"o*\"]\nmost = 64\n\n[[allow]]\nusers = [\"games\"]\naccounts = ['staff']\n",
+        slurm_conf: &[
+            "JobSubmitPlugins=lua",
+            "PartitionName=other Nodes=ALL State=UP",
+            "PartitionName=night Nodes=ALL State=UP",
+        ],
+        files: vec![("job_submit.lua".to_owned(), filter_text("job_submit.lua"))],
+        ..NodeSettings::default()
+    }) else {
+        return;
+    };
+    for (user, options, may) in [
+        (NOBODY, &["--gres=mps:64"][..], true),
+        (NOBODY, &["--gres=mps:65"], false),
+        // Only slurmctld knows its account: the node decides.
+        (GAMES, &["--gres=mps:64"], true),
+        (GAMES, &["--gres=mps:640", "--account=staff"], true),
+        (GAMES, &["--gres=mps:64", "--account=students"], false),
+        (NOBODY, &["--gres=mps:64", "--partition=other"], true),
+        (NOBODY, &["--gres=mps:64", "--partition=main,other"], true),
+        (NOBODY, &["--gres=mps:64", "--partition=night"], false),
+        (NOBODY, &["--gres=mps:64", "--partition=main,night"], false),
+        (NOBODY, &["--partition=main,night"], true),
+    ] {
+        let mut sbatch = lab.by(user, "sbatch");
+        sbatch.args(["--parsable", "--mem=50", "--output=/dev/null"]);
+        let done = finish(sbatch.arg("--wrap=true").args(options));
+        assert_eq!(done.code == Some(0), may, "{options:?}: {done:?}");
+        assert_eq!(
+            done.stderr.contains("packhorse: mps"),
+            !may,
+            "{options:?}: {done:?}"
+        );
+    }
+}
+
+#[test]
+fn of_several_reservations_all_must_fit() {
     let Some(lab) = seed_lab("cli_filter.lua", "CliFilterPlugins=cli_filter/lua") else {
         return;
     };

@@ -244,3 +244,47 @@ fn an_epilog_that_is_not_the_last_of_its_server_starts_nothing() {
     times();
     assert!(!folder.join("0-1000").exists());
 }
+
+#[test]
+fn a_server_that_nobody_ended_is_found_by_the_next_prolog_that_asks() {
+    let node = FakeNode::new("[mps]\ncontrol = \"/bin/false\"\n");
+    node.prolog(1, 64);
+    wait_for_server(&node, "0-1000");
+    let folder = node.path("mps/0-1000");
+    assert!(folder.exists());
+    // As if an epilog was killed after it had given the share back.
+    fs_err::remove_file(node.orders(1)).unwrap();
+    node.knows(&[2]);
+    node.forgets();
+    let mut command = node.command("prolog", 2, Some(64));
+    finish(command.env("SLURM_JOB_UID", GAMES.0.to_string()));
+    wait_for_server(&node, "0-1000");
+    assert!(!folder.exists());
+}
+
+#[test]
+fn the_server_of_a_job_whose_file_is_damaged_goes_on() {
+    let node = FakeNode::new("[mps]\ncontrol = \"/bin/false\"\n");
+    let folder = node.path("mps/0-1000");
+    for mode in ["choose", "native"] {
+        node.configure(&format!(
+            "mode = \"{mode}\"\n[mps]\ncontrol = \"/bin/false\"\n"
+        ));
+        node.prolog(1, 64);
+        wait_for_server(&node, "0-1000");
+        assert!(folder.exists());
+        fs_err::write(node.orders(1), "nonsense").unwrap();
+        node.falls_silent();
+        node.status();
+        wait_for_server(&node, "0-1000");
+        assert!(folder.exists(), "{mode}: its job may run");
+        fs_err::remove_file(node.path("silent")).unwrap();
+        node.status();
+        wait_for_server(&node, "0-1000");
+        assert!(folder.exists(), "{mode}: its job runs");
+        node.epilog(1, 64);
+        node.status();
+        wait_for_server(&node, "0-1000");
+        assert!(!folder.exists(), "{mode}: it has ended");
+    }
+}

@@ -9,10 +9,7 @@ fn twenty_jobs_with_a_fifth_of_a_gpu_land_five_on_each() {
     let Some(lab) = NodeLab::start(NodeSettings::default()) else {
         return;
     };
-    let jobs: Vec<String> = (0..20).map(|_| lab.submit_lasting(NOBODY, 64)).collect();
-    for job in &jobs {
-        lab.wait_for_work(job);
-    }
+    let jobs = lab.start_lasting(NOBODY, 64, 20);
     let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
     assert_eq!(on, [5; 4], "{:?}", lab.jobs());
     // Nothing is left, for Slurm either.
@@ -34,12 +31,7 @@ fn the_table_of_the_seed_holds_on_every_gpu() {
     // mps:80 four jobs … mps:16 twenty, on each GPU; and more than one GPU.
     for (mps, jobs) in [(80, 4), (40, 8), (32, 10), (20, 16), (16, 20), (640, 0)] {
         let count = if jobs == 0 { 2 } else { jobs * 4 };
-        let ids: Vec<String> = (0..count)
-            .map(|_| lab.submit_lasting(NOBODY, mps))
-            .collect();
-        for id in &ids {
-            lab.wait_for_work(id);
-        }
+        let ids = lab.start_lasting(NOBODY, mps, count);
         let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
         assert_eq!(on, [jobs.max(1); 4], "mps:{mps} {:?}", lab.jobs());
         lab.end_lasting();
@@ -70,10 +62,7 @@ fn a_job_whose_epilog_never_ran_leaves_nothing_behind() {
     assert!(orders.exists());
     fs_err::write(&epilog, ours).unwrap();
     fs_err::remove_file(lab.folder().join("out/over")).unwrap();
-    let all: Vec<String> = (0..4).map(|_| lab.submit_lasting(NOBODY, 320)).collect();
-    for job in &all {
-        lab.wait_for_work(job);
-    }
+    lab.start_lasting(NOBODY, 320, 4);
     assert!(!orders.exists());
     let on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
     assert_eq!(on, [1; 4]);
@@ -84,10 +73,7 @@ fn where_no_gpu_has_room_in_one_piece_a_job_goes_back_to_the_queue() {
     let Some(lab) = NodeLab::start(NodeSettings::default()) else {
         return;
     };
-    let jobs: Vec<String> = (0..4).map(|_| lab.submit_lasting(NOBODY, 200)).collect();
-    for job in &jobs {
-        lab.wait_for_work(job);
-    }
+    lab.start_lasting(NOBODY, 200, 4);
     // Slurm counts 480 that are left.
     let job = lab.submit_lasting(NOBODY, 200);
     let comment = lab.slurm.wait(|slurm| {
@@ -106,6 +92,55 @@ fn where_no_gpu_has_room_in_one_piece_a_job_goes_back_to_the_queue() {
 }
 
 #[test]
+fn an_element_that_is_sent_back_leaves_the_others_of_its_array_alone() {
+    let Some(lab) = NodeLab::start(NodeSettings::default()) else {
+        return;
+    };
+    lab.start_lasting(NOBODY, 200, 3);
+    let options = [
+        "--array=0-1",
+        "--hold",
+        "--gres=mps:200",
+        "--output=/dev/null",
+    ];
+    let script = "touch element.$SLURM_ARRAY_TASK_ID; until [ -e over ]; do sleep 0.1; done";
+    let array = lab.submit(NOBODY, &options, script);
+    let release = |element: &str| {
+        let mut scontrol = lab.slurm.command("scontrol");
+        lab.slurm.output(scontrol.args(["release", element]));
+    };
+    let shown = |element: &str| {
+        let mut scontrol = lab.slurm.command("scontrol");
+        let words = ["-o", "show", "job", element];
+        lab.slurm.output(scontrol.args(words))
+    };
+    let (first, last) = (format!("{array}_0"), format!("{array}_1"));
+    release(&first);
+    let begun = lab.folder().join("out/element.0");
+    let seen = lab.slurm.wait(|_| begun.exists().then_some(()));
+    assert!(seen.is_some(), "{}", shown(&first));
+    // The last to start has the number of its array, and there is no GPU with room for it.
+    release(&last);
+    let seen = lab.slurm.wait(|_| {
+        let text = shown(&last);
+        let is_back = text.contains("JobState=PENDING") && text.contains("Restarts=1");
+        is_back.then_some(text)
+    });
+    let text = seen.unwrap_or_else(|| panic!("{}", shown(&last)));
+    assert!(text.starts_with(&format!("JobId={array} ")), "{text}");
+    assert!(
+        text.contains("packhorse: no GPU has mps:200 left"),
+        "{text}"
+    );
+    let text = shown(&first);
+    assert!(text.contains("JobState=RUNNING"), "{text}");
+    assert!(text.contains("Restarts=0"), "{text}");
+    assert!(!text.contains("no GPU has"), "{text}");
+    lab.end_lasting();
+    lab.slurm.wait_for_job(&array, "COMPLETED");
+}
+
+#[test]
 fn in_native_mode_slurm_chooses_the_least_loaded() {
     let settings = NodeSettings {
         version: SlurmVersion::V24_11,
@@ -117,10 +152,7 @@ fn in_native_mode_slurm_chooses_the_least_loaded() {
     let Some(lab) = NodeLab::start(settings) else {
         return;
     };
-    let jobs: Vec<String> = (0..5).map(|_| lab.submit_lasting(NOBODY, 64)).collect();
-    for job in &jobs {
-        lab.wait_for_work(job);
-    }
+    lab.start_lasting(NOBODY, 64, 5);
     let mut on: Vec<usize> = lab.jobs().iter().map(Vec::len).collect();
     on.sort_unstable();
     assert_eq!(on, [1, 1, 1, 2], "{:?}", lab.jobs());

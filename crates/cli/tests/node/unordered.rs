@@ -239,3 +239,22 @@ fn a_step_does_not_wait_for_ever_for_its_server() {
     let log = fs_err::read_to_string(lab.folder().join("log/slurmd.n1.log")).unwrap();
     assert!(log.contains("the MPS server does not start"), "{log}");
 }
+
+#[test]
+fn a_step_goes_on_if_slurm_does_not_say_whether_its_job_has_mps() {
+    let Some(lab) = NodeLab::start(NodeSettings {
+        plugin: "scontrol=/bin/false",
+        ..NodeSettings::default()
+    }) else {
+        return;
+    };
+    let job = lab.submit_lasting(NOBODY, 64);
+    lab.wait_for_work(&job);
+    fs_err::remove_file(lab.folder().join("shared/jobs").join(&job)).unwrap();
+    let mut srun = lab.by(NOBODY, "srun");
+    srun.args(["--overlap", "--mem=0", &format!("--jobid={job}"), "echo"]);
+    assert_eq!(lab.slurm.output(srun.arg("well")), "well\n");
+    let log = fs_err::read_to_string(lab.folder().join("log/slurmd.n1.log")).unwrap();
+    let told = "/bin/false does not say whether this job has mps";
+    assert!(log.contains(told), "{log}");
+}
