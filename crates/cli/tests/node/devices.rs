@@ -166,6 +166,46 @@ fn elements_of_an_array_are_jobs_of_their_own(lab: &NodeLab) {
     }
 }
 
+/// Slurm gives each part of such a job a number of its own, and tells all tasks that of the
+/// first.
+fn each_part_of_a_heterogeneous_job_has_its_own_share(version: SlurmVersion) {
+    let settings = NodeSettings {
+        nodes: 2,
+        version,
+        ..NodeSettings::default()
+    };
+    let Some(lab) = NodeLab::start(settings) else {
+        return;
+    };
+    let script = format!(
+        "#!/bin/sh\n#SBATCH --mem=50 --gres=mps:64 --output=parts.txt\n#SBATCH hetjob\n\
+         #SBATCH --mem=50 --gres=mps:160\n\
+         srun --het-group=0,1 sh -c '{}'\n",
+        lab.look("part$SLURM_PROCID").replace('\'', "'\\''")
+    );
+    fs_err::write(lab.folder().join("out/parts.sh"), script).unwrap();
+    let mut sbatch = lab.by(NOBODY, "sbatch");
+    let job = lab.slurm.output(sbatch.args(["--parsable", "parts.sh"]));
+    lab.slurm
+        .wait_for_job(&format!("{}+0", job.trim()), "COMPLETED");
+    let text = lab.wrote("parts.txt");
+    // 20 and 50, or a little more: here the nodes share what Slurm says of one of them.
+    for (part, threads) in [("part0 ", " threads=2"), ("part1 ", " threads=5")] {
+        let line = text.lines().find(|line| line.starts_with(part));
+        assert!(line.is_some_and(|line| line.contains(threads)), "{text}");
+    }
+}
+
+#[test]
+fn each_part_of_a_heterogeneous_job_has_its_own_share_with_slurm_22_05() {
+    each_part_of_a_heterogeneous_job_has_its_own_share(SlurmVersion::Host);
+}
+
+#[test]
+fn each_part_of_a_heterogeneous_job_has_its_own_share_with_slurm_24_11() {
+    each_part_of_a_heterogeneous_job_has_its_own_share(SlurmVersion::V24_11);
+}
+
 #[test]
 fn with_cgroups_of_version_1() {
     every_task_sees_its_own_gpu(SlurmVersion::Host, Cgroups::Version1);

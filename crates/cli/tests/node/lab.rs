@@ -12,8 +12,10 @@ pub const GAMES: (u32, &str) = (5, "games");
 /// How many jobs are submitted at once.
 const AT_A_TIME: usize = 8;
 
-/// What a node of the lab is like.
+/// What the nodes of the lab are like.
 pub struct NodeSettings<'a> {
+    /// How many there are. All have the same state, which is counted for the first.
+    pub nodes: usize,
     pub version: SlurmVersion,
     pub cgroups: Cgroups,
     /// `choose` or `native`.
@@ -31,6 +33,7 @@ pub struct NodeSettings<'a> {
 impl Default for NodeSettings<'_> {
     fn default() -> Self {
         Self {
+            nodes: 1,
             version: SlurmVersion::Host,
             cgroups: Cgroups::None,
             mode: "choose",
@@ -93,17 +96,21 @@ impl NodeLab {
         files.extend(settings.files);
         let mut slurm_conf = vec![
             "GresTypes=gpu,mps".to_owned(),
-            "NodeName=n1 NodeHostname=n1 NodeAddr=127.0.0.1 Port=17001 CPUs=96 CoresPerSocket=96 \
-             RealMemory=20000 Gres=gpu:titanrtx:4,mps:1280 State=UNKNOWN"
-                .to_owned(),
             "Prolog={lab}/etc/prolog.sh".to_owned(),
             "Epilog={lab}/etc/epilog.sh".to_owned(),
             "PrologFlags=Alloc".to_owned(),
             "PlugStackConfig={lab}/etc/plugstack.conf".to_owned(),
         ];
+        slurm_conf.extend((1..=settings.nodes).map(|node| {
+            format!(
+                "NodeName=n{node} NodeHostname=n{node} NodeAddr=127.0.0.1 Port={} CPUs=96 \
+                 CoresPerSocket=96 RealMemory=20000 Gres=gpu:titanrtx:4,mps:1280 State=UNKNOWN",
+                17000 + node
+            )
+        }));
         slurm_conf.extend(settings.slurm_conf.iter().map(ToString::to_string));
         let slurm = SlurmLab::start(LabSettings {
-            nodes: 1,
+            nodes: settings.nodes,
             cpus: 96,
             memory_mib: 20000,
             version: settings.version,
