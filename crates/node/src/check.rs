@@ -164,6 +164,17 @@ fn mps(config: &Config, points: &mut Points) {
         exists(control),
         "there is no such program: it comes with the driver; name it as mps.control, or set mps.servers = false",
     );
+    let folder = &config.mps.folder;
+    let closed = folder.ancestors().skip(1).find(|above| {
+        let found = fs_err::metadata(above);
+        found.is_ok_and(|found| found.mode() & 0o001 == 0)
+    });
+    let todo = closed.map(|above| format!("users cannot get there: chmod o+x {}", above.display()));
+    points.wrong_unless(
+        format!("folder of the servers {}", folder.display()),
+        closed.is_none(),
+        &todo.unwrap_or_default(),
+    );
 }
 
 fn slurm(config: &Config, node: Option<&str>, points: &mut Points) {
@@ -271,6 +282,12 @@ fn settings(conf: &SlurmConf, points: &mut Points) {
         constrains,
         "set ConstrainDevices=yes: without it every job can use every GPU",
     );
+    let harden = fs_err::read_to_string("/proc/sys/net/core/bpf_jit_harden");
+    let is_version_2 = fs_err::metadata("/sys/fs/cgroup/cgroup.controllers").is_ok();
+    points.add(
+        "kernel: bpf_jit_harden",
+        device_programs(harden.as_deref().unwrap_or_default(), is_version_2),
+    );
     for (key, file) in [
         ("CliFilterPlugins", "cli_filter.lua"),
         ("JobSubmitPlugins", "job_submit.lua"),
@@ -296,6 +313,16 @@ fn settings(conf: &SlurmConf, points: &mut Points) {
         };
         points.add(format!("slurm.conf: {key}"), verdict);
     }
+}
+
+/// Whether the plugin can carry over what Slurm's device programs say, which is how devices are
+/// allowed with cgroups of version 2. Hardened for root as well, they cannot be loaded again.
+fn device_programs(harden: &str, is_version_2: bool) -> Verdict {
+    if is_version_2 && harden.trim() == "2" {
+        let todo = "sysctl net.core.bpf_jit_harden=1: with 2 no task can be held to its GPU, and each is ended";
+        return Verdict::Wrong(todo.to_owned());
+    }
+    Verdict::Ok
 }
 
 /// Whether a prolog is ours: a link with our name, or a script that calls us.
@@ -424,7 +451,8 @@ fn plugin(config: &Config, conf: &SlurmConf, release: Option<Release>, points: &
     if config.mps.servers {
         let wait = value("wait=").and_then(|seconds| seconds.parse().ok());
         let wait = wait.unwrap_or(SERVER_SECONDS);
-        let longest = config.longest_start().as_secs();
+        // An old one may have to end before.
+        let longest = 2 * config.longest_start().as_secs();
         let verdict = if u64::from(wait) >= longest {
             Verdict::Ok
         } else {
@@ -456,5 +484,17 @@ fn built_for(path: &Path, release: Option<Release>) -> Verdict {
         )),
         (None, _) => Verdict::Wrong("it is not Packhorse's plugin".to_owned()),
         _ => Verdict::Ok,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_cannot_be_loaded_again_are_told() {
+        assert_eq!(device_programs("1\n", true), Verdict::Ok);
+        assert_eq!(device_programs("2\n", false), Verdict::Ok);
+        assert!(matches!(device_programs("2\n", true), Verdict::Wrong(_)));
     }
 }

@@ -54,7 +54,7 @@ pub use packhorse_orders::SCONTROL;
 pub use pattern::Pattern;
 pub use prolog::{PrologResult, Trouble, give_up, prolog};
 pub use rules::{Allow, Refusal};
-pub use servers::{ServerTask, run_as_user, serve};
+pub use servers::{ServerTask, enter, run_as_user, serve};
 pub use share::Share;
 pub use slurm::Slurm;
 pub use slurm_conf::{Release, SlurmConf};

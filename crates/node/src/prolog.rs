@@ -154,7 +154,7 @@ impl PrologOfNode<'_> {
     /// Chooses and writes it down.
     /// `heal` asks Slurm, and puts the state right if it answers.
     fn give(&self, heal: &mut dyn FnMut(AnswerNeed)) -> Result<JobOrders, Trouble> {
-        let devices = self.devices()?;
+        let devices = self.config.device_numbers()?;
         heal(AnswerNeed::Recent);
         match self.try_give(&devices) {
             // Slurm says there is room: something is left of a job that is gone.
@@ -220,35 +220,13 @@ impl PrologOfNode<'_> {
         Ok(parts)
     }
 
-    /// The numbers of the GPUs' device files.
-    fn devices(&self) -> Result<Vec<(u32, u32)>, Trouble> {
-        let number = |gpu: &crate::GpuConfigEntry| {
-            let file = &gpu.file;
-            let trouble = |why: String| Trouble::Device {
-                file: file.clone(),
-                why,
-            };
-            let found = fs_err::metadata(file).map_err(|error| trouble(error.to_string()))?;
-            if !found.file_type().is_char_device() {
-                return Err(trouble("it is something else".to_owned()));
-            }
-            let device = found.rdev();
-            Ok((rustix::fs::major(device), rustix::fs::minor(device)))
-        };
-        self.config.gpus.iter().map(number).collect()
-    }
-
     fn orders(&self, gpus: Vec<GpuPart>, devices: &[(u32, u32)]) -> JobOrders {
         let (config, facts, state) = (self.config, self.facts, self.state);
-        let is_ours = |index: usize| gpus.iter().any(|part| part.gpu as usize == index);
-        let rules = devices.iter().enumerate();
-        let rules = rules.map(|(index, &(major, minor))| DeviceRule {
-            major,
-            minor,
-            allowed: is_ours(index),
-        });
-        // In the other mode Slurm has done that.
-        let rules = rules.filter(|_| config.mode == Mode::Choose).collect();
+        let rules = match config.mode {
+            Mode::Choose => device_rules(devices, &gpus),
+            // Slurm has done that.
+            Mode::Native => Vec::new(),
+        };
         let control = &config.mps.control;
         let has_control = config.mps.servers && exists(control);
         if config.mps.servers && !has_control {
@@ -339,12 +317,7 @@ impl PrologOfNode<'_> {
     fn refuse(&self, why: &str) {
         let (facts, state) = (self.facts, self.state);
         state.log(now(), &format!("job {}: {why}", facts.job));
-        let devices = self.devices().unwrap_or_default();
-        let denied = devices.iter().map(|&(major, minor)| DeviceRule {
-            major,
-            minor,
-            allowed: false,
-        });
+        let devices = self.config.device_numbers().unwrap_or_default();
         let mut orders = JobOrders {
             job: facts.job,
             uid: facts.uid,
@@ -354,7 +327,7 @@ impl PrologOfNode<'_> {
             since: now(),
             share: self.share,
             refused: Some(why.to_owned()),
-            devices: denied.collect(),
+            devices: device_rules(&devices, &[]),
             ..JobOrders::default()
         };
         if let Ok(lock) = state.lock() {
@@ -371,7 +344,35 @@ impl PrologOfNode<'_> {
     }
 }
 
+/// Allows these GPUs, and denies the others of the node.
+pub(crate) fn device_rules(devices: &[(u32, u32)], gpus: &[GpuPart]) -> Vec<DeviceRule> {
+    let rule = |(index, &(major, minor)): (u32, &(u32, u32))| DeviceRule {
+        major,
+        minor,
+        allowed: gpus.iter().any(|part| part.gpu == index),
+    };
+    (0..).zip(devices).map(rule).collect()
+}
+
 impl Config {
+    /// The numbers of the GPUs' device files.
+    pub(crate) fn device_numbers(&self) -> Result<Vec<(u32, u32)>, Trouble> {
+        let number = |gpu: &crate::GpuConfigEntry| {
+            let file = &gpu.file;
+            let trouble = |why: String| Trouble::Device {
+                file: file.clone(),
+                why,
+            };
+            let found = fs_err::metadata(file).map_err(|error| trouble(error.to_string()))?;
+            if !found.file_type().is_char_device() {
+                return Err(trouble("it is something else".to_owned()));
+            }
+            let device = found.rdev();
+            Ok((rustix::fs::major(device), rustix::fs::minor(device)))
+        };
+        self.gpus.iter().map(number).collect()
+    }
+
     /// How a job's GPUs are named to a program that can open all of the node's, as an MPS
     /// server can: by UUID where all are known.
     pub(crate) fn visible(&self, gpus: &[GpuPart]) -> String {

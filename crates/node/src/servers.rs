@@ -14,20 +14,24 @@
 //! ```
 //!
 //! The daemon runs as the job's user in a folder of that user's: root neither reads nor
-//! connects to anything in it. The user can fill that folder, so it is not where our state
+//! connects to anything in it. It is in a cgroup of its own, in which it can open its job's
+//! GPUs alone: its user can make of it whatever a user can make of the own processes. The user can fill that folder, so it is not where our state
 //! is; and can stop the user's own part, so that is waited for only so long. Jobs wait in the
 //! plugin until the lock is free.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use packhorse_gpu::GpuConfig;
 use packhorse_gpu::mps::{Daemon, PIPE_VARIABLE, SERVICE_VARIABLE};
-use packhorse_orders::{GpuPart, JobOrders};
+use packhorse_orders::{DeviceGroup, GpuPart, JobOrders, join};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_dumpable_behavior,
@@ -35,7 +39,13 @@ use rustix::process::{
 
 use crate::config::Config;
 use crate::limited::{self, Heard, Limits};
+use crate::prolog::device_rules;
 use crate::state::{State, make_folder, now};
+
+/// How long a process that was killed is waited for, and how often it is looked for others that
+/// it may have started meanwhile.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+const MOST_ROUNDS: u32 = 10;
 
 /// How much of what went wrong in the user's own part is told.
 const MOST_REASON: usize = 4096;
@@ -181,6 +191,25 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
+    /// The cgroup of its processes, apart from those of other nodes that have their state on
+    /// this machine.
+    fn group(&self) -> Option<DeviceGroup> {
+        let state = fs_err::metadata(&self.config.state).ok()?;
+        let name = Path::new(&format!("packhorse-{}", state.ino())).join(self.name);
+        DeviceGroup::named(&name).ok().flatten()
+    }
+
+    /// Holds the processes of the server to its GPUs: they are the user's, and outside of the
+    /// job's own cgroups.
+    fn hold(&self, job: &JobOrders) -> io::Result<Option<DeviceGroup>> {
+        let Some(group) = self.group() else {
+            return Ok(None);
+        };
+        let devices = self.config.device_numbers().map_err(io::Error::other)?;
+        group.make(&device_rules(&devices, &job.gpus))?;
+        Ok(Some(group))
+    }
+
     fn start(&self, job: &JobOrders) -> io::Result<()> {
         let folder = self.config.server_folder(self.name);
         make_folder(&self.config.mps.folder, 0o711).map_err(io::Error::other)?;
@@ -197,7 +226,10 @@ impl Server<'_> {
             return Err(io::Error::other(why));
         }
         let devices = self.config.visible(&job.gpus);
-        self.as_user((job.uid, job.gid), ServerTask::Start, &folder, &devices)
+        let group = self.hold(job)?;
+        let group = group.as_ref().map(DeviceGroup::folder);
+        let user = (job.uid, job.gid);
+        self.as_user(user, ServerTask::Start, &folder, &devices, group)
     }
 
     fn end(&self) -> io::Result<()> {
@@ -207,10 +239,20 @@ impl Server<'_> {
             other => other?,
         };
         let user = (found.uid(), found.gid());
-        let ended = self.as_user(user, ServerTask::End, &folder, "");
-        // Whatever did not end when it was told.
-        for process in processes(&folder, user.0) {
-            let _ = pidfd_send_signal(&process, Signal::KILL);
+        let ended = self.as_user(user, ServerTask::End, &folder, "", None);
+        // Whatever did not end when it was told, and what its user has made of it.
+        end_all(&processes(&folder, user.0));
+        if let Some(group) = self.group() {
+            let open = |pid| pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok();
+            for _ in 0..MOST_ROUNDS {
+                let left = group.processes();
+                if left.is_empty() {
+                    break;
+                }
+                let left: Vec<OwnedFd> = left.into_iter().filter_map(open).collect();
+                end_all(&left);
+            }
+            group.remove();
         }
         fs_err::remove_dir_all(&folder)?;
         ended
@@ -222,6 +264,7 @@ impl Server<'_> {
         task: ServerTask,
         folder: &Path,
         devices: &str,
+        group: Option<&Path>,
     ) -> io::Result<()> {
         let word = match task {
             ServerTask::Start => "start",
@@ -229,7 +272,14 @@ impl Server<'_> {
         };
         let patience = self.config.patience();
         let mut command = Command::new(self.program);
+        let (uid, gid) = (uid.to_string(), gid.to_string());
+        command.args(["node", "enter", "--uid", &uid, "--gid", &gid]);
+        if let Some(group) = group {
+            command.arg("--cgroup").arg(group);
+        }
         command
+            .arg("--")
+            .arg(self.program)
             .args(["node", "daemon", word, "--control"])
             .arg(&self.config.mps.control)
             .arg("--patience")
@@ -238,9 +288,7 @@ impl Server<'_> {
             .arg(devices)
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .current_dir("/")
-            .uid(uid)
-            .gid(gid);
+            .current_dir("/");
         let limits = Limits {
             patience: self.config.longest_start(),
             most: MOST_REASON,
@@ -253,9 +301,34 @@ impl Server<'_> {
     }
 }
 
+/// Joins a cgroup while it may, and then goes on as a user with another program: nothing of that
+/// user's runs outside of the cgroup. Returns only if it cannot.
+pub fn enter((uid, gid): (u32, u32), cgroup: Option<&Path>, words: &[OsString]) -> io::Error {
+    if let Some(Err(error)) = cgroup.map(join) {
+        return error;
+    }
+    let Some((program, words)) = words.split_first() else {
+        return io::ErrorKind::InvalidInput.into();
+    };
+    Command::new(program).args(words).uid(uid).gid(gid).exec()
+}
+
+/// Kills processes, and waits a moment until they are gone.
+fn end_all(processes: &[OwnedFd]) {
+    for process in processes {
+        let _ = pidfd_send_signal(process, Signal::KILL);
+    }
+    let deadline = Instant::now() + LAST_MOMENT;
+    for process in processes {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).unwrap_or_default();
+        let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&left));
+    }
+}
+
 /// The processes of the server in this folder. What a user's process says of itself is
 /// believed only of that user's processes.
-pub fn processes(folder: &Path, uid: u32) -> Vec<rustix::fd::OwnedFd> {
+pub fn processes(folder: &Path, uid: u32) -> Vec<OwnedFd> {
     let pipes = pipes(folder);
     let variable = format!("{PIPE_VARIABLE}={}", pipes.display());
     let entries = fs_err::read_dir("/proc").into_iter().flatten().flatten();

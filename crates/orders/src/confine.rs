@@ -102,15 +102,32 @@ fn paths_in(cgroups: &str, job: u32, is_wanted: impl Fn(&str) -> bool) -> Option
     })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum CgroupVersion {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CgroupVersion {
     One,
     Two,
 }
 
 /// The folder of a path, wherever its hierarchy is mounted.
 fn mounted(mounts: &str, version: CgroupVersion, path: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
+    let path = path.trim_start_matches('/');
+    let mut folders = mount_points(mounts, version).map(|point| Path::new(point).join(path));
+    folders.find(|folder| folder.is_dir())
+}
+
+/// Where the hierarchy that decides on devices is mounted.
+pub(crate) fn mount_point(mounts: &str, version: CgroupVersion) -> Option<&Path> {
+    let sign = match version {
+        CgroupVersion::One => "devices.deny",
+        CgroupVersion::Two => "cgroup.controllers",
+    };
+    let mut points = mount_points(mounts, version).map(Path::new);
+    // Another may be mounted over it.
+    points.find(|point| point.join(sign).exists())
+}
+
+fn mount_points(mounts: &str, version: CgroupVersion) -> impl Iterator<Item = &str> {
+    mounts.lines().filter_map(move |line| {
         let fields: Vec<&str> = line.split(' ').collect();
         let [_, point, kind, options, ..] = fields[..] else {
             return None;
@@ -121,8 +138,7 @@ fn mounted(mounts: &str, version: CgroupVersion, path: &str) -> Option<PathBuf> 
             }
             CgroupVersion::Two => kind == "cgroup2",
         };
-        let folder = Path::new(point).join(path.trim_start_matches('/'));
-        (is_ours && folder.is_dir()).then_some(folder)
+        is_ours.then_some(point)
     })
 }
 
@@ -185,7 +201,7 @@ fn folders(top: &Path) -> Vec<PathBuf> {
     folders
 }
 
-fn write_rule(file: &Path, rule: &DeviceRule) -> io::Result<()> {
+pub(crate) fn write_rule(file: &Path, rule: &DeviceRule) -> io::Result<()> {
     // The kernel takes one rule a write.
     let text = format!("c {}:{} rwm", rule.major, rule.minor);
     let opened = OpenOptions::new().write(true).open(file);
@@ -194,7 +210,7 @@ fn write_rule(file: &Path, rule: &DeviceRule) -> io::Result<()> {
         .map_err(|error| at(file, &error))
 }
 
-fn read(path: &str) -> io::Result<String> {
+pub(crate) fn read(path: &str) -> io::Result<String> {
     let path = Path::new(path);
     let text = OpenOptions::new()
         .read(true)

@@ -1,5 +1,6 @@
 //! `packhorse node`: the GPUs of a Slurm node, shared.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -65,6 +66,22 @@ pub enum NodeVerb {
         config: NodeConfigArgs,
         /// Its name.
         server: String,
+    },
+    /// Become a user, in a cgroup, and go on with another program
+    #[command(hide = true)]
+    Enter {
+        /// The user.
+        #[arg(long)]
+        uid: u32,
+        /// The group.
+        #[arg(long)]
+        gid: u32,
+        /// The folder of the cgroup.
+        #[arg(long)]
+        cgroup: Option<PathBuf>,
+        /// The program and its words.
+        #[arg(last = true, required = true)]
+        words: Vec<OsString>,
     },
     /// The part of that which its user does
     #[command(hide = true)]

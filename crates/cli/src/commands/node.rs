@@ -35,6 +35,12 @@ pub fn node(verb: NodeVerb) -> anyhow::Result<Exit> {
             packhorse_node::serve(&config.config, &server, &program()?)?;
             Ok(Exit::Success)
         }
+        NodeVerb::Enter {
+            uid,
+            gid,
+            cgroup,
+            words,
+        } => Err(packhorse_node::enter((uid, gid), cgroup.as_deref(), &words).into()),
         NodeVerb::Daemon {
             task,
             control,

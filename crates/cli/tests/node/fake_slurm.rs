@@ -1,6 +1,6 @@
 //! A node whose Slurm are three scripts.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -197,6 +197,21 @@ impl FakeNode {
         gpus.iter()
             .map(|gpu| gpu["used"].as_u64().unwrap())
             .collect()
+    }
+}
+
+impl Drop for FakeNode {
+    /// Removes the cgroups of servers that nobody has ended.
+    fn drop(&mut self) {
+        let Ok(state) = fs_err::metadata(self.state()) else {
+            return;
+        };
+        let group = format!("/sys/fs/cgroup/devices/packhorse-{}", state.ino());
+        let below = fs_err::read_dir(&group).into_iter().flatten().flatten();
+        for folder in below.filter(|entry| entry.path().is_dir()) {
+            let _ = fs_err::remove_dir(folder.path());
+        }
+        let _ = fs_err::remove_dir(group);
     }
 }
 

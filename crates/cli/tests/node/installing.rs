@@ -202,7 +202,7 @@ fn check_says_what_is_right_and_what_to_do() {
         "the plugin looks in /run/packhorse",
         "the plugin asks /opt/scontrol",
         "cli_filter.lua does not call ours",
-        "write wait=300 after its name",
+        "write wait=600 after its name",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

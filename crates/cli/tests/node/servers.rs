@@ -1,12 +1,13 @@
 //! MPS servers: one for each user and GPU.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
 
 use crate::fake_slurm::{FakeNode, finish};
 use crate::lab::{GAMES, NOBODY, NodeLab, NodeSettings};
 use packhorse_fake_nvml::fake_mps_control_path;
+use packhorse_slurm_lab::{Cgroups, SlurmVersion};
 
 /// A lab with a stand-in for NVIDIA's program.
 fn lab() -> Option<NodeLab> {
@@ -123,6 +124,86 @@ fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
     let folders = fs_err::read_dir(lab.folder().join("mps")).unwrap();
     assert_eq!(folders.count(), 0);
     lab.saw_every_epilog();
+}
+
+fn a_server_can_open_the_gpu_of_its_job_alone(version: SlurmVersion, cgroups: Cgroups) {
+    let control = "#!/bin/sh\nfor i in 0 1 2 3; do (exec 3<{lab}/dev/nvidia$i) 2>&1 | \
+                   grep -q 'No such device' && echo $i >>{lab}/out/opens; done\nexit 1\n";
+    let Some(lab) = NodeLab::start(NodeSettings {
+        version,
+        cgroups,
+        more: "[mps]\ncontrol = \"{lab}/etc/mps-control\"\n",
+        files: vec![("mps-control".to_owned(), control.to_owned())],
+        ..NodeSettings::default()
+    }) else {
+        return;
+    };
+    for gpu in ["0", "1"] {
+        let job = lab.submit_lasting(NOBODY, 64);
+        lab.wait_for_work(&job);
+        let opens = lab.slurm.wait(|_| {
+            let text = lab.wrote("opens");
+            text.ends_with(&format!("{gpu}\n")).then_some(text)
+        });
+        let opens =
+            opens.unwrap_or_else(|| panic!("{gpu}: {} {}", lab.wrote("opens"), lab.problems()));
+        // It is tried once to start it, and once to end it if that failed.
+        assert!(opens.lines().all(|line| line == gpu), "{opens}");
+        fs_err::remove_file(lab.folder().join("out/opens")).unwrap();
+    }
+}
+
+#[test]
+fn a_server_can_open_the_gpu_of_its_job_alone_with_cgroups_of_version_1() {
+    a_server_can_open_the_gpu_of_its_job_alone(SlurmVersion::Host, Cgroups::Version1);
+}
+
+#[test]
+fn a_server_can_open_the_gpu_of_its_job_alone_with_cgroups_of_version_2() {
+    a_server_can_open_the_gpu_of_its_job_alone(SlurmVersion::V24_11, Cgroups::Version2);
+}
+
+#[test]
+fn whatever_a_user_has_made_of_a_server_ends_with_it() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let node = FakeNode::new("");
+    let control = node.path("control");
+    node.configure(&format!("[mps]\ncontrol = \"{}\"\n", control.display()));
+    let pid = node.path("pid");
+    // Nothing about it says whose it is.
+    let script = format!(
+        "#!/bin/sh\n[ -s {0} ] || env -i setsid sh -c 'echo $$ >{0}; exec sleep 1000' >/dev/null 2>&1 &\nexit 1\n",
+        pid.display()
+    );
+    fs_err::write(&control, script).unwrap();
+    fs_err::write(&pid, "").unwrap();
+    for (path, mode) in [
+        (node.path(""), 0o755),
+        (control, 0o755),
+        (pid.clone(), 0o666),
+    ] {
+        fs_err::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    node.prolog(1, 64);
+    wait_for_server(&node, "0-1000");
+    while fs_err::read_to_string(&pid).unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let process = fs_err::read_to_string(&pid).unwrap();
+    let status = format!("/proc/{}/status", process.trim());
+    let is_alive = || {
+        let text = fs_err::read_to_string(&status).unwrap_or_default();
+        !text.is_empty() && !text.contains("\nState:\tZ")
+    };
+    assert!(is_alive());
+    node.epilog(1, 64);
+    wait_for_server(&node, "0-1000");
+    assert!(!is_alive());
+    let inode = fs_err::metadata(node.state()).unwrap().ino();
+    let group = format!("/sys/fs/cgroup/devices/packhorse-{inode}");
+    assert!(!Path::new(&group).exists());
 }
 
 /// As a job waits for its server.
