@@ -118,6 +118,33 @@ fn in_native_mode_slurms_choice_counts() {
 }
 
 #[test]
+fn in_native_mode_several_gpus_are_filled_one_after_the_other_and_nonsense_is_sent_back() {
+    let node = FakeNode::new("mode = \"native\"\n");
+    let run = |job: u32, gpus: Option<&str>| {
+        let mut command = node.command("prolog", job, None);
+        command.env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "150");
+        command.env_remove("CUDA_VISIBLE_DEVICES");
+        command.envs(gpus.map(|gpus| ("SLURM_JOB_GPUS", gpus)));
+        node.says(job, 480);
+        finish(&mut command).stderr
+    };
+    assert_eq!(run(1, Some("1,3")), "");
+    assert_eq!(node.gpus(1), [1, 3]);
+    let visible = node.variable(1, "CUDA_VISIBLE_DEVICES");
+    assert_eq!(visible.unwrap(), "GPU-1,GPU-3");
+    assert_eq!(node.used(), [0, 320, 0, 160]);
+    for (job, gpus, told) in [
+        (2, Some("1,9"), "Slurm chose GPU 9"),
+        (3, None, "Slurm named no GPU"),
+    ] {
+        let said = run(job, gpus);
+        assert!(said.contains(told), "{said}");
+        let asked = node.asked();
+        assert!(asked.contains(&format!("requeue {job}")), "{asked}");
+    }
+}
+
+#[test]
 fn a_link_is_a_prolog_and_reads_the_configuration_beside_it() {
     let node = FakeNode::new("");
     let link = node.path("packhorse-prolog");

@@ -31,9 +31,12 @@ fn a_dry_run_writes_nothing_and_prints_everything() {
         "lisa7",
         "--per-gpu",
         "320",
+        "--scontrol",
+        "/bin/false",
     ]);
     assert!(!folder.path().join("packhorse").exists());
     for part in [
+        "mode \"choose\"\n  Slurm does not answer, so its release is not known",
         "# slurm.conf",
         "GresTypes=gpu,mps",
         &format!("Prolog={to}/packhorse-prolog"),

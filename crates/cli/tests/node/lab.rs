@@ -302,7 +302,15 @@ pub fn plugin(version: SlurmVersion) -> Option<PathBuf> {
         "packhorse-spank",
         "--target-dir",
     ]);
-    cargo.arg(&target).env("PACKHORSE_SLURM_VERSION", &version);
+    cargo.arg(&target);
+    if Path::new("/usr/include/slurm/slurm_version.h").exists()
+        && settings.version == SlurmVersion::Host
+    {
+        // As on a site: its headers say for which Slurm it is.
+        cargo.env_remove("PACKHORSE_SLURM_VERSION");
+    } else {
+        cargo.env("PACKHORSE_SLURM_VERSION", &version);
+    }
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
     assert!(cargo.status().unwrap().success(), "the plugin can be built");
     Some(target.join("debug/libpackhorse_spank.so"))
