@@ -3,7 +3,6 @@
 //! What is left is cut into new elements, whose numbers follow those that there were. The old
 //! ones are over: none of them starts again.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use packhorse_model::{
@@ -138,7 +137,7 @@ pub fn submit_again(
         folder: &folder,
         at_once: limits.jobs,
         has_dependency: has_dependency(&slurm),
-        after: BTreeSet::new(),
+        after: Vec::new(),
     };
     let jobs = submission.submit(&plans)?;
     let submitted = Submitted {

@@ -23,6 +23,9 @@ use crate::stop_file::StopOrder;
 /// So often it is tried to submit lost elements while files are in the way.
 const TRIES: u32 = 10;
 
+/// So many jobs that are held are named.
+const NAMED: usize = 5;
+
 /// How following a run came to its end.
 #[derive(Debug)]
 pub enum Followed {
@@ -433,15 +436,49 @@ impl QueueView for WaitingJobs<'_> {
 /// Why jobs wait in Slurm's queue, in words.
 pub(crate) fn waiting_in_words(queue: &[QueuedElement]) -> Option<String> {
     let reasons = pending_reasons(queue).into_iter();
-    let reasons = reasons.map(|(reason, count)| {
-        let jobs = match count {
+    let reasons = reasons.map(|(reason, rows)| {
+        let jobs = match rows.len() {
             1 => "1 job waits".to_owned(),
             count => format!("{count} jobs wait"),
         };
         let words = reason_in_words(&reason);
+        let names = rows.iter().take(NAMED).map(|row| row.name());
+        let names = names.collect::<Vec<_>>().join(" ");
+        let more = if rows.len() > NAMED { " …" } else { "" };
+        let words = words.map(|words| words.replace("JOB", &format!("{names}{more}")));
         let words = words.map_or_else(String::new, |words| format!(": {words}"));
         format!("{jobs} in Slurm's queue ({reason}){words}")
     });
     let reasons: Vec<String> = reasons.collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::read_queue;
+
+    #[test]
+    fn it_is_told_why_jobs_wait_and_how_held_ones_are_let_go() {
+        let told = |text: &str| waiting_in_words(&read_queue(text)).unwrap_or_default();
+        assert_eq!(told("2|1|RUNNING|None|n1"), "");
+        let words = told("2|1|PENDING|launch failed requeued held|\n2|2|PENDING|Priority|");
+        assert!(
+            words.starts_with("1 job waits in Slurm's queue (Priority): others"),
+            "{words}"
+        );
+        assert!(
+            words.contains("`scontrol release 2_1` lets them go"),
+            "{words}"
+        );
+        assert!(words.contains("the node could not start them"), "{words}");
+        let held: Vec<String> = (0..7)
+            .map(|at| format!("2|{at}|PENDING|JobHeldUser|"))
+            .collect();
+        let words = told(&held.join("\n"));
+        assert!(
+            words.contains("`scontrol release 2_0 2_1 2_2 2_3 2_4 …`"),
+            "{words}"
+        );
+    }
 }

@@ -47,7 +47,7 @@ pub(crate) struct FollowedRun {
     sent: u64,
     saved: Instant,
     /// What was submitted, as it was when Slurm was last asked.
-    submitted: Vec<SubmittedJob>,
+    pub(crate) submitted: Vec<SubmittedJob>,
     /// What Slurm said last of each element.
     pub(crate) elements: BTreeMap<u32, QueuedElement>,
     /// Elements that do not run any more.

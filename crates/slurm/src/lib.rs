@@ -61,6 +61,7 @@ mod progress;
 mod prospect;
 mod queue;
 mod queue_watch;
+mod room;
 mod sbatch;
 mod script;
 mod status;

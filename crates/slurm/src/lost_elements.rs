@@ -13,7 +13,8 @@ use crate::folder::ElementSpec;
 use crate::followed_run::{Again, FollowedRun};
 use crate::planning::rows;
 use crate::prospect::{Prospect, requeues};
-use crate::queue::{ElementPhase, room};
+use crate::queue::ElementPhase;
+use crate::room::{Room, come_sooner};
 use crate::stop_file::is_stopped;
 
 /// States of jobs that ended through no fault of theirs, and that Slurm does not start again.
@@ -69,21 +70,30 @@ impl FollowedRun {
         ended.for_each(|gone| gone.is_judged = true);
     }
 
-    fn submit_again(&self, lost: &[u32]) -> Result<(), SlurmError> {
+    fn submit_again(&mut self, lost: &[u32]) -> Result<(), SlurmError> {
         if lost.is_empty() {
             return Ok(());
         }
         let slurm = self.file.spec.slurm.clone().unwrap_or_default();
-        let (at_once, after) = room(self.elements.values(), slurm.jobs.map(NonZeroU32::get));
+        let most = slurm.jobs.map(NonZeroU32::get);
+        let room = Room::beside_or_behind(self.elements.values(), most, lost.len());
+        let is_behind = !room.after.is_empty();
         let submission = ArraySubmission {
             folder: &self.folder,
-            at_once,
+            at_once: room.at_once,
             // What the person has them come after was over when they ran.
             has_dependency: false,
-            after,
+            after: room.after,
         };
         let size = limits(slurm.partition.as_deref()).max_array_size;
-        submission.submit(&arrays(&rows(lost.to_vec()), size))?;
+        let jobs = submission.submit(&arrays(&rows(lost.to_vec()), size))?;
+        // The others come after the first.
+        if let Some(first) = jobs.first().filter(|_| is_behind) {
+            // If that is not possible, they begin later than they might.
+            let _ = come_sooner(&self.folder, first, most, None);
+        }
+        // They are known even if the list of jobs cannot be read.
+        self.submitted.extend(jobs);
         Ok(())
     }
 

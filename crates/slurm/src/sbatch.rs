@@ -22,9 +22,6 @@ use crate::commands::{
 use crate::folder::{SharedFolder, SubmittedJob};
 use crate::planning::rows;
 
-/// The folder of links to the script.
-const SUBMITTING: &str = "submitting";
-
 /// What commands of Slurm say if they do not know what became of it themselves.
 const CONTACT_TROUBLE: [&str; 6] = [
     "timed out",
@@ -143,14 +140,14 @@ impl Link {
         };
         let path = link.path(folder);
         // Folders of earlier versions do not have it.
-        fs::create_dir_all(folder.file(SUBMITTING))?;
+        fs::create_dir_all(folder.submitting())?;
         fs_err::os::unix::fs::symlink("../script.sh", &path)?;
         Ok(link)
     }
 
     /// Those that are left.
     fn all(folder: &SharedFolder) -> Result<Vec<Self>, SlurmError> {
-        let entries = match fs::read_dir(folder.file(SUBMITTING)) {
+        let entries = match fs::read_dir(folder.submitting()) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),
@@ -165,7 +162,7 @@ impl Link {
     }
 
     fn path(&self, folder: &SharedFolder) -> std::path::PathBuf {
-        folder.file(SUBMITTING).join(&self.name)
+        folder.submitting().join(&self.name)
     }
 
     /// It is known what became of it. If it cannot be removed, it is looked for in vain.

@@ -211,6 +211,81 @@ fn a_job_that_a_job_submits_comes_after_those_that_wait_for_each_other() {
     assert_eq!(done.code, 0, "{done:?}");
 }
 
+/// Each task has a gate of its own.
+const AT_OWN_GATE: &str = "echo $PACKHORSE_TASK >> ran; read x < gate-$PACKHORSE_TASK";
+
+#[test]
+fn jobs_that_jobs_submit_run_side_by_side() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    let gates = [1, 2, 3].map(|task| cluster.world.gate(&format!("gate-1.{task}")));
+    // Two of three at a time, each with a task that takes half of the GPUs.
+    let two = ["-g", "2", "--task-time", "1h", "--jobs", "2"];
+    let words = [&WORDS[..6], &two].concat();
+    let done = cluster.packhorse_with(words, lines(AT_OWN_GATE, 3));
+    assert_eq!(done.code, 0, "{done:?}");
+    let first = cluster.job(1);
+    let urgent = ["--partition=urgent", "--gres=gpu:2", "--output=/dev/null"];
+    let urgent = [&urgent[..], &["--wrap=true"]].concat();
+    cluster.wait_for_lines("ran", 2);
+    cluster.lab.sbatch(&urgent);
+    cluster.wait_for_lines("ran", 3);
+    cluster.lab.sbatch(&urgent);
+    // Two of them were cut off; the third comes to its end.
+    let state = |index: usize| cluster.lab.job_states(&format!("{first}_{index}"));
+    let last = cluster.lab.wait(|_| {
+        let is_over = |index: &usize| state(*index) == ["PREEMPTED"];
+        let left: Vec<usize> = (0..3).filter(|index| !is_over(index)).collect();
+        (left.len() == 1).then(|| left[0])
+    });
+    gates[last.unwrap()].pass(1);
+    // The others run again, and neither waits for the end of the other.
+    cluster.wait_for_lines("ran", 5);
+    assert_eq!(cluster.submitted(), (1, 2));
+    for (index, gate) in gates.iter().enumerate() {
+        if Some(index) != last {
+            gate.pass(1);
+        }
+    }
+    let done = cluster.packhorse(["slurm", "wait"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn a_job_that_a_job_submits_does_not_wait_for_one_that_is_held() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    let gates = [1, 2, 3].map(|task| cluster.world.gate(&format!("gate-1.{task}")));
+    let one = ["-g", "2", "--task-time", "1h", "--jobs", "1"];
+    let words = [&WORDS[..6], &one].concat();
+    let done = cluster.packhorse_with(words, lines(AT_OWN_GATE, 3));
+    assert_eq!(done.code, 0, "{done:?}");
+    cluster.wait_for_lines("ran", 1);
+    let held = format!("{}_1", cluster.job(1));
+    let scontrol = |word: &str| {
+        let mut scontrol = cluster.lab.command("scontrol");
+        cluster.lab.output(scontrol.args([word, &held]));
+    };
+    scontrol("hold");
+    cluster.preempt();
+    // After the one that still waits, which is not held.
+    cluster.wait_for_lines("ran", 2);
+    assert_eq!(cluster.world.read("ran"), "1.1\n1.3\n");
+    gates[2].pass(1);
+    cluster.wait_for_lines("ran", 3);
+    assert_eq!(cluster.world.read("ran"), "1.1\n1.3\n1.1\n");
+    let told = cluster.packhorse(["slurm", "status"]).stdout;
+    let how = format!("`scontrol release {held}` lets them go");
+    assert!(told.contains(&how), "{told}");
+    gates[0].pass(1);
+    scontrol("release");
+    gates[1].pass(1);
+    let done = cluster.packhorse(["slurm", "wait"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
 #[test]
 fn a_lost_job_is_submitted_when_the_folder_can_be_written_to_again() {
     let Some(cluster) = preempting("CANCEL") else {
