@@ -121,6 +121,14 @@ fn words(program: &str, text: &str) -> String {
     lines.join("; ")
 }
 
+/// Whether nothing is wrong but that jobs have ended. What is said of one job counts for that
+/// one only.
+fn tells_ended(said: &str) -> bool {
+    let ended = ["Invalid job id", "already completing"];
+    let is_one = |line: &str| ended.iter().any(|words| line.contains(words));
+    said.split("; ").all(is_one)
+}
+
 /// Makes a refusal say what was tried.
 pub(crate) fn doing(what: &str) -> impl FnOnce(SlurmError) -> SlurmError {
     move |error| match error {
@@ -142,7 +150,7 @@ pub(crate) fn squeue(jobs: &[SubmittedJob]) -> Result<Vec<QueuedElement>, SlurmE
         match run_at(cluster, "squeue", &words) {
             Ok(text) => queue.extend(read_queue(&text)),
             // All of them have ended long ago.
-            Err(SlurmError::Refused { said, .. }) if said.contains("Invalid job id") => {}
+            Err(SlurmError::Refused { said, .. }) if tells_ended(&said) => {}
             Err(error) => return Err(doing("Slurm does not tell its queue")(error)),
         }
     }
@@ -256,8 +264,7 @@ pub(crate) fn scancel(options: &[&str], jobs: &[SubmittedJob]) -> Result<(), Slu
         words.extend_from_slice(options);
         words.extend(numbers.iter().map(String::as_str));
         match run_at(cluster, "scancel", &words) {
-            Err(SlurmError::Refused { said, .. })
-                if said.contains("Invalid job id") || said.contains("already completing") => {}
+            Err(SlurmError::Refused { said, .. }) if tells_ended(&said) => {}
             answer => {
                 answer.map_err(doing("Slurm did not cancel the job"))?;
             }
@@ -411,6 +418,19 @@ mod tests {
             "invalid partition specified: nope; \
              Batch job submission failed: Invalid partition name specified"
         );
+    }
+
+    #[test]
+    fn a_job_that_has_ended_does_not_hide_that_another_was_not_cancelled() {
+        let ended = "scancel: error: Kill job error on job id 7: Invalid job id specified\n";
+        let ending = "scancel: error: Kill job error on job id 8: \
+                      Job/step already completing or completed\n";
+        let busy = "scancel: error: Kill job error on job id 9: \
+                    Socket timed out on send/recv operation\n";
+        let tells = |text: &[&str]| tells_ended(&words("scancel", &text.concat()));
+        assert!(tells(&[ended]) && tells(&[ended, ending]));
+        assert!(!tells(&[busy]) && !tells(&[ended, busy]) && !tells(&[busy, ending]));
+        assert!(!tells(&[]));
     }
 
     #[test]

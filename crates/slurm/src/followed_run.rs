@@ -15,7 +15,8 @@ use crate::commands::output_file;
 use crate::folder::{RunFile, SharedFolder, SubmittedJob, json};
 use crate::outcome_reader::{FilePosition, Looking, OutcomeFiles, OutcomeNews};
 use crate::progress::Progress;
-use crate::queue::{ElementPhase, QueuedElement};
+use crate::queue::{ElementPhase, QueuedElement, latest_rows};
+use crate::sbatch::adopt_unrecorded;
 use crate::stop_file::is_stopped;
 use crate::submit::wait_for_room;
 use crate::task_file::elements_of;
@@ -56,6 +57,8 @@ pub(crate) struct FollowedRun {
     pub(crate) again: BTreeMap<u32, Again>,
     /// Whether an element has said that it is over since this was last looked at.
     has_ended: bool,
+    /// Jobs that were found since somebody last asked, and that nobody had written down.
+    adopted: Vec<SubmittedJob>,
 }
 
 /// An element that does not run any more.
@@ -125,6 +128,7 @@ impl FollowedRun {
             gone: BTreeMap::new(),
             again: BTreeMap::new(),
             has_ended: false,
+            adopted: Vec::new(),
         })
     }
 
@@ -150,6 +154,34 @@ impl FollowedRun {
     /// Whether an element has said that it is over since somebody last asked this.
     pub(crate) fn take_ended(&mut self) -> bool {
         std::mem::take(&mut self.has_ended)
+    }
+
+    /// Looks for jobs that Slurm has, and that nobody has written down. Whether there are any.
+    pub(crate) fn adopt(&mut self) -> Result<bool, SlurmError> {
+        let jobs = adopt_unrecorded(&self.folder)?;
+        if jobs.is_empty() {
+            return Ok(false);
+        }
+        let names: Vec<String> = jobs.iter().map(|job| job.job.to_string()).collect();
+        self.adopted.extend(jobs);
+        self.warn(format!(
+            "Slurm has a job of the run that nobody has written down: {}",
+            names.join(" ")
+        ));
+        Ok(true)
+    }
+
+    /// Such jobs that were found since somebody last asked this.
+    pub(crate) fn take_adopted(&mut self) -> Vec<SubmittedJob> {
+        std::mem::take(&mut self.adopted)
+    }
+
+    fn warn(&mut self, message: String) {
+        let task = None;
+        self.progress.events.push(Event {
+            time: Timestamp::now(),
+            kind: EventKind::Warning { task, message },
+        });
     }
 
     /// Looks at files of outcomes. Returns what there is to show.
@@ -200,13 +232,7 @@ impl FollowedRun {
         // Slurm forgets jobs a while after their end; what it said of them is so all the same.
         let mut elements = std::mem::take(&mut self.elements);
         elements.retain(|_, row| row.phase() == ElementPhase::Over);
-        // A later array is what counts.
-        for job in &self.submitted {
-            for row in queue.iter().filter(|row| row.job == job.job) {
-                elements.insert(job.base + row.index, row.clone());
-            }
-        }
-        self.elements = elements;
+        self.elements = latest_rows(elements, &self.submitted, queue);
         let now = Instant::now();
         let known: BTreeSet<u32> = self.submitted.iter().flat_map(SubmittedJob::each).collect();
         for element in known {
@@ -251,6 +277,10 @@ impl FollowedRun {
         if gone.is_empty() {
             return Ok(());
         }
+        // They may have gone on in a job that is not known, and what is read of them be of that.
+        if self.adopt()? {
+            return Ok(());
+        }
         self.progress.events = self.look(now, Looking::Gone(&gone))?;
         for element in gone {
             let life = self.files.last_life(element).map(|(life, _)| life);
@@ -263,7 +293,7 @@ impl FollowedRun {
             }
             self.progress.element_gone(element, Timestamp::now());
             if let Some(row) = self.elements.get(&element).cloned() {
-                self.tell_end(&row, Timestamp::now());
+                self.tell_end(&row);
             }
         }
         Ok(())
@@ -275,7 +305,7 @@ impl FollowedRun {
     }
 
     /// Tells of an element that has ended without saying so itself.
-    fn tell_end(&mut self, row: &QueuedElement, now: Timestamp) {
+    fn tell_end(&mut self, row: &QueuedElement) {
         let is_over = row.phase() == ElementPhase::Over;
         let is_meant = match row.state.as_str() {
             "CANCELLED" => true,
@@ -304,13 +334,7 @@ impl FollowedRun {
                 message += &format!("\n  {line}");
             }
         }
-        self.progress.events.push(Event {
-            time: now,
-            kind: EventKind::Warning {
-                task: None,
-                message,
-            },
-        });
+        self.warn(message);
     }
 
     /// Whether none of its elements waits or runs, as far as Slurm has said.

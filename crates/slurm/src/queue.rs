@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::folder::SubmittedJob;
+
 /// What squeue is asked for, separated by bars: array, index, state, reason, node. Nothing
 /// that changes while nothing happens.
 pub(crate) const QUEUE_FORMAT: &str = "%F|%K|%T|%r|%N";
@@ -72,6 +74,25 @@ pub(crate) fn read_queue(text: &str) -> Vec<QueuedElement> {
         })
     };
     text.lines().filter_map(read).collect()
+}
+
+/// What Slurm says of each element, by its number: of the latest array that it is in. `known` is
+/// what was said before, as far as that is still so.
+pub(crate) fn latest_rows(
+    mut known: BTreeMap<u32, QueuedElement>,
+    jobs: &[SubmittedJob],
+    queue: &[QueuedElement],
+) -> BTreeMap<u32, QueuedElement> {
+    for job in jobs {
+        for row in queue.iter().filter(|row| row.job == job.job) {
+            let element = job.base.saturating_add(row.index);
+            // Slurm may have forgotten the later one, and still tell of the earlier.
+            if known.get(&element).is_none_or(|known| known.job <= row.job) {
+                known.insert(element, row.clone());
+            }
+        }
+    }
+    known
 }
 
 /// Whether a reason means that jobs are held: `JobHeldUser`, `JobHoldMaxRequeue`, `launch failed
@@ -157,5 +178,30 @@ mod tests {
             pending_reasons(&queue),
             BTreeMap::from([("BeginTime".to_owned(), vec![&queue[0]])])
         );
+    }
+
+    #[test]
+    fn the_latest_array_of_an_element_counts() {
+        let job = |job, base, elements| SubmittedJob {
+            job,
+            base,
+            elements,
+            at: packhorse_model::Timestamp(5),
+            cluster: None,
+        };
+        let jobs = [job(10, 100, vec![(100, 2)]), job(11, 100, vec![(101, 1)])];
+        let both = read_queue("11|1|PENDING|x|\n10|0|RUNNING|x|n1\n10|1|PREEMPTED|x|n1\n");
+        let rows = latest_rows(BTreeMap::new(), &jobs, &both);
+        let names = |rows: &BTreeMap<u32, QueuedElement>| {
+            let rows = rows.iter();
+            rows.map(|(element, row)| format!("{element} {} {}", row.name(), row.state))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&rows), ["100 10_0 RUNNING", "101 11_1 PENDING"]);
+        // It has ended, and is forgotten.
+        let ended = read_queue("11|1|COMPLETED|x|n1\n").remove(0);
+        let known = BTreeMap::from([(101, ended)]);
+        let rows = latest_rows(known, &jobs, &both[1..]);
+        assert_eq!(names(&rows), ["100 10_0 RUNNING", "101 11_1 COMPLETED"]);
     }
 }

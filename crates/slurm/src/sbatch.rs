@@ -82,12 +82,13 @@ pub(crate) fn unrecorded(folder: &SharedFolder) -> Result<Vec<SubmittedJob>, Slu
     Ok(jobs)
 }
 
-/// Writes those down. Only for whoever holds the run's lock.
-pub(crate) fn adopt_unrecorded(folder: &SharedFolder) -> Result<(), SlurmError> {
-    for job in unrecorded(folder)? {
-        folder.add_job(&job)?;
+/// Writes those down, and returns them. Only for whoever holds the run's lock.
+pub(crate) fn adopt_unrecorded(folder: &SharedFolder) -> Result<Vec<SubmittedJob>, SlurmError> {
+    let jobs = unrecorded(folder)?;
+    for job in &jobs {
+        folder.add_job(job)?;
     }
-    Ok(())
+    Ok(jobs)
 }
 
 /// Cancels what was submitted, since the rest could not be.

@@ -12,7 +12,7 @@ use crate::folder::SubmittedJob;
 use crate::follow::waiting_in_words;
 use crate::followed_run::{FollowedRun, SETTLING, shared_folder};
 use crate::outcome_reader::Looking;
-use crate::queue::{ElementPhase, QueuedElement};
+use crate::queue::{ElementPhase, QueuedElement, latest_rows};
 use crate::sbatch::{adopt_unrecorded, unrecorded};
 use crate::stop_file::StopOrder;
 
@@ -167,12 +167,7 @@ pub fn view(home: &Home, run: RunId) -> Result<ClusterView, SlurmError> {
         squeue(&jobs)
     };
     let queue = queue.map(|rows| {
-        let mut elements = std::collections::BTreeMap::new();
-        for job in &jobs {
-            for row in rows.iter().filter(|row| row.job == job.job) {
-                elements.insert(job.base + row.index, row.clone());
-            }
-        }
+        let elements = latest_rows(std::collections::BTreeMap::new(), &jobs, &rows);
         elements.into_iter().collect()
     });
     let open = if is_over {

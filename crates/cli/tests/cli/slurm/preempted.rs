@@ -309,6 +309,105 @@ fn a_lost_job_is_submitted_when_the_folder_can_be_written_to_again() {
 }
 
 #[test]
+fn what_a_job_submitted_before_it_died_is_not_submitted_twice() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    // It dies before it can write down what it has submitted.
+    cluster.wrap("sbatch", "$REAL \"$@\"\nkill -KILL $PPID\n");
+    let path = cluster.node_path();
+    cluster
+        .world
+        .write("packhorse.toml", format!("[slurm]\n{path}"));
+    let gate = cluster.world.gate("gate");
+    let mut running = cluster.start_with(WORDS, lines(WAITING, 2));
+    cluster.wait_for_lines("ran", 2);
+    cluster.preempt();
+    running.wait_for("1.1 attempt 1: its job was cut off");
+    cluster.wait_for_lines("ran", 4);
+    // Whoever follows it has seen to what was lost: one job is from here, and one was found.
+    let looked = cluster
+        .lab
+        .wait(|_| (cluster.submitted() == (2, 0)).then_some(()));
+    assert!(looked.is_some(), "{:?}", cluster.submitted());
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("submitted again"), "{done:?}");
+    assert_eq!(cluster.world.read("ran").lines().count(), 4);
+}
+
+#[test]
+fn a_job_that_a_job_submitted_is_submitted_again_if_it_dies_before_it_begins() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    let begin = cluster.world.gate("begin");
+    let gate = cluster.world.gate("gate");
+    cluster.world.write(
+        "packhorse.toml",
+        "[slurm]\nsh_lines = [\"echo >> starting\", \"read x < begin\"]\n",
+    );
+    let mut running = cluster.start_with(WORDS, lines(WAITING, 2));
+    begin.pass(1);
+    cluster.wait_for_lines("ran", 2);
+    cluster.preempt();
+    cluster.wait_for_lines("starting", 2);
+    cluster.preempt();
+    running.wait_for("a job that ended with tasks left was submitted again");
+    assert_eq!(cluster.submitted(), (2, 1));
+    begin.pass(1);
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.outcomes(1), ["succeeded"; 2]);
+}
+
+#[test]
+fn a_run_is_not_over_while_a_job_that_nobody_was_told_of_is_in_the_queue() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    // Nodes submit nothing. From here it once seems as if Slurm had not taken the job, and
+    // nobody can ask whether it has.
+    let timed_out = "echo 'error: Socket timed out on send/recv operation' >&2; exit 1";
+    let sbatch = format!(
+        "if [ -n \"$SLURM_JOB_ID\" ]; then exit 1; fi\n\
+         if [ ! -e broken ]; then exec $REAL \"$@\"; fi\n\
+         $REAL \"$@\" > /dev/null; {timed_out}\n"
+    );
+    cluster.wrap("sbatch", &sbatch);
+    let squeue = format!(
+        "case \"$SLURM_JOB_ID$*\" in --*%o*) if rm broken; then {timed_out}; fi;; esac\n\
+         exec $REAL \"$@\"\n"
+    );
+    cluster.wrap("squeue", &squeue);
+    let path = cluster.node_path();
+    cluster
+        .world
+        .write("packhorse.toml", format!("[slurm]\n{path}"));
+    let gate = cluster.world.gate("gate");
+    let other = cluster.world.gate("other");
+    let command = cluster.command_with_wrappers(WORDS);
+    let mut running = crate::support::Running::start(command);
+    running.send(lines(WAITING, 2));
+    running.end_input();
+    cluster.wait_for_lines("ran", 2);
+    cluster.world.write("broken", "");
+    let wait = format!("--wrap=read x < {}/other", cluster.world.work().display());
+    let urgent = ["--partition=urgent", "--gres=gpu:4", "--output=/dev/null"];
+    cluster.lab.sbatch([&urgent[..], &[&wait]].concat());
+    running.wait_for("it is not known whether Slurm has taken the job all the same");
+    running.wait_for("Slurm has a job of the run that nobody has written down: ");
+    other.pass(1);
+    cluster.wait_for_lines("ran", 4);
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.submitted(), (2, 0));
+}
+
+#[test]
 fn what_was_left_before_a_run_was_resumed_is_not_submitted_twice() {
     let Some(cluster) = preempting("CANCEL") else {
         return;
