@@ -365,7 +365,9 @@ impl Follower<'_> {
     fn or_trouble<T>(&mut self, found: Result<T, SlurmError>) -> Result<Option<T>, SlurmError> {
         match found {
             Ok(found) => {
-                self.told_trouble.remove(&Trouble::Files);
+                if !self.run.files.has_unreadable() {
+                    self.told_trouble.remove(&Trouble::Files);
+                }
                 Ok(Some(found))
             }
             Err(SlurmError::Io(error)) if error.kind() != ErrorKind::NotFound => {

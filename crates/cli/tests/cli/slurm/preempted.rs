@@ -398,7 +398,7 @@ fn a_run_is_not_over_while_a_job_that_nobody_was_told_of_is_in_the_queue() {
     let urgent = ["--partition=urgent", "--gres=gpu:4", "--output=/dev/null"];
     cluster.lab.sbatch([&urgent[..], &[&wait]].concat());
     running.wait_for("it is not known whether Slurm has taken the job all the same");
-    running.wait_for("Slurm has a job of the run that nobody has written down: ");
+    running.wait_for("Slurm has taken a job that was not known here: ");
     other.pass(1);
     cluster.wait_for_lines("ran", 4);
     gate.pass(2);
