@@ -213,6 +213,15 @@ impl FollowedRun {
         Ok(std::mem::take(&mut self.progress.events))
     }
 
+    /// The same for all of them when nothing of the run is alive: what is not there now never
+    /// will be.
+    pub(crate) fn look_at_last(&mut self, now: Instant) -> Result<Vec<Event>, SlurmError> {
+        let mut events = self.look(now, Looking::Everything)?;
+        let all = self.files.elements();
+        events.extend(self.look(now, Looking::Gone(&all))?);
+        Ok(events)
+    }
+
     fn send(&mut self) {
         for record in self.progress.records.drain(..) {
             self.sent = self.writer.send(record);

@@ -130,6 +130,11 @@ impl OutcomeFiles {
         self.last_life(element).map(|(_, at)| at.is_over)
     }
 
+    /// The elements that have begun, as far as that was seen.
+    pub(crate) fn elements(&self) -> BTreeSet<u32> {
+        self.files.keys().map(|(element, _)| *element).collect()
+    }
+
     /// Whether something cannot be read at the moment.
     pub(crate) fn has_unreadable(&self) -> bool {
         self.is_unlisted || self.files.values().any(|file| file.unreadable.is_some())

@@ -123,19 +123,20 @@ pub enum AskSlurm {
 }
 
 /// Whether nothing of a run is in Slurm's queue, nor will be: it is asked twice, since an
-/// element that goes on in another job is in neither for a moment.
-fn is_gone(followed: &mut FollowedRun) -> Result<bool, SlurmError> {
-    adopt_unrecorded(&followed.folder)?;
-    let queue = squeue(&followed.jobs())?;
-    followed.note_queue(&queue)?;
-    if !followed.is_idle() {
-        return Ok(false);
+/// element that goes on in another job is in neither for a moment. If so, everything is read
+/// that it has written.
+pub(crate) fn is_gone(followed: &mut FollowedRun) -> Result<bool, SlurmError> {
+    for pause_before in [Duration::ZERO, SETTLING] {
+        pause(pause_before);
+        adopt_unrecorded(&followed.folder)?;
+        let queue = squeue(&followed.jobs())?;
+        followed.note_queue(&queue)?;
+        if !followed.is_idle() {
+            return Ok(false);
+        }
     }
-    pause(SETTLING);
-    let queue = squeue(&followed.jobs())?;
-    followed.note_queue(&queue)?;
-    followed.look(Instant::now(), Looking::Everything)?;
-    Ok(followed.is_idle())
+    followed.look_at_last(Instant::now())?;
+    Ok(true)
 }
 
 /// Waits for so long.
@@ -271,7 +272,7 @@ fn wait_for_end(mut followed: FollowedRun) -> Result<Cancelled, SlurmError> {
         let jobs = followed.jobs();
         followed.note_queue(&squeue(&jobs)?)?;
         if followed.is_idle() && jobs == cancelled {
-            followed.look(Instant::now(), Looking::Everything)?;
+            followed.look_at_last(Instant::now())?;
             followed.close(Some(15))?;
             return Ok(Cancelled::Over);
         }
