@@ -7,18 +7,30 @@ use super::{Cluster, WAITING, lines};
 
 /// A node whose jobs make room for those of the partition `urgent`.
 fn preempting(mode: &str) -> Option<Cluster> {
+    preempting_with(mode, &[])
+}
+
+/// The same with further lines in Slurm's configuration.
+fn preempting_with(mode: &str, lines: &[&str]) -> Option<Cluster> {
     let main = format!(
         "PartitionName=main Nodes=ALL Default=YES State=UP PriorityTier=1 PreemptMode={mode}"
     );
     let urgent = "PartitionName=urgent Nodes=ALL State=UP PriorityTier=10 PreemptMode=OFF";
     Cluster::with(LabSettings {
         nodes: 1,
-        slurm_conf: vec![
-            "PreemptType=preempt/partition_prio".to_owned(),
-            "PreemptMode=REQUEUE".to_owned(),
-            main,
-            urgent.to_owned(),
-        ],
+        slurm_conf: [
+            &[
+                "PreemptType=preempt/partition_prio",
+                "PreemptMode=REQUEUE",
+                &main,
+                urgent,
+            ],
+            lines,
+        ]
+        .concat()
+        .into_iter()
+        .map(str::to_owned)
+        .collect(),
         ..LabSettings::default()
     })
 }
@@ -250,6 +262,41 @@ fn jobs_that_jobs_submit_run_side_by_side() {
     }
     let done = cluster.packhorse(["slurm", "wait"]);
     assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn a_job_goes_on_although_nobody_tells_what_else_is_in_the_queue() {
+    // As long as Slurm leaves a job if nobody says otherwise.
+    let Some(cluster) = preempting_with("CANCEL", &["KillWait=30"]) else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    cluster.wrap(
+        "squeue",
+        "case \"$*\" in *%o*) echo >> asked; exec sleep 1000;; esac\nexec $REAL \"$@\"\n",
+    );
+    let path = cluster.node_path();
+    cluster
+        .world
+        .write("packhorse.toml", format!("[slurm]\n{path}"));
+    let words = [&WORDS[..6], &["--jobs", "1"]].concat();
+    let done = cluster.packhorse_with(words, lines(WAITING, 2));
+    assert_eq!(done.code, 0, "{done:?}");
+    cluster.wait_for_lines("ran", 2);
+    // Nor can the list of jobs be read.
+    let list = cluster.folder(1).join("jobs.jsonl");
+    let away = cluster.folder(1).join("jobs.away");
+    fs_err::rename(&list, &away).unwrap();
+    fs_err::create_dir(&list).unwrap();
+    cluster.preempt();
+    cluster.wait_for_lines("ran", 4);
+    assert_eq!(cluster.world.read("asked").lines().count(), 1);
+    fs_err::remove_dir(&list).unwrap();
+    fs_err::rename(&away, &list).unwrap();
+    gate.pass(2);
+    let done = cluster.packhorse(["slurm", "wait"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.submitted(), (1, 1));
 }
 
 #[test]
