@@ -181,8 +181,7 @@ impl OutcomeFiles {
                 continue;
             }
             let path = self.folder.outcome_file(life.0, life.1);
-            let is_due = matches!(looking, Looking::Due);
-            let read = file.read(&path, holes, is_due, |it| news(*life, it));
+            let read = file.read(&path, looking, holes, |it| news(*life, it));
             let longer = file.pause * 3 / 2;
             file.pause = match read {
                 Ok(has_news) => {
@@ -219,13 +218,13 @@ impl OutcomeFiles {
 }
 
 impl FollowedFile {
-    /// Hands out what is new in the file. Whether anything is. What was learned is looked at
-    /// only after that, if `is_due`: it is written before what it was learned from.
+    /// Hands out what is new in the file. Whether anything is. While the job runs, what was
+    /// learned is looked at only after news: it is written before that.
     fn read(
         &mut self,
         path: &Path,
+        looking: Looking<'_>,
         holes: Holes,
-        is_due: bool,
         mut news: impl FnMut(OutcomeNews),
     ) -> Result<bool, SlurmError> {
         let mut has_news = false;
@@ -249,7 +248,7 @@ impl FollowedFile {
                 break;
             }
         }
-        if is_due && !has_news {
+        if matches!(looking, Looking::Due) && !has_news {
             return Ok(false);
         }
         let peaks = path.with_extension("peaks");

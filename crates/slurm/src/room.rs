@@ -77,11 +77,18 @@ pub(crate) fn come_sooner(
     own: Option<&str>,
 ) -> Result<(), SlurmError> {
     let queue = queue_of_run(folder, SOON)?;
-    let before = queue
-        .iter()
-        .filter(|row| row.job < job.job && own != Some(row.name().as_str()));
-    let room = Room::beside(before, most, job.each().count());
+    let room = Room::beside(earlier(&queue, job.job, own), most, job.each().count());
     set_dependency(job.job, &after_any(&room.after).unwrap_or_default(), SOON)
+}
+
+/// What was submitted before a job, but for the element that it takes the place of.
+fn earlier<'q>(
+    queue: &'q [QueuedElement],
+    job: u32,
+    own: Option<&str>,
+) -> impl Iterator<Item = &'q QueuedElement> {
+    let earlier = queue.iter().filter(move |row| row.job < job);
+    earlier.filter(move |row| own != Some(row.name().as_str()))
 }
 
 /// Others that will run or do, by their arrays, the newest last.
@@ -193,52 +200,83 @@ mod tests {
         assert_eq!(after(&queue, 60, 1).len(), 41);
     }
 
-    /// Elements of an array end one after the other, each submits the next, and so do those:
-    /// there are never more than may be at a time, and no fewer while there are enough.
-    #[test]
-    fn follow_up_jobs_run_side_by_side_and_no_more_than_may() {
-        const MOST: usize = 4;
-        struct Job {
-            row: QueuedElement,
-            after: Vec<String>,
+    /// At most so many at a time.
+    const MOST: usize = 4;
+
+    /// A queue as Slurm keeps it: rows, and what they come after. The first array is 10.
+    struct Queue(Vec<(QueuedElement, Vec<String>)>);
+
+    impl Queue {
+        fn new(elements: u32) -> Self {
+            let rows = (0..elements).map(|index| (row(10, index), Vec::new()));
+            Self(rows.collect())
         }
-        let mut jobs: Vec<Job> = (0..12)
-            .map(|index| Job {
-                row: read_queue(&format!("10|{index}|PENDING|None|")).remove(0),
-                after: Vec::new(),
-            })
-            .collect();
-        let mut next = 11;
-        let mut fewest = MOST;
-        while jobs.len() > MOST && next < 200 {
-            let is_there = |name: &str| {
-                let of = |job: &Job| job.row.name() == name || job.row.job.to_string() == name;
-                jobs.iter().any(of)
+
+        fn rows(&self) -> Vec<QueuedElement> {
+            self.0.iter().map(|(row, _)| row.clone()).collect()
+        }
+
+        /// The names of those that run now.
+        fn running(&self) -> Vec<String> {
+            let is_there = |name: &String| {
+                let mut rows = self.0.iter().map(|(row, _)| row);
+                rows.any(|row| row.name() == *name || row.job.to_string() == *name)
             };
-            let may_run = jobs
+            let free = self
+                .0
                 .iter()
-                .filter(|job| !job.after.iter().any(|it| is_there(it)));
-            let mut in_array = 0;
-            let running = may_run.filter(|job| {
-                in_array += usize::from(job.row.job == 10);
-                job.row.job != 10 || in_array <= MOST
+                .filter(|(_, after)| !after.iter().any(is_there));
+            let mut of_array = 0;
+            let running = free.filter(|(row, _)| {
+                of_array += usize::from(row.job == 10);
+                row.job != 10 || of_array <= MOST
             });
-            let running: Vec<String> = running.map(|job| job.row.name()).collect();
-            assert!(running.len() <= MOST, "{running:?}");
-            fewest = fewest.min(running.len());
-            // The one that began first ends.
-            let ended = jobs.iter().position(|job| job.row.name() == running[0]);
-            let ended = jobs.remove(ended.unwrap());
-            if ended.row.job < 60 {
-                let others = jobs.iter().map(|job| &job.row);
-                let room = Room::beside(others, Some(4), 1);
-                jobs.push(Job {
-                    row: read_queue(&format!("{next}|{}|PENDING|None|", ended.row.index)).remove(0),
-                    after: room.after,
-                });
-                next += 1;
+            running.map(|(row, _)| row.name()).collect()
+        }
+
+        /// These end, and each submits another job, without seeing those of the others. Then
+        /// each has its job come sooner.
+        fn go_on(&mut self, ending: &[String], next: u32) {
+            let most = u32::try_from(MOST).ok();
+            let seen = self.rows();
+            let numbers = next..;
+            for (own, job) in ending.iter().zip(numbers.clone()) {
+                let others = seen.iter().filter(|row| row.name() != *own);
+                let room = Room::beside_or_behind(others, most, 1);
+                self.0.push((row(job, 0), room.after));
+            }
+            let before_that = self.running();
+            let started = before_that.iter().filter(|name| !ending.contains(name));
+            assert!(started.count() <= MOST, "{before_that:?}");
+            let seen = self.rows();
+            for (own, job) in ending.iter().zip(numbers) {
+                let room = Room::beside(earlier(&seen, job, Some(own)), most, 1);
+                let submitted = self.0.iter_mut().find(|(row, _)| row.job == job);
+                submitted.unwrap().1 = room.after;
+            }
+            self.0.retain(|(row, _)| !ending.contains(&row.name()));
+        }
+    }
+
+    fn row(job: u32, index: u32) -> QueuedElement {
+        read_queue(&format!("{job}|{index}|PENDING|None|")).remove(0)
+    }
+
+    #[test]
+    fn jobs_that_go_on_run_side_by_side_and_no_more_than_may() {
+        // One after the other, or several at the same time.
+        for together in 1..=MOST {
+            let mut queue = Queue::new(12);
+            for round in 0..50 {
+                let running = queue.running();
+                assert_eq!(
+                    running.len(),
+                    MOST,
+                    "{together} in round {round}: {running:?}"
+                );
+                let next = 11 + round * 10;
+                queue.go_on(&running[..together], next);
             }
         }
-        assert_eq!(fewest, MOST);
     }
 }

@@ -66,13 +66,15 @@ pub(crate) fn unrecorded(folder: &SharedFolder) -> Result<Vec<SubmittedJob>, Slu
     if links.is_empty() {
         return Ok(Vec::new());
     }
+    let found = found(folder, &links)?;
+    // In this order: one that is just being submitted may be written down meanwhile.
     let (known, here) = (folder.jobs()?, local_cluster());
     let is_known = |job: &SubmittedJob| {
         let mut known = known.iter();
         known.any(|it| it.job == job.job && (it.cluster.is_none() || it.cluster == here))
     };
     let mut jobs = Vec::new();
-    for (link, job) in found(folder, &links)? {
+    for (link, job) in found {
         if is_known(&job) {
             link.remove(folder);
         } else {
