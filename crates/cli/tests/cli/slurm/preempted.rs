@@ -1,23 +1,24 @@
 //! Jobs that Slurm ends for others, and nodes that may not submit what is left.
 
-use packhorse_slurm_lab::LabSettings;
+use packhorse_slurm_lab::{LabSettings, SlurmVersion};
 use rustix::process::Signal;
 
 use super::{Cluster, WAITING, lines};
 
 /// A node whose jobs make room for those of the partition `urgent`.
 fn preempting(mode: &str) -> Option<Cluster> {
-    preempting_with(mode, &[])
+    preempting_with(mode, &[], SlurmVersion::Host)
 }
 
-/// The same with further lines in Slurm's configuration.
-fn preempting_with(mode: &str, lines: &[&str]) -> Option<Cluster> {
+/// The same with further lines in Slurm's configuration, and of another version.
+fn preempting_with(mode: &str, lines: &[&str], version: SlurmVersion) -> Option<Cluster> {
     let main = format!(
         "PartitionName=main Nodes=ALL Default=YES State=UP PriorityTier=1 PreemptMode={mode}"
     );
     let urgent = "PartitionName=urgent Nodes=ALL State=UP PriorityTier=10 PreemptMode=OFF";
     Cluster::with(LabSettings {
         nodes: 1,
+        version,
         slurm_conf: [
             &[
                 "PreemptType=preempt/partition_prio",
@@ -228,7 +229,16 @@ const AT_OWN_GATE: &str = "echo $PACKHORSE_TASK >> ran; read x < gate-$PACKHORSE
 
 #[test]
 fn jobs_that_jobs_submit_run_side_by_side() {
-    let Some(cluster) = preempting("CANCEL") else {
+    jobs_run_side_by_side(SlurmVersion::Host);
+}
+
+#[test]
+fn jobs_that_jobs_submit_run_side_by_side_with_slurm_24_11() {
+    jobs_run_side_by_side(SlurmVersion::V24_11);
+}
+
+fn jobs_run_side_by_side(version: SlurmVersion) {
+    let Some(cluster) = preempting_with("CANCEL", &[], version) else {
         return;
     };
     let gates = [1, 2, 3].map(|task| cluster.world.gate(&format!("gate-1.{task}")));
@@ -267,7 +277,8 @@ fn jobs_that_jobs_submit_run_side_by_side() {
 #[test]
 fn a_job_goes_on_although_nobody_tells_what_else_is_in_the_queue() {
     // As long as Slurm leaves a job if nobody says otherwise.
-    let Some(cluster) = preempting_with("CANCEL", &["KillWait=30"]) else {
+    let lines_of_conf = ["KillWait=30"];
+    let Some(cluster) = preempting_with("CANCEL", &lines_of_conf, SlurmVersion::Host) else {
         return;
     };
     let gate = cluster.world.gate("gate");
