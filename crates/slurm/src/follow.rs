@@ -115,6 +115,8 @@ enum Trouble {
     Files,
     /// Asking for the queue.
     Queue,
+    /// Looking for jobs that nobody has written down.
+    Unrecorded,
     /// Submitting lost elements.
     Lost,
     /// Telling jobs to end.
@@ -232,6 +234,8 @@ impl Follower<'_> {
         }
         let looked = self.run.look(now, Looking::Everything);
         let Some(events) = self.or_trouble(looked)? else {
+            // It is tried again when Slurm has answered, not all the time.
+            self.idle = None;
             return Ok(false);
         };
         if !events.is_empty() {
@@ -376,7 +380,7 @@ impl Follower<'_> {
             }
             // Slurm has such moments, too.
             Err(error @ SlurmError::Refused { .. }) => {
-                self.trouble(Trouble::Queue, error.to_string());
+                self.trouble(Trouble::Unrecorded, error.to_string());
                 Ok(None)
             }
             Err(error) => Err(error),
