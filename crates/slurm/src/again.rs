@@ -3,9 +3,6 @@
 //! What is left is cut into new elements, whose numbers follow those that there were. The old
 //! ones are over: none of them starts again.
 
-use std::collections::BTreeSet;
-use std::time::Instant;
-
 use packhorse_model::{
     ByteString, JobTime, Outcome, Record, RunId, SlurmSpec, StoredTask, TaskId, TimeLimit,
 };
@@ -16,15 +13,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::SlurmError;
 use crate::arrays::{ArraySubmission, arrays};
 use crate::cluster_run::Submitted;
-use crate::commands::{limits, squeue};
+use crate::commands::limits;
 use crate::estimate::TimeEstimate;
 use crate::folder::{AgainTask, ElementSpec, SharedFolder};
 use crate::followed_run::{FollowedRun, shared_folder};
 use crate::job_shape::JobShape;
-use crate::outcome_reader::Looking;
 use crate::planning::{ElementLimits, TaskCost, Workload};
-use crate::sbatch::{adopt_unrecorded, test_script, unrecorded};
+use crate::sbatch::{test_script, unrecorded};
 use crate::script::{ScriptParts, script};
+use crate::status::is_gone;
 use crate::stop_file::remove_stop;
 use crate::submit::{check, check_time, has_dependency, program_of};
 use crate::task_file::{AfterNumbers, ElementTasks, TaskFileWriter};
@@ -138,7 +135,7 @@ pub fn submit_again(
         folder: &folder,
         at_once: limits.jobs,
         has_dependency: has_dependency(&slurm),
-        after: BTreeSet::new(),
+        after: Vec::new(),
     };
     let jobs = submission.submit(&plans)?;
     let submitted = Submitted {
@@ -155,17 +152,13 @@ pub fn submit_again(
 fn settle(home: &Home, lock: RunLock) -> Result<RunLock, SlurmError> {
     let run = lock.run();
     let mut followed = FollowedRun::open(home, lock)?;
-    adopt_unrecorded(&followed.folder)?;
-    let queue = squeue(&followed.jobs())?;
-    followed.note_queue(&queue)?;
-    if !followed.is_idle() {
+    if !is_gone(&mut followed)? {
         followed.leave()?;
         return Err(SlurmError::Plan(format!(
             "run {run} is still on the cluster\n\
              hint: `packhorse slurm wait {run}` follows it, `packhorse slurm cancel {run}` ends it"
         )));
     }
-    followed.look(Instant::now(), Looking::Everything)?;
     let (_, _, lock) = followed.close(None)?;
     Ok(lock)
 }

@@ -1,7 +1,5 @@
 //! From elements to arrays of Slurm: as few as its MaxArraySize allows, all or none of them.
 
-use std::collections::BTreeSet;
-
 use crate::SlurmError;
 use crate::folder::{SharedFolder, SubmittedJob};
 use crate::planning::Rows;
@@ -57,11 +55,14 @@ pub(crate) fn arrays(elements: &[(u32, u32)], max_size: Option<u32>) -> Vec<Arra
     plans
 }
 
+/// Slurm's words for coming after jobs, whatever becomes of those.
+pub(crate) fn after_any(jobs: &[String]) -> Option<String> {
+    (!jobs.is_empty()).then(|| format!("afterany:{}", jobs.join(":")))
+}
+
 /// What sbatch is told of a job that comes after others.
-pub(crate) fn coming_after(jobs: impl IntoIterator<Item = u32>) -> Option<String> {
-    let jobs = jobs.into_iter().map(|job| job.to_string());
-    let jobs: Vec<String> = jobs.collect();
-    (!jobs.is_empty()).then(|| format!("--dependency=afterany:{}", jobs.join(":")))
+pub(crate) fn coming_after(jobs: &[String]) -> Option<String> {
+    after_any(jobs).map(|jobs| format!("--dependency={jobs}"))
 }
 
 /// How arrays are submitted.
@@ -72,7 +73,7 @@ pub(crate) struct ArraySubmission<'a> {
     /// Whether the person has said themselves what the jobs come after.
     pub(crate) has_dependency: bool,
     /// The jobs that they come after, whatever becomes of those.
-    pub(crate) after: BTreeSet<u32>,
+    pub(crate) after: Vec<String>,
 }
 
 impl ArraySubmission<'_> {
@@ -85,9 +86,9 @@ impl ArraySubmission<'_> {
             // Each array counts by itself: one after the other they are no more at a time.
             match submitted.last() {
                 Some(last) if self.at_once.is_some() && !self.has_dependency => {
-                    options.extend(coming_after([last.job]));
+                    options.extend(coming_after(&[last.job.to_string()]));
                 }
-                _ => options.extend(coming_after(self.after.iter().copied())),
+                _ => options.extend(coming_after(&self.after)),
             }
             let record = |job: &SubmittedJob| self.folder.add_job(job);
             match submit_array(self.folder, plan, &options, record) {

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use packhorse_model::JobTime;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::SlurmError;
-use crate::folder::SubmittedJob;
+use crate::folder::{SharedFolder, SubmittedJob};
 use crate::queue::{QUEUE_FORMAT, QueuedElement, read_queue};
 
 /// What Slurm says of itself.
@@ -26,9 +28,12 @@ pub struct ClusterLimits {
 
 /// Runs a command of Slurm and returns what it wrote.
 fn run(program: &'static str, arguments: &[impl AsRef<OsStr>]) -> Result<String, SlurmError> {
-    // Which cluster is asked depends on the job, not on what somebody has set since.
-    let own = variables(|name| name.starts_with("SQUEUE_") || name == "SLURM_CLUSTERS");
-    run_without(&own, program, arguments)
+    run_without(&slurms_own_variables(), program, arguments)
+}
+
+/// Which cluster is asked depends on the job, not on what somebody has set since.
+fn slurms_own_variables() -> Vec<String> {
+    variables(|name| name.starts_with("SQUEUE_") || name == "SLURM_CLUSTERS")
 }
 
 /// The variables of ours with such names.
@@ -50,7 +55,45 @@ pub(crate) fn run_without(
     for name in variables {
         command.env_remove(name);
     }
-    let output = command.output().map_err(|error| match error.kind() {
+    answer_of(program, command.output())
+}
+
+/// The same of a command that is killed if it takes longer than this: while Slurm is not
+/// there, its commands may wait for minutes.
+fn run_within(
+    limit: Duration,
+    program: &'static str,
+    arguments: &[impl AsRef<OsStr>],
+) -> Result<String, SlurmError> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.process_group(0);
+    for name in slurms_own_variables() {
+        command.env_remove(name);
+    }
+    let child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return answer_of(program, Err(error)),
+    };
+    let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+    let handle = handle.map_err(std::io::Error::from)?;
+    let (sender, answer) = channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    let Ok(output) = answer.recv_timeout(limit) else {
+        // The thread sees to what is left of it.
+        let _ = pidfd_send_signal(handle, Signal::KILL);
+        return Err(SlurmError::Refused {
+            doing: program.to_owned(),
+            said: format!("timed out after {} s", limit.as_secs()),
+        });
+    };
+    answer_of(program, output)
+}
+
+/// What a command of Slurm has written, unless it says that something is wrong.
+fn answer_of(program: &'static str, output: std::io::Result<Output>) -> Result<String, SlurmError> {
+    let output = output.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => SlurmError::NoCommand(program),
         _ => error.into(),
     })?;
@@ -78,6 +121,14 @@ fn words(program: &str, text: &str) -> String {
     lines.join("; ")
 }
 
+/// Whether nothing is wrong but that jobs have ended. What is said of one job counts for that
+/// one only.
+fn tells_ended(said: &str) -> bool {
+    let ended = ["Invalid job id", "already completing"];
+    let is_one = |line: &str| ended.iter().any(|words| line.contains(words));
+    said.split("; ").all(is_one)
+}
+
 /// Makes a refusal say what was tried.
 pub(crate) fn doing(what: &str) -> impl FnOnce(SlurmError) -> SlurmError {
     move |error| match error {
@@ -99,11 +150,45 @@ pub(crate) fn squeue(jobs: &[SubmittedJob]) -> Result<Vec<QueuedElement>, SlurmE
         match run_at(cluster, "squeue", &words) {
             Ok(text) => queue.extend(read_queue(&text)),
             // All of them have ended long ago.
-            Err(SlurmError::Refused { said, .. }) if said.contains("Invalid job id") => {}
+            Err(SlurmError::Refused { said, .. }) if tells_ended(&said) => {}
             Err(error) => return Err(doing("Slurm does not tell its queue")(error)),
         }
     }
     Ok(queue)
+}
+
+/// What is in the queue of a run on this cluster and is not over, whoever has submitted it, and
+/// whether or not that was written down.
+pub(crate) fn queue_of_run(
+    folder: &SharedFolder,
+    limit: Duration,
+) -> Result<Vec<QueuedElement>, SlurmError> {
+    let user = format!("--user={}", rustix::process::getuid().as_raw());
+    let format = format!("--format={QUEUE_FORMAT}|%o");
+    let words = ["--noheader", "--array", "--all", &user, &format];
+    let text = run_within(limit, "squeue", &words);
+    let text = text.map_err(doing("Slurm does not tell its queue"))?;
+    // Earlier versions have submitted the script by its own name.
+    let scripts = [folder.submitting(), folder.script()];
+    let scripts = scripts.map(|path| path.display().to_string());
+    let is_ours = |line: &&str| {
+        let script = line.trim().splitn(6, '|').nth(5).unwrap_or_default();
+        scripts.iter().any(|ours| {
+            let behind = script.strip_prefix(ours);
+            behind.is_some_and(|it| it.is_empty() || it.starts_with(['/', ' ']))
+        })
+    };
+    let ours: Vec<&str> = text.lines().filter(is_ours).collect();
+    Ok(read_queue(&ours.join("\n")))
+}
+
+/// Has a job that waits come after others, in Slurm's words; after none if there are none.
+pub(crate) fn set_dependency(job: u32, after: &str, limit: Duration) -> Result<(), SlurmError> {
+    let (job, after) = (format!("JobId={job}"), format!("Dependency={after}"));
+    let changed = run_within(limit, "scontrol", &["update", &job, &after]);
+    changed
+        .map(drop)
+        .map_err(doing("Slurm did not change what the job comes after"))
 }
 
 /// Jobs of ours, each by its array, its index there, and the script that sbatch was given.
@@ -179,8 +264,7 @@ pub(crate) fn scancel(options: &[&str], jobs: &[SubmittedJob]) -> Result<(), Slu
         words.extend_from_slice(options);
         words.extend(numbers.iter().map(String::as_str));
         match run_at(cluster, "scancel", &words) {
-            Err(SlurmError::Refused { said, .. })
-                if said.contains("Invalid job id") || said.contains("already completing") => {}
+            Err(SlurmError::Refused { said, .. }) if tells_ended(&said) => {}
             answer => {
                 answer.map_err(doing("Slurm did not cancel the job"))?;
             }
@@ -334,6 +418,29 @@ mod tests {
             "invalid partition specified: nope; \
              Batch job submission failed: Invalid partition name specified"
         );
+    }
+
+    #[test]
+    fn a_job_that_has_ended_does_not_hide_that_another_was_not_cancelled() {
+        let ended = "scancel: error: Kill job error on job id 7: Invalid job id specified\n";
+        let ending = "scancel: error: Kill job error on job id 8: \
+                      Job/step already completing or completed\n";
+        let busy = "scancel: error: Kill job error on job id 9: \
+                    Socket timed out on send/recv operation\n";
+        let tells = |text: &[&str]| tells_ended(&words("scancel", &text.concat()));
+        assert!(tells(&[ended]) && tells(&[ended, ending]));
+        assert!(!tells(&[busy]) && !tells(&[ended, busy]) && !tells(&[busy, ending]));
+        assert!(!tells(&[]));
+    }
+
+    #[test]
+    fn a_command_that_does_not_answer_in_time_is_not_waited_for() {
+        let answer = |limit, words: &[&str]| run_within(limit, "sh", words);
+        let long = answer(Duration::from_millis(20), &["-c", "exec sleep 1000"]);
+        let error = long.unwrap_err().to_string();
+        assert!(error.contains("timed out"), "{error}");
+        let short = answer(Duration::from_mins(5), &["-c", "echo here"]);
+        assert_eq!(short.unwrap(), "here\n");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! back into the queue; if Slurm ends it for somebody more urgent, it submits another job.
 
 use std::cell::RefCell;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,13 +26,13 @@ use packhorse_store::Home;
 use crate::SlurmError;
 use crate::allocation::Allocation;
 use crate::arrays::{ArrayPlan, coming_after};
-use crate::commands::{is_cut_off, requeue, squeue, state_of};
+use crate::commands::{is_cut_off, queue_of_run, requeue, state_of};
 use crate::earlier_lives::EarlierLives;
 use crate::element_journal::ElementJournal;
 use crate::folder::{ElementSpec, RunFile, SharedFolder};
 use crate::outcome_file::{OutcomeFile, OutcomeWriter};
 use crate::prospect::{Prospect, requeues};
-use crate::queue::room;
+use crate::room::{Room, SOON, come_sooner};
 use crate::sbatch::{is_clear, submit_array};
 use crate::status::pause;
 use crate::stop_file::is_stopped;
@@ -287,20 +288,26 @@ impl Element {
             base: self.base,
             elements: vec![(self.number, 1)],
         };
-        let mut options = vec![plan.option(None)];
         let slurm = self.run.spec.slurm.as_ref();
-        if let Some(most) = slurm.and_then(|slurm| slurm.jobs) {
+        let most = slurm.and_then(|slurm| slurm.jobs).map(NonZeroU32::get);
+        let own = self.allocation.name.as_str();
+        let mut room = Room::default();
+        if most.is_some() {
             // Slurm starts another one of the array in our place. If nobody tells what is in
             // the queue, there may be one more at a time than there should be.
-            let queue = squeue(&self.folder.jobs()?).unwrap_or_default();
-            let others = queue
-                .iter()
-                .filter(|row| row.name() != self.allocation.name);
-            let (_, after) = room(others, Some(most.get()));
-            options.extend(coming_after(after));
+            let queue = queue_of_run(&self.folder, SOON).unwrap_or_default();
+            let others = queue.iter().filter(|row| row.name() != own);
+            room = Room::beside_or_behind(others, most, 1);
         }
+        let mut options = vec![plan.option(None)];
+        options.extend(coming_after(&room.after));
         let record = |job: &_| self.folder.add_job_of(self.number, life, job);
-        submit_array(&self.folder, &plan, &options, record).map(drop)
+        let job = submit_array(&self.folder, &plan, &options, record)?;
+        if !room.after.is_empty() {
+            // If that is not possible, it begins later than it might.
+            let _ = come_sooner(&self.folder, &job, most, Some(own));
+        }
+        Ok(())
     }
 }
 

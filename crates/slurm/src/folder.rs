@@ -178,6 +178,11 @@ impl SharedFolder {
         self.file("script.sh")
     }
 
+    /// The folder of links to it, one for each array that is handed to Slurm.
+    pub fn submitting(&self) -> PathBuf {
+        self.file("submitting")
+    }
+
     /// The folder of outcome files.
     pub fn outcomes(&self) -> PathBuf {
         self.file("outcomes")

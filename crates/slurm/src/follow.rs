@@ -1,6 +1,6 @@
 //! Staying with a run on the cluster until it is over, and showing it as if it were here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -13,15 +13,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::SlurmError;
 use crate::commands::scancel;
+use crate::folder::SubmittedJob;
 use crate::followed_run::{FollowedRun, SETTLING};
+use crate::lost_elements::LostTrouble;
 use crate::outcome_reader::Looking;
 use crate::queue::{QueuedElement, pending_reasons, reason_in_words};
 use crate::queue_watch::QueueWatch;
 use crate::sbatch::adopt_unrecorded;
 use crate::stop_file::StopOrder;
 
-/// So often it is tried to submit lost elements while files are in the way.
+/// So often it is tried to submit lost elements while something is in the way.
 const TRIES: u32 = 10;
+
+/// So many jobs that are held are named.
+const NAMED: usize = 5;
 
 /// How following a run came to its end.
 #[derive(Debug)]
@@ -67,7 +72,8 @@ pub fn follow(
         idle: None,
         stopping: Phase::Running,
         over: None,
-        told_trouble: None,
+        told_trouble: BTreeMap::new(),
+        unheard: Vec::new(),
         in_vain: 0,
     };
     follower.begin(attached);
@@ -102,6 +108,21 @@ pub fn follow(
     }
 }
 
+/// With what something may be wrong for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    /// Reading files.
+    Files,
+    /// Asking for the queue.
+    Queue,
+    /// Looking for jobs that nobody has written down.
+    Unrecorded,
+    /// Submitting lost elements.
+    Lost,
+    /// Telling jobs to end.
+    Cancelling,
+}
+
 /// Why following ends, and the signal that has brought it about.
 #[derive(Clone, Copy)]
 enum End {
@@ -122,9 +143,11 @@ struct Follower<'o> {
     idle: Option<(Instant, u64)>,
     stopping: Phase,
     over: Option<End>,
-    /// What was wrong the last time.
-    told_trouble: Option<String>,
-    /// How often in a row files were in the way of submitting lost elements.
+    /// What is wrong, and was said.
+    told_trouble: BTreeMap<Trouble, String>,
+    /// What jobs are still to be told by scancel.
+    unheard: Vec<&'static [&'static str]>,
+    /// How often in a row something was in the way of submitting lost elements.
     in_vain: u32,
 }
 
@@ -211,6 +234,8 @@ impl Follower<'_> {
         }
         let looked = self.run.look(now, Looking::Everything);
         let Some(events) = self.or_trouble(looked)? else {
+            // It is tried again when Slurm has answered, not all the time.
+            self.idle = None;
             return Ok(false);
         };
         if !events.is_empty() {
@@ -218,7 +243,28 @@ impl Follower<'_> {
             self.idle = None;
             return Ok(false);
         }
+        let adopted = self.run.adopt();
+        // Slurm has to answer once more if it did not now.
+        if self.or_trouble(adopted)? != Some(false) {
+            self.idle = None;
+            self.go_on_if_adopted();
+            return Ok(false);
+        }
         Ok(true)
+    }
+
+    /// Goes on following if jobs were found that nobody had written down.
+    fn go_on_if_adopted(&mut self) {
+        let adopted = self.run.take_adopted();
+        if adopted.is_empty() {
+            return;
+        }
+        let events = std::mem::take(&mut self.run.progress.events);
+        self.show(&events);
+        self.idle = None;
+        self.queue.hurry(Instant::now());
+        // What the others were told, they were not.
+        self.signal(orders(self.stopping), &adopted);
     }
 
     /// Submits again what was lost through no fault of its own.
@@ -250,12 +296,12 @@ impl Follower<'_> {
                 }
             }
             // It is looked at again with the next answer.
-            Err(SlurmError::Io(error)) if self.in_vain < TRIES => {
+            Err(LostTrouble::NotNow(error)) if self.in_vain < TRIES => {
                 self.in_vain += 1;
-                self.trouble(error.to_string());
+                self.trouble(Trouble::Lost, error.to_string());
                 return;
             }
-            Err(error) => {
+            Err(LostTrouble::NotNow(error) | LostTrouble::Left(error)) => {
                 self.run.leave_lost();
                 let run = self.run.id();
                 self.warn(format!(
@@ -265,6 +311,7 @@ impl Follower<'_> {
             }
         }
         self.in_vain = 0;
+        self.told_trouble.remove(&Trouble::Lost);
     }
 
     fn answered(&mut self, answer: crate::queue_watch::QueueAnswer) -> Result<(), SlurmError> {
@@ -274,10 +321,11 @@ impl Follower<'_> {
             // It is asked again.
             Err(error) => {
                 self.idle = None;
-                self.trouble(error.to_string());
+                self.trouble(Trouble::Queue, error.to_string());
                 return Ok(());
             }
         };
+        self.told_trouble.remove(&Trouble::Queue);
         let noted = self.run.note_queue(&queue);
         let events = self.or_trouble(noted)?.unwrap_or_default();
         self.show(&events);
@@ -297,19 +345,22 @@ impl Follower<'_> {
         } else if self.idle.is_none() {
             self.idle = Some((Instant::now(), self.answers));
         }
+        self.go_on_if_adopted();
         // What Slurm has put back meanwhile is not to start again.
         let is_pending = !pending_reasons(&self.last_queue).is_empty();
-        if self.stopping > Phase::Running && is_pending {
-            self.cancel(&["--state=PENDING"]);
+        let is_told = self.unheard.contains(&PENDING_ONLY);
+        if self.stopping > Phase::Running && is_pending && !is_told {
+            self.unheard.push(PENDING_ONLY);
         }
+        self.cancel();
         Ok(())
     }
 
     /// Says what is wrong, once.
-    fn trouble(&mut self, message: String) {
-        if self.told_trouble.as_ref() != Some(&message) {
+    fn trouble(&mut self, with: Trouble, message: String) {
+        if self.told_trouble.get(&with) != Some(&message) {
             self.warn(format!("{message}; it is tried again"));
-            self.told_trouble = Some(message);
+            self.told_trouble.insert(with, message);
         }
     }
 
@@ -318,11 +369,18 @@ impl Follower<'_> {
     fn or_trouble<T>(&mut self, found: Result<T, SlurmError>) -> Result<Option<T>, SlurmError> {
         match found {
             Ok(found) => {
-                self.told_trouble = None;
+                if !self.run.files.has_unreadable() {
+                    self.told_trouble.remove(&Trouble::Files);
+                }
                 Ok(Some(found))
             }
             Err(SlurmError::Io(error)) if error.kind() != ErrorKind::NotFound => {
-                self.trouble(error.to_string());
+                self.trouble(Trouble::Files, error.to_string());
+                Ok(None)
+            }
+            // Slurm has such moments, too.
+            Err(error @ SlurmError::Refused { .. }) => {
+                self.trouble(Trouble::Unrecorded, error.to_string());
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -383,21 +441,19 @@ impl Follower<'_> {
 
     fn stop_at(&mut self, phase: Phase) {
         self.stopping = phase;
+        self.unheard = orders(phase);
         match phase {
             Phase::Running => {}
-            Phase::Draining => {
-                self.order(StopOrder::Draining);
-                self.cancel(&["--state=PENDING"]);
-                // As Ctrl-C would: what runs may come to its end.
-                self.cancel(&["--batch", "--signal=INT"]);
-            }
+            Phase::Draining => self.order(StopOrder::Draining),
             Phase::Terminating => {
                 self.order(StopOrder::Cancelled);
-                self.cancel(&[]);
+                // If nobody tells, it is seen before the run is taken for over.
+                let _ = adopt_unrecorded(&self.run.folder);
             }
             Phase::Killing => self.over = Some(End::Left(2)),
         }
         if self.stopping < Phase::Killing {
+            self.cancel();
             self.tell(EventKind::Stopping {
                 run: self.run.id(),
                 phase: self.stopping,
@@ -414,10 +470,48 @@ impl Follower<'_> {
         }
     }
 
-    fn cancel(&mut self, options: &[&str]) {
-        if let Err(error) = scancel(options, &self.run.jobs()) {
-            self.warn(error.to_string());
+    /// Tells jobs what they are still to be told.
+    fn cancel(&mut self) {
+        if self.unheard.is_empty() {
+            return;
         }
+        let (orders, jobs) = (std::mem::take(&mut self.unheard), self.run.jobs());
+        self.signal(orders, &jobs);
+        if self.unheard.is_empty() {
+            self.told_trouble.remove(&Trouble::Cancelling);
+        }
+    }
+
+    /// Tells jobs to end. What fails is tried again with the next answer of Slurm.
+    fn signal(&mut self, orders: Vec<&'static [&'static str]>, jobs: &[SubmittedJob]) {
+        for options in orders {
+            match scancel(options, jobs) {
+                Ok(()) => {}
+                // Some may have heard it. Told twice, they would end their tasks.
+                Err(error) if options == INTERRUPT => self.warn(error.to_string()),
+                Err(error) => {
+                    self.unheard.push(options);
+                    self.trouble(Trouble::Cancelling, error.to_string());
+                    self.queue.hurry(Instant::now());
+                }
+            }
+        }
+    }
+}
+
+/// Takes jobs out of the queue that have not begun.
+const PENDING_ONLY: &[&str] = &["--state=PENDING"];
+/// As Ctrl-C would: what runs may come to its end.
+const INTERRUPT: &[&str] = &["--batch", "--signal=INT"];
+/// Ends everything.
+const ALL: &[&str] = &[];
+
+/// What jobs are told by scancel when the run is stopped.
+fn orders(phase: Phase) -> Vec<&'static [&'static str]> {
+    match phase {
+        Phase::Running | Phase::Killing => Vec::new(),
+        Phase::Draining => vec![PENDING_ONLY, INTERRUPT],
+        Phase::Terminating => vec![ALL],
     }
 }
 
@@ -433,15 +527,49 @@ impl QueueView for WaitingJobs<'_> {
 /// Why jobs wait in Slurm's queue, in words.
 pub(crate) fn waiting_in_words(queue: &[QueuedElement]) -> Option<String> {
     let reasons = pending_reasons(queue).into_iter();
-    let reasons = reasons.map(|(reason, count)| {
-        let jobs = match count {
+    let reasons = reasons.map(|(reason, rows)| {
+        let jobs = match rows.len() {
             1 => "1 job waits".to_owned(),
             count => format!("{count} jobs wait"),
         };
         let words = reason_in_words(&reason);
+        let names = rows.iter().take(NAMED).map(|row| row.name());
+        let names = names.collect::<Vec<_>>().join(" ");
+        let more = if rows.len() > NAMED { " …" } else { "" };
+        let words = words.map(|words| words.replace("JOB", &format!("{names}{more}")));
         let words = words.map_or_else(String::new, |words| format!(": {words}"));
         format!("{jobs} in Slurm's queue ({reason}){words}")
     });
     let reasons: Vec<String> = reasons.collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::read_queue;
+
+    #[test]
+    fn it_is_told_why_jobs_wait_and_how_held_ones_are_let_go() {
+        let told = |text: &str| waiting_in_words(&read_queue(text)).unwrap_or_default();
+        assert_eq!(told("2|1|RUNNING|None|n1"), "");
+        let words = told("2|1|PENDING|launch failed requeued held|\n2|2|PENDING|Priority|");
+        assert!(
+            words.starts_with("1 job waits in Slurm's queue (Priority): others"),
+            "{words}"
+        );
+        assert!(
+            words.contains("`scontrol release 2_1` lets them go"),
+            "{words}"
+        );
+        assert!(words.contains("the node could not start them"), "{words}");
+        let held: Vec<String> = (0..7)
+            .map(|at| format!("2|{at}|PENDING|JobHeldUser|"))
+            .collect();
+        let words = told(&held.join("\n"));
+        assert!(
+            words.contains("`scontrol release 2_0 2_1 2_2 2_3 2_4 …`"),
+            "{words}"
+        );
+    }
 }

@@ -15,7 +15,8 @@ use crate::commands::output_file;
 use crate::folder::{RunFile, SharedFolder, SubmittedJob, json};
 use crate::outcome_reader::{FilePosition, Looking, OutcomeFiles, OutcomeNews};
 use crate::progress::Progress;
-use crate::queue::{ElementPhase, QueuedElement};
+use crate::queue::{ElementPhase, QueuedElement, latest_rows};
+use crate::sbatch::adopt_unrecorded;
 use crate::stop_file::is_stopped;
 use crate::submit::wait_for_room;
 use crate::task_file::elements_of;
@@ -26,6 +27,9 @@ const SAVING: Duration = Duration::from_secs(10);
 pub(crate) const SETTLING: Duration = Duration::from_secs(3);
 /// How much of what a job's script wrote is told.
 const TOLD_LINES: usize = 3;
+
+/// Of so many jobs that end at the same time that is told.
+const TOLD_JOBS: usize = 3;
 
 /// The file in the run's own folder that says how far outcomes were read.
 const POSITIONS: &str = "slurm-positions.json";
@@ -47,7 +51,7 @@ pub(crate) struct FollowedRun {
     sent: u64,
     saved: Instant,
     /// What was submitted, as it was when Slurm was last asked.
-    submitted: Vec<SubmittedJob>,
+    pub(crate) submitted: Vec<SubmittedJob>,
     /// What Slurm said last of each element.
     pub(crate) elements: BTreeMap<u32, QueuedElement>,
     /// Elements that do not run any more.
@@ -56,6 +60,8 @@ pub(crate) struct FollowedRun {
     pub(crate) again: BTreeMap<u32, Again>,
     /// Whether an element has said that it is over since this was last looked at.
     has_ended: bool,
+    /// Jobs that were found since somebody last asked, and that nobody had written down.
+    adopted: Vec<SubmittedJob>,
 }
 
 /// An element that does not run any more.
@@ -125,6 +131,7 @@ impl FollowedRun {
             gone: BTreeMap::new(),
             again: BTreeMap::new(),
             has_ended: false,
+            adopted: Vec::new(),
         })
     }
 
@@ -152,6 +159,34 @@ impl FollowedRun {
         std::mem::take(&mut self.has_ended)
     }
 
+    /// Looks for jobs that Slurm has, and that nobody has written down. Whether there are any.
+    pub(crate) fn adopt(&mut self) -> Result<bool, SlurmError> {
+        let jobs = adopt_unrecorded(&self.folder)?;
+        if jobs.is_empty() {
+            return Ok(false);
+        }
+        let names: Vec<String> = jobs.iter().map(|job| job.job.to_string()).collect();
+        self.adopted.extend(jobs);
+        self.warn(format!(
+            "Slurm has taken a job that was not known here: {}; it is followed, too",
+            names.join(" ")
+        ));
+        Ok(true)
+    }
+
+    /// Such jobs that were found since somebody last asked this.
+    pub(crate) fn take_adopted(&mut self) -> Vec<SubmittedJob> {
+        std::mem::take(&mut self.adopted)
+    }
+
+    fn warn(&mut self, message: String) {
+        let task = None;
+        self.progress.events.push(Event {
+            time: Timestamp::now(),
+            kind: EventKind::Warning { task, message },
+        });
+    }
+
     /// Looks at files of outcomes. Returns what there is to show.
     pub(crate) fn look(
         &mut self,
@@ -168,14 +203,23 @@ impl FollowedRun {
                 }
                 OutcomeNews::Peak(peak) => progress.records.push(Record::Peak(peak)),
             });
-        looked?;
         self.progress.record_metrics();
         self.send();
+        looked?;
         if now > self.saved + SAVING && self.writer.committed() >= self.sent {
             self.saved = now;
             self.save()?;
         }
         Ok(std::mem::take(&mut self.progress.events))
+    }
+
+    /// The same for all of them when nothing of the run is alive: what is not there now never
+    /// will be.
+    pub(crate) fn look_at_last(&mut self, now: Instant) -> Result<Vec<Event>, SlurmError> {
+        let mut events = self.look(now, Looking::Everything)?;
+        let all = self.files.elements();
+        events.extend(self.look(now, Looking::Gone(&all))?);
+        Ok(events)
     }
 
     fn send(&mut self) {
@@ -200,13 +244,7 @@ impl FollowedRun {
         // Slurm forgets jobs a while after their end; what it said of them is so all the same.
         let mut elements = std::mem::take(&mut self.elements);
         elements.retain(|_, row| row.phase() == ElementPhase::Over);
-        // A later array is what counts.
-        for job in &self.submitted {
-            for row in queue.iter().filter(|row| row.job == job.job) {
-                elements.insert(job.base + row.index, row.clone());
-            }
-        }
-        self.elements = elements;
+        self.elements = latest_rows(elements, &self.submitted, queue);
         let now = Instant::now();
         let known: BTreeSet<u32> = self.submitted.iter().flat_map(SubmittedJob::each).collect();
         for element in known {
@@ -227,8 +265,9 @@ impl FollowedRun {
                 self.gone.insert(element, new);
             }
         }
-        self.close_gone(now)?;
+        let closed = self.close_gone(now);
         self.send();
+        closed?;
         Ok(std::mem::take(&mut self.progress.events))
     }
 
@@ -251,8 +290,23 @@ impl FollowedRun {
         if gone.is_empty() {
             return Ok(());
         }
-        self.progress.events = self.look(now, Looking::Gone(&gone))?;
+        // They may have gone on in a job that is not known, and what is read of them be of that.
+        if self.adopt()? {
+            return Ok(());
+        }
+        let looked = self.look(now, Looking::Gone(&gone));
+        let trouble = match looked {
+            Ok(events) => {
+                self.progress.events = events;
+                None
+            }
+            Err(error) => Some(error),
+        };
+        let mut ends = Vec::new();
         for element in gone {
+            if trouble.is_some() && self.files.is_unreadable(element, now) {
+                continue;
+            }
             let life = self.files.last_life(element).map(|(life, _)| life);
             if let Some(gone) = self.gone.get_mut(&element) {
                 gone.is_closed = true;
@@ -262,11 +316,10 @@ impl FollowedRun {
                 continue;
             }
             self.progress.element_gone(element, Timestamp::now());
-            if let Some(row) = self.elements.get(&element).cloned() {
-                self.tell_end(&row, Timestamp::now());
-            }
+            ends.extend(self.elements.get(&element).cloned());
         }
-        Ok(())
+        self.tell_ends(ends);
+        trouble.map_or(Ok(()), Err)
     }
 
     /// Whether an element is gone of which not all is read yet.
@@ -274,18 +327,27 @@ impl FollowedRun {
         self.gone.values().any(|gone| !gone.is_closed)
     }
 
-    /// Tells of an element that has ended without saying so itself.
-    fn tell_end(&mut self, row: &QueuedElement, now: Timestamp) {
-        let is_over = row.phase() == ElementPhase::Over;
-        let is_meant = match row.state.as_str() {
-            "CANCELLED" => true,
+    /// Tells of elements that have ended without saying so themselves: of the first few with
+    /// what they wrote, of the others how many.
+    fn tell_ends(&mut self, mut rows: Vec<QueuedElement>) {
+        let is_stopped = is_stopped(&self.folder);
+        rows.retain(|row| match row.state.as_str() {
+            "CANCELLED" => false,
             // It was to start nothing.
-            "COMPLETED" => is_stopped(&self.folder),
-            _ => false,
-        };
-        if !is_over || is_meant {
-            return;
+            "COMPLETED" => !is_stopped,
+            _ => row.phase() == ElementPhase::Over,
+        });
+        for row in rows.iter().take(TOLD_JOBS) {
+            let message = self.end_in_words(row);
+            self.warn(message);
         }
+        if let Some(message) = more_ends_in_words(rows.get(TOLD_JOBS..).unwrap_or_default()) {
+            self.warn(message);
+        }
+    }
+
+    /// How an element has ended, and the last that it wrote.
+    fn end_in_words(&self, row: &QueuedElement) -> String {
         let job = row.name();
         let node = match row.node.as_str() {
             "" => String::new(),
@@ -293,10 +355,7 @@ impl FollowedRun {
         };
         let state = &row.state;
         let mut message = format!("job {job}{node} has ended: {state}");
-        let usual = || self.folder.file(&format!("slurm/{job}.out"));
-        let wrote = output_file(&job);
-        let wrote = wrote.and_then(|path| fs::read(path).ok());
-        if let Some(text) = wrote.or_else(|| fs::read(usual()).ok()) {
+        if let Some(text) = self.written_by(&job) {
             let text = String::from_utf8_lossy(&text).into_owned();
             let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
             let last = lines.len().saturating_sub(TOLD_LINES);
@@ -304,13 +363,20 @@ impl FollowedRun {
                 message += &format!("\n  {line}");
             }
         }
-        self.progress.events.push(Event {
-            time: now,
-            kind: EventKind::Warning {
-                task: None,
-                message,
-            },
-        });
+        message
+    }
+
+    /// What the script of an element wrote. Slurm is asked where that is only if it is not
+    /// where it usually is.
+    fn written_by(&self, job: &str) -> Option<Vec<u8>> {
+        let usual = || fs::read(self.folder.file(&format!("slurm/{job}.out"))).ok();
+        let asked = || output_file(job).and_then(|path| fs::read(path).ok());
+        let slurm = self.file.spec.slurm.as_ref();
+        if slurm.is_some_and(|slurm| slurm.output.is_some() || slurm.template.is_some()) {
+            asked().or_else(usual)
+        } else {
+            usual().or_else(asked)
+        }
     }
 
     /// Whether none of its elements waits or runs, as far as Slurm has said.
@@ -347,6 +413,24 @@ impl FollowedRun {
     }
 }
 
+/// How many more have ended, and how. `None`: none.
+fn more_ends_in_words(rows: &[QueuedElement]) -> Option<String> {
+    let mut states: BTreeMap<&str, usize> = BTreeMap::new();
+    for row in rows {
+        *states.entry(&row.state).or_default() += 1;
+    }
+    let states: Vec<String> = states
+        .into_iter()
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    let jobs = match rows.len() {
+        0 => return None,
+        1 => "1 more job has".to_owned(),
+        count => format!("{count} more jobs have"),
+    };
+    Some(format!("{jobs} ended: {}", states.join(", ")))
+}
+
 /// The folder of a run on Slurm.
 pub(crate) fn shared_folder(reader: &Reader, run: RunId) -> Result<SharedFolder, SlurmError> {
     let spec = reader.run_spec(run)?.unwrap_or_default();
@@ -363,4 +447,19 @@ fn positions(home: &Home, run: RunId) -> BTreeMap<(u32, u32), FilePosition> {
     let text = fs::read_to_string(home.run_dir(run).join(POSITIONS));
     let read: Option<Vec<_>> = text.ok().and_then(|text| serde_json::from_str(&text).ok());
     read.unwrap_or_default().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::read_queue;
+
+    #[test]
+    fn jobs_that_end_together_are_counted() {
+        let rows = read_queue("2|1|NODE_FAIL|x|n1\n2|2|FAILED|x|n1\n2|3|NODE_FAIL|x|n2\n");
+        let told = |rows: &[QueuedElement]| more_ends_in_words(rows).unwrap_or_default();
+        assert_eq!(told(&rows), "3 more jobs have ended: 1 FAILED, 2 NODE_FAIL");
+        assert_eq!(told(&rows[..1]), "1 more job has ended: 1 NODE_FAIL");
+        assert_eq!(more_ends_in_words(&[]), None);
+    }
 }

@@ -20,7 +20,8 @@
 //!   lives have written (`earlier_lives`).
 //! - [`follow`] stays with a run, [`refresh`] and [`view`] look at it once: what elements tell
 //!   becomes records and events, as if it had happened here (`progress`). Whoever stays submits
-//!   what was cut off and cannot do that itself (`lost_elements`).
+//!   what was cut off and cannot do that itself (`lost_elements`). Whoever submits what goes on
+//!   finds room for it under `--jobs` (`room`).
 //! - [`submit_again`] and [`cancel`] are what their names say.
 //!
 //! What it promises:
@@ -61,6 +62,7 @@ mod progress;
 mod prospect;
 mod queue;
 mod queue_watch;
+mod room;
 mod sbatch;
 mod script;
 mod status;

@@ -9,11 +9,12 @@ use std::num::NonZeroU32;
 use crate::SlurmError;
 use crate::arrays::{ArraySubmission, arrays};
 use crate::commands::limits;
-use crate::folder::ElementSpec;
+use crate::folder::{ElementSpec, SubmittedJob};
 use crate::followed_run::{Again, FollowedRun};
 use crate::planning::rows;
 use crate::prospect::{Prospect, requeues};
-use crate::queue::{ElementPhase, room};
+use crate::queue::ElementPhase;
+use crate::room::{Room, come_sooner};
 use crate::stop_file::is_stopped;
 
 /// States of jobs that ended through no fault of theirs, and that Slurm does not start again.
@@ -31,6 +32,15 @@ pub(crate) struct LostElements {
     pub(crate) given_up: usize,
 }
 
+/// Why lost elements were not submitted again.
+#[derive(Debug)]
+pub(crate) enum LostTrouble {
+    /// Nothing has happened: they are to be looked at again.
+    NotNow(SlurmError),
+    /// They are left.
+    Left(SlurmError),
+}
+
 impl FollowedRun {
     /// Whether it is still to be seen which elements are lost.
     pub(crate) fn has_unjudged(&self) -> bool {
@@ -38,22 +48,23 @@ impl FollowedRun {
     }
 
     /// Submits lost elements again, of those of which everything was read. Each is looked at
-    /// once: what Slurm does not take is left. If a file cannot be read or written at the
-    /// moment, nothing has happened, and they are to be looked at again.
-    pub(crate) fn submit_lost(&mut self) -> Result<LostElements, SlurmError> {
+    /// once: what Slurm does not take is left.
+    pub(crate) fn submit_lost(&mut self) -> Result<LostElements, LostTrouble> {
         let ended = self.gone.iter();
         let ended = ended.filter(|(_, gone)| gone.is_closed && !gone.is_judged);
         let maybe = ended.map(|(&element, _)| element);
         let maybe: Vec<u32> = maybe.filter(|it| self.may_be_lost(*it)).collect();
-        let found = self.lost_of(&maybe)?;
+        let found = self.lost_of(&maybe).map_err(LostTrouble::NotNow)?;
         let lost = found.iter().filter(|(_, again)| again.is_worth_it);
         let lost: Vec<u32> = lost.map(|&(element, _)| element).collect();
         let answer = self.submit_again(&lost);
-        if !matches!(answer, Err(SlurmError::Io(_))) {
-            self.leave_lost();
-            self.again.extend(found.iter().copied());
+        // A file that cannot be read or written at the moment.
+        if let Err(error @ SlurmError::Io(_)) = answer {
+            return Err(LostTrouble::NotNow(error));
         }
-        answer?;
+        self.leave_lost();
+        self.again.extend(found.iter().copied());
+        answer.map_err(LostTrouble::Left)?;
         for &element in &lost {
             self.begins_again(element);
         }
@@ -69,30 +80,42 @@ impl FollowedRun {
         ended.for_each(|gone| gone.is_judged = true);
     }
 
-    fn submit_again(&self, lost: &[u32]) -> Result<(), SlurmError> {
+    fn submit_again(&mut self, lost: &[u32]) -> Result<(), SlurmError> {
         if lost.is_empty() {
             return Ok(());
         }
         let slurm = self.file.spec.slurm.clone().unwrap_or_default();
-        let (at_once, after) = room(self.elements.values(), slurm.jobs.map(NonZeroU32::get));
+        let most = slurm.jobs.map(NonZeroU32::get);
+        let room = Room::beside_or_behind(self.elements.values(), most, lost.len());
+        let is_behind = !room.after.is_empty();
         let submission = ArraySubmission {
             folder: &self.folder,
-            at_once,
+            at_once: room.at_once,
             // What the person has them come after was over when they ran.
             has_dependency: false,
-            after,
+            after: room.after,
         };
         let size = limits(slurm.partition.as_deref()).max_array_size;
-        submission.submit(&arrays(&rows(lost.to_vec()), size))?;
+        let jobs = submission.submit(&arrays(&rows(lost.to_vec()), size))?;
+        // The others come after the first.
+        if let Some(first) = jobs.first().filter(|_| is_behind) {
+            // If that is not possible, they begin later than they might.
+            let _ = come_sooner(&self.folder, first, most, None);
+        }
+        // They are known even if the list of jobs cannot be read.
+        self.submitted.extend(jobs);
         Ok(())
     }
 
     /// Those that are lost indeed.
-    fn lost_of(&self, maybe: &[u32]) -> Result<Vec<(u32, Again)>, SlurmError> {
+    fn lost_of(&mut self, maybe: &[u32]) -> Result<Vec<(u32, Again)>, SlurmError> {
         let mut lost = Vec::new();
         if maybe.is_empty() || is_stopped(&self.folder) {
             return Ok(lost);
         }
+        // A job may have died before it could write down what it had submitted.
+        self.adopt()?;
+        let jobs = self.folder.jobs()?;
         let specs = self.folder.elements()?;
         let Some(latest) = specs.last() else {
             return Ok(lost);
@@ -103,6 +126,10 @@ impl FollowedRun {
             let Some(spec) = spec.filter(|spec| spec.file == latest.file) else {
                 continue;
             };
+            let ended = self.elements.get(&element).map_or(0, |row| row.job);
+            if is_in_later_job(&jobs, element, ended) {
+                continue;
+            }
             lost.extend(self.is_lost(element, spec)?.map(|again| (element, again)));
         }
         Ok(lost)
@@ -119,19 +146,12 @@ impl FollowedRun {
         let last = self.files.last_life(element);
         let is_innocent = NOT_THEIR_FAULT.contains(&row.state.as_str());
         match last {
-            Some((life, _)) if self.has_followed(element, life) => false,
             Some((_, at)) if at.is_over => {
                 let is_unfinished = BY_THEMSELVES.contains(&row.state.as_str()) && !at.was_stopped;
                 at.left > 0 && (is_innocent || is_unfinished)
             }
             _ => is_innocent,
         }
-    }
-
-    /// Whether a life has submitted the next one itself. The list of jobs may be older.
-    fn has_followed(&self, element: u32, life: u32) -> bool {
-        let name = format!("jobs/{element}.{life}.json");
-        self.folder.file(&name).exists()
     }
 
     /// Whether an element is to be submitted again. `None`: there is nothing to do for it.
@@ -154,5 +174,34 @@ impl FollowedRun {
             in_vain,
             is_worth_it: in_vain <= requeues(&self.file),
         }))
+    }
+}
+
+/// Whether an element is in a job that was submitted after this one, by itself or by others.
+fn is_in_later_job(jobs: &[SubmittedJob], element: u32, job: u32) -> bool {
+    let mut later = jobs.iter().filter(|it| it.job > job);
+    later.any(|it| it.each().any(|its| its == element))
+}
+
+#[cfg(test)]
+mod tests {
+    use packhorse_model::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn an_element_is_followed_by_a_later_job_only() {
+        let job = |job, elements| SubmittedJob {
+            job,
+            base: 0,
+            elements,
+            at: Timestamp(5),
+            cluster: None,
+        };
+        let jobs = [job(10, vec![(0, 4)]), job(11, vec![(2, 1)])];
+        assert!(is_in_later_job(&jobs, 2, 10));
+        assert!(!is_in_later_job(&jobs, 1, 10));
+        // The later one has ended, too.
+        assert!(!is_in_later_job(&jobs, 2, 11));
     }
 }

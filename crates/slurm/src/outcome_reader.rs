@@ -1,9 +1,10 @@
 //! Following outcome files as they grow. Network file systems tell nobody of changes, so they
-//! are looked at: often while there is news, and less and less often while there is none.
+//! are looked at: often while there is news, and less and less often while there is none. Many
+//! files are looked at less often each, so that it is as much in all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fs_err::{self as fs, File};
@@ -16,6 +17,12 @@ use crate::folder::SharedFolder;
 
 /// After news, a file is looked at again so soon.
 const SHORTEST: Duration = Duration::from_millis(100);
+/// But all of them together no more often than once in such a while.
+const FOR_EACH: Duration = Duration::from_millis(5);
+/// What cannot be read is tried again after this, and then less and less often.
+const RETRY: Duration = Duration::from_secs(1);
+/// What could not be read for so long is no longer waited for.
+const PATIENCE: Duration = Duration::from_mins(5);
 /// It is looked at no less often.
 const LONGEST: Duration = Duration::from_secs(5);
 /// New files are looked for no more often.
@@ -60,6 +67,8 @@ pub(crate) struct OutcomeFiles {
     files: BTreeMap<LifeId, FollowedFile>,
     /// When to look for new ones, and after what pause again.
     listing: (Instant, Duration),
+    /// Whether they could not be listed the last time.
+    is_unlisted: bool,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +77,8 @@ struct FollowedFile {
     /// When it is looked at next.
     next: Option<Instant>,
     pause: Duration,
+    /// Since when it cannot be read.
+    unreadable: Option<Instant>,
 }
 
 /// Something that an element has written.
@@ -90,6 +101,7 @@ impl OutcomeFiles {
             folder: folder.clone(),
             files: files.collect(),
             listing: (Instant::now(), LISTING),
+            is_unlisted: false,
         }
     }
 
@@ -118,23 +130,47 @@ impl OutcomeFiles {
         self.last_life(element).map(|(_, at)| at.is_over)
     }
 
+    /// The elements that have begun, as far as that was seen.
+    pub(crate) fn elements(&self) -> BTreeSet<u32> {
+        self.files.keys().map(|(element, _)| *element).collect()
+    }
+
+    /// Whether something cannot be read at the moment.
+    pub(crate) fn has_unreadable(&self) -> bool {
+        self.is_unlisted || self.files.values().any(|file| file.unreadable.is_some())
+    }
+
+    /// Whether there may be more of an element than can be read at the moment.
+    pub(crate) fn is_unreadable(&self, element: u32, now: Instant) -> bool {
+        let mut lives = self.files.range((element, 0)..=(element, u32::MAX));
+        self.is_unlisted || lives.any(|(_, file)| file.is_waited_for(now))
+    }
+
     /// Looks at files, and hands out what is new. Lives of an element are read one after the
-    /// other.
+    /// other. What cannot be read is not in the way of others; the first error is returned.
     pub(crate) fn look(
         &mut self,
         now: Instant,
         looking: Looking<'_>,
         mut news: impl FnMut(LifeId, OutcomeNews),
     ) -> Result<(), SlurmError> {
+        let mut trouble = None;
         if !matches!(looking, Looking::Due) || self.listing.0 <= now {
-            let found = self.list()?;
-            let pause = if found {
-                LISTING
-            } else {
-                (self.listing.1 * 2).min(LONGEST)
+            let listed = self.list();
+            self.is_unlisted = listed.is_err();
+            let pause = match listed {
+                Ok(true) => LISTING,
+                Ok(false) => (self.listing.1 * 2).min(LONGEST),
+                Err(error) => {
+                    trouble = Some(error);
+                    (self.listing.1 * 2).clamp(RETRY, LONGEST)
+                }
             };
             self.listing = (now + pause, pause);
         }
+        let open = self.files.values().filter(|file| !file.at.is_over).count();
+        let for_all = FOR_EACH.saturating_mul(u32::try_from(open).unwrap_or(u32::MAX));
+        let shortest = SHORTEST.max(for_all);
         for (life, file) in &mut self.files {
             let (is_wanted, holes) = match looking {
                 Looking::Due => (file.next.is_none_or(|next| next <= now), Holes::MayFill),
@@ -145,43 +181,25 @@ impl OutcomeFiles {
                 continue;
             }
             let path = self.folder.outcome_file(life.0, life.1);
-            let mut has_news = false;
-            loop {
-                let (lines, length) = read_on(&path, file.at.position, holes)?;
-                for line in whole_lines(&lines) {
-                    // What cannot be read did not happen, or only a later version knows it.
-                    let Ok(event) = serde_json::from_slice::<Event>(line) else {
-                        continue;
-                    };
-                    if let EventKind::RunEnded(summary) = &event.kind {
-                        file.at.is_over = true;
-                        file.at.left = summary.left;
-                        file.at.was_stopped = matches!(summary.exit, Exit::Signal(_));
+            let read = file.read(&path, looking, holes, |it| news(*life, it));
+            let longer = file.pause * 3 / 2;
+            file.pause = match read {
+                Ok(has_news) => {
+                    file.unreadable = None;
+                    let pause = if has_news { shortest } else { longer };
+                    pause.clamp(shortest, LONGEST.max(shortest))
+                }
+                Err(error) => {
+                    file.unreadable.get_or_insert(now);
+                    if file.is_waited_for(now) {
+                        trouble.get_or_insert(error);
                     }
-                    news(*life, OutcomeNews::Event(Box::new(event)));
+                    longer.max(shortest).clamp(RETRY, LONGEST.max(shortest))
                 }
-                file.at.position += length;
-                has_news |= length > 0;
-                if length == 0 {
-                    break;
-                }
-            }
-            let peaks = path.with_extension("peaks");
-            let (lines, length) = read_on(&peaks, file.at.peaks, holes)?;
-            for line in whole_lines(&lines) {
-                if let Ok(peak) = serde_json::from_slice::<NewPeak>(line) {
-                    news(*life, OutcomeNews::Peak(Box::new(peak)));
-                }
-            }
-            file.at.peaks += length;
-            file.pause = if has_news {
-                SHORTEST
-            } else {
-                (file.pause * 3 / 2).clamp(SHORTEST, LONGEST)
             };
             file.next = Some(now + file.pause);
         }
-        Ok(())
+        trouble.map_or(Ok(()), Err)
     }
 
     /// Looks for new files. Whether there are any.
@@ -196,6 +214,57 @@ impl OutcomeFiles {
             self.files.entry(life).or_default();
         }
         Ok(found)
+    }
+}
+
+impl FollowedFile {
+    /// Hands out what is new in the file. Whether anything is. While the job runs, what was
+    /// learned is looked at only after news: it is written before that.
+    fn read(
+        &mut self,
+        path: &Path,
+        looking: Looking<'_>,
+        holes: Holes,
+        mut news: impl FnMut(OutcomeNews),
+    ) -> Result<bool, SlurmError> {
+        let mut has_news = false;
+        loop {
+            let (lines, length) = read_on(path, self.at.position, holes)?;
+            for line in whole_lines(&lines) {
+                // What cannot be read did not happen, or only a later version knows it.
+                let Ok(event) = serde_json::from_slice::<Event>(line) else {
+                    continue;
+                };
+                if let EventKind::RunEnded(summary) = &event.kind {
+                    self.at.is_over = true;
+                    self.at.left = summary.left;
+                    self.at.was_stopped = matches!(summary.exit, Exit::Signal(_));
+                }
+                news(OutcomeNews::Event(Box::new(event)));
+            }
+            self.at.position += length;
+            has_news |= length > 0;
+            if length == 0 {
+                break;
+            }
+        }
+        if matches!(looking, Looking::Due) && !has_news {
+            return Ok(false);
+        }
+        let peaks = path.with_extension("peaks");
+        let (lines, length) = read_on(&peaks, self.at.peaks, holes)?;
+        for line in whole_lines(&lines) {
+            if let Ok(peak) = serde_json::from_slice::<NewPeak>(line) {
+                news(OutcomeNews::Peak(Box::new(peak)));
+            }
+        }
+        self.at.peaks += length;
+        Ok(has_news)
+    }
+
+    /// Whether it cannot be read, but not for long.
+    fn is_waited_for(&self, now: Instant) -> bool {
+        self.unreadable.is_some_and(|since| now < since + PATIENCE)
     }
 }
 
@@ -217,7 +286,7 @@ enum Holes {
 
 /// The whole lines behind a place, and how long they are. Opening the file each time has a
 /// network file system ask how long it is by now.
-fn read_on(path: &PathBuf, position: u64, holes: Holes) -> Result<(Vec<u8>, u64), SlurmError> {
+fn read_on(path: &Path, position: u64, holes: Holes) -> Result<(Vec<u8>, u64), SlurmError> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
@@ -366,5 +435,88 @@ mod tests {
             looks += 1;
         }
         assert!(looks < 300, "{looks}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_in_nobodys_way_and_is_tried_again_later() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
+        // Not even root can read a folder as a file.
+        fs::create_dir(folder.outcome_file(0, 1)).unwrap();
+        append(&folder, (1, 1), &warning("a"));
+        let mut files = OutcomeFiles::new(&folder, BTreeMap::new());
+        let now = Instant::now();
+        let mut count = 0;
+        let mut look = |files: &mut OutcomeFiles, now, looking: Looking<'_>| {
+            count = 0;
+            let looked = files.look(now, looking, |_, _| count += 1);
+            (looked.is_ok(), count)
+        };
+        assert_eq!(look(&mut files, now, Looking::Due), (false, 1));
+        assert!(files.due() > now, "it would be looked at all the time");
+        assert!(files.is_unreadable(0, now) && !files.is_unreadable(1, now));
+        // Nobody waits for it for ever.
+        let later = now + PATIENCE;
+        append(&folder, (1, 1), &warning("b"));
+        assert_eq!(look(&mut files, later, Looking::Everything), (true, 1));
+        assert!(!files.is_unreadable(0, later) && files.has_unreadable());
+        // If it can be read after all, it is.
+        fs::remove_dir(folder.outcome_file(0, 1)).unwrap();
+        append(&folder, (0, 1), &warning("c"));
+        assert_eq!(look(&mut files, later, Looking::Everything), (true, 1));
+        assert!(!files.has_unreadable());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_listed_is_tried_again_later() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
+        append(&folder, (1, 1), &warning("a"));
+        let mut files = OutcomeFiles::new(&folder, BTreeMap::new());
+        let now = Instant::now();
+        files.look(now, Looking::Everything, |_, _| {}).unwrap();
+        fs::rename(folder.outcomes(), folder.file("elsewhere")).unwrap();
+        fs::write(folder.outcomes(), "").unwrap();
+        let now = now + LONGEST;
+        assert!(files.look(now, Looking::Due, |_, _| {}).is_err());
+        assert!(files.due() > now, "it would be looked at all the time");
+        assert!(files.is_unreadable(1, now));
+    }
+
+    #[test]
+    fn many_files_are_looked_at_no_more_often_in_all() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
+        for element in 0..200 {
+            append(&folder, (element, 1), &warning("a"));
+        }
+        let mut files = OutcomeFiles::new(&folder, BTreeMap::new());
+        let now = Instant::now();
+        files.look(now, Looking::Due, |_, _| {}).unwrap();
+        let soonest = files.files.values().filter_map(|file| file.next).min();
+        assert_eq!(soonest, Some(now + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn what_was_learned_is_looked_at_when_there_is_news() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = SharedFolder::create(parent.path()).unwrap();
+        append(&folder, (0, 1), &warning("a"));
+        let mut files = OutcomeFiles::new(&folder, BTreeMap::new());
+        let mut now = Instant::now();
+        let mut look = |looking: Looking<'_>| {
+            now += LONGEST;
+            files.look(now, looking, |_, _| {}).unwrap();
+            files.files[&(0, 1)].at.peaks
+        };
+        look(Looking::Due);
+        let peaks = folder.outcome_file(0, 1).with_extension("peaks");
+        fs::write(&peaks, "{}\n").unwrap();
+        assert_eq!(look(Looking::Due), 0);
+        append(&folder, (0, 1), &warning("b"));
+        assert_eq!(look(Looking::Due), 3);
+        // What a job has learned last.
+        fs::write(&peaks, "{}\n{}\n").unwrap();
+        assert_eq!(look(Looking::Gone(&BTreeSet::from([0]))), 6);
     }
 }

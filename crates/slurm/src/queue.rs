@@ -1,6 +1,8 @@
 //! What Slurm's queue says of the elements of arrays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+use crate::folder::SubmittedJob;
 
 /// What squeue is asked for, separated by bars: array, index, state, reason, node. Nothing
 /// that changes while nothing happens.
@@ -49,6 +51,13 @@ impl QueuedElement {
             _ => ElementPhase::Running,
         }
     }
+
+    /// Whether it does not begin before somebody lets it go.
+    pub(crate) fn is_held(&self) -> bool {
+        let held_states = ["REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"];
+        held_states.contains(&self.state.as_str())
+            || (self.phase() == ElementPhase::Pending && is_hold(&self.reason))
+    }
 }
 
 /// Reads what squeue wrote. What is no element of an array is left out.
@@ -67,7 +76,33 @@ pub(crate) fn read_queue(text: &str) -> Vec<QueuedElement> {
     text.lines().filter_map(read).collect()
 }
 
-/// Slurm's words for why jobs wait, in words for people.
+/// What Slurm says of each element, by its number: of the latest array that it is in. `known` is
+/// what was said before, as far as that is still so.
+pub(crate) fn latest_rows(
+    mut known: BTreeMap<u32, QueuedElement>,
+    jobs: &[SubmittedJob],
+    queue: &[QueuedElement],
+) -> BTreeMap<u32, QueuedElement> {
+    for job in jobs {
+        for row in queue.iter().filter(|row| row.job == job.job) {
+            let element = job.base.saturating_add(row.index);
+            // Slurm may have forgotten the later one, and still tell of the earlier.
+            if known.get(&element).is_none_or(|known| known.job <= row.job) {
+                known.insert(element, row.clone());
+            }
+        }
+    }
+    known
+}
+
+/// Whether a reason means that jobs are held: `JobHeldUser`, `JobHoldMaxRequeue`, `launch failed
+/// requeued held`. Some commands write such with `_`.
+fn is_hold(reason: &str) -> bool {
+    let reason = reason.to_lowercase();
+    reason.contains("held") || reason.contains("jobhold")
+}
+
+/// Slurm's words for why jobs wait, in words for people. `JOB` in it stands for their names.
 pub fn reason_in_words(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "Resources" => "no node is free that has what they ask for",
@@ -76,7 +111,9 @@ pub fn reason_in_words(reason: &str) -> Option<&'static str> {
         "Dependency" => "they come after others",
         "DependencyNeverSatisfied" => "what they come after has failed",
         "BeginTime" => "they were put back a moment ago",
-        "JobHeldUser" | "JobHeldAdmin" => "they are held; `scontrol release` lets them go",
+        "JobHoldMaxRequeue" => {
+            "Slurm has started them too often, and holds them; `scontrol release JOB` lets them go"
+        }
         "Licenses" => "they wait for a licence",
         "PartitionDown" | "PartitionInactive" => "the partition is not in use",
         "PartitionTimeLimit" => "--time is longer than the partition allows",
@@ -87,6 +124,11 @@ pub fn reason_in_words(reason: &str) -> Option<&'static str> {
         reason if reason.starts_with("ReqNodeNotAvail") => {
             "the nodes that would do are down or reserved"
         }
+        reason if reason.to_lowercase().starts_with("launch") && is_hold(reason) => {
+            "the node could not start them (a full disk, a prolog that failed), so Slurm holds \
+             them; `scontrol release JOB` lets them go"
+        }
+        reason if is_hold(reason) => "they are held; `scontrol release JOB` lets them go",
         reason if reason.starts_with("QOS") || reason.starts_with("Assoc") => {
             "your account or quality of service has as much as it may"
         }
@@ -94,35 +136,17 @@ pub fn reason_in_words(reason: &str) -> Option<&'static str> {
     })
 }
 
-/// Why elements wait: how many, by Slurm's word.
-pub(crate) fn pending_reasons(queue: &[QueuedElement]) -> BTreeMap<String, u32> {
-    let mut reasons = BTreeMap::new();
+/// Why elements wait: which, by Slurm's word.
+pub(crate) fn pending_reasons(queue: &[QueuedElement]) -> BTreeMap<String, Vec<&QueuedElement>> {
+    let mut reasons: BTreeMap<String, Vec<_>> = BTreeMap::new();
     let pending = queue
         .iter()
         .filter(|it| it.phase() == ElementPhase::Pending);
     for element in pending {
-        *reasons.entry(element.reason.clone()).or_default() += 1;
+        let of_reason = reasons.entry(element.reason.clone()).or_default();
+        of_reason.push(element);
     }
     reasons
-}
-
-/// Of at most so many elements at a time, how many more may be submitted beside these, and the
-/// arrays that have to end before.
-pub(crate) fn room<'q>(
-    others: impl IntoIterator<Item = &'q QueuedElement>,
-    most: Option<u32>,
-) -> (Option<u32>, BTreeSet<u32>) {
-    let Some(most) = most else {
-        return (None, BTreeSet::new());
-    };
-    let others = others.into_iter();
-    let active: Vec<_> = others
-        .filter(|it| it.phase() != ElementPhase::Over)
-        .collect();
-    match u32::try_from(active.len()) {
-        Ok(count) if count < most => (Some(most - count), BTreeSet::new()),
-        _ => (Some(most), active.iter().map(|it| it.job).collect()),
-    }
 }
 
 #[cfg(test)]
@@ -152,20 +176,32 @@ mod tests {
         assert_eq!(queue[1].node, "n1");
         assert_eq!(
             pending_reasons(&queue),
-            BTreeMap::from([("BeginTime".to_owned(), 1)])
+            BTreeMap::from([("BeginTime".to_owned(), vec![&queue[0]])])
         );
     }
 
     #[test]
-    fn there_is_room_beside_others_or_after_them() {
-        let queue = read_queue(
-            "2|0|NODE_FAIL|None|n1\n2|1|RUNNING|None|n2\n2|2|PENDING|JobArrayTaskLimit|\n\
-             5|3|PENDING|Dependency|\n",
-        );
-        assert_eq!(room(&queue, None), (None, BTreeSet::new()));
-        assert_eq!(room(&queue, Some(5)), (Some(2), BTreeSet::new()));
-        // Those that wait come to run, too.
-        assert_eq!(room(&queue, Some(3)), (Some(3), BTreeSet::from([2, 5])));
-        assert_eq!(room(&queue, Some(1)), (Some(1), BTreeSet::from([2, 5])));
+    fn the_latest_array_of_an_element_counts() {
+        let job = |job, base, elements| SubmittedJob {
+            job,
+            base,
+            elements,
+            at: packhorse_model::Timestamp(5),
+            cluster: None,
+        };
+        let jobs = [job(10, 100, vec![(100, 2)]), job(11, 100, vec![(101, 1)])];
+        let both = read_queue("11|1|PENDING|x|\n10|0|RUNNING|x|n1\n10|1|PREEMPTED|x|n1\n");
+        let rows = latest_rows(BTreeMap::new(), &jobs, &both);
+        let names = |rows: &BTreeMap<u32, QueuedElement>| {
+            let rows = rows.iter();
+            rows.map(|(element, row)| format!("{element} {} {}", row.name(), row.state))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&rows), ["100 10_0 RUNNING", "101 11_1 PENDING"]);
+        // It has ended, and is forgotten.
+        let ended = read_queue("11|1|COMPLETED|x|n1\n").remove(0);
+        let known = BTreeMap::from([(101, ended)]);
+        let rows = latest_rows(known, &jobs, &both[1..]);
+        assert_eq!(names(&rows), ["100 10_0 RUNNING", "101 11_1 COMPLETED"]);
     }
 }

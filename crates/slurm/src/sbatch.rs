@@ -22,9 +22,6 @@ use crate::commands::{
 use crate::folder::{SharedFolder, SubmittedJob};
 use crate::planning::rows;
 
-/// The folder of links to the script.
-const SUBMITTING: &str = "submitting";
-
 /// What commands of Slurm say if they do not know what became of it themselves.
 const CONTACT_TROUBLE: [&str; 6] = [
     "timed out",
@@ -69,13 +66,15 @@ pub(crate) fn unrecorded(folder: &SharedFolder) -> Result<Vec<SubmittedJob>, Slu
     if links.is_empty() {
         return Ok(Vec::new());
     }
+    let found = found(folder, &links)?;
+    // In this order: one that is just being submitted may be written down meanwhile.
     let (known, here) = (folder.jobs()?, local_cluster());
     let is_known = |job: &SubmittedJob| {
         let mut known = known.iter();
         known.any(|it| it.job == job.job && (it.cluster.is_none() || it.cluster == here))
     };
     let mut jobs = Vec::new();
-    for (link, job) in found(folder, &links)? {
+    for (link, job) in found {
         if is_known(&job) {
             link.remove(folder);
         } else {
@@ -85,12 +84,13 @@ pub(crate) fn unrecorded(folder: &SharedFolder) -> Result<Vec<SubmittedJob>, Slu
     Ok(jobs)
 }
 
-/// Writes those down. Only for whoever holds the run's lock.
-pub(crate) fn adopt_unrecorded(folder: &SharedFolder) -> Result<(), SlurmError> {
-    for job in unrecorded(folder)? {
-        folder.add_job(&job)?;
+/// Writes those down, and returns them. Only for whoever holds the run's lock.
+pub(crate) fn adopt_unrecorded(folder: &SharedFolder) -> Result<Vec<SubmittedJob>, SlurmError> {
+    let jobs = unrecorded(folder)?;
+    for job in &jobs {
+        folder.add_job(job)?;
     }
-    Ok(())
+    Ok(jobs)
 }
 
 /// Cancels what was submitted, since the rest could not be.
@@ -143,14 +143,14 @@ impl Link {
         };
         let path = link.path(folder);
         // Folders of earlier versions do not have it.
-        fs::create_dir_all(folder.file(SUBMITTING))?;
+        fs::create_dir_all(folder.submitting())?;
         fs_err::os::unix::fs::symlink("../script.sh", &path)?;
         Ok(link)
     }
 
     /// Those that are left.
     fn all(folder: &SharedFolder) -> Result<Vec<Self>, SlurmError> {
-        let entries = match fs::read_dir(folder.file(SUBMITTING)) {
+        let entries = match fs::read_dir(folder.submitting()) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),
@@ -165,7 +165,7 @@ impl Link {
     }
 
     fn path(&self, folder: &SharedFolder) -> std::path::PathBuf {
-        folder.file(SUBMITTING).join(&self.name)
+        folder.submitting().join(&self.name)
     }
 
     /// It is known what became of it. If it cannot be removed, it is looked for in vain.

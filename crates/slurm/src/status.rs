@@ -12,7 +12,7 @@ use crate::folder::SubmittedJob;
 use crate::follow::waiting_in_words;
 use crate::followed_run::{FollowedRun, SETTLING, shared_folder};
 use crate::outcome_reader::Looking;
-use crate::queue::{ElementPhase, QueuedElement};
+use crate::queue::{ElementPhase, QueuedElement, latest_rows};
 use crate::sbatch::{adopt_unrecorded, unrecorded};
 use crate::stop_file::StopOrder;
 
@@ -123,19 +123,20 @@ pub enum AskSlurm {
 }
 
 /// Whether nothing of a run is in Slurm's queue, nor will be: it is asked twice, since an
-/// element that goes on in another job is in neither for a moment.
-fn is_gone(followed: &mut FollowedRun) -> Result<bool, SlurmError> {
-    adopt_unrecorded(&followed.folder)?;
-    let queue = squeue(&followed.jobs())?;
-    followed.note_queue(&queue)?;
-    if !followed.is_idle() {
-        return Ok(false);
+/// element that goes on in another job is in neither for a moment. If so, everything is read
+/// that it has written.
+pub(crate) fn is_gone(followed: &mut FollowedRun) -> Result<bool, SlurmError> {
+    for pause_before in [Duration::ZERO, SETTLING] {
+        pause(pause_before);
+        adopt_unrecorded(&followed.folder)?;
+        let queue = squeue(&followed.jobs())?;
+        followed.note_queue(&queue)?;
+        if !followed.is_idle() {
+            return Ok(false);
+        }
     }
-    pause(SETTLING);
-    let queue = squeue(&followed.jobs())?;
-    followed.note_queue(&queue)?;
-    followed.look(Instant::now(), Looking::Everything)?;
-    Ok(followed.is_idle())
+    followed.look_at_last(Instant::now())?;
+    Ok(true)
 }
 
 /// Waits for so long.
@@ -167,12 +168,7 @@ pub fn view(home: &Home, run: RunId) -> Result<ClusterView, SlurmError> {
         squeue(&jobs)
     };
     let queue = queue.map(|rows| {
-        let mut elements = std::collections::BTreeMap::new();
-        for job in &jobs {
-            for row in rows.iter().filter(|row| row.job == job.job) {
-                elements.insert(job.base + row.index, row.clone());
-            }
-        }
+        let elements = latest_rows(std::collections::BTreeMap::new(), &jobs, &rows);
         elements.into_iter().collect()
     });
     let open = if is_over {
@@ -276,7 +272,7 @@ fn wait_for_end(mut followed: FollowedRun) -> Result<Cancelled, SlurmError> {
         let jobs = followed.jobs();
         followed.note_queue(&squeue(&jobs)?)?;
         if followed.is_idle() && jobs == cancelled {
-            followed.look(Instant::now(), Looking::Everything)?;
+            followed.look_at_last(Instant::now())?;
             followed.close(Some(15))?;
             return Ok(Cancelled::Over);
         }

@@ -4,7 +4,6 @@
 //! Nothing is recorded before all that can be wrong has been found: the input is read to its
 //! end, and Slurm is asked whether it would take the job.
 
-use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -379,7 +378,7 @@ impl PreparedRun {
             folder: &self.folder,
             at_once: self.at_once(),
             has_dependency: has_dependency(&self.slurm),
-            after: BTreeSet::new(),
+            after: Vec::new(),
         };
         let jobs = match submission.submit(&self.arrays) {
             Ok(jobs) => jobs,

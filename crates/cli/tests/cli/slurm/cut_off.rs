@@ -260,6 +260,51 @@ fn a_run_is_cancelled_and_resumed() {
 }
 
 #[test]
+fn a_run_is_not_resumed_while_a_job_is_on_its_way_back_into_the_queue() {
+    let Some(cluster) = Cluster::with_one_node() else {
+        return;
+    };
+    // For a moment it is not in the queue.
+    cluster.wrap(
+        "squeue",
+        "if [ -e away ]; then rm away; exit 0; fi\nexec $REAL \"$@\"\n",
+    );
+    let _gate = cluster.world.gate("gate");
+    let words = ["run", "--slurm", "--gres", "gpu:1", "--time", "1h"];
+    cluster.packhorse_with(words, lines(WAITING, 1));
+    cluster.wait_for_lines("ran", 1);
+    cluster.world.write("away", "");
+    let again = finish(cluster.command_with_wrappers(["slurm", "resume", "1"]));
+    assert!(
+        again.stderr.contains("run 1 is still on the cluster"),
+        "{again:?}"
+    );
+    assert!(!cluster.world.work().join("away").exists());
+    assert_eq!(cluster.submitted(), (1, 0));
+}
+
+#[test]
+fn what_is_behind_a_hole_in_what_a_job_wrote_does_not_run_again() {
+    let Some(cluster) = Cluster::with_one_node() else {
+        return;
+    };
+    let words = ["run", "--slurm", "--gres", "gpu:1", "--time", "1h"];
+    cluster.packhorse_with(words, lines("echo $PACKHORSE_TASK >> ran", 2));
+    let element = format!("{}_0", cluster.job(1));
+    cluster.lab.wait_for_job(&element, "COMPLETED");
+    // A page that never came to be written reads as zeros.
+    let path = cluster.folder(1).join("outcomes/0.1.jsonl");
+    let mut written = fs_err::read(&path).unwrap();
+    let end = written.iter().position(|&byte| byte == b'\n').unwrap();
+    written[..end].fill(0);
+    fs_err::write(&path, written).unwrap();
+    let again = cluster.packhorse(["slurm", "resume", "1"]);
+    assert_eq!(again.code, 0, "{again:?}");
+    assert_eq!(cluster.submitted(), (1, 0), "{again:?}");
+    assert_eq!(cluster.outcomes(1), ["succeeded"; 2]);
+}
+
+#[test]
 fn what_comes_back_into_the_queue_while_a_run_is_cancelled_is_cancelled_too() {
     let Some(cluster) = Cluster::start() else {
         return;

@@ -1,24 +1,37 @@
 //! Jobs that Slurm ends for others, and nodes that may not submit what is left.
 
-use packhorse_slurm_lab::LabSettings;
+use packhorse_slurm_lab::{LabSettings, SlurmVersion};
 use rustix::process::Signal;
 
 use super::{Cluster, WAITING, lines};
 
 /// A node whose jobs make room for those of the partition `urgent`.
 fn preempting(mode: &str) -> Option<Cluster> {
+    preempting_with(mode, &[], SlurmVersion::Host)
+}
+
+/// The same with further lines in Slurm's configuration, and of another version.
+fn preempting_with(mode: &str, lines: &[&str], version: SlurmVersion) -> Option<Cluster> {
     let main = format!(
         "PartitionName=main Nodes=ALL Default=YES State=UP PriorityTier=1 PreemptMode={mode}"
     );
     let urgent = "PartitionName=urgent Nodes=ALL State=UP PriorityTier=10 PreemptMode=OFF";
     Cluster::with(LabSettings {
         nodes: 1,
-        slurm_conf: vec![
-            "PreemptType=preempt/partition_prio".to_owned(),
-            "PreemptMode=REQUEUE".to_owned(),
-            main,
-            urgent.to_owned(),
-        ],
+        version,
+        slurm_conf: [
+            &[
+                "PreemptType=preempt/partition_prio",
+                "PreemptMode=REQUEUE",
+                &main,
+                urgent,
+            ],
+            lines,
+        ]
+        .concat()
+        .into_iter()
+        .map(str::to_owned)
+        .collect(),
         ..LabSettings::default()
     })
 }
@@ -211,6 +224,126 @@ fn a_job_that_a_job_submits_comes_after_those_that_wait_for_each_other() {
     assert_eq!(done.code, 0, "{done:?}");
 }
 
+/// Each task has a gate of its own.
+const AT_OWN_GATE: &str = "echo $PACKHORSE_TASK >> ran; read x < gate-$PACKHORSE_TASK";
+
+#[test]
+fn jobs_that_jobs_submit_run_side_by_side() {
+    jobs_run_side_by_side(SlurmVersion::Host);
+}
+
+#[test]
+fn jobs_that_jobs_submit_run_side_by_side_with_slurm_24_11() {
+    jobs_run_side_by_side(SlurmVersion::V24_11);
+}
+
+fn jobs_run_side_by_side(version: SlurmVersion) {
+    let Some(cluster) = preempting_with("CANCEL", &[], version) else {
+        return;
+    };
+    let gates = [1, 2, 3].map(|task| cluster.world.gate(&format!("gate-1.{task}")));
+    // Two of three at a time, each with a task that takes half of the GPUs.
+    let two = ["-g", "2", "--task-time", "1h", "--jobs", "2"];
+    let words = [&WORDS[..6], &two].concat();
+    let done = cluster.packhorse_with(words, lines(AT_OWN_GATE, 3));
+    assert_eq!(done.code, 0, "{done:?}");
+    let first = cluster.job(1);
+    let urgent = ["--partition=urgent", "--gres=gpu:2", "--output=/dev/null"];
+    let urgent = [&urgent[..], &["--wrap=true"]].concat();
+    cluster.wait_for_lines("ran", 2);
+    cluster.lab.sbatch(&urgent);
+    cluster.wait_for_lines("ran", 3);
+    cluster.lab.sbatch(&urgent);
+    // Two of them were cut off; the third comes to its end.
+    let state = |index: usize| cluster.lab.job_states(&format!("{first}_{index}"));
+    let last = cluster.lab.wait(|_| {
+        let is_over = |index: &usize| state(*index) == ["PREEMPTED"];
+        let left: Vec<usize> = (0..3).filter(|index| !is_over(index)).collect();
+        (left.len() == 1).then(|| left[0])
+    });
+    gates[last.unwrap()].pass(1);
+    // The others run again, and neither waits for the end of the other.
+    cluster.wait_for_lines("ran", 5);
+    assert_eq!(cluster.submitted(), (1, 2));
+    for (index, gate) in gates.iter().enumerate() {
+        if Some(index) != last {
+            gate.pass(1);
+        }
+    }
+    let done = cluster.packhorse(["slurm", "wait"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn a_job_goes_on_although_nobody_tells_what_else_is_in_the_queue() {
+    // As long as Slurm leaves a job if nobody says otherwise.
+    let lines_of_conf = ["KillWait=30"];
+    let Some(cluster) = preempting_with("CANCEL", &lines_of_conf, SlurmVersion::Host) else {
+        return;
+    };
+    let gate = cluster.world.gate("gate");
+    cluster.wrap(
+        "squeue",
+        "case \"$*\" in *%o*) echo >> asked; exec sleep 1000;; esac\nexec $REAL \"$@\"\n",
+    );
+    let path = cluster.node_path();
+    cluster
+        .world
+        .write("packhorse.toml", format!("[slurm]\n{path}"));
+    let words = [&WORDS[..6], &["--jobs", "1"]].concat();
+    let done = cluster.packhorse_with(words, lines(WAITING, 2));
+    assert_eq!(done.code, 0, "{done:?}");
+    cluster.wait_for_lines("ran", 2);
+    // Nor can the list of jobs be read.
+    let list = cluster.folder(1).join("jobs.jsonl");
+    let away = cluster.folder(1).join("jobs.away");
+    fs_err::rename(&list, &away).unwrap();
+    fs_err::create_dir(&list).unwrap();
+    cluster.preempt();
+    cluster.wait_for_lines("ran", 4);
+    assert_eq!(cluster.world.read("asked").lines().count(), 1);
+    fs_err::remove_dir(&list).unwrap();
+    fs_err::rename(&away, &list).unwrap();
+    gate.pass(2);
+    let done = cluster.packhorse(["slurm", "wait"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.submitted(), (1, 1));
+}
+
+#[test]
+fn a_job_that_a_job_submits_does_not_wait_for_one_that_is_held() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    let gates = [1, 2, 3].map(|task| cluster.world.gate(&format!("gate-1.{task}")));
+    let one = ["-g", "2", "--task-time", "1h", "--jobs", "1"];
+    let words = [&WORDS[..6], &one].concat();
+    let done = cluster.packhorse_with(words, lines(AT_OWN_GATE, 3));
+    assert_eq!(done.code, 0, "{done:?}");
+    cluster.wait_for_lines("ran", 1);
+    let held = format!("{}_1", cluster.job(1));
+    let scontrol = |word: &str| {
+        let mut scontrol = cluster.lab.command("scontrol");
+        cluster.lab.output(scontrol.args([word, &held]));
+    };
+    scontrol("hold");
+    cluster.preempt();
+    // After the one that still waits, which is not held.
+    cluster.wait_for_lines("ran", 2);
+    assert_eq!(cluster.world.read("ran"), "1.1\n1.3\n");
+    gates[2].pass(1);
+    cluster.wait_for_lines("ran", 3);
+    assert_eq!(cluster.world.read("ran"), "1.1\n1.3\n1.1\n");
+    let told = cluster.packhorse(["slurm", "status"]).stdout;
+    let how = format!("`scontrol release {held}` lets them go");
+    assert!(told.contains(&how), "{told}");
+    gates[0].pass(1);
+    scontrol("release");
+    gates[1].pass(1);
+    let done = cluster.packhorse(["slurm", "wait"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
 #[test]
 fn a_lost_job_is_submitted_when_the_folder_can_be_written_to_again() {
     let Some(cluster) = preempting("CANCEL") else {
@@ -227,6 +360,105 @@ fn a_lost_job_is_submitted_when_the_folder_can_be_written_to_again() {
     running.wait_for("; it is tried again");
     fs_err::remove_file(&submitting).unwrap();
     running.wait_for("a job that ended with tasks left was submitted again");
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.submitted(), (2, 0));
+}
+
+#[test]
+fn what_a_job_submitted_before_it_died_is_not_submitted_twice() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    // It dies before it can write down what it has submitted.
+    cluster.wrap("sbatch", "$REAL \"$@\"\nkill -KILL $PPID\n");
+    let path = cluster.node_path();
+    cluster
+        .world
+        .write("packhorse.toml", format!("[slurm]\n{path}"));
+    let gate = cluster.world.gate("gate");
+    let mut running = cluster.start_with(WORDS, lines(WAITING, 2));
+    cluster.wait_for_lines("ran", 2);
+    cluster.preempt();
+    running.wait_for("1.1 attempt 1: its job was cut off");
+    cluster.wait_for_lines("ran", 4);
+    // Whoever follows it has seen to what was lost: one job is from here, and one was found.
+    let looked = cluster
+        .lab
+        .wait(|_| (cluster.submitted() == (2, 0)).then_some(()));
+    assert!(looked.is_some(), "{:?}", cluster.submitted());
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("submitted again"), "{done:?}");
+    assert_eq!(cluster.world.read("ran").lines().count(), 4);
+}
+
+#[test]
+fn a_job_that_a_job_submitted_is_submitted_again_if_it_dies_before_it_begins() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    let begin = cluster.world.gate("begin");
+    let gate = cluster.world.gate("gate");
+    cluster.world.write(
+        "packhorse.toml",
+        "[slurm]\nsh_lines = [\"echo >> starting\", \"read x < begin\"]\n",
+    );
+    let mut running = cluster.start_with(WORDS, lines(WAITING, 2));
+    begin.pass(1);
+    cluster.wait_for_lines("ran", 2);
+    cluster.preempt();
+    cluster.wait_for_lines("starting", 2);
+    cluster.preempt();
+    running.wait_for("a job that ended with tasks left was submitted again");
+    assert_eq!(cluster.submitted(), (2, 1));
+    begin.pass(1);
+    gate.pass(2);
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(cluster.outcomes(1), ["succeeded"; 2]);
+}
+
+#[test]
+fn a_run_is_not_over_while_a_job_that_nobody_was_told_of_is_in_the_queue() {
+    let Some(cluster) = preempting("CANCEL") else {
+        return;
+    };
+    // Nodes submit nothing. From here it once seems as if Slurm had not taken the job, and
+    // nobody can ask whether it has.
+    let timed_out = "echo 'error: Socket timed out on send/recv operation' >&2; exit 1";
+    let sbatch = format!(
+        "if [ -n \"$SLURM_JOB_ID\" ]; then exit 1; fi\n\
+         if [ ! -e broken ]; then exec $REAL \"$@\"; fi\n\
+         $REAL \"$@\" > /dev/null; {timed_out}\n"
+    );
+    cluster.wrap("sbatch", &sbatch);
+    let squeue = format!(
+        "case \"$SLURM_JOB_ID$*\" in --*%o*) if rm broken; then {timed_out}; fi;; esac\n\
+         exec $REAL \"$@\"\n"
+    );
+    cluster.wrap("squeue", &squeue);
+    let path = cluster.node_path();
+    cluster
+        .world
+        .write("packhorse.toml", format!("[slurm]\n{path}"));
+    let gate = cluster.world.gate("gate");
+    let other = cluster.world.gate("other");
+    let command = cluster.command_with_wrappers(WORDS);
+    let mut running = crate::support::Running::start(command);
+    running.send(lines(WAITING, 2));
+    running.end_input();
+    cluster.wait_for_lines("ran", 2);
+    cluster.world.write("broken", "");
+    let wait = format!("--wrap=read x < {}/other", cluster.world.work().display());
+    let urgent = ["--partition=urgent", "--gres=gpu:4", "--output=/dev/null"];
+    cluster.lab.sbatch([&urgent[..], &[&wait]].concat());
+    running.wait_for("it is not known whether Slurm has taken the job all the same");
+    running.wait_for("Slurm has taken a job that was not known here: ");
+    other.pass(1);
+    cluster.wait_for_lines("ran", 4);
     gate.pass(2);
     let done = running.finish();
     assert_eq!(done.code, 0, "{done:?}");

@@ -75,6 +75,34 @@ fn a_second_ctrl_c_cancels_everything() {
 }
 
 #[test]
+fn what_could_not_be_cancelled_is_cancelled_when_slurm_answers() {
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
+    cluster.wrap(
+        "scancel",
+        "if [ -e broken ]; then rm broken; echo 'scancel: error: Kill job error on job id 7: \
+         Invalid job id specified' >&2\n\
+         echo 'scancel: error: Kill job error on job id 2: Socket timed out' >&2; exit 1; fi\n\
+         exec $REAL \"$@\"\n",
+    );
+    let command = cluster.command_with_wrappers(&WORDS[..11]);
+    let mut running = crate::support::Running::start(command);
+    running.send(lines("sleep 1000", 2));
+    running.end_input();
+    running.wait_for(" started on n1");
+    running.wait_for(" started on n1");
+    running.signal(Signal::INT);
+    running.wait_for("stopping:");
+    cluster.world.write("broken", "");
+    running.signal(Signal::INT);
+    running.wait_for("job id 2: Socket timed out; it is tried again");
+    let done = running.finish();
+    assert_eq!(done.code, 130, "{done:?}");
+    assert_eq!(cluster.outcomes(1), ["interrupted"; 2]);
+}
+
+#[test]
 fn ctrl_c_reaches_a_job_that_is_just_starting() {
     let Some(cluster) = Cluster::start() else {
         return;
