@@ -309,6 +309,40 @@ def test_the_names_of_the_original_are_ours_for_the_script_alone() -> None:
     assert Script("import packhorse, cw2\n").run().returncode == 1
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("original", ["cw2", "gpu_task_scheduler"])
+def test_processes_of_the_script_have_the_names_of_the_originals_too(
+    method: str, original: str
+) -> None:
+    # Another package of that name is installed, behind Python's own modules.
+    Path("installed", original).mkdir(parents=True)
+    Path("installed", original, "__init__.py").write_text("")
+    text = f"""\
+        import multiprocessing
+        import sys
+
+        sys.path.append("installed")
+
+        def look(pipe):
+            import {original}.{"experiment" if original == "cw2" else "gpu_task"} as module
+            pipe.send((module.__name__, sys.modules["{original}"].__name__, sys.path[0]))
+
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("{method}")
+            mine, theirs = context.Pipe()
+            process = context.Process(target=look, args=(theirs,))
+            process.start()
+            theirs.close()
+            print(*mine.recv())
+            process.join()
+        """
+    done = Script(text, module="packhorse").run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    module, package, folder = done.stdout.split()
+    assert module.startswith(f"packhorse.{original}.") and package == f"packhorse.{original}"
+    assert folder == os.getcwd()
+
+
 def test_without_a_script_there_is_a_way_out() -> None:
     Path("config.yml").write_text(FILE)
     text = "\n".join(line for line in SCRIPT.replace("from cw2", "from packhorse.cw2").split("\n"))
