@@ -343,6 +343,22 @@ def test_processes_of_the_script_have_the_names_of_the_originals_too(
     assert folder == os.getcwd()
 
 
+def test_with_the_time_before_names_results_are_loaded_from_where_they_were_written() -> None:
+    # The time goes on before the file is read and before the run.
+    clock = "import itertools, time\nticks = itertools.count()\n"
+    clock += "time.strftime = lambda form: f'1118-{next(ticks):06}'\n"
+    asked = "    print(len(cw.config.exp_configs))\n"
+    ran = "    cw.run()\n    folders = [c['_rep_log_path'] for c in cw.config.exp_configs]\n"
+    ran += "    print([os.path.exists(folder + '/ended') for folder in folders])\n"
+    for before in ("", asked):
+        text = clock + SCRIPT.replace("    cw.run()\n", before + ran)
+        done = program("-t", "-e", "plain", "--slots", "2", script=text).run()
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "[True, True]" in done.stdout, done.stdout
+    done = program("-t", "-e", "plain", "--slots", "2").run()
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_without_a_script_there_is_a_way_out() -> None:
     Path("config.yml").write_text(FILE)
     text = "\n".join(line for line in SCRIPT.replace("from cw2", "from packhorse.cw2").split("\n"))
