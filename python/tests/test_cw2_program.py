@@ -359,6 +359,21 @@ def test_with_the_time_before_names_results_are_loaded_from_where_they_were_writ
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_what_is_logged_is_there_once_if_packhorse_exp_keeps_the_console(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DO_03", "1 / 0")
+    script = program("-e", "plain", "--slots", "2").command
+    said = packhorse("exp", "config.yml", "-e", "plain", "--slots", "2", "--", *script[:2])
+    assert "1 succeeded, 1 failed" in said, said
+    first, second = (Path(f"out/plain/log/rep_0{rep}") for rep in (0, 1))
+    out = (first / "out.log").read_text()
+    assert out.count("[cw2] [INFO] begins with 0.3\n") == 1, out
+    assert (first / "err.log").read_text() == ""
+    out, error = ((second / name).read_text() for name in ("out.log", "err.log"))
+    assert out.count("ZeroDivisionError") == error.count("ZeroDivisionError") == 1, out
+
+
 def test_without_a_script_there_is_a_way_out() -> None:
     Path("config.yml").write_text(FILE)
     text = "\n".join(line for line in SCRIPT.replace("from cw2", "from packhorse.cw2").split("\n"))
