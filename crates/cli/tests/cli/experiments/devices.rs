@@ -150,6 +150,13 @@ fn without_a_gpu_as_many_run_as_the_file_says() {
     let done = world.exp(file, &["--json", "--", "true"]);
     assert_eq!((done.code, done.stderr.as_str()), (0, NO_GPU), "{done:?}");
     assert_eq!(most_at_once(&done.events()), 1);
+    // What one says is not what another gets.
+    let file = file.replace("name: b,", "name: b, reps_in_parallel: 2,");
+    let done = world.exp(&file, &["-o", "--json", "--", "true"]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, NO_GPU), "{done:?}");
+    let of_a = |event: &serde_json::Value| event["task"].as_str() <= Some("2.3");
+    let events: Vec<_> = done.events().into_iter().filter(of_a).collect();
+    assert_eq!(most_at_once(&events), 1, "{events:?}");
 }
 
 #[test]
