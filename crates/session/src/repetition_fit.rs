@@ -84,6 +84,8 @@ pub fn say_what_each_gets(spec: &mut RunSpec, typed: &PoolSpec, document: &Slurm
     }
     if document.scheduler == Some(ExperimentScheduler::Kluster) {
         pool.thread_caps = typed.thread_caps.or(Some(true));
+        // One that is run again computes with as many threads as at first.
+        spec.full_machine_caps = true;
     }
     if task.cores.is_some() || pool.equal_cores == Some(true) {
         return;

@@ -394,6 +394,25 @@ fn threads_are_capped_for_kluster_whatever_is_set() {
 }
 
 #[test]
+fn a_repetition_for_kluster_that_runs_alone_starts_as_many_threads_as_with_the_others() {
+    let allowed = std::thread::available_parallelism().unwrap().get();
+    if allowed < 2 {
+        return;
+    }
+    let machine = Machine::new(2);
+    let file = "{name: DEFAULT, path: results, reps_in_parallel: 1}\n---\n{name: exp}\n---\n\
+        {name: other}\n---\n{name: SLURM, scheduler: kluster, gpus_per_rep: 1}\n";
+    for _ in 0..2 {
+        let done = machine.exp(file, &["--", "sh", "-c", "echo caps $OMP_NUM_THREADS"]);
+        assert_eq!(done.code, 0, "{done:?}");
+        let told = format!("caps {}", allowed / 2);
+        assert_eq!(said(&machine.world, 1), [told]);
+        // It alone runs again.
+        fs_err::remove_dir_all(machine.world.work().join("results/exp")).unwrap();
+    }
+}
+
+#[test]
 fn options_win_over_what_the_file_says() {
     let machine = Machine::new(2);
     let words = [
