@@ -82,6 +82,16 @@ pub enum ExperimentProblem {
         /// The key that was probably meant.
         nearest: String,
     },
+    /// A key that means something in another document. The original says nothing of it.
+    #[error("`{key}` means nothing in `{place}`")]
+    WrongDocument {
+        /// The key.
+        key: String,
+        /// The document.
+        place: String,
+        /// The documents that it belongs in.
+        belongs: &'static str,
+    },
     /// A parameter of an expansion that has no list of values. The original leaves it out
     /// without a word.
     #[error("`{0}` is no list of values, and is left out")]
@@ -129,6 +139,7 @@ impl InputProblem for ExperimentProblem {
             }
             Self::Cycle(_) => "one of them must not import the next".to_owned(),
             Self::Command(_, hint) | Self::Value { hint, .. } => hint.clone(),
+            Self::WrongDocument { belongs, .. } => format!("it belongs in {belongs}"),
             Self::NoList(_) => {
                 "write a list, as in [1, 2], or put a single value into params".to_owned()
             }
@@ -146,13 +157,16 @@ impl InputProblem for ExperimentProblem {
             Self::NoValues(_) => "nothing here",
             Self::Import { .. } | Self::ImportedExperiment { .. } | Self::Cycle(_) => "this import",
             Self::Command(..) => "this command",
-            Self::ProbableSlip { .. } => "this key",
+            Self::ProbableSlip { .. } | Self::WrongDocument { .. } => "this key",
         }
     }
 
     fn severity(&self) -> Severity {
         match self {
-            Self::ProbableSlip { .. } | Self::NoList(_) | Self::SlurmName(_) => Severity::Warning,
+            Self::ProbableSlip { .. }
+            | Self::WrongDocument { .. }
+            | Self::NoList(_)
+            | Self::SlurmName(_) => Severity::Warning,
             _ => Severity::Error,
         }
     }

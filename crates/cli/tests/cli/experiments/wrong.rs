@@ -291,6 +291,36 @@ fn probable_slips_are_remarked_and_everything_else_is_kept() {
 }
 
 #[test]
+fn keys_in_a_document_where_they_mean_nothing_are_remarked() {
+    let said = remarked(
+        "name: DEFAULT\npath: p\ngpus_per_rep: 0.5\nscheduler: cosine\n---\nname: a\n\
+         scheduler: horeka\nsbatch_args: {gres: 'gpu:1'}\n---\nname: SLURM\nreps_in_parallel: 2\n\
+         repetitions: 3\n",
+    );
+    let slurm = "hint: it belongs in the SLURM document";
+    let experiments = "hint: it belongs in DEFAULT, or in an experiment";
+    for (what, place, hint) in [
+        ("`gpus_per_rep` means nothing in `DEFAULT`", "3:1", slurm),
+        ("`scheduler` means nothing in `a`", "7:1", slurm),
+        ("`sbatch_args` means nothing in `a`", "8:1", slurm),
+        (
+            "`reps_in_parallel` means nothing in `SLURM`",
+            "11:1",
+            experiments,
+        ),
+        ("`repetitions` means nothing in `SLURM`", "12:1", experiments),
+    ] {
+        let mut warnings = said.split("warning: ");
+        let warning = warnings.find(|warning| warning.starts_with(what));
+        let warning = warning.unwrap_or_else(|| panic!("{what}: {said}"));
+        let place = format!("config.yml:{place}\n");
+        assert!(warning.contains(&place) && warning.contains(hint), "{said}");
+    }
+    // What a program calls a scheduler is its own business.
+    assert_eq!(said.matches("warning: ").count(), 5, "{said}");
+}
+
+#[test]
 fn a_command_that_does_not_fit_is_refused_before_anything_runs() {
     let world = World::new();
     let file = "{name: a, path: p, params: {lr: 1}, ablative: {x: [1]}}";
