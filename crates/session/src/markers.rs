@@ -76,11 +76,11 @@ impl Markers {
         // What cannot be read is replaced.
         let marker = read_marker(&folder.join(Marker::FILE)).ok().flatten();
         let marker = marker.filter(|marker| !self.is_of_run(marker, start.task.run));
-        if self.keeps_results
-            && marker
-                .as_ref()
-                .is_some_and(|marker| marker.outcome == Outcome::Succeeded.word())
-        {
+        let debug = is_debug(start);
+        let has_results = |marker: &Marker| {
+            marker.outcome == Outcome::Succeeded.word() && (debug || !marker.debug)
+        };
+        if self.keeps_results && marker.as_ref().is_some_and(has_results) {
             let message = "another run has done it meanwhile: its results were kept";
             return Some(ended(start, Outcome::Succeeded, message.to_owned()));
         }
@@ -95,6 +95,7 @@ impl Markers {
             packhorse: env!("CARGO_PKG_VERSION").to_owned(),
             task: Some(start.task),
             outcome: Marker::RUNNING.to_owned(),
+            debug,
             params: start.spec.params.clone(),
             command: (*start.command).clone(),
             started: Some(Timestamp::now()),
@@ -251,6 +252,19 @@ fn check_unused(folder: &Path, marker: &Marker) -> io::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether it is a repetition of an experiment that is only tried.
+fn is_debug(start: &StartAttempt) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Tried {
+        #[serde(default, rename = "_debug")]
+        debug: bool,
+    }
+
+    let config = start.spec.env.get("PACKHORSE_EXPERIMENT");
+    let tried = config.and_then(|config| serde_json::from_slice::<Tried>(&config.0).ok());
+    tried.is_some_and(|tried| tried.debug)
 }
 
 /// Where the output of an attempt is written, if it is.

@@ -196,6 +196,11 @@ impl Experiment {
         self.written_back.is_some()
     }
 
+    /// Whether its repetitions are only tried.
+    pub fn is_debug(&self) -> bool {
+        self.debug
+    }
+
     /// The folder of a repetition.
     pub fn rep_folder(&self, run_name: &str, rep: u32) -> String {
         if let Some((_, Some(folder))) = &self.written_back {

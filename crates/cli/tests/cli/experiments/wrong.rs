@@ -308,7 +308,11 @@ fn keys_in_a_document_where_they_mean_nothing_are_remarked() {
             "11:1",
             experiments,
         ),
-        ("`repetitions` means nothing in `SLURM`", "12:1", experiments),
+        (
+            "`repetitions` means nothing in `SLURM`",
+            "12:1",
+            experiments,
+        ),
     ] {
         let mut warnings = said.split("warning: ");
         let warning = warnings.find(|warning| warning.starts_with(what));
