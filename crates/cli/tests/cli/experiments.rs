@@ -79,6 +79,16 @@ fn repetitions_are_listed_by_the_names_that_the_original_gives_them() {
 }
 
 #[test]
+fn keys_that_are_numbers_stay_numbers_where_they_are_tried() {
+    let world = World::new();
+    let file = "{name: a, path: p, params: {steps: {1: a, '2': b}}, \
+        grid: {steps: {1: [x], 2: [y]}, 3: [z]}}";
+    let done = world.exp(file, &["--list", "--json"]);
+    let params = r#""params":{"!dict":[["steps",{"!dict":[[1,"x"],["2","b"],[2,"y"]]}],[3,"z"]]}"#;
+    assert!(done.stdout.contains(params), "{done:?}");
+}
+
+#[test]
 fn whoever_has_seen_enough_may_stop_reading() {
     let world = World::new();
     let file = "{name: a, path: p, repetitions: 5000, list: {x: [1, 2, 3, 4]}}";

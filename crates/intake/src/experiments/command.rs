@@ -146,7 +146,7 @@ fn names(experiment: &Experiment) -> Vec<String> {
         for axis in &expansion.axes {
             let mut path = String::new();
             for part in &axis.path {
-                path = dotted(&path, part);
+                path = dotted(&path, &part.json_key());
                 names.push(path.clone());
             }
             // What every one of its values has inside.
