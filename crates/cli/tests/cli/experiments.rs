@@ -79,6 +79,20 @@ fn repetitions_are_listed_by_the_names_that_the_original_gives_them() {
 }
 
 #[test]
+fn all_parameters_together_have_a_place_in_a_command() {
+    let world = World::new();
+    let words = ["-e", "plain", "--dry-run", "--", "train", "{params}"];
+    let done = world.exp(FILE, &words);
+    let line = "train '{\"net\":{\"hidden\":3},\"seed\":1}'\n";
+    assert_eq!(
+        (done.code, done.stdout),
+        (0, line.repeat(2)),
+        "{}",
+        done.stderr
+    );
+}
+
+#[test]
 fn keys_that_are_numbers_stay_numbers_where_they_are_tried() {
     let world = World::new();
     let file = "{name: a, path: p, params: {steps: {1: a, '2': b}}, \

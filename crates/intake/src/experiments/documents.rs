@@ -3,9 +3,11 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::merge::{Members, get};
 use super::problem::{ExperimentError, ExperimentProblem};
+use crate::excerpt::Colour;
 use crate::grid::source_text::SourceText;
 use crate::grid::value::ValueKind;
 use crate::grid::yaml::{YamlDialect, read_documents};
@@ -19,7 +21,7 @@ pub(super) struct ConfigFile {
     pub path: PathBuf,
     /// What people call it.
     pub shown: PathBuf,
-    pub text: String,
+    pub text: Rc<str>,
     pub documents: Vec<Document>,
 }
 
@@ -66,7 +68,7 @@ impl ConfigFile {
         Ok(Self {
             path,
             shown,
-            text,
+            text: text.into(),
             documents,
         })
     }
@@ -118,6 +120,13 @@ pub struct FileError {
     pub shown: PathBuf,
     /// What is wrong.
     pub error: ExperimentError,
+}
+
+impl FileError {
+    /// The whole message, with the line that it is about.
+    pub fn render(&self, colour: Colour) -> String {
+        self.error.render(&self.shown.display().to_string(), colour)
+    }
 }
 
 fn documents(text: &str) -> Result<Vec<Document>, ExperimentError> {

@@ -1,8 +1,8 @@
 //! What can be wrong with an experiment file.
 
 use crate::excerpt::Severity;
-use crate::grid::GridProblem;
 use crate::grid::problem::yaml_hint;
+use crate::grid::{CommandProblem, GridProblem};
 use crate::input_error::{InputError, InputProblem};
 use crate::nearest::did_you_mean;
 
@@ -59,9 +59,24 @@ pub enum ExperimentProblem {
     /// Something that imports itself.
     #[error("this import goes in a circle: {0}")]
     Cycle(String),
-    /// The command's template.
-    #[error("in the command, {0}")]
-    Command(String, String),
+    /// An expansion that leaves nothing of an experiment.
+    #[error(
+        "the experiment `{experiment}` would not run: `{key}` has no parameters with lists of values"
+    )]
+    EmptyExpansion {
+        /// The experiment.
+        experiment: String,
+        /// The key of the expansion.
+        key: String,
+    },
+    /// What an experiment is to run.
+    #[error("in the command for the experiment `{experiment}`, {}", problem.problem)]
+    Command {
+        /// The experiment.
+        experiment: String,
+        /// What is wrong.
+        problem: CommandProblem,
+    },
     /// A value that makes no sense, in the words of whoever reads it.
     #[error("`{key}`: {message}")]
     Value {
@@ -96,6 +111,19 @@ pub enum ExperimentProblem {
     /// without a word.
     #[error("`{0}` is no list of values, and is left out")]
     NoList(String),
+    /// Lists of which some values are left out.
+    #[error(
+        "in the experiment `{experiment}`, the lists of `{key}` are of different lengths: the first \
+         {count} values of each are used"
+    )]
+    UnevenLists {
+        /// The experiment.
+        experiment: String,
+        /// The key of the expansion.
+        key: String,
+        /// How many values of each are used.
+        count: u32,
+    },
     /// An experiment that the original would not see.
     #[error(
         "the original takes `{0}` for a SLURM document, because of its name; here it is an experiment"
@@ -138,7 +166,12 @@ impl InputProblem for ExperimentProblem {
                     .to_owned()
             }
             Self::Cycle(_) => "one of them must not import the next".to_owned(),
-            Self::Command(_, hint) | Self::Value { hint, .. } => hint.clone(),
+            Self::EmptyExpansion { key, .. } => {
+                format!("write some, as in `{key}: {{lr: [0.1, 0.01]}}`, or leave `{key}` out")
+            }
+            Self::Command { problem, .. } => problem.hint.clone(),
+            Self::Value { hint, .. } => hint.clone(),
+            Self::UnevenLists { .. } => "`list` takes the n-th values together".to_owned(),
             Self::WrongDocument { belongs, .. } => format!("it belongs in {belongs}"),
             Self::NoList(_) => {
                 "write a list, as in [1, 2], or put a single value into params".to_owned()
@@ -156,7 +189,9 @@ impl InputProblem for ExperimentProblem {
             Self::Kind { .. } | Self::Value { .. } | Self::NoList(_) => "this value",
             Self::NoValues(_) => "nothing here",
             Self::Import { .. } | Self::ImportedExperiment { .. } | Self::Cycle(_) => "this import",
-            Self::Command(..) => "this command",
+            Self::Command { .. } => "this command",
+            Self::EmptyExpansion { .. } => "nothing to try",
+            Self::UnevenLists { .. } => "these lists",
             Self::ProbableSlip { .. } | Self::WrongDocument { .. } => "this key",
         }
     }
@@ -166,6 +201,7 @@ impl InputProblem for ExperimentProblem {
             Self::ProbableSlip { .. }
             | Self::WrongDocument { .. }
             | Self::NoList(_)
+            | Self::UnevenLists { .. }
             | Self::SlurmName(_) => Severity::Warning,
             _ => Severity::Error,
         }

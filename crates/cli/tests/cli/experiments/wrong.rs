@@ -291,6 +291,55 @@ fn probable_slips_are_remarked_and_everything_else_is_kept() {
 }
 
 #[test]
+fn what_is_found_wrong_when_all_is_merged_is_shown_where_it_stands() {
+    for (file, place, what) in [
+        (
+            "name: a\npath: p\nlist:\n  lr: 0.1\n",
+            "config.yml:3:1",
+            "the experiment `a` would not run: `list` has no parameters with lists of values",
+        ),
+        (
+            "name: a\npath: p\ncommand: 5\n",
+            "config.yml:3:10",
+            "in the command for the experiment `a`, `command` must be text, or a list of words",
+        ),
+        (
+            "name: a\npath: p\ncommand: [echo, yes]\n",
+            "config.yml:3:17",
+            "hint: put it in quotes, if it is meant as text: 'yes'",
+        ),
+        (
+            "name: DEFAULT\ncommand: echo {b}\n---\nname: a\npath: p\n",
+            "config.yml:2:10",
+            "in the command for the experiment `a`, there is no parameter `b`",
+        ),
+    ] {
+        let said = refused(file, &[]);
+        assert!(said.contains(place) && said.contains(what), "{said}");
+    }
+    let said = remarked("name: a\npath: p\nlist1:\n  a: [1, 2]\n  b: [1]\n");
+    let what = "warning: in the experiment `a`, the lists of `list1` are of different lengths";
+    assert!(said.starts_with(what), "{said}");
+    assert!(said.contains("config.yml:3:1"), "{said}");
+    // Of several documents, it is the one that counts; also if that is in another file.
+    let world = World::new();
+    world.write(
+        "other.yml",
+        "---\nname: DEFAULT\npath: p\ncommand: echo {b}\n",
+    );
+    for (file, place) in [
+        ("{name: a, import_path: other.yml}", "other.yml:4:10"),
+        (
+            "name: a\nimport_path: other.yml\ncommand: echo {c}",
+            "config.yml:3:10",
+        ),
+    ] {
+        let said = world.exp(file, &["--list"]).stderr;
+        assert!(said.contains(place), "{said}");
+    }
+}
+
+#[test]
 fn keys_in_a_document_where_they_mean_nothing_are_remarked() {
     let said = remarked(
         "name: DEFAULT\npath: p\ngpus_per_rep: 0.5\nscheduler: cosine\n---\nname: a\n\
@@ -327,10 +376,15 @@ fn keys_in_a_document_where_they_mean_nothing_are_remarked() {
 #[test]
 fn a_command_that_does_not_fit_is_refused_before_anything_runs() {
     let world = World::new();
-    let file = "{name: a, path: p, params: {lr: 1}, ablative: {x: [1]}}";
+    let file =
+        "{name: a, path: p, params: {lr: 1}, ablative: {x: [1]}, grid: {in: [{a: 1}, {b: 1}]}}";
     for (word, what) in [
         ("{l}", "there is no parameter `l`\nhint: did you mean {lr}?"),
-        ("{x}", "there is no parameter `x`"),
+        (
+            "{x}",
+            "{x} is no parameter of every run\nhint: give `x` a value in params, for the runs without",
+        ),
+        ("{in.b}", "{in.b} is no parameter of every run"),
         ("{lr", "`{`"),
     ] {
         let done = world.exp(file, &["--", "echo", word]);
