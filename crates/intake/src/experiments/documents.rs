@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::keys::kind;
 use super::merge::{Members, get};
 use super::problem::{ExperimentError, ExperimentProblem};
 use crate::excerpt::Colour;
@@ -136,18 +137,13 @@ fn documents(text: &str) -> Result<Vec<Document>, ExperimentError> {
     let mut documents: Vec<Document> = Vec::with_capacity(values.len());
     for value in values {
         let ValueKind::Dict(members) = value.kind else {
-            let problem = ExperimentProblem::Kind {
-                key: "each document".to_owned(),
-                expected: "a dictionary",
-                found: value.what(),
-            };
-            return Err(source.error(value.span, problem));
+            return Err(kind(source, "each document", &value, "a dictionary"));
         };
         let Some(name) = get(&members, "name") else {
             return Err(source.error(value.span, ExperimentProblem::NoName));
         };
         let Some(text) = name.name().filter(|name| !name.is_empty()) else {
-            return Err(super::keys::kind(source, "name", name, "text"));
+            return Err(kind(source, "name", name, "text"));
         };
         let (role, name_span) = (Role::of(&text), name.span.clone());
         let is_default = |document: &Document| document.role == Role::Default;

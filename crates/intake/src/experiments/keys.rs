@@ -7,6 +7,7 @@ use super::merge::get;
 use super::problem::{ExperimentError, ExperimentProblem};
 use super::slurm_document::ExperimentScheduler;
 use crate::excerpt::quoted;
+use crate::grid::colons::key_without_blank;
 use crate::grid::source_text::SourceText;
 use crate::grid::value::{GridValue, ValueKind};
 use crate::nearest::nearest;
@@ -57,6 +58,11 @@ const OF_EXPERIMENTS: &[&str] = &[
     "command",
 ];
 
+/// Whether a key stands at the top of documents.
+pub(super) fn is_of_documents(key: &str) -> bool {
+    KNOWN.contains(&key)
+}
+
 /// How the key of an expansion begins.
 const EXPANSIONS: [&str; 3] = ["grid", "list", "ablative"];
 
@@ -95,7 +101,7 @@ pub(super) fn check_experiment(
                     return Err(kind(text, name, value, "a dictionary"));
                 }
             }
-            _ if is_expansion(name) => check_expansion(text, name, value, warnings)?,
+            _ if is_expansion(name) => check_expansion(text, key, value, warnings)?,
             _ if KNOWN.contains(&name) || name.starts_with('_') => {}
             _ if is_written_back => {}
             _ if is_of_slurm(name, value) => {
@@ -154,14 +160,25 @@ pub(super) fn slip(
 /// Checks that there are lists of values at the ends of all paths.
 fn check_expansion(
     text: SourceText<'_>,
-    name: &str,
+    key: &GridValue,
     value: &GridValue,
     warnings: &mut Vec<ExperimentError>,
 ) -> Result<(), ExperimentError> {
+    let name = &key.as_written();
+    let mut words = EXPANSIONS.into_iter();
+    let word = words.find(|word| name.starts_with(word) && name != word);
     match &value.kind {
         // Turns off what DEFAULT says.
         ValueKind::None => Ok(()),
         ValueKind::Dict(members) => check_values(text, name, members, warnings),
+        _ if let Some(word) = word => {
+            let problem = ExperimentProblem::NoExpansion {
+                key: quoted(name.as_bytes()),
+                word,
+                found: value.what(),
+            };
+            Err(text.error(key.span.clone(), problem))
+        }
         _ => Err(kind(
             text,
             name,
@@ -201,6 +218,12 @@ pub(super) fn kind(
     value: &GridValue,
     expected: &'static str,
 ) -> ExperimentError {
+    if expected.starts_with("a dictionary")
+        && let ValueKind::Text(_) = value.kind
+        && let Some((place, problem)) = key_without_blank(text.0, value.span.start)
+    {
+        return text.error(place, ExperimentProblem::Yaml(problem));
+    }
     at_value(text, value.span.clone(), key, expected, value.what())
 }
 

@@ -1,5 +1,6 @@
 //! What can be wrong with an experiment file.
 
+use super::keys::is_of_documents;
 use crate::excerpt::Severity;
 use crate::grid::problem::yaml_hint;
 use crate::grid::{CommandProblem, GridProblem};
@@ -32,6 +33,19 @@ pub enum ExperimentProblem {
         key: String,
         /// What it must be.
         expected: &'static str,
+        /// What it is.
+        found: &'static str,
+    },
+    /// A key that is no expansion, with the name of one.
+    #[error(
+        "every key that begins with `{word}` says what to try, and `{key}` is {found}, not a \
+         dictionary of parameters with lists of values"
+    )]
+    NoExpansion {
+        /// The key.
+        key: String,
+        /// How it begins.
+        word: &'static str,
         /// What it is.
         found: &'static str,
     },
@@ -143,6 +157,9 @@ impl InputProblem for ExperimentProblem {
             {
                 format!("several of them have names that begin so: {key}1, {key}2")
             }
+            Self::Yaml(GridProblem::Duplicate(key)) if is_of_documents(key) => {
+                "leave one of them out, or begin a new document with a line `---`".to_owned()
+            }
             Self::Yaml(problem) => problem.hint(),
             Self::NoName => {
                 "each document has a name: DEFAULT, SLURM, or that of an experiment".to_owned()
@@ -152,6 +169,7 @@ impl InputProblem for ExperimentProblem {
                 "write `path: results` into it or into DEFAULT: its folder is made there".to_owned()
             }
             Self::Kind { .. } => "docs/experiments.md describes every key".to_owned(),
+            Self::NoExpansion { .. } => "call it otherwise, or put it into params".to_owned(),
             Self::NoValues(_) => "write at least one, or leave the key out".to_owned(),
             Self::Import { .. } => {
                 "import_path is relative to the file that it stands in".to_owned()
@@ -192,7 +210,9 @@ impl InputProblem for ExperimentProblem {
             Self::Command { .. } => "this command",
             Self::EmptyExpansion { .. } => "nothing to try",
             Self::UnevenLists { .. } => "these lists",
-            Self::ProbableSlip { .. } | Self::WrongDocument { .. } => "this key",
+            Self::ProbableSlip { .. } | Self::WrongDocument { .. } | Self::NoExpansion { .. } => {
+                "this key"
+            }
         }
     }
 

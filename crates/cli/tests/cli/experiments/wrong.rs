@@ -77,8 +77,34 @@ fn other_mistakes_of_yaml_are_shown_where_they_are() {
         (
             "name: a\npath: [1, 2\n",
             "config.yml:2:7",
-            "this is not YAML: unclosed bracket '['",
+            "the closing ] is missing",
         ),
+        (
+            "name: a\npath: [1, 2\nrepetitions: 3\n---\nname: b\n",
+            "config.yml:2:7",
+            "hint: write a ] where the list ends",
+        ),
+        (
+            "name: a\ngrid: {lr: [1, 2]\npath: p\n",
+            "config.yml:2:7",
+            "hint: write a } where the dictionary ends",
+        ),
+        (
+            "name: a\npath: p\nrepetitions:3\n",
+            "config.yml:3:12",
+            "hint: write `repetitions: 3`",
+        ),
+        (
+            "name: a\npath: p\nparams:\n  lr:0.1\n  b: 2\n",
+            "config.yml:4:5",
+            "in YAML, a blank follows the colon after a key",
+        ),
+        (
+            "name: a\npath: p\nparams:\n  lr:0.1\n",
+            "config.yml:4:5",
+            "hint: write `lr: 0.1`",
+        ),
+        ("name:a\n", "config.yml:1:5", "hint: write `name: a`"),
         (
             "name: a\npath: p\nparams:\n\tlr: 1\n",
             "config.yml:4:2",
@@ -115,6 +141,16 @@ fn other_mistakes_of_yaml_are_shown_where_they_are() {
             "name: a\npath: p\nname: b\n",
             "config.yml:3:1",
             "`name` is there twice",
+        ),
+        (
+            "name: DEFAULT\npath: p\n\nname: a\n",
+            "config.yml:4:1",
+            "hint: leave one of them out, or begin a new document with a line `---`",
+        ),
+        (
+            "name: a\npath: p\ngrid_size: 10\n",
+            "config.yml:3:1",
+            "every key that begins with `grid` says what to try, and `grid_size` is a whole number",
         ),
         (
             "name: a\npath: p\ngrid: {x: [1]}\ngrid: {y: [1]}\n",
