@@ -159,6 +159,27 @@ fn a_repetition_finds_its_configuration_wherever_it_looks() {
 }
 
 #[test]
+fn the_cores_of_a_repetition_are_in_its_configuration() {
+    let world = World::new();
+    let script = "cp {config} $PACKHORSE_RESULTS/seen; \
+        printf %s \"$PACKHORSE_EXPERIMENT\" > $PACKHORSE_RESULTS/experiment; \
+        echo $PACKHORSE_CPU_CORES";
+    let file = "{name: a, path: p, params: {z: .inf}}\n---\n{name: SLURM, cpus_per_rep: 1}\n";
+    let done = world.exp(file, &["--", "sh", "-c", script]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let cores = world.read("p/a/log/rep_00/out.log");
+    let config = world.read("p/a/log/rep_00/experiment");
+    let last = format!(",\"cpu_cores\":[{}]}}", cores.trim());
+    assert!(config.ends_with(&last), "{config}");
+    assert!(
+        config.contains(r#""params":{"z":{"!float":"inf"}}"#),
+        "{config}"
+    );
+    let seen = world.json_of("p/a/log/rep_00/seen");
+    assert_eq!(world.json_of("p/a/log/rep_00/experiment"), seen);
+}
+
+#[test]
 fn a_repetition_finds_its_configuration_in_the_order_of_the_file() {
     let world = World::new();
     let file = "{name: a, path: p, params: {z: 1, b: {y: .inf, x: {2: i, 1: j}}, a: 2}}";
