@@ -376,6 +376,18 @@ fn what_is_found_wrong_when_all_is_merged_is_shown_where_it_stands() {
 }
 
 #[test]
+fn a_command_without_two_dashes_before_it_is_told_to_have_some() {
+    let world = World::new();
+    let file = "{name: a, path: p}";
+    let done = world.exp(file, &["python", "train.py", "--lr", "1"]);
+    assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+    let tip = "tip: a command stands after '--', as in '-- python …'";
+    assert!(done.stderr.contains(tip), "{}", done.stderr);
+    let done = world.exp(file, &["--no-such"]);
+    assert!(!done.stderr.contains("stands after"), "{}", done.stderr);
+}
+
+#[test]
 fn keys_in_a_document_where_they_mean_nothing_are_remarked() {
     let said = remarked(
         "name: DEFAULT\npath: p\ngpus_per_rep: 0.5\nscheduler: cosine\n---\nname: a\n\
