@@ -83,7 +83,7 @@ impl Experiments {
         let mut warnings = Vec::new();
         let slurm = SlurmDocument::read(&file, &options.host, &mut warnings)
             .map_err(ExperimentsError::File)?;
-        let mut placed = Vec::new();
+        let mut slips = Vec::new();
         let mut experiments = Vec::new();
         for document in file.experiments() {
             let is_selected = |name: &String| *name == document.name;
@@ -100,7 +100,7 @@ impl Experiments {
             }
             let mut importer = Importer {
                 read: &mut *read,
-                warnings: &mut placed,
+                warnings: &mut slips,
                 places: KeyPlaces::default(),
             };
             let mut members = importer
@@ -138,28 +138,10 @@ impl Experiments {
                 }
                 NoExperiment::TooMany => ExperimentsError::TooMany,
             })?;
-            let command = ExperimentCommand::new(
-                options.command.as_ref(),
-                options.plain_command,
-                &experiment,
-            );
-            let command = command.map_err(|(part, problem)| {
-                let experiment = document.name.clone();
-                if options.command.is_some() {
-                    return ExperimentsError::Command {
-                        experiment,
-                        problem,
-                    };
-                }
-                let problem = ExperimentProblem::Command {
-                    experiment,
-                    problem,
-                };
-                ExperimentsError::File(places.at_value("command", part, problem))
-            })?;
+            let command = command_of(&experiment, &document.name, &places, options)?;
             experiments.push((experiment, command));
         }
-        warnings.splice(0..0, placed);
+        warnings.splice(0..0, slips);
         Self::new(experiments, slurm, warnings, options.log)
     }
 
@@ -330,6 +312,31 @@ impl Experiments {
         let members = experiment.run_members(&self.run_name_at(at));
         json_text(&experiment.with_params(members, at.run))
     }
+}
+
+/// What an experiment of this name runs.
+fn command_of(
+    experiment: &Experiment,
+    name: &str,
+    places: &KeyPlaces,
+    options: &ReadOptions,
+) -> Result<Option<ExperimentCommand>, ExperimentsError> {
+    let given = options.command.as_ref();
+    let command = ExperimentCommand::new(given, options.plain_command, experiment);
+    command.map_err(|(part, problem)| {
+        let experiment = name.to_owned();
+        if given.is_some() {
+            return ExperimentsError::Command {
+                experiment,
+                problem,
+            };
+        }
+        let problem = ExperimentProblem::Command {
+            experiment,
+            problem,
+        };
+        ExperimentsError::File(places.at_value("command", part, problem))
+    })
 }
 
 /// Lets a relative `path` start from a folder.
