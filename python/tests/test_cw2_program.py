@@ -236,7 +236,7 @@ def test_wrong_usage_and_wrong_files_end_the_program_with_2() -> None:
     script = program("-s")
     Path("config.yml").write_text("name: [a\n")
     broken = script.run()
-    assert broken.returncode == 2 and broken.stderr.startswith("error: this is not YAML")
+    assert broken.returncode == 2 and broken.stderr.startswith("error: the closing ] is missing")
     assert not Path("out").exists()
 
 
