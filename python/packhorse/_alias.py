@@ -1,7 +1,11 @@
 """The names ``gpu_task_scheduler`` and ``cw2`` for programs that were written for the originals.
 
-Only ``python -m packhorse SCRIPT`` and the tasks of such a script have them: whoever has
+Only ``python -m packhorse SCRIPT``, its processes and its tasks have them: whoever has
 installed the originals keeps them everywhere else.
+
+This process finds them by a finder. One that multiprocessing starts anew (``spawn``,
+``forkserver``) is given no more than ``sys.path``, and finds them in the folder
+``_originals``, whose modules install the finder there.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -19,6 +24,9 @@ NAMES = {
     "gpu_task_scheduler": "packhorse.gpu_task_scheduler",
     "cw2": "packhorse.cw2",
 }
+
+#: A folder with a module for each of these names.
+_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_originals")
 
 
 def _ours(name: str) -> str | None:
@@ -70,6 +78,16 @@ def install() -> None:
     """From now on this process finds ours under the originals' names."""
     if not is_installed():
         sys.meta_path.insert(0, _finder)
+    if _FOLDER not in sys.path:
+        # The first entry stays the script's folder, and an original that is installed comes
+        # later.
+        sys.path.insert(1, _FOLDER)
+
+
+def take_place_of(name: str) -> None:
+    """Called by a module of the folder while it is imported: ours is imported instead."""
+    install()
+    sys.modules[name] = importlib.import_module(NAMES[name])
 
 
 def is_installed() -> bool:

@@ -236,7 +236,7 @@ def test_wrong_usage_and_wrong_files_end_the_program_with_2() -> None:
     script = program("-s")
     Path("config.yml").write_text("name: [a\n")
     broken = script.run()
-    assert broken.returncode == 2 and broken.stderr.startswith("error: this is not YAML")
+    assert broken.returncode == 2 and broken.stderr.startswith("error: the closing ] is missing")
     assert not Path("out").exists()
 
 
@@ -307,6 +307,71 @@ def test_the_names_of_the_original_are_ours_for_the_script_alone() -> None:
     done = Script(text, module="packhorse").run(env={**os.environ, "CUDA_VISIBLE_DEVICES": "0,1"})
     assert done.stdout == "0,1\n", done.stderr
     assert Script("import packhorse, cw2\n").run().returncode == 1
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("original", ["cw2", "gpu_task_scheduler"])
+def test_processes_of_the_script_have_the_names_of_the_originals_too(
+    method: str, original: str
+) -> None:
+    # Another package of that name is installed, behind Python's own modules.
+    Path("installed", original).mkdir(parents=True)
+    Path("installed", original, "__init__.py").write_text("")
+    text = f"""\
+        import multiprocessing
+        import sys
+
+        sys.path.append("installed")
+
+        def look(pipe):
+            import {original}.{"experiment" if original == "cw2" else "gpu_task"} as module
+            pipe.send((module.__name__, sys.modules["{original}"].__name__, sys.path[0]))
+
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("{method}")
+            mine, theirs = context.Pipe()
+            process = context.Process(target=look, args=(theirs,))
+            process.start()
+            theirs.close()
+            print(*mine.recv())
+            process.join()
+        """
+    done = Script(text, module="packhorse").run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    module, package, folder = done.stdout.split()
+    assert module.startswith(f"packhorse.{original}.") and package == f"packhorse.{original}"
+    assert folder == os.getcwd()
+
+
+def test_with_the_time_before_names_results_are_loaded_from_where_they_were_written() -> None:
+    # The time goes on before the file is read and before the run.
+    clock = "import itertools, time\nticks = itertools.count()\n"
+    clock += "time.strftime = lambda form: f'1118-{next(ticks):06}'\n"
+    asked = "    print(len(cw.config.exp_configs))\n"
+    ran = "    cw.run()\n    folders = [c['_rep_log_path'] for c in cw.config.exp_configs]\n"
+    ran += "    print([os.path.exists(folder + '/ended') for folder in folders])\n"
+    for before in ("", asked):
+        text = clock + SCRIPT.replace("    cw.run()\n", before + ran)
+        done = program("-t", "-e", "plain", "--slots", "2", script=text).run()
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "[True, True]" in done.stdout, done.stdout
+    done = program("-t", "-e", "plain", "--slots", "2").run()
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_is_logged_is_there_once_if_packhorse_exp_keeps_the_console(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DO_03", "1 / 0")
+    script = program("-e", "plain", "--slots", "2").command
+    said = packhorse("exp", "config.yml", "-e", "plain", "--slots", "2", "--", *script[:2])
+    assert "1 succeeded, 1 failed" in said, said
+    first, second = (Path(f"out/plain/log/rep_0{rep}") for rep in (0, 1))
+    out = (first / "out.log").read_text()
+    assert out.count("[cw2] [INFO] begins with 0.3\n") == 1, out
+    assert (first / "err.log").read_text() == ""
+    out, error = ((second / name).read_text() for name in ("out.log", "err.log"))
+    assert out.count("ZeroDivisionError") == error.count("ZeroDivisionError") == 1, out
 
 
 def test_without_a_script_there_is_a_way_out() -> None:

@@ -104,6 +104,15 @@ def test_a_scheduler_is_given_the_jobs_and_failures_are_told() -> None:
     assert over.returncode == 1 and states() == {key: 4 for key in DONE}, over.stderr
 
 
+def test_what_packhorse_has_only_tried_is_run() -> None:
+    tried = program("cw.run()", words=("-e", "other", "--debug")).run()
+    assert tried.returncode == 0 and states() == {"other/log/rep_00": 1}, tried.stderr
+    again = program("cw.run(sch=Mine())", words=("-e", "other", "--debug")).run()
+    assert again.stdout.count("is skipped") == 1, again.stdout
+    done = program("cw.run(sch=Mine())", words=("-e", "other")).run()
+    assert done.returncode == 0 and "is skipped" not in done.stdout, done.stdout + done.stderr
+
+
 def test_failures_that_somebody_looks_at_are_theirs() -> None:
     done = program("print('status', cw.run(sch=Mine()).exit_status)").run()
     assert done.returncode == 0 and "status 1" in done.stdout, done.stderr

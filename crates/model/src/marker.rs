@@ -22,6 +22,12 @@ pub struct Marker {
     /// know more of them.
     #[serde(deserialize_with = "or_default")]
     pub outcome: String,
+    /// Whether it was a trial run of an experiment (`--debug`), which is no result.
+    #[serde(
+        deserialize_with = "or_default",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub debug: bool,
     /// The exit status or signal that belongs to the outcome.
     pub detail: Option<i32>,
     /// What there is to say beyond the outcome.

@@ -37,6 +37,10 @@ pub struct RunSpec {
     /// anything of cores, and there is one for each task that fits at a time.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cores_apart: bool,
+    /// Whether every task is told to start as many threads as on a full machine, however
+    /// few tasks there are.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub full_machine_caps: bool,
     /// Whether results are kept that another run came to after this one was made: a task
     /// whose folder has them does not run.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -93,6 +93,8 @@ pub(crate) struct ThreadCaps {
     busy: u64,
     /// No more tasks than this will run.
     most: u64,
+    /// Whether those that share the cores are all told the same, however few they are.
+    is_same: bool,
     /// What tasks are told that ask for nothing themselves. All cores need no telling.
     usual: u64,
 }
@@ -100,19 +102,20 @@ pub(crate) struct ThreadCaps {
 impl ThreadCaps {
     /// For at most so many tasks with these `defaults`, on so many cores.
     pub(crate) fn new(
-        pool: &PoolSpec,
+        spec: &RunSpec,
         defaults: &TaskSpec,
         most: Option<u64>,
         cores: usize,
     ) -> Self {
         let set = |name: &str| std::env::var_os(name).is_some() || defaults.env.contains_key(name);
         // Libraries that find nothing in their own variable look at OpenMP's.
-        let names = match pool.thread_caps {
+        let names = match spec.pool.thread_caps {
             Some(false) => Vec::new(),
             _ if set(THREAD_CAPS[0]) => Vec::new(),
             _ => THREAD_CAPS.into_iter().filter(|name| !set(name)).collect(),
         };
-        let most = most.unwrap_or(u64::MAX);
+        let is_same = spec.full_machine_caps;
+        let most = most.filter(|_| !is_same).unwrap_or(u64::MAX);
         // A container may have many cores and little time on them. For one task it need not
         // be looked up.
         let allowed = (most > 1).then(std::thread::available_parallelism);
@@ -122,6 +125,7 @@ impl ThreadCaps {
             cores: cores as u64,
             busy: cores.min(allowed) as u64,
             most,
+            is_same,
             usual: defaults.cores.map_or(0, u64::from),
         }
     }
@@ -160,6 +164,7 @@ impl ThreadCaps {
         }
         let part = match (start.placement.cores.len(), start.at_a_time) {
             (0, None) => return,
+            (0, Some(_)) if self.is_same => return,
             (0, Some(tasks)) => self.part(tasks),
             (cores, _) => cores as u64,
         };
@@ -199,6 +204,7 @@ mod tests {
                 cores: 64,
                 busy: 48,
                 most: most.unwrap_or(u64::MAX),
+                is_same: false,
                 usual: own_cores,
             };
             caps.shared(at_a_time)

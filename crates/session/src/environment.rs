@@ -11,6 +11,7 @@ use packhorse_model::{DeviceId, Placement};
 use rustc_hash::FxHashMap;
 
 use crate::core_parts::ThreadCaps;
+use crate::repetition_config::RepetitionConfig;
 
 /// What an attempt finds the cores under that it has for itself.
 const CORES: [&str; 2] = ["PACKHORSE_CPU_CORES", "PACKHORSE_CORES"];
@@ -102,9 +103,14 @@ impl AttemptEnvironment {
         }
         variables.extend(self.mps.iter().flatten().cloned());
         self.add_mps(start, daemon, &mut variables);
+        // A person may have set one that is no JSON.
+        let config = (!cores.is_empty() && !is_in_file)
+            .then(|| RepetitionConfig::of(start).ok().flatten())
+            .flatten();
         for (name, value) in env {
-            let value = match name.as_str() {
-                "PACKHORSE_EXPERIMENT" if is_in_file => "{}".into(),
+            let value = match (name.as_str(), &config) {
+                ("PACKHORSE_EXPERIMENT", _) if is_in_file => "{}".into(),
+                ("PACKHORSE_EXPERIMENT", Some(config)) => config.to_line().into(),
                 _ => value.as_os_str().to_owned(),
             };
             variables.push((name.into(), value));

@@ -33,6 +33,8 @@ pub enum TestState {
         /// The id of its state folder.
         home: String,
     },
+    /// The marker says that it has succeeded, as a trial run of an experiment.
+    Tried,
     /// The marker has this outcome.
     Marked(String),
 }
@@ -41,7 +43,7 @@ impl TestState {
     /// Whether the test need not run.
     pub fn is_done(&self) -> bool {
         match self {
-            Self::New | Self::Running { .. } => false,
+            Self::New | Self::Running { .. } | Self::Tried => false,
             Self::Unmarked => true,
             Self::Marked(outcome) => outcome == Outcome::Succeeded.word(),
         }
@@ -53,6 +55,7 @@ impl TestState {
             Self::New => "new",
             Self::Unmarked => "done",
             Self::Running { .. } => Marker::RUNNING,
+            Self::Tried => "debug",
             Self::Marked(outcome) => outcome,
         }
     }
@@ -151,6 +154,9 @@ pub(crate) fn marked_state(folder: &Path) -> io::Result<Option<TestState>> {
                 home: marker.home,
             },
             ("", _) => TestState::Marked("damaged".to_owned()),
+            (outcome, _) if marker.debug && outcome == Outcome::Succeeded.word() => {
+                TestState::Tried
+            }
             _ => TestState::Marked(marker.outcome),
         })),
         Ok(None) => Ok(None),

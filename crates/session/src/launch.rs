@@ -208,7 +208,7 @@ impl Launch {
         let markers = (self.executor.is_none())
             .then(|| Markers::new(&devices.units, &home_id, spec.keeps_results));
         let most = most_tasks(&storage, source.as_deref());
-        let caps = ThreadCaps::new(&spec.pool, &self.defaults, most, devices.cores.len());
+        let caps = ThreadCaps::new(&spec, &self.defaults, most, devices.cores.len());
         let caps = caps.shared(self.engine.at_a_time(&self.defaults));
         let executor = match self.executor {
             Some(executor) => executor,

@@ -46,6 +46,7 @@ mod markers;
 mod mps;
 mod observer;
 mod plan;
+mod repetition_config;
 mod repetition_fit;
 mod results;
 mod resume;

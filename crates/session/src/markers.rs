@@ -11,7 +11,6 @@
 //!
 //! A task without results costs a look at an `Option`.
 
-use std::fmt;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,10 +23,9 @@ use packhorse_model::{
 };
 use packhorse_proc::{ProcessTable, RunProcesses};
 use rustc_hash::FxHashMap;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::git::GitLookup;
+use crate::repetition_config::RepetitionConfig;
 use crate::results::read_marker;
 
 /// How the name of a folder begins that has no name of its own yet.
@@ -76,11 +74,11 @@ impl Markers {
         // What cannot be read is replaced.
         let marker = read_marker(&folder.join(Marker::FILE)).ok().flatten();
         let marker = marker.filter(|marker| !self.is_of_run(marker, start.task.run));
-        if self.keeps_results
-            && marker
-                .as_ref()
-                .is_some_and(|marker| marker.outcome == Outcome::Succeeded.word())
-        {
+        let debug = is_debug(start);
+        let has_results = |marker: &Marker| {
+            marker.outcome == Outcome::Succeeded.word() && (debug || !marker.debug)
+        };
+        if self.keeps_results && marker.as_ref().is_some_and(has_results) {
             let message = "another run has done it meanwhile: its results were kept";
             return Some(ended(start, Outcome::Succeeded, message.to_owned()));
         }
@@ -95,6 +93,7 @@ impl Markers {
             packhorse: env!("CARGO_PKG_VERSION").to_owned(),
             task: Some(start.task),
             outcome: Marker::RUNNING.to_owned(),
+            debug,
             params: start.spec.params.clone(),
             command: (*start.command).clone(),
             started: Some(Timestamp::now()),
@@ -253,6 +252,19 @@ fn check_unused(folder: &Path, marker: &Marker) -> io::Result<()> {
     }
 }
 
+/// Whether it is a repetition of an experiment that is only tried.
+fn is_debug(start: &StartAttempt) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Tried {
+        #[serde(default, rename = "_debug")]
+        debug: bool,
+    }
+
+    let config = start.spec.env.get("PACKHORSE_EXPERIMENT");
+    let tried = config.and_then(|config| serde_json::from_slice::<Tried>(&config.0).ok());
+    tried.is_some_and(|tried| tried.debug)
+}
+
 /// Where the output of an attempt is written, if it is.
 fn log(start: &StartAttempt) -> Option<ByteString> {
     let path = start.own_log.as_ref().unwrap_or(&start.log);
@@ -286,62 +298,21 @@ fn make_folder(folder: &Path, content: &Marker, task: TaskId) -> io::Result<()> 
     }
 }
 
-/// The members of a JSON object in their order, and spelled as they are.
-struct ConfigMembers(Vec<(String, Box<RawValue>)>);
-
-impl<'de> serde::Deserialize<'de> for ConfigMembers {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ConfigVisitor;
-
-        impl<'de> serde::de::Visitor<'de> for ConfigVisitor {
-            type Value = ConfigMembers;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("an object")
-            }
-
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> Result<ConfigMembers, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(ConfigMembers(members))
-            }
-        }
-
-        deserializer.deserialize_map(ConfigVisitor)
-    }
-}
-
 /// Writes the file with the whole configuration of an attempt, if it has one:
-/// `PACKHORSE_EXPERIMENT` as it is, a key a line, with the cores in it.
+/// `PACKHORSE_EXPERIMENT`, a key a line.
 fn write_config(start: &StartAttempt) -> io::Result<()> {
     let spec = &start.spec;
-    let (Some(path), Some(experiment)) = (
-        spec.env.get("PACKHORSE_CONFIG"),
-        spec.env.get("PACKHORSE_EXPERIMENT"),
-    ) else {
+    let Some(path) = spec.env.get("PACKHORSE_CONFIG") else {
         return Ok(());
     };
-    let ConfigMembers(mut members) = serde_json::from_slice(&experiment.0)?;
-    if !start.placement.cores.is_empty() {
-        members.retain(|(key, _)| key != "cpu_cores");
-        let cores = start.placement.cores.iter().map(|core| core.0);
-        let cores = serde_json::value::to_raw_value(&cores.collect::<Vec<_>>())?;
-        members.push(("cpu_cores".to_owned(), cores));
-    }
-    let lines = members
-        .iter()
-        .map(|(key, value)| format!("  {}: {value}", Value::from(key.as_str())));
-    let text = format!("{{\n{}\n}}\n", lines.collect::<Vec<_>>().join(",\n"));
+    let Some(config) = RepetitionConfig::of(start)? else {
+        return Ok(());
+    };
     let folder = spec.folder.as_deref().unwrap_or(Path::new(""));
     let path = folder.join(path.as_os_str());
     let mut new = path.clone().into_os_string();
     new.push(format!(".{}", std::process::id()));
-    fs_err::write(&new, text)?;
+    fs_err::write(&new, config.to_lines())?;
     fs_err::rename(&new, &path)
 }
 

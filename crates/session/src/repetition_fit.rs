@@ -49,7 +49,13 @@ pub fn fit_here(
         (spec.pool.gpus, spec.pool.as_written) = (Vec::new(), false);
         let each = cores_each(spec);
         let by_cores = (each > 0).then(|| (cores / each.max(1)).max(1));
-        spec.pool.slots = by_cores.or(Some(most_at_a_time(experiments)));
+        let most = most_at_a_time(experiments);
+        if by_cores.is_none() && most > 1 {
+            // What one experiment has asked for is not there for those that have not.
+            let limit = &mut spec.defaults.group_limit;
+            *limit = limit.or(Some(NonZeroU32::MIN));
+        }
+        spec.pool.slots = by_cores.or(Some(most));
     }
     let devices = Devices::find(&spec.pool, &spec.defaults, &config, notices)?;
     let fit = devices.at_a_time(&spec.pool, &spec.defaults)?;
@@ -78,6 +84,8 @@ pub fn say_what_each_gets(spec: &mut RunSpec, typed: &PoolSpec, document: &Slurm
     }
     if document.scheduler == Some(ExperimentScheduler::Kluster) {
         pool.thread_caps = typed.thread_caps.or(Some(true));
+        // One that is run again computes with as many threads as at first.
+        spec.full_machine_caps = true;
     }
     if task.cores.is_some() || pool.equal_cores == Some(true) {
         return;

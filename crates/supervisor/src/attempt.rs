@@ -63,7 +63,7 @@ pub(crate) struct RunningAttempt {
     pub(crate) end: Option<ProcessEnd>,
     /// How many unknown children had been found when it was started.
     pub(crate) unknown_before: u64,
-    /// How many processes were found that outlived the leader.
+    /// How many processes that outlived the leader were asked to end, or killed.
     pub(crate) stragglers: usize,
     /// Those that have been asked to end.
     pub(crate) asked: Vec<Pid>,
@@ -73,7 +73,11 @@ pub(crate) struct RunningAttempt {
 /// How far the end of those has come that outlived the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StragglersEnd {
-    /// They have been asked to end, if there are any.
+    /// None has been found.
+    Unseen,
+    /// They have a moment to end by themselves.
+    Awaited,
+    /// They have been asked to end.
     Asked,
     Killed,
     /// They outlived SIGKILL as well, or may not be killed by us.
@@ -102,7 +106,7 @@ impl RunningAttempt {
             unknown_before: 0,
             stragglers: 0,
             asked: Vec::new(),
-            stragglers_end: StragglersEnd::Asked,
+            stragglers_end: StragglersEnd::Unseen,
         }
     }
 

@@ -109,10 +109,11 @@ impl Supervisor {
             };
             attempt.deadline = None;
             if attempt.end.is_some() {
-                if attempt.stragglers_end == StragglersEnd::Killed {
-                    attempt.stragglers_end = StragglersEnd::GivenUp;
-                } else if attempt.stragglers > 0 {
-                    attempt.stopped = Some(StopMode::Kill);
+                match attempt.stragglers_end {
+                    StragglersEnd::Awaited => attempt.stragglers_end = StragglersEnd::Asked,
+                    StragglersEnd::Killed => attempt.stragglers_end = StragglersEnd::GivenUp,
+                    _ if attempt.stragglers > 0 => attempt.stopped = Some(StopMode::Kill),
+                    _ => {}
                 }
                 settle = true;
             } else if attempt.proceed(buffer, now) {

@@ -17,6 +17,9 @@ use crate::process_tree::{
 };
 use crate::supervisor::{Slot, TOKEN_ORPHAN};
 
+/// How long stragglers have to end by themselves. Helpers of a program often notice its end
+/// by a pipe that closes: Python's `multiprocessing` has such ones.
+const STRAGGLER_MOMENT: Duration = Duration::from_millis(200);
 /// How long stragglers have between SIGTERM and SIGKILL.
 const STRAGGLER_GRACE: Duration = Duration::from_secs(2);
 /// How long they may take to end when they are killed. On a machine with far too
@@ -242,6 +245,19 @@ impl Supervisor {
             return true;
         }
         self.with_attempt(slot, |attempt, buffer| {
+            let is_ended_by_us = attempt.reason.is_some() || attempt.stopped.is_some();
+            match attempt.stragglers_end {
+                StragglersEnd::Unseen if !is_ended_by_us => {
+                    attempt.stragglers_end = StragglersEnd::Awaited;
+                    attempt.deadline = Some(Instant::now() + STRAGGLER_MOMENT);
+                    return;
+                }
+                StragglersEnd::Awaited if attempt.stopped != Some(StopMode::Kill) => return,
+                StragglersEnd::Unseen | StragglersEnd::Awaited => {
+                    attempt.stragglers_end = StragglersEnd::Asked;
+                }
+                _ => {}
+            }
             attempt.stragglers = attempt.stragglers.max(left.len()).max(1);
             let mut grace = STRAGGLER_GRACE;
             if attempt.stopped == Some(StopMode::Kill) {

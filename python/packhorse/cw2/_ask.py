@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Union
 
@@ -32,14 +33,19 @@ def repetitions(
     debug: bool = False,
     debug_all: bool = False,
     experiments: Sequence[str] | None = None,
-    timestamp: bool = False,
+    time_stamp: str | None = None,
 ) -> list[Repetition]:
     """All repetitions, in their order."""
     words = ["--list", "--json", *_debug(debug, debug_all)]
-    words += ["--prefix-with-timestamp"] if timestamp else []
+    words += [] if time_stamp is None else [f"--time-stamp={time_stamp}"]
     for name in experiments or ():
         words += ["-e", name]
     return [Repetition(found["job"], found["config"]) for found in _ask(source, words)]
+
+
+def time_stamp() -> str:
+    """What stands before the names of experiments that are told apart by the time."""
+    return time.strftime("%m%d-%H%M%S")
 
 
 def expanded(

@@ -70,9 +70,11 @@ class Arguments:
         self._parser.error(problem)
 
 
-def exp_words(args: dict[str, Any]) -> list[str]:
-    """The same options for ``packhorse exp``."""
+def exp_words(args: dict[str, Any], time_stamp: str | None = None) -> list[str]:
+    """The same options for ``packhorse exp``, with the time to put before names."""
     words = [_FLAGS[name][-2] for name in _FLAGS if args[name]]
+    if time_stamp is not None:
+        words.append(f"--time-stamp={time_stamp}")
     if args["job"] is not None:
         words += ["--job", str(args["job"])]
     for name in args["experiments"] or ():

@@ -48,6 +48,9 @@ class ClusterWork:
             self.add_logger(cw_logging.PythonLogger())
         self.joblist: list[jobs.Job] | None = None
         self._config: Config | None = None
+        #: What stands before the names of experiments, with `-t`: the same for the run, its
+        #: configuration and its results.
+        self._time_stamp = _ask.time_stamp() if self.args["prefix_with_timestamp"] else None
         #: Whether options of `packhorse exp` were for it.
         self._has_run = False
 
@@ -55,13 +58,16 @@ class ClusterWork:
     def config(self) -> Config:
         """The file, resolved. Read when it is first needed: a repetition knows what it is."""
         if self._config is None:
-            self._config = Config(
-                self.args["config"],
-                self.args["experiments"],
-                self.args["debug"],
-                self.args["debugall"],
-                self.args["prefix_with_timestamp"],
-            )
+            config = Config(prefix_with_timestamp=self.args["prefix_with_timestamp"])
+            config.time_stamp = self._time_stamp
+            if self.args["config"] is not None:
+                config.load_config(
+                    self.args["config"],
+                    self.args["experiments"],
+                    self.args["debug"],
+                    self.args["debugall"],
+                )
+            self._config = config
         return self._config
 
     @config.setter
@@ -95,13 +101,17 @@ class ClusterWork:
             return self._run_scheduler(sch, root_dir)
         self._has_run = True
         made = self._config_to_run(root_dir)
-        args = self.args
+        args, time_stamp = self.args, self._time_stamp
+        if self._config is not None:
+            # It may be one that the program has made.
+            time_stamp = self._config.time_stamp
         if made is not None:
             # What was made of the file has the names and the selection already.
             args = {**args, "experiments": None, "prefix_with_timestamp": False}
+            time_stamp = None
         with nullcontext(args["config"]) if made is None else made.file() as file:
             status = _program.run(
-                [file, *cli_parser.exp_words(args), *self._arguments.others],
+                [file, *cli_parser.exp_words(args, time_stamp), *self._arguments.others],
                 [*_program.this_script(self._python(file)), _told.LABEL, *sys.argv[1:]],
                 {_told.NUMBER: str(number)},
             )

@@ -50,7 +50,7 @@ class Job:
         set. An exception is logged, and not raised: the others go on."""
         folder = os.path.join(self._root_dir, c[KEYS.i_REP_LOG_PATH])
         print(folder, flush=True)
-        if not overwrite and _has_been_run(folder):
+        if not overwrite and _has_been_run(folder, bool(c.get(KEYS.i_DEBUG_FLAG))):
             cw_logging.getLogger().warning(
                 "%s is skipped: it is not empty. Use -o to overwrite.", folder
             )
@@ -132,7 +132,7 @@ class JobFactory:
         ]
 
 
-def _has_been_run(folder: str) -> bool:
-    """Whether there is something in its folder, and not just of a failure."""
+def _has_been_run(folder: str, debug: bool) -> bool:
+    """Whether there is something in its folder, and not just of a failure or a trial."""
     names = os.listdir(folder)
-    return is_done(folder) if MARKER in names else bool(names)
+    return is_done(folder, debug) if MARKER in names else bool(names)

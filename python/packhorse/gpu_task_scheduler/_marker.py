@@ -9,8 +9,9 @@ import os
 MARKER = ".packhorse.json"
 
 
-def is_done(folder: str) -> bool:
-    """Whether a test need not run again.
+def is_done(folder: str, debug: bool = False) -> bool:
+    """Whether a test need not run again. What was only tried is no result, unless it is only
+    to be tried once more (``debug``).
 
     What failed or was interrupted runs again. A folder without a marker was made by the
     original, which never runs a test again whose folder is there.
@@ -22,4 +23,6 @@ def is_done(folder: str) -> bool:
         return os.path.isdir(folder)
     except (OSError, ValueError):
         return False
-    return isinstance(marker, dict) and marker.get("outcome") == "succeeded"
+    if not isinstance(marker, dict) or marker.get("outcome") != "succeeded":
+        return False
+    return debug or not marker.get("debug")

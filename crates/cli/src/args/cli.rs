@@ -95,6 +95,8 @@ fn advised(mut error: Error, grammar: &Command, words: &[OsString]) -> Error {
         format!("put one command after --, as in 'packhorse run -- {program} …'")
     } else if wrong.parse::<f64>().is_ok() && verb.get_positionals().any(is_counted) {
         "runs and tasks are counted from 1".to_owned()
+    } else if !wrong.starts_with('-') && verb.get_positionals().any(Arg::is_last_set) {
+        format!("a command stands after '--', as in '-- {wrong} …'")
     } else {
         return error;
     };

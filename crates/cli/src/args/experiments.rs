@@ -53,6 +53,10 @@ pub struct ExperimentArgs {
     #[arg(short = 't', long)]
     pub prefix_with_timestamp: bool,
 
+    /// The same with this text for the time, for programs that look for the results
+    #[arg(long, hide = true, value_name = "TEXT")]
+    pub time_stamp: Option<String>,
+
     /// Only the first run of each expansion, one repetition with one iteration
     #[arg(long)]
     pub debug: bool,

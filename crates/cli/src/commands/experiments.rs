@@ -45,6 +45,7 @@ struct ExperimentWork {
 /// `packhorse exp`
 pub fn experiments(mut args: ExperimentArgs) -> anyhow::Result<Exit> {
     args.launch.slurm.slurm |= args.to_slurm;
+    args.prefix_with_timestamp |= args.time_stamp.is_some();
     if args.launch.slurm.slurm && args.prefix_with_timestamp {
         bail!("-t is for runs on this machine\nhint: leave it out, or run without --slurm");
     }
@@ -132,7 +133,9 @@ fn read(args: &mut ExperimentArgs) -> anyhow::Result<OpenExperiments> {
     let mut spec = ExperimentsSpec {
         shown: path.clone(),
         selected: args.experiments.clone(),
-        prefix: args.prefix_with_timestamp.then(time_stamp),
+        prefix: args
+            .prefix_with_timestamp
+            .then(|| args.time_stamp.take().unwrap_or_else(time_stamp)),
         debug: match (args.debug, args.debugall) {
             (_, true) => ExperimentDebug::All,
             (true, false) => ExperimentDebug::First,

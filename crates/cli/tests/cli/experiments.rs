@@ -79,6 +79,30 @@ fn repetitions_are_listed_by_the_names_that_the_original_gives_them() {
 }
 
 #[test]
+fn all_parameters_together_have_a_place_in_a_command() {
+    let world = World::new();
+    let words = ["-e", "plain", "--dry-run", "--", "train", "{params}"];
+    let done = world.exp(FILE, &words);
+    let line = "train '{\"net\":{\"hidden\":3},\"seed\":1}'\n";
+    assert_eq!(
+        (done.code, done.stdout),
+        (0, line.repeat(2)),
+        "{}",
+        done.stderr
+    );
+}
+
+#[test]
+fn keys_that_are_numbers_stay_numbers_where_they_are_tried() {
+    let world = World::new();
+    let file = "{name: a, path: p, params: {steps: {1: a, '2': b}}, \
+        grid: {steps: {1: [x], 2: [y]}, 3: [z]}}";
+    let done = world.exp(file, &["--list", "--json"]);
+    let params = r#""params":{"!dict":[["steps",{"!dict":[[1,"x"],["2","b"],[2,"y"]]}],[3,"z"]]}"#;
+    assert!(done.stdout.contains(params), "{done:?}");
+}
+
+#[test]
 fn whoever_has_seen_enough_may_stop_reading() {
     let world = World::new();
     let file = "{name: a, path: p, repetitions: 5000, list: {x: [1, 2, 3, 4]}}";
@@ -132,6 +156,27 @@ fn a_repetition_finds_its_configuration_wherever_it_looks() {
     assert_eq!(config["params"], world.json_of(&format!("{folder}/params")));
     assert_eq!(world.json_of(&format!("{folder}/seen")), config);
     assert_eq!(world.json_of(&format!("{folder}/config.json")), config);
+}
+
+#[test]
+fn the_cores_of_a_repetition_are_in_its_configuration() {
+    let world = World::new();
+    let script = "cp {config} $PACKHORSE_RESULTS/seen; \
+        printf %s \"$PACKHORSE_EXPERIMENT\" > $PACKHORSE_RESULTS/experiment; \
+        echo $PACKHORSE_CPU_CORES";
+    let file = "{name: a, path: p, params: {z: .inf}}\n---\n{name: SLURM, cpus_per_rep: 1}\n";
+    let done = world.exp(file, &["--", "sh", "-c", script]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let cores = world.read("p/a/log/rep_00/out.log");
+    let config = world.read("p/a/log/rep_00/experiment");
+    let last = format!(",\"cpu_cores\":[{}]}}", cores.trim());
+    assert!(config.ends_with(&last), "{config}");
+    assert!(
+        config.contains(r#""params":{"z":{"!float":"inf"}}"#),
+        "{config}"
+    );
+    let seen = world.json_of("p/a/log/rep_00/seen");
+    assert_eq!(world.json_of("p/a/log/rep_00/experiment"), seen);
 }
 
 #[test]

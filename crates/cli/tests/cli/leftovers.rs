@@ -87,6 +87,21 @@ fn a_packhorse_inside_a_task_ends_what_its_own_tasks_leave() {
 }
 
 #[test]
+fn one_that_ends_by_itself_when_the_task_has_is_not_worth_a_word() {
+    let world = World::new();
+    // As the helpers of Python's multiprocessing do: a pipe is closed, and they clean up.
+    let helper = "trap 'touch asked' TERM; cat pipe; for _ in 1 2 3 4 5; do /bin/true; done";
+    let task = format!(
+        "mkfifo pipe; sh -c '{}' & exec 3> pipe; exit 0\n",
+        helper.replace('\'', "'\\''")
+    );
+    let done = world.packhorse_with(["run", "--slots", "1"], &task);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("warning"), "{done:?}");
+    assert!(!world.work().join("asked").exists());
+}
+
+#[test]
 fn several_are_counted() {
     let world = World::new();
     world.fifo("never");

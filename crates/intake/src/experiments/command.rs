@@ -1,5 +1,7 @@
 //! The command of a repetition.
 
+use std::ops::Range;
+
 use packhorse_model::Command;
 
 use super::experiment::Experiment;
@@ -19,6 +21,9 @@ const FOLDER: &[u8] = b"{folder}";
 /// The place for the number of the repetition.
 const REP: &str = "rep";
 
+/// The place for all parameters together.
+const PARAMS: &str = "params";
+
 /// What an experiment runs.
 pub(super) enum ExperimentCommand {
     /// Exactly this, but for the folder.
@@ -28,12 +33,13 @@ pub(super) enum ExperimentCommand {
 }
 
 impl ExperimentCommand {
-    /// The command for an experiment: one that was given, or its own.
+    /// The command for an experiment: one that was given, or its own. What is wrong with it,
+    /// and with which part of its own, if not with all of it.
     pub fn new(
         given: Option<&Command>,
         is_plain: bool,
         experiment: &Experiment,
-    ) -> Result<Option<Self>, CommandProblem> {
+    ) -> Result<Option<Self>, (Option<Range<usize>>, CommandProblem)> {
         let own;
         let command = match given {
             Some(command) => command,
@@ -48,15 +54,18 @@ impl ExperimentCommand {
         if is_plain {
             return Ok(Some(Self::Plain(command.clone())));
         }
-        let names = names(experiment);
-        let template = CommandTemplate::new(
-            command,
-            &TemplateNames {
-                blocks: &[names.iter().map(String::as_str).collect()],
-                placeholders: Placeholders::Dotted,
-                common: "params",
-            },
-        )?;
+        let (of_every_run, of_some) = names(experiment);
+        let of_every_run: Vec<&str> = of_every_run.iter().map(String::as_str).collect();
+        let of_some = of_some.iter().map(String::as_str);
+        let of_some = of_every_run.iter().copied().chain(of_some).collect();
+        let names = TemplateNames {
+            blocks: &[of_every_run, of_some],
+            placeholders: Placeholders::Dotted,
+            common: "params",
+            each: "run",
+        };
+        let template = CommandTemplate::new(command, &names);
+        let template = template.map_err(|problem| (None, problem))?;
         Ok(Some(Self::Template(template)))
     }
 
@@ -92,6 +101,9 @@ impl ExperimentCommand {
         values.extend([(REP, &rep), (CONFIG, &file)]);
         let rest = keys.iter().zip(config);
         values.extend(rest.map(|(key, (_, value))| (key.as_str(), value)));
+        let all = template.has_place(PARAMS).then(|| params.clone());
+        let all = all.map(|params| GridValue::new(ValueKind::Dict(params), 0..0));
+        values.extend(all.as_ref().map(|params| (PARAMS, params)));
         let leaves: Vec<(&str, &GridValue)> = leaves
             .iter()
             .map(|(name, value)| (name.as_str(), *value))
@@ -112,44 +124,67 @@ fn with_folder(command: &Command, folder: &str) -> Command {
 }
 
 /// What stands in the file as a command.
-fn own_command(value: &GridValue) -> Result<Command, CommandProblem> {
-    let wrong = || CommandProblem {
-        problem: "`command` must be text, or a list of words".to_owned(),
-        hint: "write `command: python train.py`, or give a command after --".to_owned(),
+fn own_command(value: &GridValue) -> Result<Command, (Option<Range<usize>>, CommandProblem)> {
+    let wrong = |part: Option<&GridValue>| {
+        let hint = match part {
+            Some(word) if word.is_scalar() => {
+                format!(
+                    "put it in quotes, if it is meant as text: '{}'",
+                    word.as_written()
+                )
+            }
+            _ => "write `command: python train.py`, or give a command after --".to_owned(),
+        };
+        let problem = match part {
+            Some(word) => format!(
+                "every word must be text or a number, and this is {}",
+                word.what()
+            ),
+            None => "`command` must be text, or a list of words".to_owned(),
+        };
+        let part = part.map(|word| word.span.clone());
+        (part, CommandProblem { problem, hint })
     };
     let has_nul = |text: &str| text.contains('\0');
     let command = match &value.kind {
         ValueKind::Text(line) if !has_nul(line) => Command::Line(line.trim().as_bytes().to_vec()),
         ValueKind::List(words) => {
             let words = words.iter().map(|word| {
-                let word = word.name().filter(|word| !has_nul(word));
-                word.map(String::into_bytes).ok_or_else(wrong)
+                let text = word.name().filter(|word| !has_nul(word));
+                text.map(String::into_bytes)
+                    .ok_or_else(|| wrong(Some(word)))
             });
             Command::Words(words.collect::<Result<_, _>>()?)
         }
-        _ => return Err(wrong()),
+        _ => return Err(wrong(None)),
     };
     if command.is_empty() {
-        return Err(wrong());
+        return Err(wrong(None));
     }
     Ok(command)
 }
 
-/// The names that every run of an experiment has a value for.
-fn names(experiment: &Experiment) -> Vec<String> {
+/// The names that every run of an experiment has a value for, and those that only some have.
+fn names(experiment: &Experiment) -> (Vec<String>, Vec<String>) {
     let (mut nodes, mut leaves) = (Vec::new(), Vec::new());
     let nothing = Members::new();
     let params = experiment.params.as_ref().unwrap_or(&nothing);
     collect("", params, &mut nodes, &mut leaves);
     let mut names: Vec<String> = nodes.into_iter().map(|(name, _)| name).collect();
-    for expansion in experiment.expansions.iter().filter(|it| it.sets_all()) {
+    let mut of_some = Vec::new();
+    for expansion in &experiment.expansions {
         for axis in &expansion.axes {
             let mut path = String::new();
+            let names = if expansion.sets_all() {
+                &mut names
+            } else {
+                &mut of_some
+            };
             for part in &axis.path {
-                path = dotted(&path, part);
+                path = dotted(&path, &part.json_key());
                 names.push(path.clone());
             }
-            // What every one of its values has inside.
+            // What its values have inside.
             let inside = |value: &GridValue| {
                 let (mut nodes, mut leaves) = (Vec::new(), Vec::new());
                 if let ValueKind::Dict(members) = &value.kind {
@@ -158,17 +193,20 @@ fn names(experiment: &Experiment) -> Vec<String> {
                 let nodes = nodes.into_iter().map(|(name, _)| name);
                 nodes.collect::<Vec<String>>()
             };
-            let mut values = axis.values.iter();
-            let first = values.next().map(inside).unwrap_or_default();
-            let others: Vec<Vec<String>> = values.map(inside).collect();
-            let is_everywhere = |name: &String| others.iter().all(|other| other.contains(name));
-            names.extend(first.into_iter().filter(is_everywhere));
+            let inside: Vec<Vec<String>> = axis.values.iter().map(inside).collect();
+            let first = inside.first().cloned().unwrap_or_default().into_iter();
+            let is_everywhere = |name: &String| inside.iter().all(|other| other.contains(name));
+            names.extend(first.filter(is_everywhere));
+            of_some.extend(inside.into_iter().flatten());
         }
     }
     names.extend([REP, CONFIG].map(str::to_owned));
+    if experiment.has_params() {
+        names.push(PARAMS.to_owned());
+    }
     let config = experiment.rep_members("", 0);
     names.extend(config.iter().map(|(key, _)| key.json_key()));
-    names
+    (names, of_some)
 }
 
 fn dotted(path: &str, name: &str) -> String {

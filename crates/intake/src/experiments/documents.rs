@@ -3,9 +3,12 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
+use super::keys::kind;
 use super::merge::{Members, get};
 use super::problem::{ExperimentError, ExperimentProblem};
+use crate::excerpt::Colour;
 use crate::grid::source_text::SourceText;
 use crate::grid::value::ValueKind;
 use crate::grid::yaml::{YamlDialect, read_documents};
@@ -19,7 +22,7 @@ pub(super) struct ConfigFile {
     pub path: PathBuf,
     /// What people call it.
     pub shown: PathBuf,
-    pub text: String,
+    pub text: Rc<str>,
     pub documents: Vec<Document>,
 }
 
@@ -66,7 +69,7 @@ impl ConfigFile {
         Ok(Self {
             path,
             shown,
-            text,
+            text: text.into(),
             documents,
         })
     }
@@ -120,6 +123,13 @@ pub struct FileError {
     pub error: ExperimentError,
 }
 
+impl FileError {
+    /// The whole message, with the line that it is about.
+    pub fn render(&self, colour: Colour) -> String {
+        self.error.render(&self.shown.display().to_string(), colour)
+    }
+}
+
 fn documents(text: &str) -> Result<Vec<Document>, ExperimentError> {
     let source = SourceText(text);
     let values = read_documents(text, YamlDialect::Pyyaml)
@@ -127,18 +137,13 @@ fn documents(text: &str) -> Result<Vec<Document>, ExperimentError> {
     let mut documents: Vec<Document> = Vec::with_capacity(values.len());
     for value in values {
         let ValueKind::Dict(members) = value.kind else {
-            let problem = ExperimentProblem::Kind {
-                key: "each document".to_owned(),
-                expected: "a dictionary",
-                found: value.what(),
-            };
-            return Err(source.error(value.span, problem));
+            return Err(kind(source, "each document", &value, "a dictionary"));
         };
         let Some(name) = get(&members, "name") else {
             return Err(source.error(value.span, ExperimentProblem::NoName));
         };
         let Some(text) = name.name().filter(|name| !name.is_empty()) else {
-            return Err(super::keys::kind(source, "name", name, "text"));
+            return Err(kind(source, "name", name, "text"));
         };
         let (role, name_span) = (Role::of(&text), name.span.clone());
         let is_default = |document: &Document| document.role == Role::Default;

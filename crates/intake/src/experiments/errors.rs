@@ -1,4 +1,4 @@
-//! What keeps experiments from being read, and what is only remarked.
+//! What keeps experiments from being read.
 
 use super::documents::FileError;
 use crate::excerpt::Colour;
@@ -26,18 +26,7 @@ pub enum ExperimentsError {
         "there is no experiment in the file\nhint: every document whose name is not DEFAULT or SLURM is one"
     )]
     Nothing,
-    /// An expansion that leaves nothing of an experiment.
-    #[error(
-        "the experiment `{experiment}` would not run: `{key}` has no parameters with lists of values\n\
-         hint: write some, or leave `{key}` out"
-    )]
-    EmptyExpansion {
-        /// The experiment.
-        experiment: String,
-        /// The key of the expansion.
-        key: String,
-    },
-    /// What an experiment is to run.
+    /// A command that was given for all experiments.
     #[error("in the command for the experiment `{experiment}`, {}\nhint: {}", problem.problem, problem.hint)]
     Command {
         /// The experiment.
@@ -56,31 +45,8 @@ impl ExperimentsError {
     /// The whole message, with the line that it is about.
     pub fn render(&self, colour: Colour) -> String {
         match self {
-            Self::File(FileError { shown, error }) => {
-                error.render(&shown.display().to_string(), colour)
-            }
+            Self::File(error) => error.render(colour),
             other => other.to_string(),
-        }
-    }
-}
-
-/// Something that is probably not what was meant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExperimentWarning {
-    /// At a place of a file.
-    Place(FileError),
-    /// In words.
-    Text(String),
-}
-
-impl ExperimentWarning {
-    /// The whole message.
-    pub fn render(&self, colour: Colour) -> String {
-        match self {
-            Self::Place(FileError { shown, error }) => {
-                error.render(&shown.display().to_string(), colour)
-            }
-            Self::Text(text) => format!("warning: {text}"),
         }
     }
 }

@@ -31,7 +31,7 @@ enum ExpansionKind {
 #[derive(Debug)]
 pub(super) struct Axis {
     /// Where the value goes within `params`.
-    pub path: Vec<String>,
+    pub path: Vec<GridValue>,
     pub values: Vec<GridValue>,
     /// The values as JSON.
     pub json: Vec<Value>,
@@ -114,17 +114,20 @@ impl Expansion {
 }
 
 /// Notes the parameters of a dictionary that have lists of values.
-fn collect(path: &mut Vec<String>, members: &Members, axes: &mut Vec<Axis>) {
+fn collect(path: &mut Vec<GridValue>, members: &Members, axes: &mut Vec<Axis>) {
     for (key, value) in members {
-        path.push(key.json_key());
+        path.push(key.clone());
         match &value.kind {
             ValueKind::Dict(members) => collect(path, members, axes),
-            ValueKind::List(values) => axes.push(Axis {
-                path: path.clone(),
-                values: values.clone(),
-                json: values.iter().map(GridValue::to_json).collect(),
-                pieces: values.iter().map(|value| piece(path, value)).collect(),
-            }),
+            ValueKind::List(values) => {
+                let names: Vec<String> = path.iter().map(GridValue::json_key).collect();
+                axes.push(Axis {
+                    path: path.clone(),
+                    values: values.clone(),
+                    json: values.iter().map(GridValue::to_json).collect(),
+                    pieces: values.iter().map(|value| piece(&names, value)).collect(),
+                });
+            }
             _ => {}
         }
         path.pop();

@@ -196,6 +196,11 @@ impl Experiment {
         self.written_back.is_some()
     }
 
+    /// Whether its repetitions are only tried.
+    pub fn is_debug(&self) -> bool {
+        self.debug
+    }
+
     /// The folder of a repetition.
     pub fn rep_folder(&self, run_name: &str, rep: u32) -> String {
         if let Some((_, Some(folder))) = &self.written_back {
@@ -297,14 +302,14 @@ pub(super) fn to_map(members: &Members) -> Map<String, Value> {
 }
 
 /// Puts a value at a path, and dictionaries where there are none on the way.
-fn insert(into: &mut Map<String, Value>, path: &[String], value: Value) {
+fn insert(into: &mut Map<String, Value>, path: &[GridValue], value: Value) {
     match path {
         [] => {}
         [leaf] => {
-            into.insert(leaf.clone(), value);
+            into.insert(leaf.json_key(), value);
         }
         [first, rest @ ..] => {
-            let inner = into.entry(first.clone()).or_insert(Value::Null);
+            let inner = into.entry(first.json_key()).or_insert(Value::Null);
             if !inner.is_object() {
                 *inner = Value::Object(Map::new());
             }
@@ -315,14 +320,14 @@ fn insert(into: &mut Map<String, Value>, path: &[String], value: Value) {
     }
 }
 
-fn insert_value(into: &mut Members, path: &[String], value: &GridValue) {
+fn insert_value(into: &mut Members, path: &[GridValue], value: &GridValue) {
     let Some((first, rest)) = path.split_first() else {
         return;
     };
-    let place = into.iter().position(|(key, _)| key.json_key() == *first);
+    let place = into.iter().position(|(key, _)| key == first);
     let place = place.unwrap_or_else(|| {
         let nothing = GridValue::new(ValueKind::None, 0..0);
-        into.push((text(first), nothing));
+        into.push((first.clone(), nothing));
         into.len() - 1
     });
     let known = &mut into[place].1;

@@ -8,10 +8,11 @@ use packhorse_model::{Command, ExperimentDebug};
 
 use super::command::ExperimentCommand;
 use super::documents::{ConfigFile, FileError, ReadFile};
-use super::errors::{ExperimentWarning, ExperimentsError};
+use super::errors::ExperimentsError;
 use super::experiment::{Experiment, NoExperiment};
 use super::import::Importer;
 use super::jobs::{JobStart, cut_into_jobs};
+use super::key_places::KeyPlaces;
 use super::merge::{Members, get, set, text};
 use super::paths::join;
 use super::problem::ExperimentProblem;
@@ -59,7 +60,7 @@ pub struct Experiments {
     jobs: Vec<JobStart>,
     job_count: u32,
     pub(super) names: RunNames,
-    warnings: Vec<ExperimentWarning>,
+    warnings: Vec<FileError>,
     /// What each experiment runs.
     commands: Vec<Option<ExperimentCommand>>,
     slurm: Option<SlurmDocument>,
@@ -79,11 +80,10 @@ impl Experiments {
         let file = ConfigFile::read(path.to_owned(), shown.to_owned(), content)
             .map_err(ExperimentsError::File)?;
         check_selection(&file, &options.selected)?;
-        let mut slips = Vec::new();
-        let slurm = SlurmDocument::read(&file, &options.host, &mut slips)
+        let mut warnings = Vec::new();
+        let slurm = SlurmDocument::read(&file, &options.host, &mut warnings)
             .map_err(ExperimentsError::File)?;
-        let mut placed = Vec::new();
-        let mut warnings: Vec<_> = slips.into_iter().map(ExperimentWarning::Place).collect();
+        let mut slips = Vec::new();
         let mut experiments = Vec::new();
         for document in file.experiments() {
             let is_selected = |name: &String| *name == document.name;
@@ -96,57 +96,64 @@ impl Experiments {
             };
             if document.name.to_lowercase().contains("slurm") {
                 let problem = ExperimentProblem::SlurmName(document.name.clone());
-                warnings.push(ExperimentWarning::Place(at_name(problem)));
+                warnings.push(at_name(problem));
             }
             let mut importer = Importer {
                 read: &mut *read,
-                warnings: &mut placed,
+                warnings: &mut slips,
+                places: KeyPlaces::default(),
             };
             let mut members = importer
                 .resolve(&file, document)
                 .map_err(ExperimentsError::File)?;
+            let places = importer.places;
             let name = match &options.prefix {
                 Some(prefix) => format!("{prefix}_{}", document.name),
                 None => document.name.clone(),
             };
             set(&mut members, "name", text(&name));
             let uneven = |key: &str, count: u32| {
-                warnings.push(ExperimentWarning::Text(format!(
-                    "in the experiment `{name}`, the lists of `{key}` are of different lengths: \
-                     the first {count} values of each are used"
-                )));
+                let problem = ExperimentProblem::UnevenLists {
+                    experiment: document.name.clone(),
+                    key: key.to_owned(),
+                    count,
+                };
+                warnings.push(places.at_key(key, problem));
             };
             if let Some(base) = &options.base {
                 start_from(base, &mut members);
             }
             let experiment = Experiment::new(name.clone(), members, options.debug, uneven);
-            experiments.push(experiment.map_err(|why| match why {
+            let experiment = experiment.map_err(|why| match why {
                 NoExperiment::NoPath => {
                     let problem = ExperimentProblem::NoPath(document.name.clone());
                     ExperimentsError::File(at_name(problem))
                 }
-                NoExperiment::Nothing(key) => ExperimentsError::EmptyExpansion {
-                    experiment: document.name.clone(),
-                    key,
-                },
+                NoExperiment::Nothing(key) => {
+                    let problem = ExperimentProblem::EmptyExpansion {
+                        experiment: document.name.clone(),
+                        key: key.clone(),
+                    };
+                    ExperimentsError::File(places.at_key(&key, problem))
+                }
                 NoExperiment::TooMany => ExperimentsError::TooMany,
-            })?);
+            })?;
+            let command = command_of(&experiment, &document.name, &places, options)?;
+            experiments.push((experiment, command));
         }
-        let placed = placed.into_iter();
-        let placed =
-            placed.map(|(shown, error)| ExperimentWarning::Place(FileError { shown, error }));
-        warnings.splice(0..0, placed);
-        Self::new(experiments, slurm, warnings, options)
+        warnings.splice(0..0, slips);
+        Self::new(experiments, slurm, warnings, options.log)
     }
 
     fn new(
-        mut experiments: Vec<Experiment>,
+        mut experiments: Vec<(Experiment, Option<ExperimentCommand>)>,
         slurm: Option<SlurmDocument>,
-        warnings: Vec<ExperimentWarning>,
-        options: &ReadOptions,
+        warnings: Vec<FileError>,
+        log: bool,
     ) -> Result<Self, ExperimentsError> {
         // The original expands breadth-first.
-        experiments.sort_by_key(|experiment| experiment.expansions.len());
+        experiments.sort_by_key(|(experiment, _)| experiment.expansions.len());
+        let (experiments, commands): (Vec<_>, Vec<_>) = experiments.into_iter().unzip();
         let (mut starts, mut run_starts) = (vec![0_u32], vec![0_u32]);
         let more = |starts: &mut Vec<u32>, count: Option<u32>| {
             let last = starts.last().copied().unwrap_or(0);
@@ -160,19 +167,10 @@ impl Experiments {
             more(&mut run_starts, Some(experiment.runs))?;
         }
         let (jobs, job_count) = cut_into_jobs(&experiments, &starts);
-        let commands = experiments.iter().map(|experiment| {
-            let given = options.command.as_ref();
-            let command = ExperimentCommand::new(given, options.plain_command, experiment);
-            command.map_err(|problem| ExperimentsError::Command {
-                experiment: experiment.name.clone(),
-                problem,
-            })
-        });
-        let commands = commands.collect::<Result<_, _>>()?;
         let mut read = Self {
             commands,
             slurm,
-            log: options.log,
+            log,
             all: experiments,
             starts,
             run_starts,
@@ -254,7 +252,7 @@ impl Experiments {
     }
 
     /// What is probably not what was meant.
-    pub fn warnings(&self) -> &[ExperimentWarning] {
+    pub fn warnings(&self) -> &[FileError] {
         &self.warnings
     }
 
@@ -314,6 +312,31 @@ impl Experiments {
         let members = experiment.run_members(&self.run_name_at(at));
         json_text(&experiment.with_params(members, at.run))
     }
+}
+
+/// What an experiment of this name runs.
+fn command_of(
+    experiment: &Experiment,
+    name: &str,
+    places: &KeyPlaces,
+    options: &ReadOptions,
+) -> Result<Option<ExperimentCommand>, ExperimentsError> {
+    let given = options.command.as_ref();
+    let command = ExperimentCommand::new(given, options.plain_command, experiment);
+    command.map_err(|(part, problem)| {
+        let experiment = name.to_owned();
+        if given.is_some() {
+            return ExperimentsError::Command {
+                experiment,
+                problem,
+            };
+        }
+        let problem = ExperimentProblem::Command {
+            experiment,
+            problem,
+        };
+        ExperimentsError::File(places.at_value("command", part, problem))
+    })
 }
 
 /// Lets a relative `path` start from a folder.

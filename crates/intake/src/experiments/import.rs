@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::documents::{ConfigFile, Document, FileError, ReadFile};
+use super::key_places::KeyPlaces;
 use super::keys::check_experiment;
 use super::merge::{Members, get, merge, set, take, text};
 use super::paths::beside;
-use super::problem::{ExperimentError, ExperimentProblem};
+use super::problem::ExperimentProblem;
 use crate::grid::value::GridValue;
 use crate::nearest::nearest;
 
@@ -16,7 +17,9 @@ const DEEPEST: usize = 64;
 /// Puts experiments together out of what they import.
 pub(super) struct Importer<'a, 'r> {
     pub read: &'a mut ReadFile<'r>,
-    pub warnings: &'a mut Vec<(PathBuf, ExperimentError)>,
+    pub warnings: &'a mut Vec<FileError>,
+    /// Where the keys of the experiment stand.
+    pub places: KeyPlaces,
 }
 
 /// What is being imported: a file and an experiment of it.
@@ -53,8 +56,9 @@ impl Importer<'_, '_> {
         let mut warnings = Vec::new();
         check_experiment(file.source(), document, &mut warnings)
             .map_err(|error| file.wrong(error))?;
+        self.places.note(file, document);
         for warning in warnings {
-            let warning = (file.shown.clone(), warning);
+            let warning = file.wrong(warning);
             // DEFAULT is looked at for each experiment.
             if !self.warnings.contains(&warning) {
                 self.warnings.push(warning);

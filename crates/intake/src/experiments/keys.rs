@@ -3,8 +3,11 @@
 use std::ops::Range;
 
 use super::documents::Document;
+use super::merge::get;
 use super::problem::{ExperimentError, ExperimentProblem};
+use super::slurm_document::ExperimentScheduler;
 use crate::excerpt::quoted;
+use crate::grid::colons::key_without_blank;
 use crate::grid::source_text::SourceText;
 use crate::grid::value::{GridValue, ValueKind};
 use crate::nearest::nearest;
@@ -27,6 +30,39 @@ const KNOWN: &[&str] = &[
     "log_path",
 ];
 
+/// Keys of the SLURM document that nobody means for a program.
+const OF_SLURM: &[&str] = &[
+    "partition",
+    "num_parallel_jobs",
+    "ntasks",
+    "cpus-per-task",
+    "mem-per-cpu",
+    "sh_lines",
+    "sbatch_args",
+    "path_to_template",
+    "experiment_copy_src",
+    "experiment_copy_dst",
+    "experiment_copy_auto_dst",
+    "gpus_per_rep",
+    "cpus_per_rep",
+];
+
+/// Keys of experiments that mean nothing to Slurm.
+const OF_EXPERIMENTS: &[&str] = &[
+    "path",
+    "repetitions",
+    "iterations",
+    "reps_per_job",
+    "reps_in_parallel",
+    "params",
+    "command",
+];
+
+/// Whether a key stands at the top of documents.
+pub(super) fn is_of_documents(key: &str) -> bool {
+    KNOWN.contains(&key)
+}
+
 /// How the key of an expansion begins.
 const EXPANSIONS: [&str; 3] = ["grid", "list", "ablative"];
 
@@ -41,6 +77,9 @@ pub(super) fn check_experiment(
     document: &Document,
     warnings: &mut Vec<ExperimentError>,
 ) -> Result<(), ExperimentError> {
+    // A file that was written back has a document for each repetition, with every key of
+    // the one that it was made of.
+    let is_written_back = get(&document.members, "_rep_idx").is_some();
     for (key, value) in &document.members {
         let ValueKind::Text(name) = &key.kind else {
             continue;
@@ -62,12 +101,43 @@ pub(super) fn check_experiment(
                     return Err(kind(text, name, value, "a dictionary"));
                 }
             }
-            _ if is_expansion(name) => check_expansion(text, name, value, warnings)?,
+            _ if is_expansion(name) => check_expansion(text, key, value, warnings)?,
             _ if KNOWN.contains(&name) || name.starts_with('_') => {}
+            _ if is_written_back => {}
+            _ if is_of_slurm(name, value) => {
+                let belongs = "the SLURM document";
+                warnings.push(wrong_document(text, key, &document.name, belongs));
+            }
             _ => warnings.extend(slip(text, key, &document.name, KNOWN)),
         }
     }
     Ok(())
+}
+
+fn is_of_slurm(name: &str, value: &GridValue) -> bool {
+    // A program may have schedulers of its own.
+    let is_scheduler = || ExperimentScheduler::of(&value.as_written()).is_some();
+    OF_SLURM.contains(&name) || (name == "scheduler" && is_scheduler())
+}
+
+/// Whether a key of the SLURM document is one of experiments.
+pub(super) fn is_of_experiments(name: &str) -> bool {
+    OF_EXPERIMENTS.contains(&name) || EXPANSIONS.contains(&name)
+}
+
+/// A warning about a key that belongs in another document.
+pub(super) fn wrong_document(
+    text: SourceText<'_>,
+    key: &GridValue,
+    document: &str,
+    belongs: &'static str,
+) -> ExperimentError {
+    let problem = ExperimentProblem::WrongDocument {
+        key: quoted(key.as_written().as_bytes()),
+        place: quoted(document.as_bytes()),
+        belongs,
+    };
+    text.error(key.span.clone(), problem)
 }
 
 /// A warning about a key that is close to a known one.
@@ -90,14 +160,25 @@ pub(super) fn slip(
 /// Checks that there are lists of values at the ends of all paths.
 fn check_expansion(
     text: SourceText<'_>,
-    name: &str,
+    key: &GridValue,
     value: &GridValue,
     warnings: &mut Vec<ExperimentError>,
 ) -> Result<(), ExperimentError> {
+    let name = &key.as_written();
+    let mut words = EXPANSIONS.into_iter();
+    let word = words.find(|word| name.starts_with(word) && name != word);
     match &value.kind {
         // Turns off what DEFAULT says.
         ValueKind::None => Ok(()),
         ValueKind::Dict(members) => check_values(text, name, members, warnings),
+        _ if let Some(word) = word => {
+            let problem = ExperimentProblem::NoExpansion {
+                key: quoted(name.as_bytes()),
+                word,
+                found: value.what(),
+            };
+            Err(text.error(key.span.clone(), problem))
+        }
         _ => Err(kind(
             text,
             name,
@@ -137,6 +218,12 @@ pub(super) fn kind(
     value: &GridValue,
     expected: &'static str,
 ) -> ExperimentError {
+    if expected.starts_with("a dictionary")
+        && let ValueKind::Text(_) = value.kind
+        && let Some((place, problem)) = key_without_blank(text.0, value.span.start)
+    {
+        return text.error(place, ExperimentProblem::Yaml(problem));
+    }
     at_value(text, value.span.clone(), key, expected, value.what())
 }
 

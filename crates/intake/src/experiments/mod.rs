@@ -19,6 +19,7 @@ mod experiment;
 mod experiments;
 mod import;
 mod jobs;
+mod key_places;
 mod keys;
 mod merge;
 mod paths;
@@ -31,7 +32,7 @@ mod written_back;
 mod yaml_writer;
 
 pub use documents::{FileError, ReadFile};
-pub use errors::{ExperimentWarning, ExperimentsError};
+pub use errors::ExperimentsError;
 pub use experiments::{Experiments, ReadOptions};
 pub use problem::{ExperimentError, ExperimentProblem};
 pub use repetition::{LONGEST_CONFIG, Repetition};

@@ -1,8 +1,9 @@
 //! What can be wrong with an experiment file.
 
+use super::keys::is_of_documents;
 use crate::excerpt::Severity;
-use crate::grid::GridProblem;
 use crate::grid::problem::yaml_hint;
+use crate::grid::{CommandProblem, GridProblem};
 use crate::input_error::{InputError, InputProblem};
 use crate::nearest::did_you_mean;
 
@@ -35,6 +36,19 @@ pub enum ExperimentProblem {
         /// What it is.
         found: &'static str,
     },
+    /// A key that is no expansion, with the name of one.
+    #[error(
+        "every key that begins with `{word}` says what to try, and `{key}` is {found}, not a \
+         dictionary of parameters with lists of values"
+    )]
+    NoExpansion {
+        /// The key.
+        key: String,
+        /// How it begins.
+        word: &'static str,
+        /// What it is.
+        found: &'static str,
+    },
     /// A parameter without values.
     #[error("`{0}` has no values, so there is nothing to run")]
     NoValues(String),
@@ -59,9 +73,24 @@ pub enum ExperimentProblem {
     /// Something that imports itself.
     #[error("this import goes in a circle: {0}")]
     Cycle(String),
-    /// The command's template.
-    #[error("in the command, {0}")]
-    Command(String, String),
+    /// An expansion that leaves nothing of an experiment.
+    #[error(
+        "the experiment `{experiment}` would not run: `{key}` has no parameters with lists of values"
+    )]
+    EmptyExpansion {
+        /// The experiment.
+        experiment: String,
+        /// The key of the expansion.
+        key: String,
+    },
+    /// What an experiment is to run.
+    #[error("in the command for the experiment `{experiment}`, {}", problem.problem)]
+    Command {
+        /// The experiment.
+        experiment: String,
+        /// What is wrong.
+        problem: CommandProblem,
+    },
     /// A value that makes no sense, in the words of whoever reads it.
     #[error("`{key}`: {message}")]
     Value {
@@ -82,10 +111,33 @@ pub enum ExperimentProblem {
         /// The key that was probably meant.
         nearest: String,
     },
+    /// A key that means something in another document. The original says nothing of it.
+    #[error("`{key}` means nothing in `{place}`")]
+    WrongDocument {
+        /// The key.
+        key: String,
+        /// The document.
+        place: String,
+        /// The documents that it belongs in.
+        belongs: &'static str,
+    },
     /// A parameter of an expansion that has no list of values. The original leaves it out
     /// without a word.
     #[error("`{0}` is no list of values, and is left out")]
     NoList(String),
+    /// Lists of which some values are left out.
+    #[error(
+        "in the experiment `{experiment}`, the lists of `{key}` are of different lengths: the first \
+         {count} values of each are used"
+    )]
+    UnevenLists {
+        /// The experiment.
+        experiment: String,
+        /// The key of the expansion.
+        key: String,
+        /// How many values of each are used.
+        count: u32,
+    },
     /// An experiment that the original would not see.
     #[error(
         "the original takes `{0}` for a SLURM document, because of its name; here it is an experiment"
@@ -105,6 +157,9 @@ impl InputProblem for ExperimentProblem {
             {
                 format!("several of them have names that begin so: {key}1, {key}2")
             }
+            Self::Yaml(GridProblem::Duplicate(key)) if is_of_documents(key) => {
+                "leave one of them out, or begin a new document with a line `---`".to_owned()
+            }
             Self::Yaml(problem) => problem.hint(),
             Self::NoName => {
                 "each document has a name: DEFAULT, SLURM, or that of an experiment".to_owned()
@@ -114,6 +169,7 @@ impl InputProblem for ExperimentProblem {
                 "write `path: results` into it or into DEFAULT: its folder is made there".to_owned()
             }
             Self::Kind { .. } => "docs/experiments.md describes every key".to_owned(),
+            Self::NoExpansion { .. } => "call it otherwise, or put it into params".to_owned(),
             Self::NoValues(_) => "write at least one, or leave the key out".to_owned(),
             Self::Import { .. } => {
                 "import_path is relative to the file that it stands in".to_owned()
@@ -128,7 +184,13 @@ impl InputProblem for ExperimentProblem {
                     .to_owned()
             }
             Self::Cycle(_) => "one of them must not import the next".to_owned(),
-            Self::Command(_, hint) | Self::Value { hint, .. } => hint.clone(),
+            Self::EmptyExpansion { key, .. } => {
+                format!("write some, as in `{key}: {{lr: [0.1, 0.01]}}`, or leave `{key}` out")
+            }
+            Self::Command { problem, .. } => problem.hint.clone(),
+            Self::Value { hint, .. } => hint.clone(),
+            Self::UnevenLists { .. } => "`list` takes the n-th values together".to_owned(),
+            Self::WrongDocument { belongs, .. } => format!("it belongs in {belongs}"),
             Self::NoList(_) => {
                 "write a list, as in [1, 2], or put a single value into params".to_owned()
             }
@@ -145,14 +207,22 @@ impl InputProblem for ExperimentProblem {
             Self::Kind { .. } | Self::Value { .. } | Self::NoList(_) => "this value",
             Self::NoValues(_) => "nothing here",
             Self::Import { .. } | Self::ImportedExperiment { .. } | Self::Cycle(_) => "this import",
-            Self::Command(..) => "this command",
-            Self::ProbableSlip { .. } => "this key",
+            Self::Command { .. } => "this command",
+            Self::EmptyExpansion { .. } => "nothing to try",
+            Self::UnevenLists { .. } => "these lists",
+            Self::ProbableSlip { .. } | Self::WrongDocument { .. } | Self::NoExpansion { .. } => {
+                "this key"
+            }
         }
     }
 
     fn severity(&self) -> Severity {
         match self {
-            Self::ProbableSlip { .. } | Self::NoList(_) | Self::SlurmName(_) => Severity::Warning,
+            Self::ProbableSlip { .. }
+            | Self::WrongDocument { .. }
+            | Self::NoList(_)
+            | Self::UnevenLists { .. }
+            | Self::SlurmName(_) => Severity::Warning,
             _ => Severity::Error,
         }
     }

@@ -54,6 +54,11 @@ impl Repetition<'_> {
         self.experiment.is_written_back()
     }
 
+    /// Whether it is only tried (`--debug`).
+    pub fn is_debug(&self) -> bool {
+        self.experiment.is_debug()
+    }
+
     /// The job that it belongs to, counted from 0.
     pub fn job(&self) -> u32 {
         self.all.job_of(self.at.experiment, self.place)

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::documents::{ConfigFile, Document, FileError};
 use super::experiment::to_map;
-use super::keys::{kind, no_count, slip};
+use super::keys::{is_of_experiments, kind, no_count, slip, wrong_document};
 use super::merge::Members;
 use super::paths::join;
 use super::problem::{ExperimentError, ExperimentProblem};
@@ -109,6 +109,14 @@ impl ExperimentScheduler {
         ("cpu_distribute", Self::CpuDistribute),
     ];
 
+    /// The one with this name.
+    pub(super) fn of(word: &str) -> Option<Self> {
+        let mut words = Self::WORDS.iter();
+        words
+            .find(|(known, _)| *known == word)
+            .map(|(_, scheduler)| *scheduler)
+    }
+
     /// What it is called in the file.
     pub fn word(self) -> &'static str {
         let mut words = Self::WORDS.iter();
@@ -193,6 +201,10 @@ impl SlurmDocument {
                 "cpus_per_rep" => slurm.cpus_per_rep = whole(key_name, value)?,
                 "scheduler" => slurm.scheduler = scheduler(text, value)?,
                 "name" => {}
+                _ if is_of_experiments(key_name) => {
+                    let belongs = "DEFAULT, or in an experiment";
+                    slips.push(wrong_document(text, key, &document.name, belongs));
+                }
                 _ => slips.extend(slip(text, key, &document.name, KNOWN)),
             }
         }
@@ -312,9 +324,8 @@ fn scheduler(
         return Ok(None);
     }
     let word = value.as_written();
-    let mut words = ExperimentScheduler::WORDS.iter();
-    if let Some((_, scheduler)) = words.find(|(known, _)| *known == word) {
-        return Ok(Some(*scheduler));
+    if let Some(scheduler) = ExperimentScheduler::of(&word) {
+        return Ok(Some(scheduler));
     }
     let known = ExperimentScheduler::WORDS.map(|(word, _)| word);
     let problem = ExperimentProblem::Value {

@@ -25,6 +25,8 @@ pub(crate) struct TemplateNames<'a> {
     pub placeholders: Placeholders,
     /// Where a parameter gets a value for all tests.
     pub common: &'static str,
+    /// What has the parameters: `test`.
+    pub each: &'static str,
 }
 
 /// A command with places for parameters, or without.
@@ -180,10 +182,10 @@ fn unknown(name: &str, block: &[&str], names: &TemplateNames<'_>) -> CommandProb
         .any(|block| block.contains(&name.as_str()))
     {
         return CommandProblem {
-            problem: format!("{{{name}}} is no parameter of every test"),
+            problem: format!("{{{name}}} is no parameter of every {}", names.each),
             hint: format!(
-                "give `{name}` a value in {}, for the tests without one",
-                names.common
+                "give `{name}` a value in {}, for the {}s without one",
+                names.common, names.each
             ),
         };
     }

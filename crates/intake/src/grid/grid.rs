@@ -69,6 +69,7 @@ impl Grid {
             blocks: &names_of(&sections),
             placeholders: Placeholders::Named,
             common: "global_config",
+            each: "test",
         };
         let template = match (command, own) {
             (Some(command), _) => Some(CommandTemplate::new(command, &names)?),

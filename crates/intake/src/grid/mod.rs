@@ -22,6 +22,8 @@
 //! Nothing is expanded: a test is computed from its place, and names are compared by their
 //! hashes, so that memory does not grow with the grid.
 
+mod brackets;
+pub(crate) mod colons;
 pub(crate) mod command;
 mod config;
 mod duplicates;

@@ -1,5 +1,6 @@
 //! What can be wrong with a grid file.
 
+use crate::excerpt::quoted;
 use crate::input_error::{InputError, InputProblem};
 use crate::nearest::did_you_mean;
 
@@ -22,6 +23,17 @@ pub enum GridProblem {
     /// Quoted text that does not end where it should.
     #[error("the closing {0} is missing")]
     UnclosedQuote(char),
+    /// A list or a dictionary that does not end where it should.
+    #[error("the closing {} is missing", closing(*.0))]
+    UnclosedBracket(char),
+    /// A key of YAML without a blank after its colon.
+    #[error("in YAML, a blank follows the colon after a key")]
+    NoBlank {
+        /// The key.
+        key: String,
+        /// What follows.
+        value: String,
+    },
     /// A colon and a blank in YAML text without quotes.
     #[error("in YAML, text with `: ` in it needs quotes")]
     ColonInText,
@@ -99,6 +111,11 @@ pub enum GridProblem {
     Command(String, String),
 }
 
+/// The bracket that closes this one.
+const fn closing(open: char) -> char {
+    if open == '[' { ']' } else { '}' }
+}
+
 /// What to do about a mistake that everybody makes in YAML, by what its reader says of it.
 pub(crate) fn yaml_hint(message: &str) -> Option<&'static str> {
     let mut words = message.split(|c: char| !c.is_alphabetic());
@@ -120,6 +137,13 @@ impl InputProblem for GridProblem {
             },
             Self::UnclosedQuote(quote) => {
                 format!("write a {quote} where the text ends, or leave out the one it begins with")
+            }
+            Self::UnclosedBracket(open) => {
+                let what = if *open == '[' { "list" } else { "dictionary" };
+                format!("write a {} where the {what} ends", closing(*open))
+            }
+            Self::NoBlank { key, value } => {
+                format!("write `{key}: {}`", quoted(value.as_bytes()))
             }
             Self::ColonInText => {
                 "put all of the text in quotes: command: 'python train.py …'".to_owned()
@@ -152,7 +176,8 @@ impl InputProblem for GridProblem {
     fn label(&self) -> &'static str {
         match self {
             Self::Syntax { .. } | Self::NotLiteral { .. } | Self::Merge => "here",
-            Self::ColonInText => "this colon",
+            Self::ColonInText | Self::NoBlank { .. } => "this colon",
+            Self::UnclosedBracket(_) => "this bracket is not closed",
             Self::UnclosedQuote(_) => "this text is not closed",
             Self::NoConfig => "nothing is assigned to `config`",
             Self::Duplicate(_) => "the second one",

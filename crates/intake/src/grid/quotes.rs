@@ -8,7 +8,7 @@ pub(super) fn unclosed_quote(text: &str, error: usize) -> Option<usize> {
     let mut at = 0;
     while at < bytes.len().min(error + 1) {
         match bytes[at] {
-            b'#' if at == 0 || bytes[at - 1].is_ascii_whitespace() => at = line_end(bytes, at),
+            b'#' if is_comment(bytes, at) => at = line_end(bytes, at),
             b'"' | b'\'' if can_open(bytes, at) => {
                 let close = closing(bytes, at);
                 let end = close.unwrap_or(bytes.len());
@@ -24,14 +24,19 @@ pub(super) fn unclosed_quote(text: &str, error: usize) -> Option<usize> {
     None
 }
 
-fn line_end(bytes: &[u8], at: usize) -> usize {
+/// Whether a `#` begins a comment.
+pub(super) fn is_comment(bytes: &[u8], at: usize) -> bool {
+    at == 0 || bytes[at - 1].is_ascii_whitespace()
+}
+
+pub(super) fn line_end(bytes: &[u8], at: usize) -> usize {
     let at = at.min(bytes.len());
     memchr::memchr(b'\n', &bytes[at..]).map_or(bytes.len(), |end| at + end)
 }
 
 /// Whether quoted text may begin here: at the start of a line, or behind what begins a
 /// value.
-fn can_open(bytes: &[u8], at: usize) -> bool {
+pub(super) fn can_open(bytes: &[u8], at: usize) -> bool {
     let line = memchr::memrchr(b'\n', &bytes[..at]).map_or(0, |start| start + 1);
     let before = bytes[line..at].trim_ascii_end();
     let has_blank = before.len() < at - line;
@@ -43,7 +48,7 @@ fn can_open(bytes: &[u8], at: usize) -> bool {
 }
 
 /// The quote that closes the one at `open`. A new document closes nothing.
-fn closing(bytes: &[u8], open: usize) -> Option<usize> {
+pub(super) fn closing(bytes: &[u8], open: usize) -> Option<usize> {
     let quote = bytes[open];
     let mut at = open + 1;
     while at < bytes.len() {

@@ -119,6 +119,14 @@ impl GridValue {
         }
     }
 
+    /// Whether there is nothing in it, as in a list.
+    pub fn is_scalar(&self) -> bool {
+        !matches!(
+            self.kind,
+            ValueKind::List(_) | ValueKind::Tuple(_) | ValueKind::Dict(_)
+        )
+    }
+
     /// What it is, for messages.
     pub fn what(&self) -> &'static str {
         match &self.kind {

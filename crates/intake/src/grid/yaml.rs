@@ -11,6 +11,8 @@ use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
+use super::brackets::unclosed_bracket;
+use super::colons::{is_colon_in_text, missing_blank};
 use super::duplicates::first_duplicate;
 use super::literal::DEEPEST;
 use super::number::python_number;
@@ -56,17 +58,6 @@ pub(crate) fn read_documents(
         }
     }
     Ok(documents)
-}
-
-/// Whether there is a colon that would begin a value, behind one that has done so on the same
-/// line.
-fn is_colon_in_text(text: &str, at: usize) -> bool {
-    let (Some(before), Some(rest)) = (text.get(..at), text.get(at..)) else {
-        return false;
-    };
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    let ends = |rest: &str| rest.is_empty() || rest.starts_with(char::is_whitespace);
-    line.contains(": ") && rest.strip_prefix(':').is_some_and(ends)
 }
 
 type Member = (GridValue, GridValue);
@@ -125,10 +116,21 @@ impl<'a> YamlReader<'a> {
                     let problem = GridProblem::UnclosedQuote(quote);
                     return Err(self.error(open..self.text.len(), problem));
                 }
+                if let Some(open) = unclosed_bracket(self.text, at) {
+                    let bracket = self.text[open..].chars().next().unwrap_or('[');
+                    let problem = GridProblem::UnclosedBracket(bracket);
+                    return Err(self.error(open..self.text.len(), problem));
+                }
+                let message = error.kind().to_string();
+                let is_about_keys = ["simple key expected", "mapping values are not allowed"];
+                if is_about_keys.iter().any(|it| message.contains(it))
+                    && let Some((place, problem)) = missing_blank(self.text, at)
+                {
+                    return Err(self.error(place, problem));
+                }
                 if is_colon_in_text(self.text, at) {
                     return Err(self.error(at..at + 1, GridProblem::ColonInText));
                 }
-                let message = error.kind().to_string();
                 let language = "YAML";
                 let problem = GridProblem::Syntax { language, message };
                 Err(self.error(at..at + 1, problem))

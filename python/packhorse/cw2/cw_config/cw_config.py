@@ -38,6 +38,8 @@ class Config:
         self.config_path = config_path
         self.exp_selections = experiment_selections
         self.prefix_with_timestamp = prefix_with_timestamp
+        #: Made once: whoever loads the results looks where they were written.
+        self.time_stamp = _ask.time_stamp() if prefix_with_timestamp else None
         self._loaded: list[dict[str, Any]] = []
         self._slurm: dict[str, Any] | None = None
         #: What it was at first, once it was asked for.
@@ -61,7 +63,7 @@ class Config:
             debug=debug,
             debug_all=debug_all,
             experiments=experiment_selections,
-            timestamp=self.prefix_with_timestamp,
+            time_stamp=self.time_stamp,
         )
         self.exp_configs = [repetition.config for repetition in found]
         self._loaded = copy.deepcopy(self.exp_configs)

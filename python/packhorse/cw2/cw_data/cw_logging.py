@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from .. import _told
+
 if TYPE_CHECKING:
     _StreamHandler = logging.StreamHandler[Any]
 else:
@@ -153,7 +155,11 @@ class Printer(AbstractLogger):
 
 
 class PythonLogger(AbstractLogger):
-    """Writes what ``getLogger()`` is told into ``out.log``, and errors into ``err.log`` too."""
+    """Writes what ``getLogger()`` is told into ``out.log``, and errors into ``err.log`` too.
+
+    In a repetition of ``packhorse exp config.yml -- python my_main.py``, that command keeps
+    the console in ``out.log``, where all of it is then already.
+    """
 
     loads = False
 
@@ -165,11 +171,12 @@ class PythonLogger(AbstractLogger):
         super().__init__()
         self.logger = getLogger()
         self._handlers: list[logging.Handler] = []
+        self._is_console_kept = _told.is_repetition() and not _told.is_called_by_us()
 
     def initialize(self, config: dict[str, Any], rep: int, rep_log_path: str) -> None:
         # One that is initialized twice writes to the second folder, and not to both.
         self.finalize()
-        for name, level, delay in self._FILES:
+        for name, level, delay in self._FILES[int(self._is_console_kept) :]:
             handler = logging.FileHandler(os.path.join(rep_log_path, name), delay=delay)
             handler.setLevel(level)
             handler.setFormatter(_Formatter())

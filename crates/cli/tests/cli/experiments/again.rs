@@ -31,6 +31,29 @@ fn what_has_succeeded_is_skipped_and_what_has_failed_runs_again() {
 }
 
 #[test]
+fn what_was_only_tried_is_not_done() {
+    let world = World::new();
+    let run = |words: &[&str]| {
+        let command = ["--json", "--", "sh", "-c", "echo $PACKHORSE_EXPERIMENT"];
+        let done = world.exp(FOUR, &[words, &command].concat());
+        assert_eq!(done.code, 0, "{done:?}");
+        let events = done.events();
+        let started = events.iter().filter(|event| event["event"] == "started");
+        started.count()
+    };
+    for option in ["--debug", "--debugall"] {
+        assert_eq!(run(&["-o", option]), 1);
+        assert_eq!(run(&[option]), 0, "it has been tried");
+        assert_eq!(world.listed(FOUR, &[option]), ["succeeded p/a/log/rep_00"]);
+        assert_eq!(world.listed(FOUR, &[])[0], "debug p/a/log/rep_00");
+    }
+    assert_eq!(run(&[]), 4);
+    // A result is better than a trial.
+    assert_eq!(run(&["--debug"]), 0);
+    assert_eq!(world.listed(FOUR, &[])[0], "succeeded p/a/log/rep_00");
+}
+
+#[test]
 fn a_folder_of_the_original_is_done_if_something_is_in_it() {
     let world = World::new();
     for rep in 0..3 {

@@ -150,6 +150,13 @@ fn without_a_gpu_as_many_run_as_the_file_says() {
     let done = world.exp(file, &["--json", "--", "true"]);
     assert_eq!((done.code, done.stderr.as_str()), (0, NO_GPU), "{done:?}");
     assert_eq!(most_at_once(&done.events()), 1);
+    // What one says is not what another gets.
+    let file = file.replace("name: b,", "name: b, reps_in_parallel: 2,");
+    let done = world.exp(&file, &["-o", "--json", "--", "true"]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, NO_GPU), "{done:?}");
+    let of_a = |event: &serde_json::Value| event["task"].as_str() <= Some("2.3");
+    let events: Vec<_> = done.events().into_iter().filter(of_a).collect();
+    assert_eq!(most_at_once(&events), 1, "{events:?}");
 }
 
 #[test]
@@ -384,6 +391,25 @@ fn threads_are_capped_for_kluster_whatever_is_set() {
         assert_eq!(of(&[]), format!("caps {}", allowed / 2));
     }
     assert_eq!(of(&["--no-thread-caps"]), "caps");
+}
+
+#[test]
+fn a_repetition_for_kluster_that_runs_alone_starts_as_many_threads_as_with_the_others() {
+    let allowed = std::thread::available_parallelism().unwrap().get();
+    if allowed < 2 {
+        return;
+    }
+    let machine = Machine::new(2);
+    let file = "{name: DEFAULT, path: results, reps_in_parallel: 1}\n---\n{name: exp}\n---\n\
+        {name: other}\n---\n{name: SLURM, scheduler: kluster, gpus_per_rep: 1}\n";
+    for _ in 0..2 {
+        let done = machine.exp(file, &["--", "sh", "-c", "echo caps $OMP_NUM_THREADS"]);
+        assert_eq!(done.code, 0, "{done:?}");
+        let told = format!("caps {}", allowed / 2);
+        assert_eq!(said(&machine.world, 1), [told]);
+        // It alone runs again.
+        fs_err::remove_dir_all(machine.world.work().join("results/exp")).unwrap();
+    }
 }
 
 #[test]

@@ -77,8 +77,34 @@ fn other_mistakes_of_yaml_are_shown_where_they_are() {
         (
             "name: a\npath: [1, 2\n",
             "config.yml:2:7",
-            "this is not YAML: unclosed bracket '['",
+            "the closing ] is missing",
         ),
+        (
+            "name: a\npath: [1, 2\nrepetitions: 3\n---\nname: b\n",
+            "config.yml:2:7",
+            "hint: write a ] where the list ends",
+        ),
+        (
+            "name: a\ngrid: {lr: [1, 2]\npath: p\n",
+            "config.yml:2:7",
+            "hint: write a } where the dictionary ends",
+        ),
+        (
+            "name: a\npath: p\nrepetitions:3\n",
+            "config.yml:3:12",
+            "hint: write `repetitions: 3`",
+        ),
+        (
+            "name: a\npath: p\nparams:\n  lr:0.1\n  b: 2\n",
+            "config.yml:4:5",
+            "in YAML, a blank follows the colon after a key",
+        ),
+        (
+            "name: a\npath: p\nparams:\n  lr:0.1\n",
+            "config.yml:4:5",
+            "hint: write `lr: 0.1`",
+        ),
+        ("name:a\n", "config.yml:1:5", "hint: write `name: a`"),
         (
             "name: a\npath: p\nparams:\n\tlr: 1\n",
             "config.yml:4:2",
@@ -115,6 +141,16 @@ fn other_mistakes_of_yaml_are_shown_where_they_are() {
             "name: a\npath: p\nname: b\n",
             "config.yml:3:1",
             "`name` is there twice",
+        ),
+        (
+            "name: DEFAULT\npath: p\n\nname: a\n",
+            "config.yml:4:1",
+            "hint: leave one of them out, or begin a new document with a line `---`",
+        ),
+        (
+            "name: a\npath: p\ngrid_size: 10\n",
+            "config.yml:3:1",
+            "every key that begins with `grid` says what to try, and `grid_size` is a whole number",
         ),
         (
             "name: a\npath: p\ngrid: {x: [1]}\ngrid: {y: [1]}\n",
@@ -291,12 +327,112 @@ fn probable_slips_are_remarked_and_everything_else_is_kept() {
 }
 
 #[test]
+fn what_is_found_wrong_when_all_is_merged_is_shown_where_it_stands() {
+    for (file, place, what) in [
+        (
+            "name: a\npath: p\nlist:\n  lr: 0.1\n",
+            "config.yml:3:1",
+            "the experiment `a` would not run: `list` has no parameters with lists of values",
+        ),
+        (
+            "name: a\npath: p\ncommand: 5\n",
+            "config.yml:3:10",
+            "in the command for the experiment `a`, `command` must be text, or a list of words",
+        ),
+        (
+            "name: a\npath: p\ncommand: [echo, yes]\n",
+            "config.yml:3:17",
+            "hint: put it in quotes, if it is meant as text: 'yes'",
+        ),
+        (
+            "name: DEFAULT\ncommand: echo {b}\n---\nname: a\npath: p\n",
+            "config.yml:2:10",
+            "in the command for the experiment `a`, there is no parameter `b`",
+        ),
+    ] {
+        let said = refused(file, &[]);
+        assert!(said.contains(place) && said.contains(what), "{said}");
+    }
+    let said = remarked("name: a\npath: p\nlist1:\n  a: [1, 2]\n  b: [1]\n");
+    let what = "warning: in the experiment `a`, the lists of `list1` are of different lengths";
+    assert!(said.starts_with(what), "{said}");
+    assert!(said.contains("config.yml:3:1"), "{said}");
+    // Of several documents, it is the one that counts; also if that is in another file.
+    let world = World::new();
+    world.write(
+        "other.yml",
+        "---\nname: DEFAULT\npath: p\ncommand: echo {b}\n",
+    );
+    for (file, place) in [
+        ("{name: a, import_path: other.yml}", "other.yml:4:10"),
+        (
+            "name: a\nimport_path: other.yml\ncommand: echo {c}",
+            "config.yml:3:10",
+        ),
+    ] {
+        let said = world.exp(file, &["--list"]).stderr;
+        assert!(said.contains(place), "{said}");
+    }
+}
+
+#[test]
+fn a_command_without_two_dashes_before_it_is_told_to_have_some() {
+    let world = World::new();
+    let file = "{name: a, path: p}";
+    let done = world.exp(file, &["python", "train.py", "--lr", "1"]);
+    assert_eq!((done.code, done.stdout.as_str()), (2, ""), "{done:?}");
+    let tip = "tip: a command stands after '--', as in '-- python …'";
+    assert!(done.stderr.contains(tip), "{}", done.stderr);
+    let done = world.exp(file, &["--no-such"]);
+    assert!(!done.stderr.contains("stands after"), "{}", done.stderr);
+}
+
+#[test]
+fn keys_in_a_document_where_they_mean_nothing_are_remarked() {
+    let said = remarked(
+        "name: DEFAULT\npath: p\ngpus_per_rep: 0.5\nscheduler: cosine\n---\nname: a\n\
+         scheduler: horeka\nsbatch_args: {gres: 'gpu:1'}\n---\nname: SLURM\nreps_in_parallel: 2\n\
+         repetitions: 3\n",
+    );
+    let slurm = "hint: it belongs in the SLURM document";
+    let experiments = "hint: it belongs in DEFAULT, or in an experiment";
+    for (what, place, hint) in [
+        ("`gpus_per_rep` means nothing in `DEFAULT`", "3:1", slurm),
+        ("`scheduler` means nothing in `a`", "7:1", slurm),
+        ("`sbatch_args` means nothing in `a`", "8:1", slurm),
+        (
+            "`reps_in_parallel` means nothing in `SLURM`",
+            "11:1",
+            experiments,
+        ),
+        (
+            "`repetitions` means nothing in `SLURM`",
+            "12:1",
+            experiments,
+        ),
+    ] {
+        let mut warnings = said.split("warning: ");
+        let warning = warnings.find(|warning| warning.starts_with(what));
+        let warning = warning.unwrap_or_else(|| panic!("{what}: {said}"));
+        let place = format!("config.yml:{place}\n");
+        assert!(warning.contains(&place) && warning.contains(hint), "{said}");
+    }
+    // What a program calls a scheduler is its own business.
+    assert_eq!(said.matches("warning: ").count(), 5, "{said}");
+}
+
+#[test]
 fn a_command_that_does_not_fit_is_refused_before_anything_runs() {
     let world = World::new();
-    let file = "{name: a, path: p, params: {lr: 1}, ablative: {x: [1]}}";
+    let file =
+        "{name: a, path: p, params: {lr: 1}, ablative: {x: [1]}, grid: {in: [{a: 1}, {b: 1}]}}";
     for (word, what) in [
         ("{l}", "there is no parameter `l`\nhint: did you mean {lr}?"),
-        ("{x}", "there is no parameter `x`"),
+        (
+            "{x}",
+            "{x} is no parameter of every run\nhint: give `x` a value in params, for the runs without",
+        ),
+        ("{in.b}", "{in.b} is no parameter of every run"),
         ("{lr", "`{`"),
     ] {
         let done = world.exp(file, &["--", "echo", word]);

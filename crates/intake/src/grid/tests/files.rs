@@ -284,7 +284,9 @@ fn mistakes_are_shown_with_their_line_and_what_to_do() {
         (Yaml, "test_config: [{a: abc}]", "and this is text"),
         (Yaml, "test_config: [{a: []}]", "`a` has no values"),
         (Yaml, "a: 1\na: 2", "`a` is there twice"),
-        (Yaml, "a: [1", "this is not YAML"),
+        (Yaml, "a: @", "this is not YAML"),
+        (Yaml, "a: [1\nb: 2", "the closing ] is missing"),
+        (Yaml, "a:1\nb: 2", "write `a: 1`"),
         (
             Yaml,
             "command: train --note: {a}\ntest_config: [{a: [1]}]",

@@ -1,0 +1,5 @@
+"""``gpu_task_scheduler`` in processes that the program starts by multiprocessing: see ``packhorse._alias``."""
+
+from packhorse import _alias
+
+_alias.take_place_of(__name__)
