@@ -28,6 +28,10 @@ const MOST_FILES: usize = 4096;
 /// When it is looked again at what nobody can watch, or could not see.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// How long a process has to move to a new folder before its lease there is missed. It moves
+/// as soon as it notices, which may take a moment on a busy machine.
+const TIME_TO_MOVE: Duration = Duration::from_secs(1);
+
 /// How often to read events that arrive while events are processed.
 const ROUNDS: usize = 8;
 
@@ -73,6 +77,9 @@ struct KnownLease {
     processes: Vec<(u32, OwnedFd)>,
     /// When it has to be looked at again, because nobody is watched whose end would tell.
     look_again: Option<Instant>,
+    /// The folder that it was in is gone, and its process lives: until when it counts,
+    /// wherever it is.
+    moves_until: Option<Instant>,
 }
 
 /// What has changed.
@@ -115,9 +122,15 @@ impl OtherLeases {
         self.scan_anew(folder)
     }
 
-    /// Uses this folder from now on.
+    /// Uses this folder from now on. Those who were in the one before will come, too.
     pub(crate) fn follow(&mut self, folder: &LeaseFolder) -> Result<(), LeaseError> {
         self.users.clear();
+        let until = Instant::now() + TIME_TO_MOVE;
+        for known in self.known.values_mut() {
+            if known.lease.left.is_none() {
+                known.moves_until.get_or_insert(until);
+            }
+        }
         if self.watch.is_listening() {
             self.watch.listen(folder, [].iter())?;
         }
@@ -134,7 +147,7 @@ impl OtherLeases {
         let looked = self.read_changes(folder, missed.is_some());
         if looked.is_err() {
             // What happened meanwhile will not be told again.
-            self.missed = Some(Instant::now() + LOOK_AGAIN);
+            self.look_again_later();
         }
         looked
     }
@@ -188,8 +201,14 @@ impl OtherLeases {
 
     /// When something has to be looked at again, though nothing may happen until then.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let leases = self.known.values().filter_map(|known| known.look_again);
+        let leases = self.known.values();
+        let leases = leases.flat_map(|known| known.look_again.into_iter().chain(known.moves_until));
         leases.chain(self.missed).min()
+    }
+
+    /// Everything is looked at again before long.
+    pub(crate) fn look_again_later(&mut self) {
+        self.missed = Some(Instant::now() + LOOK_AGAIN);
     }
 
     /// Reads all folders, whatever is known of them.
@@ -198,7 +217,11 @@ impl OtherLeases {
         for user in self.users.values_mut() {
             user.listed = None;
         }
-        self.scan(folder)
+        let scanned = self.scan(folder);
+        if scanned.is_err() {
+            self.look_again_later();
+        }
+        scanned
     }
 
     /// Reads every file of all folders that have changed.
@@ -218,7 +241,7 @@ impl OtherLeases {
             let gone = self
                 .known
                 .iter()
-                .filter(|(_, known)| known.folder.name == name);
+                .filter(|(_, known)| known.folder.name == name && known.moves_until.is_none());
             let gone = gone.map(|(name, _)| *name);
             for name in gone
                 .filter(|name| !found.contains(name))
@@ -246,7 +269,9 @@ impl OtherLeases {
         let names: BTreeSet<UserFolderName> = open.iter().map(|user| user.name).collect();
         self.users.retain(|name, _| names.contains(name));
         let gone = self.known.iter();
-        let gone = gone.filter(|(_, known)| !names.contains(&known.folder.name));
+        let gone = gone.filter(|(_, known)| {
+            !names.contains(&known.folder.name) && known.moves_until.is_none()
+        });
         for name in gone.map(|(name, _)| *name).collect::<Vec<_>>() {
             self.forget(name);
         }
@@ -293,6 +318,9 @@ impl OtherLeases {
                 ..lease
             };
             known.leaders = leaders;
+            if known.moves_until.take().is_some() {
+                known.folder = Arc::clone(folder);
+            }
             if known.lease != lease {
                 self.revision += 1;
                 self.freed |= gives_up(&known.lease, &lease);
@@ -332,6 +360,7 @@ impl OtherLeases {
             leaders,
             processes: process.map(|it| (name.pid, it)).into_iter().collect(),
             look_again,
+            moves_until: None,
         };
         self.known.insert(name, known);
         self.revision += 1;

@@ -256,14 +256,13 @@ fn all_go_on_in_a_new_folder_if_the_old_one_is_removed() {
     publish(&mut mine, &[held("GPU-1", 3)]);
     peer.tell("hold GPU-1 7");
     assert_eq!(memory(&mut mine, "GPU-1"), 7);
-    let mut seen = mine.lock().unwrap().revision();
     fs_err::remove_dir_all(&place.path).unwrap();
     assert!(has_changes(&mine));
-    assert!(has_news(&mut mine, &mut seen));
-    assert_eq!(memory(&mut mine, "GPU-1"), 0, "it has not noticed yet");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7, "it has not noticed yet");
     assert_eq!(peer.tell("memory GPU-1"), "3");
     assert!(has_changes(&mine));
-    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    peer.tell("hold GPU-1 8");
+    assert_eq!(memory(&mut mine, "GPU-1"), 8);
     let mode = fs_err::metadata(&place.path).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o1777);
     // And they have one lock with whoever comes new.
@@ -272,6 +271,46 @@ fn all_go_on_in_a_new_folder_if_the_old_one_is_removed() {
     let mut new = place.peer();
     new.tell("lock");
     assert!(mine.lock().unwrap().warning().is_some());
+}
+
+#[test]
+fn one_who_only_waits_for_its_task_moves_to_the_new_folder_as_well() {
+    let place = test_folder();
+    let mut mine = place.open_deaf();
+    publish(&mut mine, &[held("GPU-1", 3)]);
+    mine.guard(Vec::new()).unwrap();
+    let away = place.path.with_extension("away");
+    fs_err::rename(&place.path, &away).unwrap();
+    fs_err::remove_dir_all(&away).unwrap();
+    assert!(has_changes(&mine));
+    assert!(!mine.has_freed().unwrap());
+    assert_eq!(place.peer().tell("memory GPU-1"), "3");
+    assert!(!has_changes(&mine));
+    fs_err::remove_file(place.file()).unwrap();
+    assert!(has_changes(&mine), "it is watched there, too");
+}
+
+#[test]
+fn one_who_does_not_come_to_the_new_folder_holds_nothing_after_a_while() {
+    let place = test_folder();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    let away = place.path.with_extension("away");
+    fs_err::rename(&place.path, &away).unwrap();
+    assert_eq!(memory(&mut mine, "GPU-1"), 7, "it may not have noticed yet");
+    mine.lock().unwrap().set_seen();
+    wait_for_change(&mine);
+    assert!(mine.has_freed().unwrap());
+    assert_eq!(memory(&mut mine, "GPU-1"), 0);
+    // One who ends before it has come holds nothing at once.
+    peer.tell("memory GPU-1");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    fs_err::rename(&place.path, away.with_extension("again")).unwrap();
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    peer.kill();
+    assert_eq!(memory(&mut mine, "GPU-1"), 0);
 }
 
 #[test]
