@@ -19,7 +19,8 @@ use crate::lease_name::{LeaseName, UserFolderName};
 use crate::process::{self, ProcessState, SystemId, is_shortage};
 use crate::{Lease, LeaseError, LeaseOwner};
 
-/// How many leases of one user count.
+/// How many leases of one user count that hold nothing, and how many that hold something can
+/// be followed.
 const MOST_OF_A_USER: usize = 256;
 
 /// How many files of one folder are looked at.
@@ -108,7 +109,12 @@ impl OtherLeases {
             revision: 0,
             freed: false,
         };
-        others.scan(folder)?;
+        match others.scan(folder) {
+            Err(error) if !error.hides_others() => return Err(error),
+            // Whoever wants to decide is told.
+            Err(_) => others.missed = Some(Instant::now()),
+            Ok(()) => {}
+        }
         Ok(others)
     }
 
@@ -251,7 +257,7 @@ impl OtherLeases {
             }
             self.over
                 .retain(|over| over.uid != name.uid || found.contains(over));
-            for name in found.into_iter().take(MOST_OF_A_USER) {
+            for name in found {
                 self.read_file(&user, name)?;
             }
         }
@@ -328,11 +334,27 @@ impl OtherLeases {
             known.lease = lease;
             return Ok(());
         }
-        let theirs = self.known.keys().filter(|known| known.uid == name.uid);
-        if theirs.count() < MOST_OF_A_USER {
-            self.note(Arc::clone(folder), name, lease, leaders, Sight::First);
+        let holds = !lease.held.is_empty();
+        if !holds && self.count_of(name.uid, holds) >= MOST_OF_A_USER {
+            return Ok(());
+        }
+        self.note(Arc::clone(folder), name, lease, leaders, Sight::First);
+        if holds && self.count_of(name.uid, holds) > MOST_OF_A_USER {
+            // What it holds must not be taken for free.
+            self.forget(name);
+            let (uid, most) = (name.uid, MOST_OF_A_USER);
+            return Err(LeaseError::TooMany { uid, most });
         }
         Ok(())
+    }
+
+    /// How many leases of a user are known that hold something, or nothing. Those of dead
+    /// processes of which nothing was seen yet are soon gone.
+    fn count_of(&self, uid: u32, holds: bool) -> usize {
+        let known = self.known.values().map(|known| &known.lease);
+        let theirs = known.filter(|lease| lease.uid == uid && lease.held.is_empty() != holds);
+        let is_soon_gone = |lease: &&Lease| lease.left.as_ref().is_some_and(Vec::is_empty);
+        theirs.filter(|lease| !is_soon_gone(lease)).count()
     }
 
     /// Takes note of a lease, if it counts.
@@ -391,7 +413,7 @@ pub(crate) fn living(folder: &LeaseFolder, system: &SystemId) -> Result<Vec<Leas
     let mut living = Vec::new();
     let mut dead = Vec::new();
     for user in folder.open_users(&folder.users()?)? {
-        for name in names(&user)?.into_iter().take(MOST_OF_A_USER) {
+        for name in names(&user)? {
             let (lease, leaders) = match lease::read(&user, name, system) {
                 LeaseFile::Lease(lease, leaders) => (lease, leaders),
                 LeaseFile::Stale | LeaseFile::Nothing => continue,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use packhorse_engine::{Input, OtherRun};
-use packhorse_leases::{FolderTurn, Lease, LeaseError, Leases, LeasesGuard};
+use packhorse_leases::{FolderTurn, Lease, Leases, LeasesGuard};
 
 use super::{LEASES, Session, TURN, unwatch, watch};
 use crate::SessionError;
@@ -68,7 +68,7 @@ impl Session<'_> {
                 Ok(FolderTurn::Ours(ours)) => guard = Some(ours),
                 Ok(FolderTurn::Awaited(due)) => awaits_turn = Some(due),
                 Err(error) => {
-                    if let LeaseError::Shortage { .. } = error {
+                    if error.hides_others() {
                         awaits_turn = Some(Instant::now() + LOOK_AGAIN);
                     }
                     trouble.push(error);
