@@ -11,7 +11,7 @@ use packhorse_model::{
 };
 
 use super::needs::VramUse;
-use super::oom::OomSign;
+use super::oom::{OomSign, tells_another_error};
 use super::rest::with_margin;
 use super::track::{PromiseState, Track};
 use crate::action::{Action, LogTail};
@@ -259,7 +259,9 @@ impl Engine {
         let found = found.or_else(|| {
             // Some die without a word. If the device had no room left for as much as the
             // task took last, that is why.
-            cramped.then(|| OomSign::unwritten("its GPU had no memory left".to_owned()))
+            let is_silent = written.is_none_or(|written| !tells_another_error(written));
+            let is_why = cramped && is_silent;
+            is_why.then(|| OomSign::unwritten("its GPU had no memory left".to_owned()))
         });
         let Some(found) = found else {
             let error = written.and_then(|written| self.oom_signs.caught(written))?;

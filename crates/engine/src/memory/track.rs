@@ -30,6 +30,8 @@ pub(crate) struct Track {
     rise: Bytes,
     /// Samples since then.
     still: u32,
+    /// Samples between the last rises that were more than noise.
+    pauses: [u32; 2],
     samples: u32,
     /// When it was last sampled, and the longest time between two samples.
     last: Option<Duration>,
@@ -144,6 +146,9 @@ impl Track {
         on.peak = on.peak.max(held);
         if held > before {
             self.rise = Bytes(held.0 - before.0);
+            if self.rise.0 > NOISE_FLOOR {
+                self.pauses = [self.pauses[1], self.still];
+            }
             self.still = 0;
         } else {
             self.still += 1;
@@ -156,9 +161,18 @@ impl Track {
         self.devices.iter().find(|on| on.device == device)
     }
 
-    /// Whether a device of its had no room left for as much as it took last.
+    /// Whether it may have been about to take more: it took some a moment ago, or has done
+    /// so step by step, and the next one was not overdue.
+    fn is_growing(&self) -> bool {
+        let pause = self.pauses[0].min(self.pauses[1]);
+        self.still < RESTED.max(pause.saturating_mul(2))
+    }
+
+    /// Whether a device of its had no room left: for as much as it took last, if it may have
+    /// tried to take that once more.
     pub(crate) fn was_cramped(&self) -> bool {
-        let step = self.rise.0.max(NOISE_FLOOR);
+        let step = if self.is_growing() { self.rise.0 } else { 0 };
+        let step = step.max(NOISE_FLOOR);
         let mut devices = self.devices.iter();
         devices.any(|on| {
             let free = on.last.and_then(|(_, surroundings)| surroundings.free);
@@ -312,6 +326,35 @@ mod tests {
         // It has given everything back, and goes on.
         track.sample(DeviceId(7), Bytes(0), free(110));
         assert!(!track.was_cramped());
+    }
+
+    #[test]
+    fn one_that_took_much_at_once_and_then_rested_was_not_cramped() {
+        let free = |mebibytes: u64| Surroundings {
+            free: Some(Bytes(mebibytes << 20)),
+            ..Surroundings::default()
+        };
+        let mut once = track(100);
+        let hold = |track: &mut Track, held: u64, looks: u32| {
+            for _ in 0..looks {
+                track.sample(DeviceId(7), Bytes(held << 20), free(100 - held));
+            }
+        };
+        hold(&mut once, 5, 40);
+        hold(&mut once, 60, 3);
+        assert!(once.was_cramped(), "it may be about to take more");
+        hold(&mut once, 60, 1);
+        assert!(!once.was_cramped());
+        hold(&mut once, 99, 20);
+        assert!(once.was_cramped(), "there is nothing left for anything");
+        // One that takes its time between steps of the same size is not done.
+        let mut steps = track(100);
+        for held in [30, 60, 90] {
+            hold(&mut steps, held, 10);
+        }
+        assert!(steps.was_cramped());
+        hold(&mut steps, 90, 10);
+        assert!(!steps.was_cramped());
     }
 
     #[test]
