@@ -69,6 +69,24 @@ pub(crate) struct TrackedDevice {
     pub(super) last: Option<(Bytes, Surroundings)>,
 }
 
+/// One that took more of a device than it was to have, and has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PastGrowth {
+    pub(super) task: TaskId,
+    pub(super) ended: Duration,
+    /// Whether it held more than it was promised there.
+    outgrew: bool,
+    grew_late: Option<Duration>,
+}
+
+impl PastGrowth {
+    /// Whether it may be why one ran out of memory that has been there since.
+    pub(super) fn concerns(&self, since: Duration) -> bool {
+        let has_grown = self.grew_late.is_some_and(|at| at >= since);
+        self.ended >= since && (self.outgrew || has_grown)
+    }
+}
+
 /// How it is on a device besides what an attempt holds there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Surroundings {
@@ -189,6 +207,22 @@ impl Track {
                 && on.promised.0 > 0
                 && on.peak.0 > on.promised.0 + NOISE_FLOOR
         })
+    }
+
+    /// What others there may have suffered from, now that it has ended.
+    pub(super) fn past_growth(
+        &self,
+        task: TaskId,
+        device: DeviceId,
+        ended: Duration,
+    ) -> Option<PastGrowth> {
+        let growth = PastGrowth {
+            task,
+            ended,
+            outgrew: self.outgrew(Some(device)).is_some(),
+            grew_late: self.grew_late,
+        };
+        growth.concerns(Duration::ZERO).then_some(growth)
     }
 
     /// Whether it is to have all that becomes free, because it has grown late.
