@@ -85,6 +85,8 @@ fn strangers_that_left_after_they_had_crowded_a_gpu_are_to_blame() {
     lab.stranger(0, 15);
     lab.holds("1.1", 6);
     lab.stranger(0, 0);
+    lab.ended.push(id("1.1"));
+    lab.pass(SECOND);
     lab.ends("1.1", FAILED);
     lab.assert_told("because others hold 15.0 GiB on GPU 0; it runs again, and no retry");
 }
