@@ -86,7 +86,7 @@ impl UnitState {
 
     /// Whether memory there should be gone.
     fn is_awaiting_release(&self) -> bool {
-        self.lingering.is_some() || self.tenancy.is_closing()
+        !self.drained && (self.lingering.is_some() || self.tenancy.is_closing())
     }
 
     /// Whether what is known of it is of this moment, or nearly so.
@@ -120,6 +120,12 @@ impl Monitor {
     pub(crate) fn is_closing(&self, index: usize) -> bool {
         let unit = self.units.get(index);
         unit.is_some_and(|unit| unit.tenancy.is_closing())
+    }
+
+    /// Whether memory of a device should be gone, and may not be.
+    pub(crate) fn is_awaiting_release(&self, index: usize) -> bool {
+        let unit = self.units.get(index);
+        unit.is_some_and(UnitState::is_awaiting_release)
     }
 
     /// Whether the device was found to be broken.
