@@ -187,6 +187,21 @@ impl Session<'_> {
         }
     }
 
+    /// Gives up what others were told that we hold, and takes no more turns.
+    pub(super) fn leave_other_runs(&mut self) {
+        let Some(leases) = self.parts.leases.take() else {
+            return;
+        };
+        let others = &mut self.others;
+        if std::mem::take(&mut others.watched) {
+            let _ = unwatch(&self.epoll, &leases);
+        }
+        if std::mem::take(&mut others.hears_bell) {
+            let _ = unwatch(&self.epoll, leases.bell());
+        }
+        (others.awaits_turn, others.look_again) = (None, None);
+    }
+
     /// Tells others who leads our attempts, and writes it down, if that is due.
     pub(super) fn record_leaders(&mut self, now: Instant) {
         let Some(leaders) = self.parts.leaders.update(&*self.parts.executor, now) else {
