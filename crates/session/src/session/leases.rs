@@ -217,6 +217,7 @@ impl Session<'_> {
         };
         self.others.guarded = true;
         if let Err(error) = guarded {
+            self.parts.leaders.not_told(now);
             self.dispatch(Input::OtherRunsTrouble(error.to_string()));
         }
         // What others gave up meanwhile was seen with it.
