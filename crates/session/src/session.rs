@@ -61,6 +61,7 @@ const LEASES: u64 = 6;
 const MPS: u64 = 7;
 const END_WITH: u64 = 8;
 const TURN: u64 = 9;
+const NAMES: u64 = 10;
 
 /// The parts of a session.
 pub(crate) struct SessionParts {
@@ -332,6 +333,7 @@ impl<'o> Session<'o> {
             SAMPLER => self.read_samples(),
             LEASES => self.hear_other_runs(),
             TURN => self.hear_bell(),
+            NAMES => self.hear_names(),
             MPS => self.read_mps_answers(),
             END_WITH => self.end_with_process(),
             _ => {}

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use packhorse_engine::{Input, OtherRun};
 use packhorse_leases::{FolderTurn, Lease, Leases, LeasesGuard};
 
-use super::{LEASES, Session, TURN, unwatch, watch};
+use super::{LEASES, NAMES, Session, TURN, unwatch, watch};
 use crate::SessionError;
 use crate::sampling::Attributor;
 use crate::user_names::UserNames;
@@ -40,6 +40,8 @@ pub(super) struct OtherRunsWatch {
     revision: u64,
     /// Whose they are, where they do not say it.
     users: UserNames,
+    /// Whether it is listened to when that is found out.
+    hears_names: bool,
 }
 
 impl OtherRunsWatch {
@@ -139,6 +141,12 @@ impl Session<'_> {
             return Ok(());
         };
         let others = &mut self.others;
+        if !others.hears_names
+            && let Some(bell) = others.users.bell()
+        {
+            watch(&self.epoll, bell, NAMES)?;
+            others.hears_names = true;
+        }
         let awaits_turn = others.awaits_turn.is_some();
         if awaits_turn && !std::mem::replace(&mut others.hears_bell, true) {
             watch(&self.epoll, leases.bell(), TURN)?;
@@ -160,6 +168,12 @@ impl Session<'_> {
         if self.others.awaits_turn.is_some() {
             self.refresh_other_runs_now();
         }
+    }
+
+    /// It is known whose some of the other runs are.
+    pub(super) fn hear_names(&mut self) {
+        self.others.users.hear_bell();
+        self.refresh_other_runs_now();
     }
 
     /// Something has changed: that others took more, or wait for more, need not be known

@@ -16,6 +16,29 @@ fn be_a_run(beside: &std::path::Path, lease: &str) -> std::path::PathBuf {
 }
 
 #[test]
+fn whose_a_run_is_is_looked_up_before_it_is_told() {
+    let me = std::process::Command::new("id").arg("-un").output();
+    let me = me.ok().filter(|done| done.status.success());
+    let Some(me) = me.and_then(|done| String::from_utf8(done.stdout).ok()) else {
+        return; // our user has no name
+    };
+    let world = World::new();
+    let gate = world.gate("gate");
+    world.write("tasks", "read x < gate");
+    let mut command = world.command(["run", "--gpus", "0", "tasks"]);
+    command.env_remove("USER").env_remove("LOGNAME");
+    let mut first = Running::start(command);
+    first.wait_for("1.1 started");
+    let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
+    let line = second.wait_for("nothing runs");
+    let told = format!("run 1 of {}, process", me.trim());
+    assert!(line.contains(&told), "{line}");
+    gate.pass(1);
+    assert_eq!(first.finish().code, 0);
+    assert_eq!(second.finish().code, 0);
+}
+
+#[test]
 fn what_is_freed_while_the_lock_is_waited_for_may_be_somebody_elses_by_then() {
     let world = World::new();
     let gate = world.gate("gate");
