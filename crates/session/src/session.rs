@@ -84,6 +84,8 @@ pub(crate) struct SessionParts {
     pub(crate) markers: Option<Markers>,
     /// The id of the state folder.
     pub(crate) home: String,
+    /// What other runs know the GPUs by that the environment limits us to.
+    pub(crate) given: Vec<String>,
     /// Whether whoever ends us ends our tasks with us.
     pub(crate) holds_failures: bool,
 }
@@ -133,7 +135,8 @@ impl<'o> Session<'o> {
     ) -> Result<Self, SessionError> {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("wait for events"))?;
-        let others = OtherRunsWatch::new(std::mem::take(&mut parts.home));
+        let (home, given) = (&mut parts.home, &mut parts.given);
+        let others = OtherRunsWatch::new(std::mem::take(home), std::mem::take(given));
         let session = Self {
             run,
             engine,

@@ -1,9 +1,11 @@
 //! Sharing the devices with other runs on this machine.
 
+use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
-use packhorse_engine::{Input, OtherRun};
+use packhorse_engine::{Input, LeasedDevice, OtherRun};
 use packhorse_leases::{FolderTurn, Lease, Leases, LeasesGuard};
+use packhorse_proc::ancestry;
 
 use super::{LEASES, NAMES, Session, TURN, unwatch, watch};
 use crate::SessionError;
@@ -42,14 +44,37 @@ pub(super) struct OtherRunsWatch {
     users: UserNames,
     /// Whether it is listened to when that is found out.
     hears_names: bool,
+    /// What they know the GPUs by that the environment limits us to.
+    given: Vec<String>,
+    /// The processes that we descend from, once that matters.
+    ancestors: OnceCell<Vec<u32>>,
 }
 
 impl OtherRunsWatch {
-    pub(super) fn new(home: String) -> Self {
+    pub(super) fn new(home: String, given: Vec<String>) -> Self {
         Self {
             home,
+            given,
             ..Self::default()
         }
+    }
+
+    /// Leaves out of what a run holds and waits for what it has given us: if we are part of
+    /// a task of its, the task's GPUs are ours to use, and it waits for us.
+    fn leave_out_given(&self, run: &mut OtherRun) {
+        if self.given.is_empty() || run.is_dead {
+            return;
+        }
+        let ancestors = || ancestry(std::process::id()).skip(1).collect();
+        if !self.ancestors.get_or_init(ancestors).contains(&run.pid) {
+            return;
+        }
+        let is_its_own = |held: &LeasedDevice| self.given.iter().all(|key| **key != *held.device);
+        run.devices.retain(is_its_own);
+        if let Some(claim) = &mut run.claim {
+            claim.devices.retain(is_its_own);
+        }
+        run.claim = run.claim.take().filter(|claim| !claim.devices.is_empty());
     }
 }
 
@@ -275,12 +300,16 @@ fn look(
     }
     attributor.other_runs = guard.others().flat_map(Lease::processes).collect();
     let user = |lease: &Lease| lease.user(|uid| seen.users.get(uid));
-    let other = |lease: &Lease| OtherRun {
-        pid: lease.pid,
-        name: lease.describe(&seen.home, &user(lease)),
-        is_dead: lease.left.is_some(),
-        devices: lease.held.clone(),
-        claim: lease.claim.clone(),
+    let other = |lease: &Lease| {
+        let mut run = OtherRun {
+            pid: lease.pid,
+            name: lease.describe(&seen.home, &user(lease)),
+            is_dead: lease.left.is_some(),
+            devices: lease.held.clone(),
+            claim: lease.claim.clone(),
+        };
+        seen.leave_out_given(&mut run);
+        run
     };
     Some(Input::OtherRuns(guard.others().map(other).collect()))
 }
