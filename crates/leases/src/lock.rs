@@ -12,8 +12,8 @@
 //!                            after that releases it at once
 //! ```
 //!
-//! Who does not come for it within a second after the bell, for it is stopped or waits for a
-//! disk, does not keep others waiting: the thread releases it.
+//! Who does not come for it within a second after the bell, because it waits for a disk for
+//! instance, does not keep others waiting: the thread releases it.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
