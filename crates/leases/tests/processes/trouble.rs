@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::process::{Child, Command};
 
 use crate::support::*;
 use packhorse_leases::{LeaseError, Leases, read_leases};
@@ -389,6 +390,28 @@ fn leases_that_somebody_made_up_are_gone_in_a_moment() {
     assert_eq!(place.files(), [""; 0]);
 }
 
+/// Processes that do nothing, until this is dropped.
+struct Sleeping(Vec<Child>);
+
+impl Sleeping {
+    #[expect(clippy::unwrap_used, reason = "this is part of tests")]
+    fn start(count: usize) -> Self {
+        let start = |_| Command::new("sleep").arg("1000").spawn().unwrap();
+        Self((0..count).map(start).collect())
+    }
+}
+
+impl Drop for Sleeping {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+        }
+        for child in &mut self.0 {
+            let _ = child.wait();
+        }
+    }
+}
+
 #[test]
 fn however_many_wait_whoever_holds_something_is_seen() {
     let model = model();
@@ -396,11 +419,9 @@ fn however_many_wait_whoever_holds_something_is_seen() {
     let place = test_folder();
     drop(place.open());
     let folder = place.user(uid);
-    let mut sleeping: Vec<_> = (0..300)
-        .map(|_| std::process::Command::new("sleep").arg("1000").spawn())
-        .map(Result::unwrap)
-        .collect();
-    let file = |child: &std::process::Child| {
+    let sleeping = Sleeping::start(300);
+    let sleeping = &sleeping.0;
+    let file = |child: &Child| {
         let ProcessKey { pid, start_time } = ProcessKey::of(child.id()).unwrap();
         folder.join(format!("{pid}-{start_time}"))
     };
@@ -425,7 +446,7 @@ fn however_many_wait_whoever_holds_something_is_seen() {
     assert_eq!(holds.count(), 20);
     // If too many hold something, it is not known who holds what.
     let draft = place.path.with_extension("draft");
-    for child in &sleeping {
+    for child in sleeping {
         fs_err::write(&draft, &model.text).unwrap();
         fs_err::rename(&draft, file(child)).unwrap();
     }
@@ -442,10 +463,6 @@ fn however_many_wait_whoever_holds_something_is_seen() {
     for leases in [&mut mine, &mut place.open_deaf()] {
         assert_eq!(memory(leases, "GPU-1"), 256 * 7);
     }
-    for child in &mut sleeping {
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
 }
 
 #[test]
@@ -454,11 +471,8 @@ fn one_user_cannot_use_up_the_descriptors_of_others() {
     let [uid, pid, start] = model.name;
     let place = test_folder();
     drop(place.open());
-    let mut sleeping: Vec<_> = (0..20)
-        .map(|_| std::process::Command::new("sleep").arg("1000").spawn())
-        .map(Result::unwrap)
-        .collect();
-    let leaders = sleeping.iter().map(|child| {
+    let sleeping = Sleeping::start(20);
+    let leaders = sleeping.0.iter().map(|child| {
         let ProcessKey { pid, start_time } = ProcessKey::of(child.id()).unwrap();
         format!("[{pid},{start_time}]")
     });
@@ -474,10 +488,7 @@ fn one_user_cannot_use_up_the_descriptors_of_others() {
     assert_eq!(peer.tell("others"), "256", "all of them count");
     let open = fs_err::read_dir(format!("/proc/{}/fd", peer.pid())).unwrap();
     assert!(open.count() < 600);
-    for child in &mut sleeping {
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
+    drop(sleeping);
     assert_eq!(peer.tell("others"), "0", "until all have ended");
 }
 
