@@ -169,8 +169,9 @@ impl Engine {
         self.track(id, number, &placement);
         if output == OutputMode::Inherit {
             // What it writes goes where we write: what it is comes first, and before that
-            // all that there was to say.
-            self.release(ReleaseLevel::All);
+            // all that there was to say, but for what a crash could lose.
+            self.outbox.expect_kept(self.records);
+            self.release(ReleaseLevel::Recoverable);
             let event = self.event(EventKind::Started {
                 task: id,
                 attempt: number,

@@ -200,7 +200,7 @@ impl Engine {
                 kept,
                 trouble,
             } => {
-                self.outbox.kept = kept;
+                self.outbox.set_kept(kept, self.records);
                 self.committed(records, trouble);
             }
             Input::Sampled(view) => self.sampled(&view),

@@ -9,7 +9,8 @@ use packhorse_model::{Event, EventKind};
 /// A journal that is slow, or cannot write, must neither keep people in the dark nor fill our
 /// memory: what has waited too long, or is too much, is told all the same, if a crash could
 /// not lose it. It could if the journal does not know the task yet, or could not keep the
-/// attempt's end even for the moment.
+/// attempt's end even for the moment. If far too much is behind such an end, the rest goes
+/// first.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     patience: Duration,
@@ -22,6 +23,8 @@ pub(crate) struct Outbox {
     pub(crate) committed: u64,
     /// Ends of attempts up to this outlive a crash, if their tasks do.
     pub(crate) kept: u64,
+    /// Whether the journal kept all that it was sent when that was last heard of.
+    keeps_all: bool,
 }
 
 #[derive(Debug)]
@@ -49,12 +52,14 @@ pub(crate) enum ReleaseLevel {
     Safe,
     /// What no crash could lose.
     Recoverable,
+    /// The same, and what is behind that and cannot be lost either.
+    OutOfOrder,
     All,
 }
 
 const MOST: usize = 10_000;
 const MOST_BYTES: usize = 1 << 20;
-/// So much is told even if it may be lost.
+/// So much is told even if what comes before it cannot be told yet.
 const FAR_TOO_MANY_BYTES: usize = 64 << 20;
 
 /// About how many bytes a metric takes besides its name.
@@ -102,6 +107,20 @@ impl Outbox {
         None
     }
 
+    /// The journal keeps records up to this, of so many that it was sent.
+    pub(crate) fn set_kept(&mut self, kept: u64, sent: u64) {
+        self.kept = kept;
+        self.keeps_all = kept >= sent;
+    }
+
+    /// So many records are with the journal before anything else is told: if it has kept all
+    /// so far, it keeps these.
+    pub(crate) fn expect_kept(&mut self, sent: u64) {
+        if self.keeps_all {
+            self.kept = self.kept.max(sent);
+        }
+    }
+
     /// Whether a crash could lose what an event tells.
     fn can_be_lost(&self, waiting: &WaitingEvent) -> bool {
         let needs = waiting.needs;
@@ -114,9 +133,15 @@ impl Outbox {
         what: ReleaseLevel,
         now: Duration,
     ) -> impl Iterator<Item = Event> {
+        if what == ReleaseLevel::OutOfOrder {
+            let waiting = std::mem::take(&mut self.waiting).into_iter();
+            let (late, first) = waiting.partition::<VecDeque<_>, _>(|it| self.can_be_lost(it));
+            self.waiting = first;
+            self.waiting.extend(late);
+        }
         let waits = |waiting: &WaitingEvent| match what {
             ReleaseLevel::Safe => waiting.place > self.committed,
-            ReleaseLevel::Recoverable => self.can_be_lost(waiting),
+            ReleaseLevel::Recoverable | ReleaseLevel::OutOfOrder => self.can_be_lost(waiting),
             ReleaseLevel::All => false,
         };
         let safe = self.waiting.iter().position(waits);
@@ -143,7 +168,7 @@ impl Outbox {
     /// What may be told now, because it is safe, or patience has ended, or too much waits.
     pub(crate) fn due(&self, now: Duration) -> ReleaseLevel {
         if self.bytes > FAR_TOO_MANY_BYTES {
-            ReleaseLevel::All
+            ReleaseLevel::OutOfOrder
         } else if self.deadline().is_some_and(|end| end <= now)
             || self.waiting.len() > MOST
             || self.bytes > MOST_BYTES

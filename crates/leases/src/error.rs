@@ -66,12 +66,29 @@ pub enum LeaseError {
         /// What the system said.
         reason: io::Error,
     },
+    /// One user has more leases than can be followed.
+    #[error(
+        "what other runs hold cannot be seen at the moment: more than {most} runs of user {uid} \
+         hold GPUs; nothing is started until some of them have ended"
+    )]
+    TooMany {
+        /// The user.
+        uid: u32,
+        /// How many can be followed.
+        most: usize,
+    },
     /// The system refused; the message says what.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl LeaseError {
+    /// Whether others may hold what is not seen: nothing that they could hold must be taken
+    /// for free.
+    pub const fn hides_others(&self) -> bool {
+        matches!(self, Self::Shortage { .. } | Self::TooMany { .. })
+    }
+
     /// The system's error, with what was tried.
     pub(crate) fn system(errno: Errno, doing: &str, path: &Path) -> Self {
         if is_shortage(errno) {

@@ -111,6 +111,7 @@ impl Leases {
     /// Whether anybody has given something up that was not
     /// [seen](LeasesGuard::set_seen) yet. Waits for nobody, and makes the descriptor readable no more.
     pub fn has_freed(&mut self) -> Result<bool, LeaseError> {
+        self.follow_folder()?;
         self.update()?;
         Ok(self.others.freed)
     }
@@ -139,13 +140,19 @@ impl Leases {
     /// decides, and is not done within a moment. It is not refused for ever: see
     /// [`warning`](LeasesGuard::warning).
     pub fn try_lock(&mut self) -> Result<FolderTurn<'_>, LeaseError> {
-        self.follow_folder()?;
-        match self.lock.take(MOMENT) {
-            LockResult::Awaited => {
-                let due = self.lock.due().unwrap_or_else(Instant::now);
-                Ok(FolderTurn::Awaited(due))
+        loop {
+            self.follow_folder()?;
+            match self.lock.take(MOMENT) {
+                LockResult::Awaited => {
+                    let due = self.lock.due().unwrap_or_else(Instant::now);
+                    return Ok(FolderTurn::Awaited(due));
+                }
+                taken if self.update_locked(taken)? => {
+                    let leases = self;
+                    return Ok(FolderTurn::Ours(LeasesGuard { leases, taken }));
+                }
+                _ => {}
             }
-            taken => self.decide(taken).map(FolderTurn::Ours),
         }
     }
 
@@ -162,23 +169,29 @@ impl Leases {
 
     /// The same for those who have nothing else to do: waits until it is there.
     pub fn lock(&mut self) -> Result<LeasesGuard<'_>, LeaseError> {
-        self.follow_folder()?;
-        let taken = loop {
+        loop {
+            self.follow_folder()?;
             match self.lock.take(MOMENT) {
                 LockResult::Awaited => self.lock.wait(),
-                taken => break taken,
+                taken if self.update_locked(taken)? => {
+                    let leases = self;
+                    return Ok(LeasesGuard { leases, taken });
+                }
+                _ => {}
             }
-        };
-        self.decide(taken)
+        }
     }
 
-    fn decide(&mut self, taken: LockResult) -> Result<LeasesGuard<'_>, LeaseError> {
-        let guard = LeasesGuard {
-            leases: self,
-            taken,
-        };
-        guard.leases.update()?;
-        Ok(guard)
+    /// Updates what is known about others under the lock. Whether that is still the lock of
+    /// all: if the folder was removed in this very moment, others have locked another one.
+    fn update_locked(&mut self, taken: LockResult) -> Result<bool, LeaseError> {
+        let locked = self.folder.identity;
+        let updated = self.update();
+        let is_current = updated.is_ok() && self.folder.identity == locked;
+        if !is_current && taken == LockResult::Acquired {
+            self.lock.release();
+        }
+        updated.map(|_| is_current)
     }
 
     /// Somebody may remove the folder, for example a system that removes a user's files from
@@ -191,8 +204,23 @@ impl Leases {
         self.others.follow(&folder)?;
         self.lock = FolderLock::new(&folder, Arc::clone(&self.bell));
         self.folder = folder;
+        self.others.watch.set_timer(self.others.due());
+        self.restore()
+    }
+
+    /// Puts our file back, if there is to be one.
+    fn restore(&mut self) -> Result<(), LeaseError> {
         self.own = None;
-        self.write_published()
+        let written = self.write_published();
+        if written.is_err() {
+            // Nobody would tell that it is still missing.
+            self.is_unwatched = true;
+            self.others.look_again_later();
+            self.others.watch.set_timer(self.others.due());
+        } else if !self.guarded {
+            self.is_unwatched = false;
+        }
+        written
     }
 
     /// Updates what is known about others, and puts our file back if somebody removed it.
@@ -214,8 +242,11 @@ impl Leases {
             if !is_touched || self.published.is_none() || self.is_published() {
                 return Ok(others);
             }
-            self.own = None;
-            self.write_published()?;
+            if self.folder.is_in_place() {
+                self.restore()?;
+            } else {
+                self.follow_folder()?;
+            }
         }
         self.others.watch.wake_up();
         Ok(others)

@@ -27,8 +27,8 @@
 //! - Nobody waits for ever, or is kept from other things: a lock that is not there within a
 //!   moment rings a bell when it is. A process that does not get it because another one has
 //!   kept it for three seconds goes on without it, and says so once.
-//! - Whoever cannot be looked at, for want of descriptors for instance, is not taken for
-//!   somebody who holds nothing.
+//! - Whoever cannot be looked at, for want of descriptors or because there are too many, is
+//!   not taken for somebody who holds nothing.
 //! - A forged lease blocks at most what its owner could block anyway, by running something.
 //!   Files are limited in size and number, and text in them has no control characters.
 //! - While nothing changes, nothing happens: no polling, and no timer unless something could

@@ -11,12 +11,16 @@
 //!                            Busy: one process keeps it for too long; a thread that gets it
 //!                            after that releases it at once
 //! ```
+//!
+//! Who does not come for it within a second after the bell, because it waits for a disk for
+//! instance, does not keep others waiting: the thread releases it.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock, major, minor};
 use rustix::io::Errno;
 
@@ -29,6 +33,15 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// After so many times its patience nobody waits any longer, whoever has the lock.
 const MOST_PATIENCE: u32 = 10;
 
+/// How long a lock is kept for somebody who was told that it is there.
+const KEPT: Duration = Duration::from_secs(1);
+
+/// How soon it is tried again to get the lock if there can be no thread that waits for it.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// A thread that waits needs hardly any memory.
+const STACK: usize = 128 << 10;
+
 /// The lock on a folder, for one process.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
@@ -39,6 +52,8 @@ pub(crate) struct FolderLock {
     /// What the thread rings.
     bell: Arc<OwnedFd>,
     wait: Option<LockWait>,
+    /// The stack of a thread that waits.
+    stack: usize,
 }
 
 /// The result of trying to get the lock.
@@ -57,12 +72,15 @@ pub(crate) enum LockResult {
 /// Somebody else has the lock.
 #[derive(Debug)]
 struct LockWait {
-    handover: Arc<Handover>,
+    /// With the thread that waits. `None`: there can be none at the moment.
+    handover: Option<Arc<Handover>>,
     /// Who had the lock when it was last looked at.
     keeper: Option<u32>,
     /// When that is looked at again, and how often it was.
     due: Instant,
     looks: u32,
+    /// Nobody waits any longer.
+    is_given_up: bool,
 }
 
 /// What the thread that waits and its caller tell each other.
@@ -80,9 +98,11 @@ enum HandoverState {
     Waiting,
     /// The thread has got it for its caller, or learned that it never will.
     Over(Result<(), Errno>),
+    /// Its caller has come for that.
+    Taken,
     /// The thread waits, but its caller does not any more.
     GivenUp,
-    /// The thread got it too late, and has released it.
+    /// The thread got it too late, or its caller did not come for it, and it was released.
     Released,
 }
 
@@ -109,6 +129,34 @@ impl Handover {
         };
         // Fails only if the counter is full: then it is readable anyway.
         let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        let is_there = |state: &mut HandoverState| *state == HandoverState::Over(Ok(()));
+        let waited = self.changed.wait_timeout_while(state, KEPT, is_there);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if is_there(&mut state) {
+            let _ = retry_flock(folder, FlockOperation::Unlock);
+            *state = HandoverState::Released;
+        }
+    }
+
+    /// Whether the thread waits, and from now on in vain.
+    fn give_up(&self) -> bool {
+        let mut state = self.state();
+        let waits = *state == HandoverState::Waiting;
+        if waits {
+            *state = HandoverState::GivenUp;
+        }
+        waits
+    }
+
+    /// Where the thread is. What it has got for its caller is the caller's from now on.
+    fn take(&self) -> HandoverState {
+        let mut state = self.state();
+        let before = *state;
+        if let HandoverState::Over(_) = before {
+            *state = HandoverState::Taken;
+            self.changed.notify_all();
+        }
+        before
     }
 }
 
@@ -120,17 +168,21 @@ impl FolderLock {
             identity: folder.identity,
             bell,
             wait: None,
+            stack: STACK,
         }
     }
 
     /// Gets the lock, if it can be had within `moment`. If not, it has to be asked for again
     /// when the bell has rung, or it is [`due`](Self::due).
     pub(crate) fn take(&mut self, moment: Duration) -> LockResult {
-        if self.wait.is_none() {
+        let wait = self.wait.as_ref();
+        if wait.is_none_or(|wait| wait.handover.is_none()) {
             match retry_flock(&self.folder, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return LockResult::Acquired,
                 Err(Errno::WOULDBLOCK) => {}
-                Err(errno) => return LockResult::Unavailable(errno),
+                result => {
+                    self.wait = None;
+                    return result.map_or_else(LockResult::Unavailable, |()| LockResult::Acquired);
+                }
             }
         }
         match self.await_handover(moment) {
@@ -138,11 +190,11 @@ impl FolderLock {
                 self.wait = None;
                 result.map_or_else(LockResult::Unavailable, |()| LockResult::Acquired)
             }
-            Some(HandoverState::Attended | HandoverState::Waiting) => {
+            Some(HandoverState::Attended | HandoverState::Waiting) | None => {
                 self.go_on_waiting(Instant::now())
             }
-            Some(HandoverState::GivenUp) | None => LockResult::Busy,
-            Some(HandoverState::Released) => {
+            Some(HandoverState::GivenUp) => LockResult::Busy,
+            Some(HandoverState::Taken | HandoverState::Released) => {
                 self.wait = None;
                 self.take(moment)
             }
@@ -152,8 +204,15 @@ impl FolderLock {
     /// Where the thread is that waits for the lock, after a moment in which it may have got
     /// it. `None`: there can be no thread.
     fn await_handover(&mut self, moment: Duration) -> Option<HandoverState> {
-        if let Some(wait) = &self.wait {
-            return Some(*wait.handover.state());
+        let wait = self.wait.get_or_insert_with(|| LockWait {
+            handover: None,
+            keeper: None,
+            due: Instant::now(),
+            looks: 0,
+            is_given_up: false,
+        });
+        if let Some(handover) = &wait.handover {
+            return Some(handover.take());
         }
         let handover = Arc::new(Handover {
             state: Mutex::new(HandoverState::Attended),
@@ -162,25 +221,20 @@ impl FolderLock {
         let (theirs, folder) = (Arc::clone(&handover), Arc::clone(&self.folder));
         let bell = Arc::clone(&self.bell);
         let thread = thread::Builder::new().name("leases-lock".to_owned());
-        let thread = thread.stack_size(128 << 10);
+        let thread = thread.stack_size(self.stack);
         thread.spawn(move || theirs.serve(&folder, &bell)).ok()?;
         let waits = |state: &mut HandoverState| *state == HandoverState::Attended;
         let waited = handover
             .changed
             .wait_timeout_while(handover.state(), moment, waits);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if *state == HandoverState::Attended {
-            *state = HandoverState::Waiting;
+        match *state {
+            HandoverState::Attended if wait.is_given_up => *state = HandoverState::GivenUp,
+            HandoverState::Attended => *state = HandoverState::Waiting,
+            _ => {}
         }
-        let now = *state;
         drop(state);
-        self.wait = Some(LockWait {
-            handover,
-            keeper: None,
-            due: Instant::now(),
-            looks: 0,
-        });
-        Some(now)
+        Some(wait.handover.insert(handover).take())
     }
 
     /// Waits for the lock while it goes from one process to the next, but not while one
@@ -189,6 +243,9 @@ impl FolderLock {
         let Some(wait) = &mut self.wait else {
             return LockResult::Busy;
         };
+        if wait.is_given_up {
+            return LockResult::Busy;
+        }
         if now < wait.due {
             return LockResult::Awaited;
         }
@@ -200,31 +257,41 @@ impl FolderLock {
         if !is_kept && wait.looks <= MOST_PATIENCE {
             return LockResult::Awaited;
         }
-        let mut state = wait.handover.state();
-        if *state == HandoverState::Waiting {
-            *state = HandoverState::GivenUp;
-            return LockResult::Busy;
+        let handover = wait.handover.as_ref();
+        if handover.is_some_and(|handover| !handover.give_up()) {
+            // It has come in this very moment.
+            return self.take(Duration::ZERO);
         }
-        // It has come in this very moment.
-        drop(state);
-        self.take(Duration::ZERO)
+        wait.is_given_up = true;
+        LockResult::Busy
     }
 
     /// Waits until it is worth to ask for the lock again.
     pub(crate) fn wait(&self) {
-        if let Some(wait) = &self.wait {
-            let handover = &wait.handover;
-            let left = wait.due.saturating_duration_since(Instant::now());
-            let waits = |state: &mut HandoverState| *state == HandoverState::Waiting;
-            let changed = &handover.changed;
-            let _ = changed.wait_timeout_while(handover.state(), left, waits);
-        }
+        let Some(wait) = &self.wait else {
+            return;
+        };
+        let Some(handover) = &wait.handover else {
+            let again = Timespec::try_from(AGAIN).ok();
+            let _ = poll(
+                &mut [PollFd::new(&*self.bell, PollFlags::IN)],
+                again.as_ref(),
+            );
+            return;
+        };
+        let left = wait.due.saturating_duration_since(Instant::now());
+        let waits = |state: &mut HandoverState| *state == HandoverState::Waiting;
+        let changed = &handover.changed;
+        let _ = changed.wait_timeout_while(handover.state(), left, waits);
     }
 
     /// When the lock has to be asked for again, if the bell has not rung by then.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let wait = self.wait.as_ref()?;
-        match *wait.handover.state() {
+        let wait = self.wait.as_ref().filter(|wait| !wait.is_given_up)?;
+        let Some(handover) = &wait.handover else {
+            return Some(wait.due.min(Instant::now() + AGAIN));
+        };
+        match *handover.state() {
             HandoverState::GivenUp | HandoverState::Released => None,
             _ => Some(wait.due),
         }
@@ -239,12 +306,14 @@ impl FolderLock {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        if let Some(wait) = &self.wait {
-            let mut state = wait.handover.state();
+        let wait = self.wait.as_ref();
+        if let Some(handover) = wait.and_then(|wait| wait.handover.as_ref()) {
+            let mut state = handover.state();
             if *state == HandoverState::Over(Ok(())) {
                 self.release();
             }
             *state = HandoverState::GivenUp;
+            handover.changed.notify_all();
         }
     }
 }
@@ -277,7 +346,7 @@ fn holder_in(locks: &str, place: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+    use rustix::event::{EventfdFlags, eventfd};
 
     use super::*;
 
@@ -352,6 +421,44 @@ mod tests {
         assert_eq!(one.take(LONG), LockResult::Acquired);
         one.release();
         assert_eq!(other.take(LONG), LockResult::Acquired);
+    }
+
+    #[test]
+    fn one_that_nobody_comes_for_is_released() {
+        let (_dir, mut one, mut other) = two();
+        assert_eq!(one.take(LONG), LockResult::Acquired);
+        assert_eq!(other.take(SHORT), LockResult::Awaited);
+        one.release();
+        let hear = |lock: &FolderLock| rustix::io::read(&lock.bell, &mut [0_u8; 8]).unwrap();
+        hear(&other);
+        assert_eq!(one.take(LONG), LockResult::Acquired, "a second later");
+        // Whoever comes too late waits again.
+        assert_eq!(other.take(SHORT), LockResult::Awaited);
+        one.release();
+        hear(&other);
+        assert_eq!(other.take(LONG), LockResult::Acquired);
+    }
+
+    #[test]
+    fn without_a_thread_it_is_waited_for_as_long() {
+        let (_dir, mut one, mut other) = two();
+        // More than there is.
+        other.stack = 1 << 60;
+        assert_eq!(one.take(LONG), LockResult::Acquired);
+        assert_eq!(other.take(LONG), LockResult::Awaited, "at once: this ends");
+        let due = other.due().unwrap();
+        assert!(due <= Instant::now() + AGAIN);
+        other.wait();
+        assert_eq!(other.take(LONG), LockResult::Awaited);
+        let due = other.wait.as_ref().unwrap().due;
+        assert_eq!(other.go_on_waiting(due), LockResult::Busy);
+        assert_eq!(other.due(), None);
+        assert_eq!(other.take(LONG), LockResult::Busy);
+        one.release();
+        assert_eq!(other.take(LONG), LockResult::Acquired);
+        other.release();
+        assert_eq!(one.take(LONG), LockResult::Acquired);
+        assert_eq!(other.take(LONG), LockResult::Awaited, "with new patience");
     }
 
     #[test]

@@ -19,7 +19,8 @@ use crate::lease_name::{LeaseName, UserFolderName};
 use crate::process::{self, ProcessState, SystemId, is_shortage};
 use crate::{Lease, LeaseError, LeaseOwner};
 
-/// How many leases of one user count.
+/// How many leases of one user count that hold nothing, and how many that hold something can
+/// be followed.
 const MOST_OF_A_USER: usize = 256;
 
 /// How many files of one folder are looked at.
@@ -27,6 +28,10 @@ const MOST_FILES: usize = 4096;
 
 /// When it is looked again at what nobody can watch, or could not see.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a process has to move to a new folder before its lease there is missed. It moves
+/// as soon as it notices, which may take a moment on a busy machine.
+const TIME_TO_MOVE: Duration = Duration::from_secs(1);
 
 /// How often to read events that arrive while events are processed.
 const ROUNDS: usize = 8;
@@ -73,6 +78,9 @@ struct KnownLease {
     processes: Vec<(u32, OwnedFd)>,
     /// When it has to be looked at again, because nobody is watched whose end would tell.
     look_again: Option<Instant>,
+    /// The folder that it was in is gone, and its process lives: until when it counts,
+    /// wherever it is.
+    moves_until: Option<Instant>,
 }
 
 /// What has changed.
@@ -101,7 +109,12 @@ impl OtherLeases {
             revision: 0,
             freed: false,
         };
-        others.scan(folder)?;
+        match others.scan(folder) {
+            Err(error) if !error.hides_others() => return Err(error),
+            // Whoever wants to decide is told.
+            Err(_) => others.missed = Some(Instant::now()),
+            Ok(()) => {}
+        }
         Ok(others)
     }
 
@@ -115,9 +128,15 @@ impl OtherLeases {
         self.scan_anew(folder)
     }
 
-    /// Uses this folder from now on.
+    /// Uses this folder from now on. Those who were in the one before will come, too.
     pub(crate) fn follow(&mut self, folder: &LeaseFolder) -> Result<(), LeaseError> {
         self.users.clear();
+        let until = Instant::now() + TIME_TO_MOVE;
+        for known in self.known.values_mut() {
+            if known.lease.left.is_none() {
+                known.moves_until.get_or_insert(until);
+            }
+        }
         if self.watch.is_listening() {
             self.watch.listen(folder, [].iter())?;
         }
@@ -134,7 +153,7 @@ impl OtherLeases {
         let looked = self.read_changes(folder, missed.is_some());
         if looked.is_err() {
             // What happened meanwhile will not be told again.
-            self.missed = Some(Instant::now() + LOOK_AGAIN);
+            self.look_again_later();
         }
         looked
     }
@@ -188,8 +207,14 @@ impl OtherLeases {
 
     /// When something has to be looked at again, though nothing may happen until then.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let leases = self.known.values().filter_map(|known| known.look_again);
+        let leases = self.known.values();
+        let leases = leases.flat_map(|known| known.look_again.into_iter().chain(known.moves_until));
         leases.chain(self.missed).min()
+    }
+
+    /// Everything is looked at again before long.
+    pub(crate) fn look_again_later(&mut self) {
+        self.missed = Some(Instant::now() + LOOK_AGAIN);
     }
 
     /// Reads all folders, whatever is known of them.
@@ -198,7 +223,11 @@ impl OtherLeases {
         for user in self.users.values_mut() {
             user.listed = None;
         }
-        self.scan(folder)
+        let scanned = self.scan(folder);
+        if scanned.is_err() {
+            self.look_again_later();
+        }
+        scanned
     }
 
     /// Reads every file of all folders that have changed.
@@ -218,7 +247,7 @@ impl OtherLeases {
             let gone = self
                 .known
                 .iter()
-                .filter(|(_, known)| known.folder.name == name);
+                .filter(|(_, known)| known.folder.name == name && known.moves_until.is_none());
             let gone = gone.map(|(name, _)| *name);
             for name in gone
                 .filter(|name| !found.contains(name))
@@ -228,7 +257,7 @@ impl OtherLeases {
             }
             self.over
                 .retain(|over| over.uid != name.uid || found.contains(over));
-            for name in found.into_iter().take(MOST_OF_A_USER) {
+            for name in found {
                 self.read_file(&user, name)?;
             }
         }
@@ -246,7 +275,9 @@ impl OtherLeases {
         let names: BTreeSet<UserFolderName> = open.iter().map(|user| user.name).collect();
         self.users.retain(|name, _| names.contains(name));
         let gone = self.known.iter();
-        let gone = gone.filter(|(_, known)| !names.contains(&known.folder.name));
+        let gone = gone.filter(|(_, known)| {
+            !names.contains(&known.folder.name) && known.moves_until.is_none()
+        });
         for name in gone.map(|(name, _)| *name).collect::<Vec<_>>() {
             self.forget(name);
         }
@@ -293,6 +324,9 @@ impl OtherLeases {
                 ..lease
             };
             known.leaders = leaders;
+            if known.moves_until.take().is_some() {
+                known.folder = Arc::clone(folder);
+            }
             if known.lease != lease {
                 self.revision += 1;
                 self.freed |= gives_up(&known.lease, &lease);
@@ -300,11 +334,27 @@ impl OtherLeases {
             known.lease = lease;
             return Ok(());
         }
-        let theirs = self.known.keys().filter(|known| known.uid == name.uid);
-        if theirs.count() < MOST_OF_A_USER {
-            self.note(Arc::clone(folder), name, lease, leaders, Sight::First);
+        let holds = !lease.held.is_empty();
+        if !holds && self.count_of(name.uid, holds) >= MOST_OF_A_USER {
+            return Ok(());
+        }
+        self.note(Arc::clone(folder), name, lease, leaders, Sight::First);
+        if holds && self.count_of(name.uid, holds) > MOST_OF_A_USER {
+            // What it holds must not be taken for free.
+            self.forget(name);
+            let (uid, most) = (name.uid, MOST_OF_A_USER);
+            return Err(LeaseError::TooMany { uid, most });
         }
         Ok(())
+    }
+
+    /// How many leases of a user are known that hold something, or nothing. Those of dead
+    /// processes of which nothing was seen yet are soon gone.
+    fn count_of(&self, uid: u32, holds: bool) -> usize {
+        let known = self.known.values().map(|known| &known.lease);
+        let theirs = known.filter(|lease| lease.uid == uid && lease.held.is_empty() != holds);
+        let is_soon_gone = |lease: &&Lease| lease.left.as_ref().is_some_and(Vec::is_empty);
+        theirs.filter(|lease| !is_soon_gone(lease)).count()
     }
 
     /// Takes note of a lease, if it counts.
@@ -332,6 +382,7 @@ impl OtherLeases {
             leaders,
             processes: process.map(|it| (name.pid, it)).into_iter().collect(),
             look_again,
+            moves_until: None,
         };
         self.known.insert(name, known);
         self.revision += 1;
@@ -362,7 +413,7 @@ pub(crate) fn living(folder: &LeaseFolder, system: &SystemId) -> Result<Vec<Leas
     let mut living = Vec::new();
     let mut dead = Vec::new();
     for user in folder.open_users(&folder.users()?)? {
-        for name in names(&user)?.into_iter().take(MOST_OF_A_USER) {
+        for name in names(&user)? {
             let (lease, leaders) = match lease::read(&user, name, system) {
                 LeaseFile::Lease(lease, leaders) => (lease, leaders),
                 LeaseFile::Stale | LeaseFile::Nothing => continue,

@@ -30,6 +30,8 @@ pub struct Devices {
     ram: Bytes,
     /// At most so many attempts at once.
     pub slots: Option<u32>,
+    /// What other runs know those devices by that the environment limits us to.
+    pub(crate) given: Vec<String>,
 }
 
 impl Devices {
@@ -73,6 +75,7 @@ impl Devices {
             cores: our_cores(&config.sysfs),
             ram: main_memory(),
             slots,
+            given: Vec::new(),
         }
     }
 
@@ -239,8 +242,14 @@ fn choose(
         .as_ref()
         .map(|(variable, list)| VisibleDevices { variable, list });
     let units = resolve(&selection, &inventory, visible)?;
+    // A list that makes no sense gives us nothing.
+    let given = visible.and_then(|_| resolve(&Selection::All, &inventory, visible).ok());
+    let given = given.iter().flatten().flat_map(keys).collect();
     let driver = matches!(inventory, Inventory::Devices(_)).then_some(driver);
-    Ok(Devices::new(units, &known, driver, None, config))
+    Ok(Devices {
+        given,
+        ..Devices::new(units, &known, driver, None, config)
+    })
 }
 
 /// What the driver tells before a run: itself, its inventory, and if that has devices, those
@@ -289,16 +298,21 @@ pub fn has_driver(config: &GpuConfig, notices: &mut Notices<'_>) -> bool {
     ask_driver(config, notices, knows_gpus).unwrap_or(true)
 }
 
+/// What other runs know the devices of a unit by.
+fn keys(unit: &Unit) -> Vec<String> {
+    let key = |member: &UnitMember| member.uuid.clone().unwrap_or_else(|| member.id.clone());
+    unit.members.iter().map(key).collect()
+}
+
 /// What is known of a unit: the least of its members.
 fn info(unit: &Unit, devices: &[Device]) -> DeviceInfo {
-    let key = |member: &UnitMember| member.uuid.clone().unwrap_or_else(|| member.id.clone());
     let members = unit.members.iter();
     let members = members.map(|member| of_member(member, devices));
     let least = members.reduce(|one, other| (one.0.min(other.0), one.1));
     let (memory, model) = least.unwrap_or((Bytes(0), "unknown GPU".to_owned()));
     DeviceInfo {
         label: unit.label.clone(),
-        keys: unit.members.iter().map(key).collect(),
+        keys: keys(unit),
         memory,
         model: model.into(),
     }

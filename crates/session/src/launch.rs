@@ -254,6 +254,7 @@ impl Launch {
             leases,
             leaders: LeaderRecord::new(home, run),
             markers,
+            given: devices.given,
             home: home_id,
             holds_failures: kept.is_part,
         };

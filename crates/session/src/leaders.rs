@@ -25,6 +25,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// goes on record.
 const SOON: Duration = Duration::from_millis(25);
 
+/// How long after a failure others are told again.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// The file in the folder of a run: this boot of the machine, then a number and a start time
 /// in each line.
 const NAME: &str = "leaders";
@@ -39,6 +42,8 @@ pub(crate) struct LeaderRecord {
     looked: Option<Instant>,
     /// For how long those have run that go on record at the next look.
     settled: Duration,
+    /// Others could not be told of those on record.
+    is_untold: bool,
 }
 
 impl LeaderRecord {
@@ -49,6 +54,7 @@ impl LeaderRecord {
             due: None,
             looked: None,
             settled: SETTLED,
+            is_untold: false,
         }
     }
 
@@ -92,7 +98,14 @@ impl LeaderRecord {
         let mut settled: Vec<ProcessKey> =
             settled.filter_map(|(pid, _)| ProcessKey::of(pid)).collect();
         settled.sort_unstable();
-        (settled != self.written).then_some(settled)
+        let is_untold = std::mem::take(&mut self.is_untold);
+        (is_untold || settled != self.written).then_some(settled)
+    }
+
+    /// Takes note that others could not be told: it is tried again.
+    pub(crate) fn not_told(&mut self, now: Instant) {
+        self.is_untold = true;
+        self.due.get_or_insert(now + AGAIN);
     }
 
     /// Writes down who leads.
@@ -162,6 +175,12 @@ pub(crate) fn end_left_running(
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsFd, BorrowedFd};
+
+    use packhorse_engine::StartAttempt;
+    use packhorse_gpu::mps::Daemon;
+    use packhorse_model::{ProcessEvent, StopMode, TaskId};
+
     use super::*;
 
     #[test]
@@ -172,6 +191,7 @@ mod tests {
             due: None,
             looked: None,
             settled: SETTLED,
+            is_untold: false,
         };
         let start = Instant::now();
         record.changed(start);
@@ -191,5 +211,45 @@ mod tests {
         let later = start + PAUSE * 2;
         record.changed(later);
         assert_eq!(record.due(), Some(later + SOON));
+    }
+
+    /// Runs nothing.
+    struct NoExecutor;
+
+    impl AsFd for NoExecutor {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            unreachable!("nobody waits for it")
+        }
+    }
+
+    impl Executor for NoExecutor {
+        fn start(&mut self, _: StartAttempt, _: Option<&Daemon>) -> Option<ProcessEvent> {
+            None
+        }
+        fn stop(&mut self, _: TaskId, _: StopMode) {}
+        fn abandon(&mut self, _: TaskId) {}
+        fn drain(&mut self, _: &mut Vec<ProcessEvent>) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_others_could_not_be_told_is_told_again_though_nothing_has_changed() {
+        let mut record = LeaderRecord {
+            path: PathBuf::new(),
+            written: Vec::new(),
+            due: None,
+            looked: None,
+            settled: SETTLED,
+            is_untold: false,
+        };
+        let now = Instant::now();
+        record.changed(now);
+        assert_eq!(record.update(&NoExecutor, now + SOON), None, "as before");
+        record.not_told(now);
+        assert_eq!(record.due(), Some(now + AGAIN));
+        assert_eq!(record.update(&NoExecutor, now), None, "later");
+        assert_eq!(record.update(&NoExecutor, now + AGAIN), Some(Vec::new()));
+        assert_eq!(record.due(), None);
     }
 }

@@ -61,6 +61,7 @@ const LEASES: u64 = 6;
 const MPS: u64 = 7;
 const END_WITH: u64 = 8;
 const TURN: u64 = 9;
+const NAMES: u64 = 10;
 
 /// The parts of a session.
 pub(crate) struct SessionParts {
@@ -83,6 +84,8 @@ pub(crate) struct SessionParts {
     pub(crate) markers: Option<Markers>,
     /// The id of the state folder.
     pub(crate) home: String,
+    /// What other runs know the GPUs by that the environment limits us to.
+    pub(crate) given: Vec<String>,
     /// Whether whoever ends us ends our tasks with us.
     pub(crate) holds_failures: bool,
 }
@@ -132,7 +135,8 @@ impl<'o> Session<'o> {
     ) -> Result<Self, SessionError> {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("wait for events"))?;
-        let others = OtherRunsWatch::new(std::mem::take(&mut parts.home));
+        let (home, given) = (&mut parts.home, &mut parts.given);
+        let others = OtherRunsWatch::new(std::mem::take(home), std::mem::take(given));
         let session = Self {
             run,
             engine,
@@ -332,6 +336,7 @@ impl<'o> Session<'o> {
             SAMPLER => self.read_samples(),
             LEASES => self.hear_other_runs(),
             TURN => self.hear_bell(),
+            NAMES => self.hear_names(),
             MPS => self.read_mps_answers(),
             END_WITH => self.end_with_process(),
             _ => {}

@@ -1,6 +1,7 @@
 //! Runs that know of each other.
 
 mod claims;
+mod inside;
 mod news;
 mod turns;
 

@@ -20,6 +20,7 @@ impl Engine {
         }
         // Nothing more will be seen of it.
         (unit.lingering, unit.awaited) = (None, None);
+        unit.tenancy.stop_waiting();
         let device = device_id(index);
         let run = self.runs.keys().next().copied().unwrap_or(RunId(0));
         let keys = self.devices[index].keys.clone();

@@ -11,7 +11,7 @@ use packhorse_model::{
 };
 
 use super::needs::VramUse;
-use super::oom::OomSign;
+use super::oom::{OomSign, tells_another_error};
 use super::rest::with_margin;
 use super::track::{PromiseState, Track};
 use crate::action::{Action, LogTail};
@@ -259,7 +259,9 @@ impl Engine {
         let found = found.or_else(|| {
             // Some die without a word. If the device had no room left for as much as the
             // task took last, that is why.
-            cramped.then(|| OomSign::unwritten("its GPU had no memory left".to_owned()))
+            let is_silent = written.is_none_or(|written| !tells_another_error(written));
+            let is_why = cramped && is_silent;
+            is_why.then(|| OomSign::unwritten("its GPU had no memory left".to_owned()))
         });
         let Some(found) = found else {
             let error = written.and_then(|written| self.oom_signs.caught(written))?;
@@ -283,7 +285,7 @@ impl Engine {
             );
             return Some((EndCause::Collateral, note));
         }
-        if within && let Some((device, held)) = self.taken_by_others(devices) {
+        if within && let Some((device, held)) = self.taken_by_others(end.task, devices) {
             let note = format!(
                 "out of GPU memory ({sign}), because others hold {held} on {}",
                 self.device_name(device)
@@ -340,9 +342,16 @@ impl Engine {
     }
 
     /// A neighbour that holds more than it was promised on one of these devices, or has
-    /// grown since the victim came, after its memory had rested.
+    /// grown since the victim came, after its memory had rested; or one that did, and ended
+    /// while the victim was there.
     fn culprit(&self, victim: TaskId, devices: &[DeviceId]) -> Option<(TaskId, DeviceId)> {
         let since = self.monitor.tracks.get(&victim).map(|track| track.since);
+        let past = devices.iter().flat_map(|&device| {
+            let unit = self.monitor.units.get(device.0 as usize);
+            let grown = unit.into_iter().flat_map(|unit| &unit.grown);
+            let grown = grown.filter(|it| since.is_some_and(|since| it.concerns(since)));
+            grown.map(move |it| (it.task, device))
+        });
         let others = self.monitor.tracks.iter();
         let outgrown = others.filter_map(|(&task, track)| {
             let has_grown = track.grew_late.is_some() && track.grew_late >= since;
@@ -351,23 +360,29 @@ impl Engine {
                 let outgrew = track.outgrew(Some(device));
                 outgrew.or_else(|| track.on(device).filter(|_| has_grown))
             })?;
-            (task != victim).then_some((task, on.device))
+            Some((task, on.device))
         });
-        outgrown.min()
+        let other = |(task, _): &(TaskId, DeviceId)| *task != victim;
+        let past = past.filter(other).min();
+        outgrown.filter(other).min().or(past)
     }
 
-    /// One of these devices on which others hold more than our promises leave, and how
-    /// much.
-    fn taken_by_others(&self, devices: &[DeviceId]) -> Option<(DeviceId, Bytes)> {
+    /// One of these devices on which others hold more than our promises leave, or did when
+    /// the victim was last seen there, and how much.
+    fn taken_by_others(&self, victim: TaskId, devices: &[DeviceId]) -> Option<(DeviceId, Bytes)> {
+        let track = self.monitor.tracks.get(&victim);
         let loads = self.state.devices();
         let mut loads = loads.filter(|load| devices.contains(&load.device));
         loads.find_map(|load| {
             let told = self.other_runs.told.get(load.device.0 as usize)?;
             let left = load.memory.0.saturating_sub(load.promised.0);
+            let seen = track.and_then(|track| track.on(load.device)?.last);
+            let seen = seen.map(|(_, surroundings)| surroundings.others);
+            let held = told.memory.max(seen.unwrap_or_default());
             // A desktop's few windows do not crowd anybody out.
-            let taken_by_others = told.memory.0 > left.max(load.memory.0 / 20);
+            let taken_by_others = held.0 > left.max(load.memory.0 / 20);
             // What they were promised may be more than there is.
-            taken_by_others.then_some((load.device, told.memory.min(load.memory)))
+            taken_by_others.then_some((load.device, held.min(load.memory)))
         })
     }
 

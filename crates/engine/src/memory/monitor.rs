@@ -14,7 +14,7 @@ use super::judge::PendingEnd;
 use super::lingering::Lingering;
 use super::pace::Pace;
 use super::tenant::Tenancy;
-use super::track::{NOISE_FLOOR, Surroundings, Track};
+use super::track::{NOISE_FLOOR, PastGrowth, Surroundings, Track};
 use crate::action::Action;
 use crate::engine::Engine;
 use crate::input::DeviceView;
@@ -23,6 +23,9 @@ use crate::input::DeviceView;
 const SLOW: Duration = Duration::from_secs(2);
 /// An older look is no ground to place a task on.
 const FRESH: Duration = Duration::from_millis(2500);
+
+/// How many that took too much of a device are remembered after their end.
+const MOST_GROWN: usize = 16;
 
 /// What is seen of the devices.
 #[derive(Default)]
@@ -64,6 +67,8 @@ pub(super) struct UnitState {
     /// Memory that should be gone.
     pub(super) lingering: Option<Lingering>,
     pub(super) tenancy: Tenancy,
+    /// Those that took too much of it, and ended while others were there.
+    pub(super) grown: Vec<PastGrowth>,
 }
 
 impl UnitState {
@@ -81,7 +86,7 @@ impl UnitState {
 
     /// Whether memory there should be gone.
     fn is_awaiting_release(&self) -> bool {
-        self.lingering.is_some() || self.tenancy.is_closing()
+        !self.drained && (self.lingering.is_some() || self.tenancy.is_closing())
     }
 
     /// Whether what is known of it is of this moment, or nearly so.
@@ -115,6 +120,12 @@ impl Monitor {
     pub(crate) fn is_closing(&self, index: usize) -> bool {
         let unit = self.units.get(index);
         unit.is_some_and(|unit| unit.tenancy.is_closing())
+    }
+
+    /// Whether memory of a device should be gone, and may not be.
+    pub(crate) fn is_awaiting_release(&self, index: usize) -> bool {
+        let unit = self.units.get(index);
+        unit.is_some_and(UnitState::is_awaiting_release)
     }
 
     /// Whether the device was found to be broken.
@@ -512,6 +523,19 @@ impl Engine {
             let Some(unit) = monitor.units.get_mut(index) else {
                 continue;
             };
+            if let Some(grown) = track.past_growth(task, on.device, now) {
+                let others = monitor
+                    .tracks
+                    .values()
+                    .filter(|it| it.on(on.device).is_some());
+                let first = others.map(|other| other.since).min();
+                unit.grown
+                    .retain(|it| first.is_some_and(|since| it.ended >= since));
+                if unit.grown.len() >= MOST_GROWN {
+                    unit.grown.remove(0);
+                }
+                unit.grown.extend(first.map(|_| grown));
+            }
             if let Some((held, surroundings)) = on.last
                 && held.0 > NOISE_FLOOR
                 && !unit.drained

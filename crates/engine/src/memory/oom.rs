@@ -199,6 +199,22 @@ fn asked_for(written: &[u8]) -> Option<Bytes> {
         .ok()
 }
 
+/// Whether what was written ends with an error that has nothing to do with memory.
+pub(crate) fn tells_another_error(written: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(near_end(written));
+    let error = text.lines().rfind(|line| speaks_of_error(line));
+    let is_about_memory = |line: &str| {
+        let line = line.to_lowercase();
+        ["memory", "alloc"].iter().any(|it| line.contains(it))
+    };
+    error.is_some_and(|line| !is_about_memory(line))
+}
+
+fn speaks_of_error(line: &str) -> bool {
+    let words = ["Error", "Exception", "error:"];
+    words.iter().any(|it| line.contains(it))
+}
+
 /// The last line that speaks of an error, if the first one, which speaks of memory, is not
 /// all there is.
 fn later_error(written: &[u8]) -> Option<String> {
@@ -206,14 +222,10 @@ fn later_error(written: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(written);
     let (_, after) = text.split_once('\n')?;
     let mut lines = after.lines().map(str::trim);
-    let speaks_of_error = |line: &&str| {
+    let line = lines.rfind(|line| {
         let is_about_memory = TEXTS.iter().any(|(_, text)| line.contains(text));
-        !is_about_memory
-            && ["Error", "Exception", "error:"]
-                .iter()
-                .any(|it| line.contains(it))
-    };
-    let line = lines.rfind(speaks_of_error)?;
+        !is_about_memory && speaks_of_error(line)
+    })?;
     let visible = line.chars().filter(|c| !c.is_control());
     Some(visible.take(LONGEST).collect())
 }
@@ -243,6 +255,11 @@ mod tests {
             "BFCArena::AllocateRawInternal(size_t) Failed to allocate memory for requested buffer \
              of size 123",
             "Out of memory error on GPU 0. Cannot allocate 1.5GB memory on GPU 0",
+            "paddle.base.libpaddle.ResourceExhaustedError: \n\nOut of memory on device 0",
+            "mxnet.base.MXNetError: Check failed: e == cudaSuccess: cudaMalloc retry failed: out \
+             of memory",
+            "ValueError: Free memory on device (5.1/23.5 GiB) on startup is less than desired GPU \
+             memory utilization (0.9, 21.15 GiB)",
         ] {
             assert!(signs.find_text(text.as_bytes()).is_some(), "{text}");
         }

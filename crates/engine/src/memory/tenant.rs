@@ -57,6 +57,11 @@ impl Tenancy {
         self.closing.is_some()
     }
 
+    /// Nothing more will be seen of it: nobody waits for its last tenant's memory.
+    pub(super) const fn stop_waiting(&mut self) {
+        (self.asked, self.closing) = (None, None);
+    }
+
     /// Whether somebody may soon be told who is on it.
     pub(super) const fn names_processes(&self) -> bool {
         self.asked.is_some() || self.closing.is_some()

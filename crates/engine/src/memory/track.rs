@@ -30,6 +30,8 @@ pub(crate) struct Track {
     rise: Bytes,
     /// Samples since then.
     still: u32,
+    /// Samples between the last rises that were more than noise.
+    pauses: [u32; 2],
     samples: u32,
     /// When it was last sampled, and the longest time between two samples.
     last: Option<Duration>,
@@ -65,6 +67,24 @@ pub(crate) struct TrackedDevice {
     /// What it was last seen to hold, and how it was there then: for one more
     /// sample, as that may show what is left after its end.
     pub(super) last: Option<(Bytes, Surroundings)>,
+}
+
+/// One that took more of a device than it was to have, and has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PastGrowth {
+    pub(super) task: TaskId,
+    pub(super) ended: Duration,
+    /// Whether it held more than it was promised there.
+    outgrew: bool,
+    grew_late: Option<Duration>,
+}
+
+impl PastGrowth {
+    /// Whether it may be why one ran out of memory that has been there since.
+    pub(super) fn concerns(&self, since: Duration) -> bool {
+        let has_grown = self.grew_late.is_some_and(|at| at >= since);
+        self.ended >= since && (self.outgrew || has_grown)
+    }
 }
 
 /// How it is on a device besides what an attempt holds there.
@@ -144,6 +164,9 @@ impl Track {
         on.peak = on.peak.max(held);
         if held > before {
             self.rise = Bytes(held.0 - before.0);
+            if self.rise.0 > NOISE_FLOOR {
+                self.pauses = [self.pauses[1], self.still];
+            }
             self.still = 0;
         } else {
             self.still += 1;
@@ -156,9 +179,18 @@ impl Track {
         self.devices.iter().find(|on| on.device == device)
     }
 
-    /// Whether a device of its had no room left for as much as it took last.
+    /// Whether it may have been about to take more: it took some a moment ago, or has done
+    /// so step by step, and the next one was not overdue.
+    fn is_growing(&self) -> bool {
+        let pause = self.pauses[0].min(self.pauses[1]);
+        self.still < RESTED.max(pause.saturating_mul(2))
+    }
+
+    /// Whether a device of its had no room left: for as much as it took last, if it may have
+    /// tried to take that once more.
     pub(crate) fn was_cramped(&self) -> bool {
-        let step = self.rise.0.max(NOISE_FLOOR);
+        let step = if self.is_growing() { self.rise.0 } else { 0 };
+        let step = step.max(NOISE_FLOOR);
         let mut devices = self.devices.iter();
         devices.any(|on| {
             let free = on.last.and_then(|(_, surroundings)| surroundings.free);
@@ -175,6 +207,22 @@ impl Track {
                 && on.promised.0 > 0
                 && on.peak.0 > on.promised.0 + NOISE_FLOOR
         })
+    }
+
+    /// What others there may have suffered from, now that it has ended.
+    pub(super) fn past_growth(
+        &self,
+        task: TaskId,
+        device: DeviceId,
+        ended: Duration,
+    ) -> Option<PastGrowth> {
+        let growth = PastGrowth {
+            task,
+            ended,
+            outgrew: self.outgrew(Some(device)).is_some(),
+            grew_late: self.grew_late,
+        };
+        growth.concerns(Duration::ZERO).then_some(growth)
     }
 
     /// Whether it is to have all that becomes free, because it has grown late.
@@ -312,6 +360,35 @@ mod tests {
         // It has given everything back, and goes on.
         track.sample(DeviceId(7), Bytes(0), free(110));
         assert!(!track.was_cramped());
+    }
+
+    #[test]
+    fn one_that_took_much_at_once_and_then_rested_was_not_cramped() {
+        let free = |mebibytes: u64| Surroundings {
+            free: Some(Bytes(mebibytes << 20)),
+            ..Surroundings::default()
+        };
+        let mut once = track(100);
+        let hold = |track: &mut Track, held: u64, looks: u32| {
+            for _ in 0..looks {
+                track.sample(DeviceId(7), Bytes(held << 20), free(100 - held));
+            }
+        };
+        hold(&mut once, 5, 40);
+        hold(&mut once, 60, 3);
+        assert!(once.was_cramped(), "it may be about to take more");
+        hold(&mut once, 60, 1);
+        assert!(!once.was_cramped());
+        hold(&mut once, 99, 20);
+        assert!(once.was_cramped(), "there is nothing left for anything");
+        // One that takes its time between steps of the same size is not done.
+        let mut steps = track(100);
+        for held in [30, 60, 90] {
+            hold(&mut steps, held, 10);
+        }
+        assert!(steps.was_cramped());
+        hold(&mut steps, 90, 10);
+        assert!(!steps.was_cramped());
     }
 
     #[test]

@@ -189,10 +189,11 @@ impl Engine {
         }
         let sums = &self.other_runs.sums;
         wanted.all(|wanted| {
-            let mut devices = self.devices.iter().zip(self.state.devices());
-            let load = devices.find(|(device, _)| device.is_called(&wanted.device));
+            let devices = self.devices.iter().zip(self.state.devices());
+            let mut devices = devices.enumerate();
+            let load = devices.find(|(_, (device, _))| device.is_called(&wanted.device));
             let held = sums.get(&wanted.device);
-            load.is_none_or(|(_, load)| {
+            load.is_none_or(|(index, (_, load))| {
                 let used = held.map_or(0, |held| held.share.0);
                 let used = used.saturating_add(load.used.0);
                 let memory = held.map_or(0, |held| held.memory.0);
@@ -200,6 +201,8 @@ impl Engine {
                 let memory = memory.saturating_add(wanted.memory.0);
                 has_room(sums, wanted)
                     && !load.whole
+                    // Its owner waits until that is gone, as we do.
+                    && !self.monitor.is_awaiting_release(index)
                     && (!wanted.whole || load.attempts == 0)
                     && used.saturating_add(wanted.share.0) <= Milli::ONE.0
                     && (load.memory == Bytes(0) || memory <= load.memory.0)

@@ -52,6 +52,46 @@ fn a_neighbour_that_outgrew_and_gave_it_back_is_still_to_blame() {
 }
 
 #[test]
+fn a_neighbour_that_outgrew_its_promise_and_ended_first_is_to_blame() {
+    for outcome in [OK, FAILED] {
+        let mut lab = neighbours();
+        lab.holds("1.2", 18);
+        lab.holds("1.1", 6);
+        lab.ends("1.2", outcome);
+        lab.pass(A_LOOK);
+        lab.ends("1.1", FAILED);
+        lab.assert_told("because 1.2 outgrew what it was promised on GPU 0; it runs again, and no");
+    }
+}
+
+#[test]
+fn one_that_outgrew_its_promise_and_ended_before_is_not_to_blame() {
+    let mut lab = neighbours();
+    lab.holds("1.2", 18);
+    lab.holds("1.1", 6);
+    lab.ends("1.2", OK);
+    lab.pass(SECOND);
+    lab.add(1, [task("python b.py").vram(8)]);
+    lab.pass(SECOND);
+    lab.logs.insert(id("1.3"), CUDA.to_owned());
+    lab.holds("1.3", 6);
+    lab.ends("1.3", FAILED);
+    lab.assert_told("seen at 6.0 GiB of 8.0 GiB; it runs again with");
+}
+
+#[test]
+fn strangers_that_left_after_they_had_crowded_a_gpu_are_to_blame() {
+    let mut lab = neighbours();
+    lab.stranger(0, 15);
+    lab.holds("1.1", 6);
+    lab.stranger(0, 0);
+    lab.ended.push(id("1.1"));
+    lab.pass(SECOND);
+    lab.ends("1.1", FAILED);
+    lab.assert_told("because others hold 15.0 GiB on GPU 0; it runs again, and no retry");
+}
+
+#[test]
 fn of_two_that_outgrew_the_first_is_named() {
     let mut lab = Lab::with_gpus(1);
     lab.run(1);

@@ -3,7 +3,7 @@
 use packhorse_engine::OomSigns;
 use packhorse_model::{Exit, Outcome};
 
-use crate::lab::{A_LOOK, FAILED, Lab, OK, id, task};
+use crate::lab::{A_LOOK, FAILED, Lab, OK, SECOND, id, task};
 
 const CUDA: &str = "torch.cuda.OutOfMemoryError: CUDA out of memory.";
 
@@ -166,6 +166,41 @@ fn what_is_seen_after_a_death_that_nobody_knows_of_does_not_hide_its_cause() {
 }
 
 #[test]
+fn one_that_fails_after_its_memory_has_rested_has_failed_by_itself() {
+    for outcome in [Outcome::Failed { code: 3 }, Outcome::Killed { signal: 9 }] {
+        let mut lab = lab(&[24], 20);
+        lab.logs.clear();
+        lab.holds("1.1", 13);
+        lab.pass(SECOND * 2);
+        lab.ends("1.1", outcome);
+        lab.assert_told(&format!("finished 1.1: {outcome}"));
+        assert_eq!(lab.started().len(), 1);
+    }
+}
+
+#[test]
+fn one_that_says_why_it_fails_is_believed() {
+    for (log, is_believed) in [
+        ("loading\nKeyError: 'lr'\n", true),
+        ("error: no such file\nbye\n", true),
+        ("loading\n", false),
+        ("RuntimeError: failed to allocate a buffer\n", false),
+    ] {
+        let mut lab = lab(&[24], 8);
+        lab.logs.insert(id("1.1"), log.to_owned());
+        lab.holds("1.1", 10);
+        lab.holds("1.1", 20);
+        lab.ends("1.1", FAILED);
+        let told = if is_believed {
+            "finished 1.1: exit status 1"
+        } else {
+            "its GPU had no memory left"
+        };
+        lab.assert_told(told);
+    }
+}
+
+#[test]
 fn one_that_dies_with_room_left_has_failed_by_itself() {
     let mut lab = lab(&[24], 8);
     lab.logs.clear();
@@ -211,7 +246,7 @@ fn an_end_is_not_judged_before_its_log_was_read() {
     lab.answers.questions = false;
     lab.told();
     lab.ends("1.1", FAILED);
-    lab.pass(crate::lab::SECOND * 10);
+    lab.pass(SECOND * 10);
     assert!(lab.told().is_empty(), "it may have run out of memory");
     assert!(!lab.is_over(1));
     lab.answer_next();
@@ -225,9 +260,9 @@ fn an_end_is_judged_without_a_look_when_the_driver_takes_too_long() {
     lab.answers.samples = false;
     lab.told();
     lab.ends("1.1", FAILED);
-    lab.pass(crate::lab::SECOND);
+    lab.pass(SECOND);
     assert!(lab.told().is_empty());
-    lab.pass(crate::lab::SECOND);
+    lab.pass(SECOND);
     lab.assert_told("it runs again with 12.0 GiB");
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use packhorse_engine::{Action, Input, LeasedDevice, OtherRun, ProcessEvent};
 use packhorse_model::{Claim, Milli, RunId};
 
-use crate::lab::{FAILED, Lab, OK, SECOND, gib, id, task};
+use crate::lab::{A_LOOK, FAILED, Lab, OK, SECOND, gib, id, task};
 
 fn lab(gpus: usize) -> Lab {
     let mut lab = Lab::built(&vec![24; gpus], None, |settings| settings.leases = true);
@@ -365,6 +365,30 @@ fn who_makes_no_use_of_its_claim_is_not_waited_for() {
     assert_eq!(lab.running(), ["1.1@0"]);
     lab.ends("1.1", OK);
     assert_eq!(lab.running(), ["1.2@0"], "nor a moment later");
+}
+
+#[test]
+fn who_waits_for_memory_that_should_be_gone_may_still_make_use_of_its_claim() {
+    let mut lab = lab(1);
+    lab.now += SECOND;
+    lab.add(1, [task("a").vram(20), task("b").vram(20)]);
+    let claim = other(77, None, Some((memory(20), Duration::ZERO)));
+    lab.feed(Input::OtherRuns(vec![claim.clone()]));
+    lab.holds("1.1", 16);
+    lab.stranger(0, 16);
+    lab.ends("1.1", OK);
+    for _ in 0..3 {
+        lab.pass(SECOND);
+        lab.feed(Input::OtherRuns(vec![claim.clone()]));
+        assert!(lab.running().is_empty());
+    }
+    lab.stranger(0, 0);
+    lab.pass(A_LOOK);
+    lab.feed(Input::OtherRuns(vec![claim.clone()]));
+    assert!(lab.running().is_empty(), "it is there for the claim now");
+    lab.pass(SECOND * 2);
+    lab.feed(Input::OtherRuns(vec![claim]));
+    assert_eq!(lab.running(), ["1.2@0"]);
 }
 
 #[test]

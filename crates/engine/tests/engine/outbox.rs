@@ -1,9 +1,9 @@
 //! What happens is told when the journal has it.
 
 use packhorse_engine::{Action, Input, OutputMode};
-use packhorse_model::RunId;
+use packhorse_model::{EventKind, ProcessEvent, RunId, Stream};
 
-use crate::lab::{FAILED, Lab, OK, PATIENCE, task};
+use crate::lab::{FAILED, Lab, OK, PATIENCE, id, task};
 
 /// One task runs, nothing of it is written yet, and what could be told was.
 fn lab() -> Lab {
@@ -231,12 +231,65 @@ fn all_there_is_to_say_comes_before_a_task_that_writes_where_we_write() {
     let mut lab = Lab::with_slots(1);
     lab.answers.commits = false;
     lab.run_with(1, |new| new.output = OutputMode::Inherit);
-    lab.add(1, [task("a").retries(1)]);
+    lab.add(1, [task("a").retries(2)]);
+    lab.commit_all();
+    lab.expect_early();
     lab.told();
     lab.ends("1.1", FAILED);
     let told = lab.told();
     assert!(told[0].starts_with("retrying 1.1#1"), "{told:?}");
     assert_eq!(told[1], "started 1.1#2");
+    // The journal does not keep all.
+    lab.feed(Input::Committed {
+        records: lab.committed,
+        kept: lab.committed,
+        trouble: None,
+    });
+    lab.ends("1.1", FAILED);
+    assert_eq!(lab.told(), ["started 1.1#3"], "a crash would lose the rest");
+    lab.commit_all();
+    lab.assert_told("retrying 1.1#2");
+}
+
+#[test]
+fn a_result_that_a_crash_could_lose_is_not_told_because_another_task_starts() {
+    let mut lab = Lab::with_slots(1);
+    lab.answers.commits = false;
+    lab.run_with(1, |new| new.output = OutputMode::Inherit);
+    lab.add(1, [task("a"), task("b")]);
+    lab.told();
+    lab.ends("1.1", OK);
+    assert_eq!(
+        lab.told(),
+        ["started 1.2#1"],
+        "the journal does not know the tasks"
+    );
+    lab.commit_all();
+    lab.assert_told("finished 1.1");
+}
+
+#[test]
+fn a_result_that_a_crash_could_lose_is_not_told_because_of_much_output() {
+    let mut lab = Lab::with_slots(1);
+    lab.run(1);
+    lab.answers.commits = false;
+    lab.add(1, [task("a"), task("b")]);
+    lab.expect_early();
+    lab.told();
+    lab.ends("1.1", OK);
+    for _ in 0..65 {
+        lab.feed(Input::Process(ProcessEvent::Output {
+            task: id("1.2"),
+            stream: Stream::Stdout,
+            bytes: vec![b'x'; 1 << 20],
+        }));
+    }
+    let told = lab.told_events();
+    let count = |pick: fn(&EventKind) -> bool| told.iter().filter(|kind| pick(kind)).count();
+    assert_eq!(count(|kind| matches!(kind, EventKind::Output { .. })), 65);
+    assert_eq!(count(|kind| matches!(kind, EventKind::Finished(_))), 0);
+    lab.commit_all();
+    lab.assert_told("finished 1.1");
 }
 
 #[test]

@@ -82,6 +82,26 @@ fn so_does_the_next_attempt_of_the_same_task() {
 }
 
 #[test]
+fn one_that_is_lost_meanwhile_is_neither_looked_at_nor_held_any_more() {
+    let mut lab = Lab::built(&[24], None, |settings| settings.leases = true);
+    lab.run(1);
+    lab.add(1, vec![task("a"); 2]);
+    lab.raised();
+    lab.pass(SECOND * 2);
+    lab.left_on(0, 16);
+    ends_after(&mut lab, SECOND * 2);
+    assert!(lab.engine.lease_to_lower().is_none(), "it is not free yet");
+    lab.gpus[0].lost = Some("it has fallen off the bus".to_owned());
+    lab.pass(SECOND);
+    lab.samples();
+    lab.pass(SECOND * 10);
+    assert_eq!(lab.samples(), 0);
+    assert_eq!(lab.engine.wake_at(), None);
+    let lease = lab.engine.lease_to_lower().unwrap();
+    assert_eq!(lease.held, []);
+}
+
+#[test]
 fn it_does_not_wait_for_ever() {
     let mut lab = lab();
     lab.add(1, vec![task("a"); 2]);

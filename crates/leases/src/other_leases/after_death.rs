@@ -43,6 +43,11 @@ pub(super) enum Sight {
 impl OtherLeases {
     /// Looks again at the leases for which it is time.
     pub(super) fn look_again(&mut self, now: Instant) -> Result<(), LeaseError> {
+        let has_not_come = |known: &KnownLease| known.moves_until.is_some_and(|at| at <= now);
+        let missing = self.known.iter().filter(|(_, known)| has_not_come(known));
+        for name in missing.map(|(name, _)| *name).collect::<Vec<_>>() {
+            self.forget(name);
+        }
         let is_due = |known: &KnownLease| known.look_again.is_some_and(|at| at <= now);
         let due = self.known.iter().filter(|(_, known)| is_due(known));
         let due: Vec<LeaseName> = due.map(|(name, _)| *name).collect();
@@ -180,6 +185,7 @@ impl OtherLeases {
             leaders,
             processes,
             look_again: look_again.map(|time| Instant::now() + time),
+            moves_until: None,
         };
         self.known.insert(name, known);
         self.revision += 1;

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::process::{Child, Command};
 
 use crate::support::*;
 use packhorse_leases::{LeaseError, Leases, read_leases};
@@ -256,14 +257,13 @@ fn all_go_on_in_a_new_folder_if_the_old_one_is_removed() {
     publish(&mut mine, &[held("GPU-1", 3)]);
     peer.tell("hold GPU-1 7");
     assert_eq!(memory(&mut mine, "GPU-1"), 7);
-    let mut seen = mine.lock().unwrap().revision();
     fs_err::remove_dir_all(&place.path).unwrap();
     assert!(has_changes(&mine));
-    assert!(has_news(&mut mine, &mut seen));
-    assert_eq!(memory(&mut mine, "GPU-1"), 0, "it has not noticed yet");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7, "it has not noticed yet");
     assert_eq!(peer.tell("memory GPU-1"), "3");
     assert!(has_changes(&mine));
-    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    peer.tell("hold GPU-1 8");
+    assert_eq!(memory(&mut mine, "GPU-1"), 8);
     let mode = fs_err::metadata(&place.path).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o1777);
     // And they have one lock with whoever comes new.
@@ -272,6 +272,46 @@ fn all_go_on_in_a_new_folder_if_the_old_one_is_removed() {
     let mut new = place.peer();
     new.tell("lock");
     assert!(mine.lock().unwrap().warning().is_some());
+}
+
+#[test]
+fn one_who_only_waits_for_its_task_moves_to_the_new_folder_as_well() {
+    let place = test_folder();
+    let mut mine = place.open_deaf();
+    publish(&mut mine, &[held("GPU-1", 3)]);
+    mine.guard(Vec::new()).unwrap();
+    let away = place.path.with_extension("away");
+    fs_err::rename(&place.path, &away).unwrap();
+    fs_err::remove_dir_all(&away).unwrap();
+    assert!(has_changes(&mine));
+    assert!(!mine.has_freed().unwrap());
+    assert_eq!(place.peer().tell("memory GPU-1"), "3");
+    assert!(!has_changes(&mine));
+    fs_err::remove_file(place.file()).unwrap();
+    assert!(has_changes(&mine), "it is watched there, too");
+}
+
+#[test]
+fn one_who_does_not_come_to_the_new_folder_holds_nothing_after_a_while() {
+    let place = test_folder();
+    let mut mine = place.open();
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    let away = place.path.with_extension("away");
+    fs_err::rename(&place.path, &away).unwrap();
+    assert_eq!(memory(&mut mine, "GPU-1"), 7, "it may not have noticed yet");
+    mine.lock().unwrap().set_seen();
+    wait_for_change(&mine);
+    assert!(mine.has_freed().unwrap());
+    assert_eq!(memory(&mut mine, "GPU-1"), 0);
+    // One who ends before it has come holds nothing at once.
+    peer.tell("memory GPU-1");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    fs_err::rename(&place.path, away.with_extension("again")).unwrap();
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    peer.kill();
+    assert_eq!(memory(&mut mine, "GPU-1"), 0);
 }
 
 #[test]
@@ -332,7 +372,7 @@ fn folder_and_leases_are_for_all_whatever_the_umask() {
 }
 
 #[test]
-fn one_user_cannot_make_up_more_leases_than_count() {
+fn leases_that_somebody_made_up_are_gone_in_a_moment() {
     let model = model();
     let [uid, pid, start] = model.name;
     let place = test_folder();
@@ -342,10 +382,87 @@ fn one_user_cannot_make_up_more_leases_than_count() {
         fs_err::write(place.user(uid).join(name), &model.text).unwrap();
     }
     let mut mine = place.open_deaf();
-    // Until it is known that they left nothing running.
-    assert_eq!(mine.lock().unwrap().others().count(), 256);
+    assert!(
+        mine.lock().unwrap().others().count() > 0,
+        "they may have left something running"
+    );
     assert_eq!(others(&mut mine), []);
     assert_eq!(place.files(), [""; 0]);
+}
+
+/// Processes that do nothing, until this is dropped.
+struct Sleeping(Vec<Child>);
+
+impl Sleeping {
+    #[expect(clippy::unwrap_used, reason = "this is part of tests")]
+    fn start(count: usize) -> Self {
+        let start = |_| Command::new("sleep").arg("1000").spawn().unwrap();
+        Self((0..count).map(start).collect())
+    }
+}
+
+impl Drop for Sleeping {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+        }
+        for child in &mut self.0 {
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn however_many_wait_whoever_holds_something_is_seen() {
+    let model = model();
+    let [uid, ..] = model.name;
+    let place = test_folder();
+    drop(place.open());
+    let folder = place.user(uid);
+    let sleeping = Sleeping::start(300);
+    let sleeping = &sleeping.0;
+    let file = |child: &Child| {
+        let ProcessKey { pid, start_time } = ProcessKey::of(child.id()).unwrap();
+        folder.join(format!("{pid}-{start_time}"))
+    };
+    let start = model.text.find(r#""devices":"#).unwrap();
+    let end = start + model.text[start..].find(']').unwrap() + 1;
+    let waiting = format!(
+        r#"{}"devices":[]{}"#,
+        &model.text[..start],
+        &model.text[end..]
+    );
+    for (number, child) in sleeping.iter().enumerate() {
+        let holds = number % 15 == 0;
+        let text = if holds { &model.text } else { &waiting };
+        fs_err::write(file(child), text).unwrap();
+    }
+    let mut peer = place.peer();
+    assert_eq!(peer.tell("memory GPU-1"), (20 * 7).to_string());
+    let mut mine = place.open_deaf();
+    assert_eq!(others(&mut mine).len(), 20 + 256, "not all who wait count");
+    let all = read_leases(&place.path).unwrap();
+    let holds = all.iter().filter(|lease| !lease.held.is_empty());
+    assert_eq!(holds.count(), 20);
+    // If too many hold something, it is not known who holds what.
+    let draft = place.path.with_extension("draft");
+    for child in sleeping {
+        fs_err::write(&draft, &model.text).unwrap();
+        fs_err::rename(&draft, file(child)).unwrap();
+    }
+    let told = format!(
+        "what other runs hold cannot be seen at the moment: more than 256 runs of user {uid} \
+         hold GPUs; nothing is started until some of them have ended"
+    );
+    let error = place.open_deaf().lock().unwrap_err();
+    assert_eq!(error.to_string(), told);
+    assert!(mine.lock().unwrap_err().hides_others());
+    for child in &sleeping[256..] {
+        fs_err::remove_file(file(child)).unwrap();
+    }
+    for leases in [&mut mine, &mut place.open_deaf()] {
+        assert_eq!(memory(leases, "GPU-1"), 256 * 7);
+    }
 }
 
 #[test]
@@ -354,11 +471,8 @@ fn one_user_cannot_use_up_the_descriptors_of_others() {
     let [uid, pid, start] = model.name;
     let place = test_folder();
     drop(place.open());
-    let mut sleeping: Vec<_> = (0..20)
-        .map(|_| std::process::Command::new("sleep").arg("1000").spawn())
-        .map(Result::unwrap)
-        .collect();
-    let leaders = sleeping.iter().map(|child| {
+    let sleeping = Sleeping::start(20);
+    let leaders = sleeping.0.iter().map(|child| {
         let ProcessKey { pid, start_time } = ProcessKey::of(child.id()).unwrap();
         format!("[{pid},{start_time}]")
     });
@@ -374,10 +488,7 @@ fn one_user_cannot_use_up_the_descriptors_of_others() {
     assert_eq!(peer.tell("others"), "256", "all of them count");
     let open = fs_err::read_dir(format!("/proc/{}/fd", peer.pid())).unwrap();
     assert!(open.count() < 600);
-    for child in &mut sleeping {
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
+    drop(sleeping);
     assert_eq!(peer.tell("others"), "0", "until all have ended");
 }
 

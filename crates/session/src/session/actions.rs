@@ -192,6 +192,8 @@ impl Session<'_> {
         if std::mem::take(&mut self.bell) {
             let _ = unwatch(&self.epoll, &self.parts.journal);
         }
+        // Nothing of ours runs any more, however long the rest takes.
+        self.leave_other_runs();
         let can_end = self.parts.journal.begin().is_ok();
         if can_end && !self.parts.journal.ends_within(self.patience) {
             let why = self.parts.journal.trouble();

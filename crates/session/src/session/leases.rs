@@ -1,11 +1,13 @@
 //! Sharing the devices with other runs on this machine.
 
+use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
-use packhorse_engine::{Input, OtherRun};
-use packhorse_leases::{FolderTurn, Lease, LeaseError, Leases, LeasesGuard};
+use packhorse_engine::{Input, LeasedDevice, OtherRun};
+use packhorse_leases::{FolderTurn, Lease, Leases, LeasesGuard};
+use packhorse_proc::ancestry;
 
-use super::{LEASES, Session, TURN, unwatch, watch};
+use super::{LEASES, NAMES, Session, TURN, unwatch, watch};
 use crate::SessionError;
 use crate::sampling::Attributor;
 use crate::user_names::UserNames;
@@ -40,14 +42,39 @@ pub(super) struct OtherRunsWatch {
     revision: u64,
     /// Whose they are, where they do not say it.
     users: UserNames,
+    /// Whether it is listened to when that is found out.
+    hears_names: bool,
+    /// What they know the GPUs by that the environment limits us to.
+    given: Vec<String>,
+    /// The processes that we descend from, once that matters.
+    ancestors: OnceCell<Vec<u32>>,
 }
 
 impl OtherRunsWatch {
-    pub(super) fn new(home: String) -> Self {
+    pub(super) fn new(home: String, given: Vec<String>) -> Self {
         Self {
             home,
+            given,
             ..Self::default()
         }
+    }
+
+    /// Leaves out of what a run holds and waits for what it has given us: if we are part of
+    /// a task of its, the task's GPUs are ours to use, and it waits for us.
+    fn leave_out_given(&self, run: &mut OtherRun) {
+        if self.given.is_empty() || run.is_dead {
+            return;
+        }
+        let ancestors = || ancestry(std::process::id()).skip(1).collect();
+        if !self.ancestors.get_or_init(ancestors).contains(&run.pid) {
+            return;
+        }
+        let is_its_own = |held: &LeasedDevice| self.given.iter().all(|key| **key != *held.device);
+        run.devices.retain(is_its_own);
+        if let Some(claim) = &mut run.claim {
+            claim.devices.retain(is_its_own);
+        }
+        run.claim = run.claim.take().filter(|claim| !claim.devices.is_empty());
     }
 }
 
@@ -68,7 +95,7 @@ impl Session<'_> {
                 Ok(FolderTurn::Ours(ours)) => guard = Some(ours),
                 Ok(FolderTurn::Awaited(due)) => awaits_turn = Some(due),
                 Err(error) => {
-                    if let LeaseError::Shortage { .. } = error {
+                    if error.hides_others() {
                         awaits_turn = Some(Instant::now() + LOOK_AGAIN);
                     }
                     trouble.push(error);
@@ -139,6 +166,12 @@ impl Session<'_> {
             return Ok(());
         };
         let others = &mut self.others;
+        if !others.hears_names
+            && let Some(bell) = others.users.bell()
+        {
+            watch(&self.epoll, bell, NAMES)?;
+            others.hears_names = true;
+        }
         let awaits_turn = others.awaits_turn.is_some();
         if awaits_turn && !std::mem::replace(&mut others.hears_bell, true) {
             watch(&self.epoll, leases.bell(), TURN)?;
@@ -160,6 +193,12 @@ impl Session<'_> {
         if self.others.awaits_turn.is_some() {
             self.refresh_other_runs_now();
         }
+    }
+
+    /// It is known whose some of the other runs are.
+    pub(super) fn hear_names(&mut self) {
+        self.others.users.hear_bell();
+        self.refresh_other_runs_now();
     }
 
     /// Something has changed: that others took more, or wait for more, need not be known
@@ -187,6 +226,21 @@ impl Session<'_> {
         }
     }
 
+    /// Gives up what others were told that we hold, and takes no more turns.
+    pub(super) fn leave_other_runs(&mut self) {
+        let Some(leases) = self.parts.leases.take() else {
+            return;
+        };
+        let others = &mut self.others;
+        if std::mem::take(&mut others.watched) {
+            let _ = unwatch(&self.epoll, &leases);
+        }
+        if std::mem::take(&mut others.hears_bell) {
+            let _ = unwatch(&self.epoll, leases.bell());
+        }
+        (others.awaits_turn, others.look_again) = (None, None);
+    }
+
     /// Tells others who leads our attempts, and writes it down, if that is due.
     pub(super) fn record_leaders(&mut self, now: Instant) {
         let Some(leaders) = self.parts.leaders.update(&*self.parts.executor, now) else {
@@ -202,6 +256,7 @@ impl Session<'_> {
         };
         self.others.guarded = true;
         if let Err(error) = guarded {
+            self.parts.leaders.not_told(now);
             self.dispatch(Input::OtherRunsTrouble(error.to_string()));
         }
         // What others gave up meanwhile was seen with it.
@@ -245,12 +300,16 @@ fn look(
     }
     attributor.other_runs = guard.others().flat_map(Lease::processes).collect();
     let user = |lease: &Lease| lease.user(|uid| seen.users.get(uid));
-    let other = |lease: &Lease| OtherRun {
-        pid: lease.pid,
-        name: lease.describe(&seen.home, &user(lease)),
-        is_dead: lease.left.is_some(),
-        devices: lease.held.clone(),
-        claim: lease.claim.clone(),
+    let other = |lease: &Lease| {
+        let mut run = OtherRun {
+            pid: lease.pid,
+            name: lease.describe(&seen.home, &user(lease)),
+            is_dead: lease.left.is_some(),
+            devices: lease.held.clone(),
+            claim: lease.claim.clone(),
+        };
+        seen.leave_out_given(&mut run);
+        run
     };
     Some(Input::OtherRuns(guard.others().map(other).collect()))
 }

@@ -143,6 +143,18 @@ fn one_that_dies_without_a_word_on_a_full_gpu_ran_out_of_memory() {
 }
 
 #[test]
+fn one_that_fails_long_after_it_took_its_memory_did_not_run_out_of_it() {
+    let machine = Machine::new(1);
+    let task = taking("--peak 13G --hold-looks 10");
+    machine.world.write("tasks", format!("{task}; exit 3"));
+    let done = machine.packhorse(&["run", "--vram", "15G", "tasks"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(!done.stdout.contains("out of GPU memory"), "{done:?}");
+    let failed = done.stdout.lines().find(|line| line.contains("1.1 failed"));
+    assert!(failed.unwrap().contains("exit status 3"), "{done:?}");
+}
+
+#[test]
 fn a_person_can_add_signs_of_running_out() {
     let machine = Machine::new(1);
     machine

@@ -1,6 +1,6 @@
 //! What others do is known before anything is decided.
 
-use super::lease_files;
+use super::{await_record, lease_files};
 use crate::support::{Running, World};
 
 /// Has this process be a run whose lease, beside that of another, says this.
@@ -13,6 +13,53 @@ fn be_a_run(beside: &std::path::Path, lease: &str) -> std::path::PathBuf {
     fs_err::write(&draft, lease).unwrap();
     fs_err::rename(draft, &ours).unwrap();
     ours
+}
+
+#[test]
+fn a_gpu_stays_held_when_somebody_removes_all_leases() {
+    let world = World::new();
+    let gate = world.gate("gate");
+    world.write("tasks", "read x < gate");
+    let mut first = world.start(["run", "--gpus", "0", "tasks"]);
+    first.wait_for("1.1 started");
+    await_record(&world, 1);
+    let away = world.leases().with_extension("away");
+    fs_err::rename(world.leases(), &away).unwrap();
+    fs_err::remove_dir_all(&away).unwrap();
+    let is_complete = |file: &std::path::PathBuf| file.extension().is_none();
+    while !lease_files(&world).iter().any(is_complete) {}
+    let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
+    second.wait_for("run 2 started");
+    let why = world.why("2.1");
+    assert!(why.contains("another run holds GPU 0 (run 1 of"), "{why}");
+    gate.pass(1);
+    let done = first.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.stdout.contains("lease"), "{done:?}");
+    assert_eq!(second.finish().code, 0);
+}
+
+#[test]
+fn whose_a_run_is_is_looked_up_before_it_is_told() {
+    let me = std::process::Command::new("id").arg("-un").output();
+    let me = me.ok().filter(|done| done.status.success());
+    let Some(me) = me.and_then(|done| String::from_utf8(done.stdout).ok()) else {
+        return; // our user has no name
+    };
+    let world = World::new();
+    let gate = world.gate("gate");
+    world.write("tasks", "read x < gate");
+    let mut command = world.command(["run", "--gpus", "0", "tasks"]);
+    command.env_remove("USER").env_remove("LOGNAME");
+    let mut first = Running::start(command);
+    first.wait_for("1.1 started");
+    let mut second = world.start(["run", "--gpus", "0", "--", "true"]);
+    let line = second.wait_for("nothing runs");
+    let told = format!("run 1 of {}, process", me.trim());
+    assert!(line.contains(&told), "{line}");
+    gate.pass(1);
+    assert_eq!(first.finish().code, 0);
+    assert_eq!(second.finish().code, 0);
 }
 
 #[test]

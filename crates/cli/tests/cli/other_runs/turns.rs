@@ -95,6 +95,35 @@ fn one_that_never_ends_its_turn_is_not_waited_for() {
 }
 
 #[test]
+fn a_run_that_waits_for_its_store_at_its_end_keeps_nothing_from_others() {
+    let world = World::new();
+    let done = world.packhorse(["run", "--slots", "1", "--", "true"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let gate = world.gate("gate");
+    world.write("tasks", "read x < gate");
+    let mut leases = run_of_bob(&world);
+    let somebody = rusqlite::Connection::open(world.database()).unwrap();
+    somebody.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut command = world.command(["run", "--gpus", "0", "-g", "0.5", "tasks"]);
+    command.env("PACKHORSE_STORE_PATIENCE", "50ms");
+    let mut running = Running::start(command);
+    running.wait_for("2.1 started");
+    let guard = leases.lock().unwrap();
+    assert_eq!(guard.others().count(), 1);
+    // It asks for its turn when its task is over.
+    gate.pass(1);
+    running.wait_for("the last results are not written yet");
+    drop(guard);
+    let mut guard = leases.lock().unwrap();
+    assert!(guard.warning().is_none(), "it has the lock");
+    assert_eq!(guard.others().count(), 0, "it has the GPU");
+    drop(guard);
+    somebody.execute_batch("ROLLBACK").unwrap();
+    let done = running.finish();
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
 fn a_run_that_cannot_see_what_others_hold_starts_nothing_until_it_can() {
     let world = World::new();
     let mut leases = run_of_bob(&world);
