@@ -14,7 +14,7 @@ use crate::queue::AnswerNeed;
 use crate::rules::{Refusal, admit};
 use crate::servers::{self, server_name, settle};
 use crate::share::Share;
-use crate::slurm::Slurm;
+use crate::slurm::{OrdersOf, Slurm};
 use crate::state::{State, StateError, now};
 
 /// What became of a job in its prolog.
@@ -83,7 +83,7 @@ pub fn prolog(file: &Path, facts: &JobFacts, program: &Path) -> PrologResult {
     let state = match State::open(&config.state) {
         Ok(state) => state,
         Err(error) => {
-            slurm.send_back(facts.job, &error.to_string());
+            slurm.send_back(facts.job, &error.to_string(), OrdersOf::Nobody);
             return PrologResult::SentBack(error.into());
         }
     };
@@ -111,20 +111,20 @@ pub fn prolog(file: &Path, facts: &JobFacts, program: &Path) -> PrologResult {
         share: share.reserved(config.per_gpu()),
     };
     if let Err(refusal) = admit(&config.allow, facts, share.least) {
-        node.refuse(&refusal.to_string());
-        slurm.cancel(facts.job, &refusal.to_string());
+        let orders = node.refuse(&refusal.to_string());
+        slurm.cancel(facts.job, &refusal.to_string(), orders);
         settle(&state, &servers, file, program);
         return PrologResult::Refused(refusal);
     }
-    let given = node.give(&mut |need| drop(heal(need)));
+    let given = node.give(&mut |need| heal(need).is_some());
     let orders = given.as_ref().ok();
     servers.extend(orders.and_then(|orders| orders.server.clone()));
     settle(&state, &servers, file, program);
     match given {
         Ok(orders) => PrologResult::Given(Box::new(orders)),
         Err(trouble) => {
-            node.refuse(&trouble.to_string());
-            slurm.send_back(facts.job, &trouble.to_string());
+            let orders = node.refuse(&trouble.to_string());
+            slurm.send_back(facts.job, &trouble.to_string(), orders);
             PrologResult::SentBack(trouble)
         }
     }
@@ -139,7 +139,7 @@ pub fn give_up(file: &Path, facts: &JobFacts, why: &str) {
     let scontrol =
         Config::read(file).map_or_else(|_| Slurm::find(), |config| Some(config.scontrol));
     if let Some(scontrol) = scontrol {
-        Slurm::new(&scontrol).send_back(facts.job, why);
+        Slurm::new(&scontrol).send_back(facts.job, why, OrdersOf::Nobody);
     }
 }
 
@@ -150,29 +150,43 @@ struct PrologOfNode<'a> {
     share: u64,
 }
 
+/// What files are that cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unread {
+    /// Their jobs may have any GPU.
+    InTheWay,
+    /// Slurm has said what runs, that was counted, and they could not be removed.
+    Left,
+}
+
 impl PrologOfNode<'_> {
     /// Chooses and writes it down.
-    /// `heal` asks Slurm, and puts the state right if it answers.
-    fn give(&self, heal: &mut dyn FnMut(AnswerNeed)) -> Result<JobOrders, Trouble> {
+    /// `heal` asks Slurm, and says whether it answered and the state was put right.
+    fn give(&self, heal: &mut dyn FnMut(AnswerNeed) -> bool) -> Result<JobOrders, Trouble> {
         let devices = self.config.device_numbers()?;
         heal(AnswerNeed::Recent);
-        match self.try_give(&devices) {
+        match self.try_give(&devices, Unread::InTheWay) {
             // Slurm says there is room: something is left of a job that is gone.
             Err(Trouble::NoRoom(_) | Trouble::Unread(_)) => {
-                heal(AnswerNeed::Fresh);
-                self.try_give(&devices)
+                let is_right = heal(AnswerNeed::Fresh);
+                let unread = if is_right {
+                    Unread::Left
+                } else {
+                    Unread::InTheWay
+                };
+                self.try_give(&devices, unread)
             }
             other => other,
         }
     }
 
-    fn try_give(&self, devices: &[(u32, u32)]) -> Result<JobOrders, Trouble> {
+    fn try_give(&self, devices: &[(u32, u32)], unread: Unread) -> Result<JobOrders, Trouble> {
         let (facts, state) = (self.facts, self.state);
         let lock = state.lock()?;
         let (jobs, damaged) = state.jobs(Some(&lock))?;
         // In the other mode Slurm counts.
-        let mut unread = damaged.iter().filter(|_| self.config.mode == Mode::Choose);
-        if let Some(file) = unread.next() {
+        let is_in_the_way = unread == Unread::InTheWay && self.config.mode == Mode::Choose;
+        if let Some(file) = damaged.first().filter(|_| is_in_the_way) {
             return Err(Trouble::Unread(file.name.clone()));
         }
         // The same job again: slurmd was restarted, or the job was requeued and its
@@ -314,7 +328,7 @@ impl PrologOfNode<'_> {
 
     /// Orders for a job that must not run now. If it starts before Slurm has heard of it, or
     /// if Slurm hears nothing, the plugin ends it: it has no GPU at all.
-    fn refuse(&self, why: &str) {
+    fn refuse(&self, why: &str) -> OrdersOf {
         let (facts, state) = (self.facts, self.state);
         state.log(now(), &format!("job {}: {why}", facts.job));
         let devices = self.config.device_numbers().unwrap_or_default();
@@ -330,7 +344,7 @@ impl PrologOfNode<'_> {
             devices: device_rules(&devices, &[]),
             ..JobOrders::default()
         };
-        if let Ok(lock) = state.lock() {
+        let written = state.lock().and_then(|lock| {
             // Its prolog may have run before: it has what it was given until it has ended.
             let before = state.job(facts.job);
             if let Some(before) = before.filter(|before| before.uid == facts.uid) {
@@ -338,9 +352,9 @@ impl PrologOfNode<'_> {
                 orders.gpus = before.gpus;
                 orders.server = before.server;
             }
-            // If it cannot be written, Slurm is asked to end it all the same.
-            let _ = state.write_job(&lock, &orders);
-        }
+            state.write_job(&lock, &orders)
+        });
+        written.map_or(OrdersOf::Nobody, |()| OrdersOf::Job)
     }
 }
 
@@ -373,27 +387,33 @@ impl Config {
         self.gpus.iter().map(number).collect()
     }
 
-    /// How a job's GPUs are named to a program that can open all of the node's, as an MPS
-    /// server can: by UUID where all are known.
+    /// How a job's GPUs are named to a program that can open all of the node's: by UUID where
+    /// all are known.
     pub(crate) fn visible(&self, gpus: &[GpuPart]) -> String {
-        let numbers = || gpus.iter().map(|part| part.gpu.to_string()).collect();
-        let names: Vec<String> = self.uuids(gpus).unwrap_or_else(numbers);
-        names.join(",")
+        let numbers = || gpus.iter().map(|part| part.gpu.to_string());
+        let uuids = self.uuids(gpus);
+        uuids.unwrap_or_else(|| numbers().collect::<Vec<_>>().join(","))
     }
 
-    /// How they are named to the job, which can open no others: without UUIDs by numbers from
-    /// 0, since it counts what it can open. `None`: as Slurm has named them, which chose them.
+    /// How they are named to one that can open no others: without UUIDs by numbers from 0, since
+    /// it counts what it can open.
+    pub(crate) fn visible_alone(&self, gpus: &[GpuPart]) -> String {
+        let numbers = || (0..gpus.len()).map(|number| number.to_string());
+        let uuids = self.uuids(gpus);
+        uuids.unwrap_or_else(|| numbers().collect::<Vec<_>>().join(","))
+    }
+
+    /// How they are named to the job. `None`: as Slurm has named them, which chose them.
     fn visible_in_job(&self, gpus: &[GpuPart]) -> Option<String> {
-        let numbers = || (0..gpus.len()).map(|number| number.to_string()).collect();
-        let names = match self.mode {
-            Mode::Choose => self.uuids(gpus).unwrap_or_else(numbers),
-            Mode::Native => self.uuids(gpus)?,
-        };
-        Some(names.join(","))
+        match self.mode {
+            Mode::Choose => Some(self.visible_alone(gpus)),
+            Mode::Native => self.uuids(gpus),
+        }
     }
 
-    fn uuids(&self, gpus: &[GpuPart]) -> Option<Vec<String>> {
+    fn uuids(&self, gpus: &[GpuPart]) -> Option<String> {
         let entries = gpus.iter().map(|part| &self.gpus[part.gpu as usize]);
-        entries.map(|gpu| gpu.uuid.clone()).collect()
+        let uuids: Option<Vec<&str>> = entries.map(|gpu| gpu.uuid.as_deref()).collect();
+        uuids.map(|uuids| uuids.join(","))
     }
 }

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use packhorse_gpu::GpuConfig;
 use packhorse_gpu::mps::{Daemon, PIPE_VARIABLE, SERVICE_VARIABLE};
-use packhorse_orders::{DeviceGroup, GpuPart, JobOrders, join};
+use packhorse_orders::{GpuPart, JobOrders, ServerCgroup, join};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, flock};
@@ -67,14 +67,22 @@ pub fn server_name(gpus: &[GpuPart], uid: u32) -> String {
 
 /// The user of a server.
 pub fn user_of(name: &str) -> Option<u32> {
-    name.rsplit('-').next()?.parse().ok()
+    parse_name(name).map(|(_, uid)| uid)
+}
+
+/// The GPUs and the user in the name of a server. `None`: it is none.
+fn parse_name(name: &str) -> Option<(Vec<u32>, u32)> {
+    let (gpus, uid) = name.split_once('-')?;
+    let gpus: Result<Vec<u32>, _> = gpus.split('+').map(str::parse).collect();
+    Some((gpus.ok()?, uid.parse().ok()?))
 }
 
 /// The names of all servers that have a folder here.
 pub fn names(folder: &Path) -> Vec<String> {
     let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut names: Vec<String> = names.collect();
+    // Whatever else somebody keeps there is not ours to end.
+    let mut names: Vec<String> = names.filter(|name| parse_name(name).is_some()).collect();
     names.sort_unstable();
     names
 }
@@ -193,20 +201,23 @@ struct Server<'a> {
 impl Server<'_> {
     /// The cgroup of its processes, apart from those of other nodes that have their state on
     /// this machine.
-    fn group(&self) -> Option<DeviceGroup> {
+    fn group(&self) -> Option<ServerCgroup> {
         let state = fs_err::metadata(&self.config.state).ok()?;
         let name = Path::new(&format!("packhorse-{}", state.ino())).join(self.name);
-        DeviceGroup::named(&name).ok().flatten()
+        ServerCgroup::named(&name).ok().flatten()
     }
 
     /// Holds the processes of the server to its GPUs: they are the user's, and outside of the
     /// job's own cgroups.
-    fn hold(&self, job: &JobOrders) -> io::Result<Option<DeviceGroup>> {
+    fn hold(&self) -> io::Result<Option<ServerCgroup>> {
         let Some(group) = self.group() else {
             return Ok(None);
         };
         let devices = self.config.device_numbers().map_err(io::Error::other)?;
-        group.make(&device_rules(&devices, &job.gpus))?;
+        let (gpus, _) = parse_name(self.name).unwrap_or_default();
+        let part = |gpu| GpuPart { gpu, units: 0 };
+        let gpus: Vec<GpuPart> = gpus.into_iter().map(part).collect();
+        group.make(&device_rules(&devices, &gpus))?;
         Ok(Some(group))
     }
 
@@ -225,37 +236,56 @@ impl Server<'_> {
             let why = format!("the GPU of job {} is not in the configuration", job.job);
             return Err(io::Error::other(why));
         }
-        let devices = self.config.visible(&job.gpus);
-        let group = self.hold(job)?;
-        let group = group.as_ref().map(DeviceGroup::folder);
+        let group = self.hold()?;
+        let devices = match &group {
+            Some(_) => self.config.visible_alone(&job.gpus),
+            None => self.config.visible(&job.gpus),
+        };
         let user = (job.uid, job.gid);
-        self.as_user(user, ServerTask::Start, &folder, &devices, group)
+        self.as_user(user, ServerTask::Start, &folder, &devices, group.as_ref())
     }
 
     fn end(&self) -> io::Result<()> {
         let folder = self.config.server_folder(self.name);
         let found = match fs_err::symlink_metadata(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.end_group(),
             other => other?,
         };
+        if !found.is_dir() || Some(found.uid()) != user_of(self.name) {
+            let why = format!("{} is somebody else's: it is left alone", folder.display());
+            return Err(io::Error::other(why));
+        }
         let user = (found.uid(), found.gid());
-        let ended = self.as_user(user, ServerTask::End, &folder, "", None);
+        let held = self.hold();
+        let told =
+            held.and_then(|group| self.as_user(user, ServerTask::End, &folder, "", group.as_ref()));
         // Whatever did not end when it was told, and what its user has made of it.
         end_all(&processes(&folder, user.0));
-        if let Some(group) = self.group() {
-            let open = |pid| pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok();
-            for _ in 0..MOST_ROUNDS {
-                let left = group.processes();
-                if left.is_empty() {
-                    break;
-                }
-                let left: Vec<OwnedFd> = left.into_iter().filter_map(open).collect();
-                end_all(&left);
-            }
-            group.remove();
-        }
+        // If something is left, the folder stays: it is tried again.
+        self.end_group()?;
         fs_err::remove_dir_all(&folder)?;
-        ended
+        told
+    }
+
+    /// Ends all that is in its cgroup, and removes that.
+    fn end_group(&self) -> io::Result<()> {
+        let Some(group) = self.group() else {
+            return Ok(());
+        };
+        let open = |pid| pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok();
+        for _ in 0..MOST_ROUNDS {
+            let left = group.processes();
+            if left.is_empty() {
+                group.remove();
+                return Ok(());
+            }
+            // One by one, a process that goes on forking could get ahead.
+            group.kill();
+            let left: Vec<OwnedFd> = left.into_iter().filter_map(open).collect();
+            end_all(&left);
+        }
+        let why = format!("processes in {} do not end", group.folder().display());
+        Err(io::Error::other(why))
     }
 
     fn as_user(
@@ -264,7 +294,7 @@ impl Server<'_> {
         task: ServerTask,
         folder: &Path,
         devices: &str,
-        group: Option<&Path>,
+        group: Option<&ServerCgroup>,
     ) -> io::Result<()> {
         let word = match task {
             ServerTask::Start => "start",
@@ -275,7 +305,7 @@ impl Server<'_> {
         let (uid, gid) = (uid.to_string(), gid.to_string());
         command.args(["node", "enter", "--uid", &uid, "--gid", &gid]);
         if let Some(group) = group {
-            command.arg("--cgroup").arg(group);
+            command.arg("--cgroup").arg(group.folder());
         }
         command
             .arg("--")

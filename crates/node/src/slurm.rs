@@ -19,6 +19,15 @@ const ROW: &str = "%A|%U|%T|%b|%F|%K";
 /// No answer is longer.
 const MOST_ANSWER: usize = 1 << 24;
 
+/// Who has orders that end a job which must not run, if Slurm does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrdersOf {
+    /// The job itself.
+    Job,
+    /// Nobody: they could not be written.
+    Nobody,
+}
+
 /// Slurm's commands on this node.
 #[derive(Clone, Debug)]
 pub struct Slurm {
@@ -63,38 +72,46 @@ impl Slurm {
         self.run("squeue", &words)
     }
 
-    /// Sends a job back to the queue, or cancels it if it cannot go there. If Slurm does not
-    /// answer, it keeps the orders that end it.
-    pub fn send_back(&self, job: u32, why: &str) {
-        let Some(found) = self.find_job(job) else {
+    /// Sends a job back to the queue, or cancels it if it cannot go there.
+    pub fn send_back(&self, job: u32, why: &str, orders: OrdersOf) {
+        let Some(name) = self.name_of(job, orders) else {
             return;
         };
-        let name = found.name();
         self.comment(&name, why);
-        if self.run("scontrol", &["requeue", &name]).is_none()
-            // The prolog of another node may have done that, or Slurm was too slow to say so.
-            && self.find_job(job).is_some_and(|job| job.has_node)
-        {
+        if self.run("scontrol", &["requeue", &name]).is_some() {
+            return;
+        }
+        // The prolog of another node may have done that, or Slurm was too slow to say so.
+        let queue = self.find_job(job);
+        let is_there = |queue: &NodeQueue| queue.job(job).is_some_and(|job| job.has_node);
+        if queue.as_ref().map_or(orders == OrdersOf::Nobody, is_there) {
             self.run("scancel", &[&name]);
         }
     }
 
     /// Ends a job.
-    pub fn cancel(&self, job: u32, why: &str) {
-        let Some(found) = self.find_job(job) else {
-            return;
-        };
-        let name = found.name();
-        self.comment(&name, why);
-        self.run("scancel", &[&name]);
+    pub fn cancel(&self, job: u32, why: &str, orders: OrdersOf) {
+        if let Some(name) = self.name_of(job, orders) {
+            self.comment(&name, why);
+            self.run("scancel", &[&name]);
+        }
     }
 
-    /// One job. By its number Slurm shows all elements of its array, if it has the number of
-    /// that.
-    fn find_job(&self, job: u32) -> Option<QueuedJob> {
+    /// What to call a job that is to end, if that can be said.
+    fn name_of(&self, job: u32, orders: OrdersOf) -> Option<String> {
+        match (self.find_job(job), orders) {
+            (Some(queue), _) => queue.job(job).map(QueuedJob::name),
+            // By its number it may be an array: its own orders end it, and nothing else.
+            (None, OrdersOf::Job) => None,
+            (None, OrdersOf::Nobody) => Some(job.to_string()),
+        }
+    }
+
+    /// What Slurm knows of one job. By its number it shows all elements of the job's array, if
+    /// the job has the number of that. `None`: it does not answer.
+    fn find_job(&self, job: u32) -> Option<NodeQueue> {
         let words = ["-h", "-a", "-r", "-j", &job.to_string(), "-o", ROW];
-        let answer = self.run("squeue", &words)?;
-        NodeQueue::parse(&answer)?.job(job).copied()
+        NodeQueue::parse(&self.run("squeue", &words)?)
     }
 
     /// Says to whoever looks at the job what became of it.

@@ -32,16 +32,18 @@ pub fn confine(process: u32, job: u32, rules: &[DeviceRule]) -> io::Result<Confi
     let Some(found) = find(process, job)? else {
         return Ok(Confinement::None);
     };
-    let (folder, step) = (found.job, found.step.as_deref());
-    match found.version {
-        CgroupVersion::One => {
-            version_1(&folder, step, rules)?;
-            Ok(Confinement::Version1(folder))
-        }
-        CgroupVersion::Two => {
-            version_2(&folder, step, rules)?;
-            Ok(Confinement::Version2(folder))
-        }
+    found.hold(&found.job, rules)?;
+    Ok(match found.version {
+        CgroupVersion::One => Confinement::Version1(found.job),
+        CgroupVersion::Two => Confinement::Version2(found.job),
+    })
+}
+
+/// The same for the step of the process alone: the job's other steps stay as they are.
+pub fn confine_step(process: u32, job: u32, rules: &[DeviceRule]) -> io::Result<()> {
+    match find(process, job)? {
+        Some(found) => found.hold(found.step.as_ref().unwrap_or(&found.job), rules),
+        None => Ok(()),
     }
 }
 
@@ -61,6 +63,16 @@ struct DeviceCgroup {
     version: CgroupVersion,
     job: PathBuf,
     step: Option<PathBuf>,
+}
+
+impl DeviceCgroup {
+    /// Holds the users' processes in this folder and below to the rules.
+    fn hold(&self, top: &Path, rules: &[DeviceRule]) -> io::Result<()> {
+        match self.version {
+            CgroupVersion::One => version_1(top, self.step.as_deref(), rules),
+            CgroupVersion::Two => version_2(top, self.step.as_deref(), rules),
+        }
+    }
 }
 
 /// The cgroup of a job that decides on devices, if this process is in it.
@@ -144,8 +156,8 @@ fn mount_points(mounts: &str, version: CgroupVersion) -> impl Iterator<Item = &s
 
 /// What a folder has, its parents must have: allowed from the job down. Denied only where
 /// processes of users are, since Slurm itself goes on with the folders above.
-fn version_1(job: &Path, step: Option<&Path>, rules: &[DeviceRule]) -> io::Result<()> {
-    for folder in folders(job) {
+fn version_1(top: &Path, step: Option<&Path>, rules: &[DeviceRule]) -> io::Result<()> {
+    for folder in folders(top) {
         let is_users = is_users(&folder) || Some(folder.as_path()) == step;
         let write = |rule: &DeviceRule| match rule.allowed {
             true => write_rule(&folder.join("devices.allow"), rule),
@@ -163,10 +175,10 @@ fn version_1(job: &Path, step: Option<&Path>, rules: &[DeviceRule]) -> io::Resul
 
 /// The program of a folder decides for all below it that have none of their own. What Slurm
 /// runs for a user is in the folders of the step that are not its tasks'.
-fn version_2(job: &Path, step: Option<&Path>, rules: &[DeviceRule]) -> io::Result<()> {
+fn version_2(top: &Path, step: Option<&Path>, rules: &[DeviceRule]) -> io::Result<()> {
     let is_held =
         |folder: &PathBuf| is_users(folder) || (step.is_some() && folder.parent() == step);
-    for folder in folders(job).into_iter().filter(is_held) {
+    for folder in folders(top).into_iter().filter(is_held) {
         let attached = bpf::attach(&folder, rules);
         if folder.is_dir() {
             attached.map_err(|error| at(&folder, &error))?;

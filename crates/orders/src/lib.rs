@@ -11,7 +11,7 @@
 //! [`JobOrders`] are a small text file per job, in a folder that only root can open. The
 //! plugin carries them out as they are and decides nothing. [`confine`] is the part of
 //! that which concerns devices: cgroups of version 1 and of version 2. What runs for a job
-//! outside of Slurm's cgroups, its MPS server, is in a [`DeviceGroup`] of our own.
+//! outside of Slurm's cgroups, its MPS server, is in a [`ServerCgroup`] of our own.
 //!
 //! This crate is loaded into Slurm's own processes. It has no dependency but `libc`,
 //! starts no thread, keeps no state and writes nothing but cgroup files.
@@ -19,14 +19,14 @@
 mod asked;
 mod bpf;
 mod confine;
-mod group;
 mod orders;
+mod server_cgroup;
 mod trusted;
 
 pub use asked::asks_for_mps;
-pub use confine::{Confinement, confine, is_confinable};
-pub use group::{DeviceGroup, join};
+pub use confine::{Confinement, confine, confine_step, is_confinable};
 pub use orders::{DeviceRule, GpuPart, JobOrders, OrdersError, VISIBLE};
+pub use server_cgroup::{ServerCgroup, join};
 pub use trusted::{is_trusted, read_trusted};
 
 /// Where the node's state is, unless the configuration says otherwise.

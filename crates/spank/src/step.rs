@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use packhorse_orders::{
     Confinement, DeviceRule, JOBS, JobOrders, SCONTROL, SERVER_SECONDS, STATE_FOLDER, asks_for_mps,
-    confine, is_confinable, read_trusted,
+    confine, confine_step, is_confinable, read_trusted,
 };
 
 use crate::patience;
@@ -126,7 +126,7 @@ pub fn confine_task(spank: Spank) {
             slurm::tell(&format!("this task cannot be held to its GPU: {error}"));
             tasks.iter().for_each(|task| end(*task));
             // Others may come into this step: they have none at all, if that is possible.
-            let _ = confine(std::process::id(), job, &no_gpu());
+            let _ = confine_step(std::process::id(), job, &no_gpu());
         }
     }
 }

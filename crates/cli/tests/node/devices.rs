@@ -171,6 +171,7 @@ fn elements_of_an_array_are_jobs_of_their_own(lab: &NodeLab) {
 fn each_part_of_a_heterogeneous_job_has_its_own_share(version: SlurmVersion) {
     let settings = NodeSettings {
         nodes: 2,
+        count: 100,
         version,
         ..NodeSettings::default()
     };
@@ -178,8 +179,8 @@ fn each_part_of_a_heterogeneous_job_has_its_own_share(version: SlurmVersion) {
         return;
     };
     let script = format!(
-        "#!/bin/sh\n#SBATCH --mem=50 --gres=mps:64 --output=parts.txt\n#SBATCH hetjob\n\
-         #SBATCH --mem=50 --gres=mps:160\n\
+        "#!/bin/sh\n#SBATCH --mem=50 --gres=mps:5 --output=parts.txt\n#SBATCH hetjob\n\
+         #SBATCH --mem=50 --gres=mps:20\n\
          srun --het-group=0,1 sh -c '{}'\n",
         lab.look("part$SLURM_PROCID").replace('\'', "'\\''")
     );
@@ -189,8 +190,7 @@ fn each_part_of_a_heterogeneous_job_has_its_own_share(version: SlurmVersion) {
     lab.slurm
         .wait_for_job(&format!("{}+0", job.trim()), "COMPLETED");
     let text = lab.wrote("parts.txt");
-    // 20 and 50, or a little more: here the nodes share what Slurm says of one of them.
-    for (part, threads) in [("part0 ", " threads=2"), ("part1 ", " threads=5")] {
+    for (part, threads) in [("part0 ", " threads=20 "), ("part1 ", " threads=80 ")] {
         let line = text.lines().find(|line| line.starts_with(part));
         assert!(line.is_some_and(|line| line.contains(threads)), "{text}");
     }

@@ -92,6 +92,15 @@ fn without_a_configuration_slurm_is_looked_for_in_the_usual_places() {
     assert_eq!(done.code, Some(0), "{done:?}");
     let asked = node.asked();
     assert!(asked.contains("scontrol requeue 1"), "{asked} {done:?}");
+    // Nobody has orders that would end it: it is not left to squeue.
+    node.falls_silent();
+    let again = node.command("prolog", 2, Some(64));
+    let mut hidden = Command::new("unshare");
+    hidden.args(["--mount", "sh", "-c", &script.replace("mkdir $1/usr; ", "")]);
+    hidden.arg("sh").arg(node.path(""));
+    finish(like(&mut hidden, &again));
+    let asked = node.asked();
+    assert!(asked.contains("scontrol requeue 2"), "{asked}");
 }
 
 #[test]

@@ -14,8 +14,10 @@ const AT_A_TIME: usize = 8;
 
 /// What the nodes of the lab are like.
 pub struct NodeSettings<'a> {
-    /// How many there are. All have the same state, which is counted for the first.
+    /// How many there are. All have the same state: whoever asks Slurm drops what is on others.
     pub nodes: usize,
+    /// The `mps` of each. Nobody has to ask if it is 100.
+    pub count: u64,
     pub version: SlurmVersion,
     pub cgroups: Cgroups,
     /// `choose` or `native`.
@@ -34,6 +36,7 @@ impl Default for NodeSettings<'_> {
     fn default() -> Self {
         Self {
             nodes: 1,
+            count: 1280,
             version: SlurmVersion::Host,
             cgroups: Cgroups::None,
             mode: "choose",
@@ -45,7 +48,7 @@ impl Default for NodeSettings<'_> {
     }
 }
 
-/// A Slurm with one node `n1`, whose four GPUs have 320 `mps` each.
+/// A Slurm with a node `n1`, whose four GPUs have 320 `mps` each if nothing else is said.
 pub struct NodeLab {
     pub slurm: SlurmLab,
 }
@@ -58,8 +61,8 @@ impl NodeLab {
             format!("#!/bin/sh\nexec {packhorse} node {verb} --config {{lab}}/etc/node.toml\n")
         };
         let mut config = format!(
-            "mode = \"{}\"\ncount = 1280\nstate = \"{{lab}}/shared\"\n",
-            settings.mode
+            "mode = \"{}\"\ncount = {}\nstate = \"{{lab}}/shared\"\n",
+            settings.mode, settings.count
         );
         for index in 0..4 {
             config.push_str(&format!(
@@ -89,7 +92,8 @@ impl NodeLab {
             (
                 "gres.conf".to_owned(),
                 format!(
-                    "Name=gpu Type=titanrtx File={{lab}}/dev/nvidia[0-3]\nName=mps Count=1280 {mps}\n"
+                    "Name=gpu Type=titanrtx File={{lab}}/dev/nvidia[0-3]\nName=mps Count={} {mps}\n",
+                    settings.count
                 ),
             ),
         ];
@@ -104,8 +108,9 @@ impl NodeLab {
         slurm_conf.extend((1..=settings.nodes).map(|node| {
             format!(
                 "NodeName=n{node} NodeHostname=n{node} NodeAddr=127.0.0.1 Port={} CPUs=96 \
-                 CoresPerSocket=96 RealMemory=20000 Gres=gpu:titanrtx:4,mps:1280 State=UNKNOWN",
-                17000 + node
+                 CoresPerSocket=96 RealMemory=20000 Gres=gpu:titanrtx:4,mps:{} State=UNKNOWN",
+                17000 + node,
+                settings.count
             )
         }));
         slurm_conf.extend(settings.slurm_conf.iter().map(ToString::to_string));

@@ -128,7 +128,9 @@ fn each_user_has_a_server_on_each_gpu_from_the_first_job_to_the_last() {
 
 fn a_server_can_open_the_gpu_of_its_job_alone(version: SlurmVersion, cgroups: Cgroups) {
     let control = "#!/bin/sh\nfor i in 0 1 2 3; do (exec 3<{lab}/dev/nvidia$i) 2>&1 | \
-                   grep -q 'No such device' && echo $i >>{lab}/out/opens; done\nexit 1\n";
+                   grep -q 'No such device' && echo $i >>{lab}/out/opens; done\n\
+                   [ -z \"$CUDA_VISIBLE_DEVICES\" ] || \
+                   echo $CUDA_VISIBLE_DEVICES >>{lab}/out/visible\nexit 1\n";
     let Some(lab) = NodeLab::start(NodeSettings {
         version,
         cgroups,
@@ -147,10 +149,22 @@ fn a_server_can_open_the_gpu_of_its_job_alone(version: SlurmVersion, cgroups: Cg
         });
         let opens =
             opens.unwrap_or_else(|| panic!("{gpu}: {} {}", lab.wrote("opens"), lab.problems()));
-        // It is tried once to start it, and once to end it if that failed.
         assert!(opens.lines().all(|line| line == gpu), "{opens}");
         fs_err::remove_file(lab.folder().join("out/opens")).unwrap();
     }
+    // Without UUIDs it counts what it can open.
+    assert_eq!(lab.wrote("visible"), "0\n0\n");
+    // What ends it is its user's as well.
+    lab.end_lasting();
+    let seen = lab.slurm.wait(|_| {
+        let mut folder = fs_err::read_dir(lab.folder().join("mps")).unwrap();
+        folder.next().is_none().then(|| lab.wrote("opens"))
+    });
+    let opens = seen.expect("both end");
+    let mut opens: Vec<&str> = opens.lines().collect();
+    opens.sort_unstable();
+    opens.dedup();
+    assert_eq!(opens, ["0", "1"]);
 }
 
 #[test]
@@ -202,7 +216,7 @@ fn whatever_a_user_has_made_of_a_server_ends_with_it() {
     wait_for_server(&node, "0-1000");
     assert!(!is_alive());
     let inode = fs_err::metadata(node.state()).unwrap().ino();
-    let group = format!("/sys/fs/cgroup/devices/packhorse-{inode}");
+    let group = format!("/sys/fs/cgroup/devices/packhorse-{inode}/0-1000");
     assert!(!Path::new(&group).exists());
 }
 
@@ -368,4 +382,23 @@ fn the_server_of_a_job_whose_file_is_damaged_goes_on() {
         wait_for_server(&node, "0-1000");
         assert!(!folder.exists(), "{mode}: it has ended");
     }
+}
+
+#[test]
+fn what_else_is_in_the_folder_of_the_servers_is_left_alone() {
+    let node = FakeNode::new("[mps]\ncontrol = \"/bin/false\"\n");
+    node.prolog(1, 64);
+    wait_for_server(&node, "0-1000");
+    // No server's name, and a folder of somebody else's with one.
+    for name in ["alice", "lost+found", "1-1000"] {
+        fs_err::create_dir(node.path("mps").join(name)).unwrap();
+    }
+    node.epilog(1, 64);
+    node.status();
+    for name in ["0-1000", "1-1000"] {
+        wait_for_server(&node, name);
+    }
+    let left = |name: &str| node.path("mps").join(name).exists();
+    assert!(left("alice") && left("lost+found") && left("1-1000"));
+    assert!(!left("0-1000"));
 }

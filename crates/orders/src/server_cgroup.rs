@@ -2,6 +2,7 @@
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::confine::{CgroupVersion, mount_point, read, write_rule};
@@ -9,12 +10,12 @@ use crate::{DeviceRule, bpf};
 
 /// A cgroup in which only some devices can be opened.
 #[derive(Clone, Debug)]
-pub struct DeviceGroup {
+pub struct ServerCgroup {
     version: CgroupVersion,
     folder: PathBuf,
 }
 
-impl DeviceGroup {
+impl ServerCgroup {
     /// The one with this name, which may not be there yet. `None`: no cgroups decide on devices
     /// here.
     pub fn named(name: &Path) -> io::Result<Option<Self>> {
@@ -33,7 +34,9 @@ impl DeviceGroup {
 
     /// Makes it, or has it hold to other rules.
     pub fn make(&self, rules: &[DeviceRule]) -> io::Result<()> {
-        DirBuilder::new().recursive(true).create(&self.folder)?;
+        // Nobody else may make one beside it, which would have no rules.
+        let mut folder = DirBuilder::new();
+        folder.recursive(true).mode(0o755).create(&self.folder)?;
         match self.version {
             CgroupVersion::One => rules.iter().try_for_each(|rule| {
                 let verb = if rule.allowed { "allow" } else { "deny" };
@@ -45,21 +48,23 @@ impl DeviceGroup {
 
     /// The processes in it.
     pub fn processes(&self) -> Vec<i32> {
-        let text = read(&self.list().display().to_string()).unwrap_or_default();
+        let list = self.folder.join(PROCESSES);
+        let text = read(&list.display().to_string()).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// Removes it, and the folder above if it was the last there. A group with processes stays.
-    pub fn remove(&self) {
-        for folder in self.folder.ancestors().take(2) {
-            if std::fs::remove_dir(folder).is_err() {
-                return;
-            }
-        }
+    /// Kills all of them at once, where the kernel can: from 5.14 on, with version 2.
+    pub fn kill(&self) -> bool {
+        let file = OpenOptions::new()
+            .write(true)
+            .open(self.folder.join("cgroup.kill"));
+        file.and_then(|mut file| file.write_all(b"1")).is_ok()
     }
 
-    fn list(&self) -> PathBuf {
-        self.folder.join(PROCESSES)
+    /// Removes it. A group with processes stays.
+    pub fn remove(&self) {
+        // If it stays for another reason, it is there for the next server of this name.
+        let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
