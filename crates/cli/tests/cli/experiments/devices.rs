@@ -120,6 +120,23 @@ fn four_repetitions_have_a_gpu_each_as_in_the_second_example_of_the_manual() {
 }
 
 #[test]
+fn two_repetitions_have_two_gpus_each_where_the_file_says_so() {
+    let machine = Machine::new(4);
+    let file = FOUR_GPUS.replace("gpus_per_rep: 1", "gpus_per_rep: 2");
+    let file = file.replace("reps_in_parallel: 4\n", "");
+    let (done, met) = machine.meet(&file, &[2, 2, 2, 2]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    for met in &met {
+        let gpus = met.iter().map(|said| said.split(' ').next().unwrap());
+        assert_eq!(
+            gpus.collect::<BTreeSet<_>>(),
+            BTreeSet::from(["0,1", "2,3"])
+        );
+    }
+    assert_eq!(most_at_once(&done.events()), 2);
+}
+
+#[test]
 fn devices_of_an_allocation_keep_their_numbers() {
     let machine = Machine::new(4);
     machine.world.write("config.yml", FOUR_GPUS);

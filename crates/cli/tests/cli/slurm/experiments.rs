@@ -121,6 +121,11 @@ impl Cluster {
     /// Runs the file, while so many repetitions meet. Returns what each of them said, in the
     /// order in which they did.
     fn meet(&self, file: &str, tasks: usize) -> (Done, Vec<TellingRep>) {
+        self.meet_each(file, &[tasks])
+    }
+
+    /// The same with several meetings, one after the other.
+    fn meet_each(&self, file: &str, meetings: &[usize]) -> (Done, Vec<TellingRep>) {
         self.world.write("config.yml", file);
         let mut meeting = self.world.meeting();
         let words = [
@@ -134,8 +139,8 @@ impl Cluster {
             TELLING,
         ];
         let running = Running::start(self.command(words));
-        let met = meeting.of(tasks);
-        let met = met.iter().map(|said| TellingRep::read(said)).collect();
+        let met = meetings.iter().flat_map(|tasks| meeting.of(*tasks));
+        let met = met.map(|said| TellingRep::read(&said)).collect();
         (running.finish(), met)
     }
 }
@@ -183,6 +188,36 @@ fn the_second_example_of_the_manual_has_a_gpu_for_each_of_four() {
         assert_eq!(gpus, BTreeSet::from(["0", "1", "2", "3"]), "{said:?}");
         assert_eq!(of_job.len(), 4, "{said:?}");
         check_cores(&of_job, 16);
+    }
+}
+
+#[test]
+fn each_experiment_has_its_own_number_at_a_time_and_two_gpus_for_each() {
+    let Some(cluster) = Cluster::of_the_manual() else {
+        return;
+    };
+    let file = FOUR_GPUS.replace("gpus_per_rep: 1", "scheduler: kluster\ngpus_per_rep: 2");
+    let file = file.replace("reps_in_parallel: 4\n", "");
+    let file = file.replace(
+        "name: exp\nrepetitions: 8\n",
+        "name: two\nrepetitions: 4\nreps_in_parallel: 2\n---\n\
+         name: one\nrepetitions: 2\nreps_per_job: 2\nreps_in_parallel: 1\n",
+    );
+    // Two of the first and one of the second at a time, in a job each.
+    let (done, said) = cluster.meet_each(&file, &[3, 3]);
+    assert_eq!(done.code, 0, "{done:?}");
+    for said in said.chunks(3) {
+        let gpus = |job: &str| -> BTreeSet<&str> {
+            let of_job = said.iter().filter(|rep| rep.job == job);
+            of_job.map(|rep| rep.gpu.as_str()).collect()
+        };
+        assert_eq!(gpus("0"), BTreeSet::from(["0,1", "2,3"]), "{said:?}");
+        assert_eq!(gpus("1").len(), 1, "{said:?}");
+    }
+    let threads = (our_cores().len().min(16) / 2).max(1).to_string();
+    let of_first = said.iter().filter(|rep| rep.job == "0");
+    for rep in of_first {
+        assert_eq!(rep.threads, threads, "{said:?}");
     }
 }
 
