@@ -85,12 +85,14 @@ fn a_run_inside_a_task_goes_on_when_the_run_around_it_is_killed() {
         "inner",
         "touch began; read x < gate\nsleep 0.3\ntouch ran\n",
     );
-    world.write("tasks", format!("{PACKHORSE} run inner > out 2>&1"));
+    let inner = format!("{PACKHORSE} run inner > out 2>&1; touch over");
+    world.write("tasks", inner);
     let outer = world.start(["run", "--gpus", "0", "tasks"]);
     await_file(&world, "began");
     kill(outer);
     gate.pass(1);
-    await_file(&world, "ran");
+    await_file(&world, "over");
+    assert!(world.work().join("ran").exists());
 }
 
 #[test]
