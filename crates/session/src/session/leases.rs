@@ -131,8 +131,13 @@ impl Session<'_> {
             }
             return;
         }
+        if is_as_wanted && leases.is_listening() {
+            // It may be so though not everything could be seen: that is told.
+            self.others.look_again = None;
+            return;
+        }
         let is_early = self.others.look_again.is_some_and(|at| at > now);
-        if is_as_wanted && (leases.is_listening() || is_early) {
+        if is_as_wanted && is_early {
             return;
         }
         let listening = leases.listen();
