@@ -262,7 +262,8 @@ impl Engine {
         let found = found.or_else(|| {
             // Some die without a word. If the device had no room left for as much as the
             // task took last, that is why.
-            let is_silent = written.is_none_or(|written| !tells_another_error(written));
+            let is_silent =
+                written.is_none_or(|written| !tells_another_error(end.outcome, written));
             let is_why = cramped && is_silent;
             is_why.then(|| OomSign::unwritten("its GPU had no memory left".to_owned()))
         });
