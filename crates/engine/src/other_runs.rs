@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use packhorse_core::{DeviceLoad, Outside};
-use packhorse_model::{Bytes, DeviceId, LeaseContent, LeasedDevice, Milli};
+use packhorse_model::{Bytes, DeviceId, LeaseContent, LeasedDevice, Milli, TaskId};
 
 use self::claims::{OwnClaim, UnusedClaim};
 use self::concerning_us::{HeldSums, concerning_us};
@@ -241,6 +241,14 @@ impl Engine {
     pub(crate) fn others_on(&self, device: DeviceId) -> Vec<String> {
         let info = self.devices.get(device.0 as usize);
         info.map_or_else(Vec::new, |info| self.other_runs.on_device(info))
+    }
+
+    /// Whether an attempt of a task is on what other runs know by `key`.
+    pub fn is_on(&self, task: TaskId, key: &str) -> bool {
+        let task = self.tasks.get(&task);
+        let devices = task.map_or(&[][..], |task| task.devices());
+        let infos = devices.iter().map(|it| self.devices.get(it.0 as usize));
+        infos.flatten().any(|info| info.is_called(key))
     }
 
     /// Whether other runs hold anything of a device.

@@ -94,7 +94,10 @@ impl Leases {
     /// From now on, changes to others' leases make the descriptor readable. Earlier changes are
     /// noticed by the next [`try_lock`](Self::try_lock), as they would be without this.
     pub fn listen(&mut self) -> Result<(), LeaseError> {
-        self.others.listen(&self.folder)
+        let listening = self.others.listen(&self.folder);
+        // What could not be looked at is looked at again.
+        self.others.watch.set_timer(self.others.due());
+        listening
     }
 
     /// Whether changes to others' leases make the descriptor readable. What was so may end
@@ -129,11 +132,14 @@ impl Leases {
     }
 
     /// Tells others that this process holds less than they know, or waits for something else.
-    /// Needs no lock: whoever decides at the same moment sees the one or the other.
+    /// Needs no lock: whoever decides at the same moment sees the one or the other. Nor does it
+    /// matter what others hold: where too many hold something, it is what helps.
     pub fn lower(&mut self, content: &LeaseContent) -> Result<(), LeaseError> {
-        self.follow_folder()?;
-        self.update()?;
-        self.publish(content)
+        let updated = self.follow_folder().and_then(|()| self.update());
+        match updated {
+            Err(error) if !error.hides_others() => Err(error),
+            _ => self.publish(content),
+        }
     }
 
     /// The right to decide, with what is known about others up to date, unless somebody else
@@ -186,12 +192,17 @@ impl Leases {
     /// all: if the folder was removed in this very moment, others have locked another one.
     fn update_locked(&mut self, taken: LockResult) -> Result<bool, LeaseError> {
         let locked = self.folder.identity;
-        let updated = self.update();
-        let is_current = updated.is_ok() && self.folder.identity == locked;
-        if !is_current && taken == LockResult::Acquired {
+        // Whoever was in a folder that is gone is not to be forgotten because of that.
+        let updated = if self.folder.is_in_place() {
+            self.update().map(|_| self.folder.is_in_place())
+        } else {
+            Ok(false)
+        };
+        let updated = updated.map(|in_place| in_place && self.folder.identity == locked);
+        if !matches!(updated, Ok(true)) && taken == LockResult::Acquired {
             self.lock.release();
         }
-        updated.map(|_| is_current)
+        updated
     }
 
     /// Somebody may remove the folder, for example a system that removes a user's files from
@@ -200,12 +211,26 @@ impl Leases {
         if self.folder.is_in_place() {
             return Ok(());
         }
+        let moved = self.move_to_new_folder();
+        if moved.is_err() {
+            // Nobody tells when it can be done, and the descriptor must not stay readable.
+            self.others.pass_over_events();
+            self.others.watch.set_timer(self.others.due());
+        }
+        moved
+    }
+
+    fn move_to_new_folder(&mut self) -> Result<(), LeaseError> {
         let folder = LeaseFolder::open_or_create(&self.folder.path)?;
-        self.others.follow(&folder)?;
+        let followed = self.others.follow(&folder);
+        if followed.as_ref().is_err_and(|error| !error.hides_others()) {
+            return followed;
+        }
         self.lock = FolderLock::new(&folder, Arc::clone(&self.bell));
         self.folder = folder;
         self.others.watch.set_timer(self.others.due());
-        self.restore()
+        // Others are to see us, whether we see them or not.
+        self.restore().and(followed)
     }
 
     /// Puts our file back, if there is to be one.
@@ -270,9 +295,15 @@ impl Leases {
         self.content.clone_from(content);
         // The event of our own file is read here, so that it wakes nobody. If there were other
         // events too, they must.
-        if self.update()? {
-            self.others.freed = true;
-            self.others.watch.wake_up();
+        match self.update() {
+            Ok(true) => {
+                self.others.freed = true;
+                self.others.watch.wake_up();
+            }
+            Ok(false) => {}
+            // They have been told, and will be looked at again.
+            Err(error) if error.hides_others() => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -432,5 +463,27 @@ pub fn read_leases(folder: &Path) -> Result<Vec<Lease>, LeaseError> {
     match LeaseFolder::open(folder)? {
         Some(folder) => other_leases::living(&folder, &SystemId::read()?),
         None => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_of_a_folder_that_is_gone_is_not_that_of_all() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("leases");
+        let mut leases = Leases::open(&path, LeaseOwner::default()).unwrap();
+        let taken = leases.lock.take(MOMENT);
+        assert_eq!(taken, LockResult::Acquired);
+        // It holds nothing, so it misses nothing there.
+        fs_err::rename(&path, place.path().join("away")).unwrap();
+        fs_err::create_dir(&path).unwrap();
+        assert!(!leases.update_locked(taken).unwrap());
+        leases.follow_folder().unwrap();
+        let taken = leases.lock.take(MOMENT);
+        assert_eq!(taken, LockResult::Acquired);
+        assert!(leases.update_locked(taken).unwrap());
     }
 }

@@ -217,6 +217,23 @@ impl OtherLeases {
         self.missed = Some(Instant::now() + LOOK_AGAIN);
     }
 
+    /// Takes note of nothing but who has ended, while the folder cannot be looked at. That is
+    /// tried again before long.
+    pub(crate) fn pass_over_events(&mut self) {
+        self.look_again_later();
+        // Whoever cannot be looked at now is looked at later as well.
+        let _ = self.look_again(Instant::now());
+        for _ in 0..ROUNDS {
+            let events = self.watch.take_events();
+            if events.is_empty() {
+                break;
+            }
+            for pid in events.ended {
+                let _ = self.ended(pid);
+            }
+        }
+    }
+
     /// Reads all folders, whatever is known of them.
     fn scan_anew(&mut self, folder: &LeaseFolder) -> Result<(), LeaseError> {
         self.listed = None;

@@ -15,6 +15,7 @@ mod actions;
 mod held_ends;
 mod input;
 mod leases;
+mod nesting;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};

@@ -84,6 +84,9 @@ impl Engine {
             return self.judge(end, &ReadLog::default());
         }
         let path = run.log_path(&task.spec, id, end.attempt);
+        if let Some(track) = self.monitor.tracks.get_mut(&id) {
+            track.ended = Some(self.now.monotonic);
+        }
         let (task, attempt) = (id, end.attempt);
         self.monitor.look();
         self.monitor.pending.push(PendingEnd {
@@ -259,7 +262,8 @@ impl Engine {
         let found = found.or_else(|| {
             // Some die without a word. If the device had no room left for as much as the
             // task took last, that is why.
-            let is_silent = written.is_none_or(|written| !tells_another_error(written));
+            let is_silent =
+                written.is_none_or(|written| !tells_another_error(end.outcome, written));
             let is_why = cramped && is_silent;
             is_why.then(|| OomSign::unwritten("its GPU had no memory left".to_owned()))
         });
@@ -343,13 +347,16 @@ impl Engine {
 
     /// A neighbour that holds more than it was promised on one of these devices, or has
     /// grown since the victim came, after its memory had rested; or one that did, and ended
-    /// while the victim was there.
+    /// a moment before the victim.
     fn culprit(&self, victim: TaskId, devices: &[DeviceId]) -> Option<(TaskId, DeviceId)> {
-        let since = self.monitor.tracks.get(&victim).map(|track| track.since);
+        let victims = self.monitor.tracks.get(&victim);
+        let since = victims.map(|track| track.since);
+        let ended = victims.and_then(|track| track.ended);
+        let ended = ended.unwrap_or(self.now.monotonic);
         let past = devices.iter().flat_map(|&device| {
             let unit = self.monitor.units.get(device.0 as usize);
             let grown = unit.into_iter().flat_map(|unit| &unit.grown);
-            let grown = grown.filter(|it| since.is_some_and(|since| it.concerns(since)));
+            let grown = grown.filter(|it| since.is_some_and(|since| it.concerns(since, ended)));
             grown.map(move |it| (it.task, device))
         });
         let others = self.monitor.tracks.iter();

@@ -41,6 +41,14 @@ const TEXTS: [(&str, &str); 24] = [
 /// writes more.
 const NEAR_LINES: usize = 100;
 
+/// How many lines from the end an error counts in that has nothing to do with memory: one
+/// that a program goes on after is not why it ends.
+const LAST_LINES: usize = 5;
+
+/// Errors that may well be those of memory, or of which nothing can be told: libraries of
+/// CUDA that cannot begin say no more, and launchers only tell that one of theirs has ended.
+const UNTELLING: [&str; 4] = ["CUDNN_", "CUBLAS_", "CUDA error", "ChildFailedError"];
+
 /// What comes before the amount that a program could not get.
 const ASKING: [&str; 2] = ["to allocate ", "allocating "];
 
@@ -129,7 +137,7 @@ impl OomSigns {
         self.find_text(if was_cramped {
             written
         } else {
-            near_end(written)
+            near_end(written, NEAR_LINES)
         })
     }
 
@@ -158,11 +166,11 @@ impl OomSigns {
 
 /// The last lines of what was written. Those of reports do not count: a traceback of each of
 /// several workers, or an allocator's list of all it holds, may be long.
-fn near_end(written: &[u8]) -> &[u8] {
+fn near_end(written: &[u8], lines: usize) -> &[u8] {
     let text = written.trim_ascii_end();
     let mut end = text.len();
     let mut counted = 0;
-    while counted < NEAR_LINES && end > 0 {
+    while counted < lines && end > 0 {
         let start = memchr::memrchr(b'\n', &text[..end]).map_or(0, |at| at + 1);
         let line = &text[start..end];
         let of_report = line
@@ -199,20 +207,39 @@ fn asked_for(written: &[u8]) -> Option<Bytes> {
         .ok()
 }
 
-/// Whether what was written ends with an error that has nothing to do with memory.
-pub(crate) fn tells_another_error(written: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(near_end(written));
-    let error = text.lines().rfind(|line| speaks_of_error(line));
+/// Whether an attempt failed by itself, and what it wrote ends with an error that has nothing
+/// to do with memory. One that was killed need not have known why.
+pub(crate) fn tells_another_error(outcome: Outcome, written: &[u8]) -> bool {
+    match outcome {
+        // This is how a shell tells of a signal.
+        Outcome::Failed { code: 129..=192 } => return false,
+        Outcome::Failed { .. } => {}
+        _ => return false,
+    }
+    let text = String::from_utf8_lossy(near_end(written, LAST_LINES));
+    let tells = |line: &&str| {
+        speaks_of_error(line) && !UNTELLING.iter().any(|untelling| line.contains(untelling))
+    };
     let is_about_memory = |line: &str| {
         let line = line.to_lowercase();
         ["memory", "alloc"].iter().any(|it| line.contains(it))
     };
+    let error = text.lines().rfind(tells);
     error.is_some_and(|line| !is_about_memory(line))
 }
 
 fn speaks_of_error(line: &str) -> bool {
-    let words = ["Error", "Exception", "error:"];
-    words.iter().any(|it| line.contains(it))
+    ["Error", "Exception"].iter().any(|it| line.contains(it)) || has_error_prefix(line)
+}
+
+/// Whether a line says `error:` of something, which is not what a model's error is, nor part
+/// of another word.
+fn has_error_prefix(line: &str) -> bool {
+    line.split_once("error:").is_some_and(|(before, after)| {
+        let is_word = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let mut after = after.trim_start_matches([' ', '+', '-', '.']).chars();
+        is_word && !after.next().is_some_and(|c| c.is_ascii_digit())
+    })
 }
 
 /// The last line that speaks of an error, if the first one, which speaks of memory, is not

@@ -9,8 +9,11 @@ use packhorse_model::{
 
 /// Less than this is noise: a driver rounds to pages of megabytes.
 pub(crate) const NOISE_FLOOR: u64 = 2 << 20;
-/// After so many samples without a new peak, memory rests.
+/// After so many samples of each device without a new peak, memory rests.
 const RESTED: u32 = 3;
+/// How long after its end one that took too much may be why another ran out of memory: so
+/// long it may take that one to end.
+const AFTERMATH: Duration = Duration::from_secs(5);
 
 /// An attempt whose memory is watched.
 #[derive(Debug, Default)]
@@ -18,6 +21,8 @@ pub(crate) struct Track {
     /// Which attempt of its task; 0 is a probe.
     pub(crate) attempt: u32,
     pub(crate) since: Duration,
+    /// When it ended, once that is known.
+    pub(super) ended: Option<Duration>,
     pub(crate) devices: Vec<TrackedDevice>,
     pub(super) promise: PromiseState,
     /// What it needs is to be found out.
@@ -26,9 +31,9 @@ pub(crate) struct Track {
     pub(super) risen: Duration,
     /// When it last outgrew what it was promised after its memory had rested.
     pub(super) grew_late: Option<Duration>,
-    /// How much the last new peak was above the one before.
+    /// How much the last new peak was above the one before on that device.
     rise: Bytes,
-    /// Samples since then.
+    /// Samples since then, of whichever device.
     still: u32,
     /// Samples between the last rises that were more than noise.
     pauses: [u32; 2],
@@ -80,10 +85,11 @@ pub(super) struct PastGrowth {
 }
 
 impl PastGrowth {
-    /// Whether it may be why one ran out of memory that has been there since.
-    pub(super) fn concerns(&self, since: Duration) -> bool {
+    /// Whether it may be why one ran out of memory that was there from then until then.
+    pub(super) fn concerns(&self, since: Duration, ended: Duration) -> bool {
         let has_grown = self.grew_late.is_some_and(|at| at >= since);
-        self.ended >= since && (self.outgrew || has_grown)
+        let is_recent = self.ended + AFTERMATH >= ended;
+        self.ended >= since && is_recent && (self.outgrew || has_grown)
     }
 }
 
@@ -161,10 +167,13 @@ impl Track {
             on.last = None;
         }
         on.observed = held;
-        on.peak = on.peak.max(held);
+        let peak = on.peak;
+        on.peak = peak.max(held);
         if held > before {
-            self.rise = Bytes(held.0 - before.0);
-            if self.rise.0 > NOISE_FLOOR {
+            self.rise = Bytes(held.0 - peak.0);
+            // A step that it takes on one device after the other is one.
+            let is_new = self.still as usize + 1 >= self.devices.len();
+            if self.rise.0 > NOISE_FLOOR && is_new {
                 self.pauses = [self.pauses[1], self.still];
             }
             self.still = 0;
@@ -183,7 +192,13 @@ impl Track {
     /// so step by step, and the next one was not overdue.
     fn is_growing(&self) -> bool {
         let pause = self.pauses[0].min(self.pauses[1]);
-        self.still < RESTED.max(pause.saturating_mul(2))
+        self.still < self.rested().max(pause.saturating_mul(2))
+    }
+
+    /// After so many samples, of whichever device, its memory rests.
+    fn rested(&self) -> u32 {
+        let devices = u32::try_from(self.devices.len()).unwrap_or(u32::MAX);
+        RESTED.saturating_mul(devices.max(1))
     }
 
     /// Whether a device of its had no room left: for as much as it took last, if it may have
@@ -222,7 +237,7 @@ impl Track {
             outgrew: self.outgrew(Some(device)).is_some(),
             grew_late: self.grew_late,
         };
-        growth.concerns(Duration::ZERO).then_some(growth)
+        growth.concerns(Duration::ZERO, ended).then_some(growth)
     }
 
     /// Whether it is to have all that becomes free, because it has grown late.
@@ -260,7 +275,7 @@ impl Track {
             task,
             attempt: self.attempt,
             peak: self.peak()?,
-            error: if self.still >= RESTED {
+            error: if self.still >= self.rested() {
                 Bytes(0)
             } else {
                 self.rise
@@ -389,6 +404,39 @@ mod tests {
         assert!(steps.was_cramped());
         hold(&mut steps, 90, 10);
         assert!(!steps.was_cramped());
+    }
+
+    #[test]
+    fn on_several_devices_it_rests_when_all_were_seen_at_rest() {
+        let placement = Placement {
+            node: NodeId(0),
+            devices: (0..4)
+                .map(|number| Granted {
+                    device: DeviceId(number),
+                    share: Milli(0),
+                    memory: Bytes(100 << 20),
+                })
+                .collect(),
+            cores: Vec::new(),
+        };
+        let mut track = Track::new(1, &placement, MemoryRequest::Uncounted, Duration::ZERO);
+        let mut hold = |held: u64, rounds: u32| {
+            for number in (0..rounds).flat_map(|_| 0..4) {
+                let surroundings = Surroundings {
+                    free: Some(Bytes((80 - held) << 20)),
+                    ..Surroundings::default()
+                };
+                // The last of them has a little more than the others.
+                let more = u64::from(number == 3) << 10;
+                track.sample(DeviceId(number), Bytes((held << 20) + more), surroundings);
+            }
+            track.was_cramped()
+        };
+        assert!(!hold(30, 1));
+        assert!(hold(60, 1), "as much once more does not fit on any of them");
+        assert!(hold(60, 2));
+        assert!(!hold(60, 1));
+        assert_eq!(error(&track), Bytes(0));
     }
 
     #[test]

@@ -80,6 +80,17 @@ fn one_that_outgrew_its_promise_and_ended_before_is_not_to_blame() {
 }
 
 #[test]
+fn one_that_outgrew_its_promise_and_has_left_long_ago_is_not_to_blame() {
+    let mut lab = neighbours();
+    lab.holds("1.2", 18);
+    lab.holds("1.1", 6);
+    lab.ends("1.2", OK);
+    lab.pass(SECOND * 3600);
+    lab.ends("1.1", FAILED);
+    lab.assert_told("seen at 6.0 GiB of 8.0 GiB; it runs again with");
+}
+
+#[test]
 fn strangers_that_left_after_they_had_crowded_a_gpu_are_to_blame() {
     let mut lab = neighbours();
     lab.stranger(0, 15);

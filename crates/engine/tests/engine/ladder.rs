@@ -184,7 +184,17 @@ fn one_that_says_why_it_fails_is_believed() {
         ("loading\nKeyError: 'lr'\n", true),
         ("error: no such file\nbye\n", true),
         ("loading\n", false),
+        ("usage: a.py\na.py: error: unrecognized arguments\n", true),
         ("RuntimeError: failed to allocate a buffer\n", false),
+        (
+            "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n",
+            false,
+        ),
+        ("RuntimeError: CUDA error: unknown error\n", false),
+        ("errors.ChildFailedError:\n", false),
+        ("val error: 0.12\n", false),
+        ("dlerror: libnvinfer.so.7: cannot open\n", false),
+        ("KeyError: 'lr', using 0.1\n1\n2\n3\n4\n5\n", false),
     ] {
         let mut lab = lab(&[24], 8);
         lab.logs.insert(id("1.1"), log.to_owned());
@@ -197,6 +207,18 @@ fn one_that_says_why_it_fails_is_believed() {
             "its GPU had no memory left"
         };
         lab.assert_told(told);
+    }
+}
+
+#[test]
+fn an_error_is_not_why_one_was_killed() {
+    for outcome in [Outcome::Killed { signal: 9 }, Outcome::Failed { code: 137 }] {
+        let mut lab = lab(&[24], 8);
+        lab.logs.insert(id("1.1"), "KeyError: 'lr'\n".to_owned());
+        lab.holds("1.1", 10);
+        lab.holds("1.1", 20);
+        lab.ends("1.1", outcome);
+        lab.assert_told("its GPU had no memory left");
     }
 }
 

@@ -80,7 +80,7 @@ impl OtherLeases {
             }
             LeaseFile::Unread(errno) => {
                 known.processes.clear();
-                known.look_again = Some(Instant::now());
+                known.look_again = Some(Instant::now() + LOOK_AGAIN);
                 self.known.insert(name, known);
                 return Err(unread(errno));
             }

@@ -315,6 +315,32 @@ fn one_who_does_not_come_to_the_new_folder_holds_nothing_after_a_while() {
 }
 
 #[test]
+fn a_folder_that_cannot_be_replaced_is_tried_again_later() {
+    let place = test_folder();
+    let mut mine = place.open();
+    publish(&mut mine, &[held("GPU-1", 3)]);
+    mine.guard(Vec::new()).unwrap();
+    let mut peer = place.peer();
+    peer.tell("hold GPU-1 7");
+    assert_eq!(memory(&mut mine, "GPU-1"), 7);
+    fs_err::rename(&place.path, place.path.with_extension("away")).unwrap();
+    fs_err::remove_dir_all(place.path.with_extension("away")).unwrap();
+    fs_err::write(&place.path, "").unwrap();
+    assert!(has_changes(&mine));
+    let error = mine.has_freed().unwrap_err();
+    assert!(matches!(error, LeaseError::NotAFolder { .. }), "{error}");
+    assert!(!has_changes(&mine), "nothing can be done about it now");
+    peer.kill();
+    assert!(has_changes(&mine));
+    mine.has_freed().unwrap_err();
+    assert!(!has_changes(&mine), "its end was heard");
+    fs_err::remove_file(&place.path).unwrap();
+    wait_for_change(&mine);
+    assert!(mine.has_freed().unwrap());
+    assert_eq!(place.peer().tell("memory GPU-1"), "3");
+}
+
+#[test]
 fn a_lease_that_could_not_be_written_is_written_next_time() {
     let place = test_folder();
     let mut mine = place.open();
@@ -421,8 +447,8 @@ fn however_many_wait_whoever_holds_something_is_seen() {
     let folder = place.user(uid);
     let sleeping = Sleeping::start(300);
     let sleeping = &sleeping.0;
-    let file = |child: &Child| {
-        let ProcessKey { pid, start_time } = ProcessKey::of(child.id()).unwrap();
+    let file = |pid| {
+        let ProcessKey { pid, start_time } = ProcessKey::of(pid).unwrap();
         folder.join(format!("{pid}-{start_time}"))
     };
     let start = model.text.find(r#""devices":"#).unwrap();
@@ -435,7 +461,7 @@ fn however_many_wait_whoever_holds_something_is_seen() {
     for (number, child) in sleeping.iter().enumerate() {
         let holds = number % 15 == 0;
         let text = if holds { &model.text } else { &waiting };
-        fs_err::write(file(child), text).unwrap();
+        fs_err::write(file(child.id()), text).unwrap();
     }
     let mut peer = place.peer();
     assert_eq!(peer.tell("memory GPU-1"), (20 * 7).to_string());
@@ -444,11 +470,13 @@ fn however_many_wait_whoever_holds_something_is_seen() {
     let all = read_leases(&place.path).unwrap();
     let holds = all.iter().filter(|lease| !lease.held.is_empty());
     assert_eq!(holds.count(), 20);
+    publish(&mut mine, &[held("GPU-2", 1)]);
+    let own = file(std::process::id());
     // If too many hold something, it is not known who holds what.
     let draft = place.path.with_extension("draft");
     for child in sleeping {
         fs_err::write(&draft, &model.text).unwrap();
-        fs_err::rename(&draft, file(child)).unwrap();
+        fs_err::rename(&draft, file(child.id())).unwrap();
     }
     let told = format!(
         "what other runs hold cannot be seen at the moment: more than 256 runs of user {uid} \
@@ -457,8 +485,12 @@ fn however_many_wait_whoever_holds_something_is_seen() {
     let error = place.open_deaf().lock().unwrap_err();
     assert_eq!(error.to_string(), told);
     assert!(mine.lock().unwrap_err().hides_others());
+    // Whoever has done with a GPU gives it up all the same: otherwise nobody ever would.
+    assert!(own.exists());
+    mine.lower(&holding(&[])).unwrap();
+    assert!(!own.exists());
     for child in &sleeping[256..] {
-        fs_err::remove_file(file(child)).unwrap();
+        fs_err::remove_file(file(child.id())).unwrap();
     }
     for leases in [&mut mine, &mut place.open_deaf()] {
         assert_eq!(memory(leases, "GPU-1"), 256 * 7);

@@ -1,14 +1,14 @@
 //! Sharing the devices with other runs on this machine.
 
-use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
-use packhorse_engine::{Input, LeasedDevice, OtherRun};
+use packhorse_engine::{Engine, Input, OtherRun};
 use packhorse_leases::{FolderTurn, Lease, Leases, LeasesGuard};
-use packhorse_proc::ancestry;
 
+use super::nesting::{Nesting, leave_out};
 use super::{LEASES, NAMES, Session, TURN, unwatch, watch};
 use crate::SessionError;
+use crate::executor::Executor;
 use crate::sampling::Attributor;
 use crate::user_names::UserNames;
 
@@ -44,37 +44,17 @@ pub(super) struct OtherRunsWatch {
     users: UserNames,
     /// Whether it is listened to when that is found out.
     hears_names: bool,
-    /// What they know the GPUs by that the environment limits us to.
-    given: Vec<String>,
-    /// The processes that we descend from, once that matters.
-    ancestors: OnceCell<Vec<u32>>,
+    /// Who of them is around us, and who inside our tasks.
+    nesting: Nesting,
 }
 
 impl OtherRunsWatch {
     pub(super) fn new(home: String, given: Vec<String>) -> Self {
         Self {
             home,
-            given,
+            nesting: Nesting::new(given),
             ..Self::default()
         }
-    }
-
-    /// Leaves out of what a run holds and waits for what it has given us: if we are part of
-    /// a task of its, the task's GPUs are ours to use, and it waits for us.
-    fn leave_out_given(&self, run: &mut OtherRun) {
-        if self.given.is_empty() || run.is_dead {
-            return;
-        }
-        let ancestors = || ancestry(std::process::id()).skip(1).collect();
-        if !self.ancestors.get_or_init(ancestors).contains(&run.pid) {
-            return;
-        }
-        let is_its_own = |held: &LeasedDevice| self.given.iter().all(|key| **key != *held.device);
-        run.devices.retain(is_its_own);
-        if let Some(claim) = &mut run.claim {
-            claim.devices.retain(is_its_own);
-        }
-        run.claim = run.claim.take().filter(|claim| !claim.devices.is_empty());
     }
 }
 
@@ -105,7 +85,13 @@ impl Session<'_> {
         if let Some(guard) = &mut guard {
             trouble.extend(guard.warning());
             let again = self.engine.is_kept_room_stale(now.monotonic);
-            let others = look(guard, &mut self.others, &mut self.parts.attributor, again);
+            let others = look(
+                guard,
+                &mut self.others,
+                &mut self.parts.attributor,
+                (&self.engine, &*self.parts.executor),
+                again,
+            );
             if let Some(others) = others {
                 self.engine.handle(others, now, &mut self.actions);
             }
@@ -145,8 +131,13 @@ impl Session<'_> {
             }
             return;
         }
+        if is_as_wanted && leases.is_listening() {
+            // It may be so though not everything could be seen: that is told.
+            self.others.look_again = None;
+            return;
+        }
         let is_early = self.others.look_again.is_some_and(|at| at > now);
-        if is_as_wanted && (leases.is_listening() || is_early) {
+        if is_as_wanted && is_early {
             return;
         }
         let listening = leases.listen();
@@ -290,6 +281,7 @@ fn look(
     guard: &mut LeasesGuard<'_>,
     seen: &mut OtherRunsWatch,
     attributor: &mut Attributor,
+    (engine, executor): (&Engine, &dyn Executor),
     again: bool,
 ) -> Option<Input> {
     guard.set_seen();
@@ -299,6 +291,9 @@ fn look(
         return None;
     }
     attributor.other_runs = guard.others().flat_map(Lease::processes).collect();
+    let nesting = &mut seen.nesting;
+    nesting.look(guard.others(), |pid| executor.owner_of(pid));
+    let lent = nesting.lent(guard.others());
     let user = |lease: &Lease| lease.user(|uid| seen.users.get(uid));
     let other = |lease: &Lease| {
         let mut run = OtherRun {
@@ -308,7 +303,11 @@ fn look(
             devices: lease.held.clone(),
             claim: lease.claim.clone(),
         };
-        seen.leave_out_given(&mut run);
+        seen.nesting.leave_out_lent(lease, &lent, &mut run);
+        if let Some(task) = seen.nesting.task_around(lease.pid) {
+            // What the task has counts already.
+            leave_out(&mut run, |device| engine.is_on(task, device));
+        }
         run
     };
     Some(Input::OtherRuns(guard.others().map(other).collect()))
