@@ -297,7 +297,7 @@ impl Element {
             // the queue, there may be one more at a time than there should be.
             let queue = queue_of_run(&self.folder, SOON).unwrap_or_default();
             let others = queue.iter().filter(|row| row.name() != own);
-            room = Room::beside_or_behind(others, most, 1);
+            room = Room::beside_or_behind(others, most, std::slice::from_ref(&plan));
         }
         let mut options = vec![plan.option(None)];
         options.extend(coming_after(&room.after));
@@ -305,7 +305,7 @@ impl Element {
         let job = submit_array(&self.folder, &plan, &options, record)?;
         if !room.after.is_empty() {
             // If that is not possible, it begins later than it might.
-            let _ = come_sooner(&self.folder, &job, most, Some(own));
+            let _ = come_sooner(&self.folder, &job, &room, Some(own));
         }
         Ok(())
     }

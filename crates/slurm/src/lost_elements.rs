@@ -86,21 +86,21 @@ impl FollowedRun {
         }
         let slurm = self.file.spec.slurm.clone().unwrap_or_default();
         let most = slurm.jobs.map(NonZeroU32::get);
-        let room = Room::beside_or_behind(self.elements.values(), most, lost.len());
-        let is_behind = !room.after.is_empty();
+        let size = limits(slurm.partition.as_deref()).max_array_size;
+        let plans = arrays(&rows(lost.to_vec()), size);
+        let room = Room::beside_or_behind(self.elements.values(), most, &plans);
         let submission = ArraySubmission {
             folder: &self.folder,
             at_once: room.at_once,
             // What the person has them come after was over when they ran.
             has_dependency: false,
-            after: room.after,
+            after: room.after.clone(),
         };
-        let size = limits(slurm.partition.as_deref()).max_array_size;
-        let jobs = submission.submit(&arrays(&rows(lost.to_vec()), size))?;
+        let jobs = submission.submit(&plans)?;
         // The others come after the first.
-        if let Some(first) = jobs.first().filter(|_| is_behind) {
+        if let Some(first) = jobs.first().filter(|_| !room.after.is_empty()) {
             // If that is not possible, they begin later than they might.
-            let _ = come_sooner(&self.folder, first, most, None);
+            let _ = come_sooner(&self.folder, first, &room, None);
         }
         // They are known even if the list of jobs cannot be read.
         self.submitted.extend(jobs);
