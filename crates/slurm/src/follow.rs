@@ -294,24 +294,37 @@ impl Follower<'_> {
                         "{jobs} tasks left\nhint: `packhorse slurm resume {run}` submits them"
                     ));
                 }
+                if let Some(error) = lost.trouble {
+                    return self.not_submitted_now(&error);
+                }
             }
-            // It is looked at again with the next answer.
-            Err(LostTrouble::NotNow(error)) if self.in_vain < TRIES => {
-                self.in_vain += 1;
-                self.trouble(FollowTrouble::Lost, error.to_string());
-                return;
-            }
-            Err(LostTrouble::NotNow(error) | LostTrouble::Left(error)) => {
-                self.run.leave_lost();
-                let run = self.run.id();
-                self.warn(format!(
-                    "jobs that ended with tasks left could not be submitted again: {error}\n\
-                     hint: `packhorse slurm resume {run}` does, when the run is over"
-                ));
-            }
+            Err(LostTrouble::NotNow(error)) => return self.not_submitted_now(&error),
+            Err(LostTrouble::Left(error)) => self.tell_left(&error),
         }
         self.in_vain = 0;
         self.told_trouble.remove(&FollowTrouble::Lost);
+    }
+
+    /// Something is in the way of submitting lost elements. They are looked at again with the
+    /// next answer, but not for ever.
+    fn not_submitted_now(&mut self, error: &SlurmError) {
+        if self.in_vain < TRIES {
+            self.in_vain += 1;
+            self.trouble(FollowTrouble::Lost, error.to_string());
+            return;
+        }
+        self.run.leave_lost();
+        self.tell_left(error);
+        self.in_vain = 0;
+        self.told_trouble.remove(&FollowTrouble::Lost);
+    }
+
+    fn tell_left(&mut self, error: &SlurmError) {
+        let run = self.run.id();
+        self.warn(format!(
+            "jobs that ended with tasks left could not be submitted again: {error}\n\
+             hint: `packhorse slurm resume {run}` does, when the run is over"
+        ));
     }
 
     fn answered(&mut self, answer: crate::queue_watch::QueueAnswer) -> Result<(), SlurmError> {
