@@ -292,12 +292,15 @@ impl Element {
         let most = slurm.and_then(|slurm| slurm.jobs).map(NonZeroU32::get);
         let own = self.allocation.name.as_str();
         let mut room = Room::default();
-        if most.is_some() {
-            // Slurm starts another one of the array in our place. If nobody tells what is in
-            // the queue, there may be one more at a time than there should be.
-            let queue = queue_of_run(&self.folder, SOON).unwrap_or_default();
-            let others = queue.iter().filter(|row| row.name() != own);
-            room = Room::beside_or_behind(others, most, std::slice::from_ref(&plan));
+        if let Some(most) = most {
+            room = match queue_of_run(&self.folder, SOON) {
+                Ok(queue) => {
+                    let others = queue.iter().filter(|row| row.name() != own);
+                    Room::beside_or_behind(others, Some(most), std::slice::from_ref(&plan))
+                }
+                // Slurm starts another one of the array in our place.
+                Err(_) => Room::behind_array(&self.allocation.array, most),
+            };
         }
         let mut options = vec![plan.option(None)];
         options.extend(coming_after(&room.after));

@@ -78,6 +78,16 @@ impl Room {
         room
     }
 
+    /// For one element of which at most so many run at a time, if nobody tells what else is in
+    /// the queue: after all of the array that it was in.
+    pub(crate) fn behind_array(array: &str, most: u32) -> Self {
+        Self {
+            at_once: Some(1),
+            after: vec![array.to_owned()],
+            beside: most.saturating_sub(1),
+        }
+    }
+
     /// What they have to come after if these were submitted before them: as few as possible. As
     /// many at a time as they were submitted for.
     fn after_earlier<'q>(
@@ -227,6 +237,19 @@ mod tests {
         assert!(room(3, 1).after.is_empty());
         assert_eq!(room(2, 1).after, ["2", "5"]);
         assert_eq!(room(2, 1).after_earlier(&queue), ["2"]);
+    }
+
+    #[test]
+    fn while_nobody_tells_the_queue_it_is_behind_the_array_that_it_was_in() {
+        let room = Room::behind_array("2", 2);
+        assert_eq!(
+            (room.at_once, room.after.as_slice()),
+            (Some(1), &["2".to_owned()][..])
+        );
+        // Somebody tells it after all.
+        let queue = read_queue("2|1|RUNNING|None|n2\n2|2|RUNNING|None|n2\n");
+        assert_eq!(room.after_earlier(&queue), ["2_1"]);
+        assert!(room.after_earlier(&queue[..1]).is_empty());
     }
 
     #[test]
