@@ -32,7 +32,7 @@ use crate::element_journal::ElementJournal;
 use crate::folder::{ElementSpec, RunFile, SharedFolder};
 use crate::outcome_file::{OutcomeFile, OutcomeWriter};
 use crate::prospect::{Prospect, requeues};
-use crate::room::{Room, SOON, come_sooner};
+use crate::room::{JobRoom, SOON, come_sooner};
 use crate::sbatch::{is_clear, submit_array};
 use crate::status::pause;
 use crate::stop_file::is_stopped;
@@ -291,15 +291,15 @@ impl Element {
         let slurm = self.run.spec.slurm.as_ref();
         let most = slurm.and_then(|slurm| slurm.jobs).map(NonZeroU32::get);
         let own = self.allocation.name.as_str();
-        let mut room = Room::default();
+        let mut room = JobRoom::default();
         if let Some(most) = most {
             room = match queue_of_run(&self.folder, SOON) {
                 Ok(queue) => {
                     let others = queue.iter().filter(|row| row.name() != own);
-                    Room::beside_or_behind(others, Some(most), std::slice::from_ref(&plan))
+                    JobRoom::beside_or_behind(others, Some(most), std::slice::from_ref(&plan))
                 }
                 // Slurm starts another one of the array in our place.
-                Err(_) => Room::behind_array(&self.allocation.array, most),
+                Err(_) => JobRoom::behind_array(&self.allocation.array, most),
             };
         }
         let mut options = vec![plan.option(None)];

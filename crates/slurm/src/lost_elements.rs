@@ -15,7 +15,7 @@ use crate::followed_run::{Again, FollowedRun};
 use crate::planning::rows;
 use crate::prospect::{Prospect, requeues};
 use crate::queue::ElementPhase;
-use crate::room::{Room, SOON, come_sooner};
+use crate::room::{JobRoom, SOON, come_sooner};
 use crate::stop_file::is_stopped;
 
 /// States of jobs that ended through no fault of theirs, and that Slurm does not start again.
@@ -114,7 +114,7 @@ impl FollowedRun {
             None => Ok(Vec::new()),
         };
         let others = others.unwrap_or_else(|_| self.elements.values().cloned().collect());
-        let room = Room::beside_or_behind(&others, most, &plans);
+        let room = JobRoom::beside_or_behind(&others, most, &plans);
         let submission = ArraySubmission {
             folder: &self.folder,
             at_once: room.at_once,

@@ -27,7 +27,7 @@ const MOST_NAMED: usize = 50;
 
 /// How elements are submitted beside others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct JobRoom {
     /// At most so many of them at a time.
     pub(crate) at_once: Option<u32>,
     /// The jobs that have to end before they begin: `12`, or `12_3`.
@@ -36,7 +36,7 @@ pub(crate) struct Room {
     beside: u32,
 }
 
-impl Room {
+impl JobRoom {
     /// For arrays of which one runs after the other, and with the others together at most so
     /// many elements at a time. If not even one of them can begin, they come after as few of
     /// the others as possible.
@@ -103,7 +103,7 @@ impl Room {
 pub(crate) fn come_sooner(
     folder: &SharedFolder,
     job: &SubmittedJob,
-    room: &Room,
+    room: &JobRoom,
     own: Option<&str>,
 ) -> Result<(), SlurmError> {
     let queue = queue_of_run(folder, SOON)?;
@@ -192,7 +192,7 @@ mod tests {
 
     /// What so many elements come after that are all submitted to run at the same time.
     fn after(queue: &[QueuedElement], most: u32, count: u32) -> Vec<String> {
-        let room = Room::beside(queue, Some(most), &[plan(count)]);
+        let room = JobRoom::beside(queue, Some(most), &[plan(count)]);
         assert_eq!(room.at_once, Some(count.min(most)));
         room.after
     }
@@ -203,7 +203,10 @@ mod tests {
             "2|0|NODE_FAIL|None|n1\n2|1|RUNNING|None|n2\n2|2|PENDING|JobArrayTaskLimit|\n\
              5|3|PENDING|Dependency|\n",
         );
-        assert_eq!(Room::beside(&queue, None, &[plan(7)]), Room::default());
+        assert_eq!(
+            JobRoom::beside(&queue, None, &[plan(7)]),
+            JobRoom::default()
+        );
         assert!(after(&queue, 4, 1).is_empty());
         assert!(after(&queue, 5, 2).is_empty());
         // Those that wait come to run, too: the newest of them may do so beside it.
@@ -212,7 +215,7 @@ mod tests {
         assert_eq!(after(&queue, 1, 1), ["2", "5"]);
         assert_eq!(after(&queue, 3, 9), ["2", "5"]);
         // As many of them as there is room for, rather than all of them later.
-        let room = Room::beside(&queue, Some(5), &[plan(4)]);
+        let room = JobRoom::beside(&queue, Some(5), &[plan(4)]);
         assert_eq!((room.at_once, room.after.len()), (Some(2), 0));
     }
 
@@ -220,10 +223,10 @@ mod tests {
     fn of_arrays_that_come_after_each_other_the_largest_counts() {
         let queue = read_queue("2|1|RUNNING|None|n2\n2|2|RUNNING|None|n2\n");
         let plans = [plan(1), plan(4), plan(2)];
-        let room = |most| Room::beside(&queue, Some(most), &plans).at_once;
+        let room = |most| JobRoom::beside(&queue, Some(most), &plans).at_once;
         assert_eq!([room(3), room(5), room(9)], [Some(1), Some(3), Some(4)]);
         // There is no room for one: what the first array would be told must do for all.
-        let room = Room::beside_or_behind(&queue, Some(2), &plans);
+        let room = JobRoom::beside_or_behind(&queue, Some(2), &plans);
         assert_eq!(room.at_once, Some(2));
         assert_eq!(room.after_earlier(&queue), ["2"]);
         // Meanwhile one has ended, which leaves no room for two.
@@ -233,7 +236,7 @@ mod tests {
     #[test]
     fn while_others_may_be_submitted_it_is_beside_all_or_behind_all() {
         let queue = read_queue("2|1|RUNNING|None|n2\n5|3|PENDING|Dependency|\n");
-        let room = |most, count| Room::beside_or_behind(&queue, Some(most), &[plan(count)]);
+        let room = |most, count| JobRoom::beside_or_behind(&queue, Some(most), &[plan(count)]);
         assert!(room(3, 1).after.is_empty());
         assert_eq!(room(2, 1).after, ["2", "5"]);
         assert_eq!(room(2, 1).after_earlier(&queue), ["2"]);
@@ -241,7 +244,7 @@ mod tests {
 
     #[test]
     fn while_nobody_tells_the_queue_it_is_behind_the_array_that_it_was_in() {
-        let room = Room::behind_array("2", 2);
+        let room = JobRoom::behind_array("2", 2);
         assert_eq!(
             (room.at_once, room.after.as_slice()),
             (Some(1), &["2".to_owned()][..])
@@ -290,15 +293,15 @@ mod tests {
     impl Queue {
         fn new(elements: u32) -> Self {
             let mut queue = Self(Vec::new());
-            let room = Room {
+            let room = JobRoom {
                 at_once: u32::try_from(MOST).ok(),
-                ..Room::default()
+                ..JobRoom::default()
             };
             queue.add(10, elements, &room);
             queue
         }
 
-        fn add(&mut self, job: u32, elements: u32, room: &Room) {
+        fn add(&mut self, job: u32, elements: u32, room: &JobRoom) {
             let rows = (0..elements).map(|index| Entry {
                 row: row(job, index),
                 after: room.after.clone(),
@@ -347,7 +350,7 @@ mod tests {
             let mut rooms = Vec::new();
             for (own, job) in ending.iter().zip(numbers.clone()) {
                 let others = seen.iter().filter(|row| row.name() != *own);
-                let room = Room::beside_or_behind(others, most, &[plan(1)]);
+                let room = JobRoom::beside_or_behind(others, most, &[plan(1)]);
                 self.add(job, 1, &room);
                 rooms.push(room);
             }
@@ -368,7 +371,7 @@ mod tests {
         fn submit_lost(&mut self, counts: &[u32], first: u32) {
             let plans: Vec<ArrayPlan> = counts.iter().map(|count| plan(*count)).collect();
             let seen = self.rows();
-            let mut room = Room::beside_or_behind(&seen, u32::try_from(MOST).ok(), &plans);
+            let mut room = JobRoom::beside_or_behind(&seen, u32::try_from(MOST).ok(), &plans);
             let after = room.after_earlier(&seen);
             let is_behind = !room.after.is_empty();
             for (&count, job) in counts.iter().zip(first..) {
