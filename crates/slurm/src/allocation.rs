@@ -23,6 +23,8 @@ pub(crate) struct Allocation {
     /// What Slurm's commands call it: `12_3`. An array's last element has the number of the
     /// whole array, so its number alone would mean all of them.
     pub(crate) name: String,
+    /// The number of its array.
+    pub(crate) array: String,
     /// Its index in its array.
     pub(crate) index: u32,
     /// The node's name.
@@ -52,6 +54,7 @@ impl Allocation {
         };
         Ok(Self {
             name: format!("{array}_{index}"),
+            array,
             index,
             node: variable("SLURMD_NODENAME").unwrap_or_else(host),
             cores: variable("SLURM_CPUS_ON_NODE").and_then(|count| count.parse().ok()),
@@ -169,6 +172,7 @@ mod tests {
     fn tasks_without_gpus_share_the_cores() {
         let allocation = Allocation {
             name: "1_0".to_owned(),
+            array: "1".to_owned(),
             index: 0,
             node: "n1".to_owned(),
             cores: Some(8),

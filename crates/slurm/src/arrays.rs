@@ -18,6 +18,11 @@ pub(crate) struct ArrayPlan {
 }
 
 impl ArrayPlan {
+    /// How many elements it has.
+    pub(crate) fn count(&self) -> u32 {
+        self.elements.iter().map(|(_, count)| count).sum()
+    }
+
     /// What sbatch is told: `--array=0-3,7%2`.
     pub(crate) fn option(&self, at_once: Option<u32>) -> String {
         let rows = self.elements.iter().map(|(first, count)| {

@@ -121,12 +121,20 @@ fn words(program: &str, text: &str) -> String {
     lines.join("; ")
 }
 
-/// Whether nothing is wrong but that jobs have ended. What is said of one job counts for that
-/// one only.
+/// Whether squeue says that jobs have ended so long ago that Slurm knows none of them. Others
+/// may have written something, too: the loader, wrappers of the site.
+fn tells_forgotten(said: &str) -> bool {
+    said.contains("Invalid job id")
+}
+
+/// Whether scancel has failed only for jobs that have ended. What is said of one job counts for
+/// that one only, and whatever else is written for none.
 fn tells_ended(said: &str) -> bool {
     let ended = ["Invalid job id", "already completing"];
     let is_one = |line: &str| ended.iter().any(|words| line.contains(words));
-    said.split("; ").all(is_one)
+    let lines = said.split("; ");
+    let mut failed = lines.filter(|line| line.contains("Kill job error"));
+    failed.next().is_some_and(is_one) && failed.all(is_one)
 }
 
 /// Makes a refusal say what was tried.
@@ -149,8 +157,7 @@ pub(crate) fn squeue(jobs: &[SubmittedJob]) -> Result<Vec<QueuedElement>, SlurmE
         let words = ["--noheader", "--array", "--states=all", &list, &format];
         match run_at(cluster, "squeue", &words) {
             Ok(text) => queue.extend(read_queue(&text)),
-            // All of them have ended long ago.
-            Err(SlurmError::Refused { said, .. }) if tells_ended(&said) => {}
+            Err(SlurmError::Refused { said, .. }) if tells_forgotten(&said) => {}
             Err(error) => return Err(doing("Slurm does not tell its queue")(error)),
         }
     }
@@ -431,6 +438,21 @@ mod tests {
         assert!(tells(&[ended]) && tells(&[ended, ending]));
         assert!(!tells(&[busy]) && !tells(&[ended, busy]) && !tells(&[busy, ending]));
         assert!(!tells(&[]));
+        // What others write says nothing of jobs.
+        let loader = "ERROR: ld.so: object 'x.so' from LD_PRELOAD cannot be preloaded: ignored.\n";
+        assert!(tells(&[loader, ended]) && tells(&[ended, loader, ending]));
+        assert!(!tells(&[loader]) && !tells(&[loader, ended, busy]));
+        let nobody = "scancel: error: Unable to contact slurm controller (connect failure)\n";
+        assert!(!tells(&[nobody]));
+    }
+
+    #[test]
+    fn jobs_are_forgotten_whatever_else_is_written() {
+        let loader = "ERROR: ld.so: object 'x.so' from LD_PRELOAD cannot be preloaded: ignored.\n";
+        let forgotten = "slurm_load_jobs error: Invalid job id specified\n";
+        let tells = |text: &[&str]| tells_forgotten(&words("squeue", &text.concat()));
+        assert!(tells(&[forgotten]) && tells(&[loader, forgotten]));
+        assert!(!tells(&[loader]) && !tells(&[]));
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::element_journal::ElementJournal;
 use crate::folder::{ElementSpec, RunFile, SharedFolder};
 use crate::outcome_file::{OutcomeFile, OutcomeWriter};
 use crate::prospect::{Prospect, requeues};
-use crate::room::{Room, SOON, come_sooner};
+use crate::room::{JobRoom, SOON, come_sooner};
 use crate::sbatch::{is_clear, submit_array};
 use crate::status::pause;
 use crate::stop_file::is_stopped;
@@ -291,13 +291,16 @@ impl Element {
         let slurm = self.run.spec.slurm.as_ref();
         let most = slurm.and_then(|slurm| slurm.jobs).map(NonZeroU32::get);
         let own = self.allocation.name.as_str();
-        let mut room = Room::default();
-        if most.is_some() {
-            // Slurm starts another one of the array in our place. If nobody tells what is in
-            // the queue, there may be one more at a time than there should be.
-            let queue = queue_of_run(&self.folder, SOON).unwrap_or_default();
-            let others = queue.iter().filter(|row| row.name() != own);
-            room = Room::beside_or_behind(others, most, 1);
+        let mut room = JobRoom::default();
+        if let Some(most) = most {
+            room = match queue_of_run(&self.folder, SOON) {
+                Ok(queue) => {
+                    let others = queue.iter().filter(|row| row.name() != own);
+                    JobRoom::beside_or_behind(others, Some(most), std::slice::from_ref(&plan))
+                }
+                // Slurm starts another one of the array in our place.
+                Err(_) => JobRoom::behind_array(&self.allocation.array, most),
+            };
         }
         let mut options = vec![plan.option(None)];
         options.extend(coming_after(&room.after));
@@ -305,7 +308,7 @@ impl Element {
         let job = submit_array(&self.folder, &plan, &options, record)?;
         if !room.after.is_empty() {
             // If that is not possible, it begins later than it might.
-            let _ = come_sooner(&self.folder, &job, most, Some(own));
+            let _ = come_sooner(&self.folder, &job, &room, Some(own));
         }
         Ok(())
     }

@@ -258,10 +258,33 @@ impl SharedFolder {
         life: u32,
         job: &SubmittedJob,
     ) -> Result<(), SlurmError> {
-        let name = format!("jobs/{element}.{life}.json");
-        let mut file = File::create(self.file(&name))?;
+        let mut file = File::create(self.job_file(element, life))?;
         file.write_all(format!("{}\n", json(job)).as_bytes())?;
         Ok(file.sync_data()?)
+    }
+
+    /// What the last life of an element has submitted that has submitted anything, of so many.
+    pub(crate) fn last_job_of(
+        &self,
+        element: u32,
+        lives: u32,
+    ) -> Result<Option<SubmittedJob>, SlurmError> {
+        for life in (1..=lives).rev() {
+            let text = match fs::read(self.job_file(element, life)) {
+                Ok(text) => text,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error.into()),
+            };
+            // One that is torn was not written.
+            if let Ok(job) = serde_json::from_slice(&text) {
+                return Ok(Some(job));
+            }
+        }
+        Ok(None)
+    }
+
+    fn job_file(&self, element: u32, life: u32) -> PathBuf {
+        self.file(&format!("jobs/{element}.{life}.json"))
     }
 
     /// All arrays that were submitted, by whomever, in the order of Slurm's numbers.

@@ -110,7 +110,7 @@ pub fn follow(
 
 /// With what something may be wrong for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Trouble {
+enum FollowTrouble {
     /// Reading files.
     Files,
     /// Asking for the queue.
@@ -144,7 +144,7 @@ struct Follower<'o> {
     stopping: Phase,
     over: Option<End>,
     /// What is wrong, and was said.
-    told_trouble: BTreeMap<Trouble, String>,
+    told_trouble: BTreeMap<FollowTrouble, String>,
     /// What jobs are still to be told by scancel.
     unheard: Vec<&'static [&'static str]>,
     /// How often in a row something was in the way of submitting lost elements.
@@ -294,24 +294,37 @@ impl Follower<'_> {
                         "{jobs} tasks left\nhint: `packhorse slurm resume {run}` submits them"
                     ));
                 }
+                if let Some(error) = lost.trouble {
+                    return self.not_submitted_now(&error);
+                }
             }
-            // It is looked at again with the next answer.
-            Err(LostTrouble::NotNow(error)) if self.in_vain < TRIES => {
-                self.in_vain += 1;
-                self.trouble(Trouble::Lost, error.to_string());
-                return;
-            }
-            Err(LostTrouble::NotNow(error) | LostTrouble::Left(error)) => {
-                self.run.leave_lost();
-                let run = self.run.id();
-                self.warn(format!(
-                    "jobs that ended with tasks left could not be submitted again: {error}\n\
-                     hint: `packhorse slurm resume {run}` does, when the run is over"
-                ));
-            }
+            Err(LostTrouble::NotNow(error)) => return self.not_submitted_now(&error),
+            Err(LostTrouble::Left(error)) => self.tell_left(&error),
         }
         self.in_vain = 0;
-        self.told_trouble.remove(&Trouble::Lost);
+        self.told_trouble.remove(&FollowTrouble::Lost);
+    }
+
+    /// Something is in the way of submitting lost elements. They are looked at again with the
+    /// next answer, but not for ever.
+    fn not_submitted_now(&mut self, error: &SlurmError) {
+        if self.in_vain < TRIES {
+            self.in_vain += 1;
+            self.trouble(FollowTrouble::Lost, error.to_string());
+            return;
+        }
+        self.run.leave_lost();
+        self.tell_left(error);
+        self.in_vain = 0;
+        self.told_trouble.remove(&FollowTrouble::Lost);
+    }
+
+    fn tell_left(&mut self, error: &SlurmError) {
+        let run = self.run.id();
+        self.warn(format!(
+            "jobs that ended with tasks left could not be submitted again: {error}\n\
+             hint: `packhorse slurm resume {run}` does, when the run is over"
+        ));
     }
 
     fn answered(&mut self, answer: crate::queue_watch::QueueAnswer) -> Result<(), SlurmError> {
@@ -321,11 +334,11 @@ impl Follower<'_> {
             // It is asked again.
             Err(error) => {
                 self.idle = None;
-                self.trouble(Trouble::Queue, error.to_string());
+                self.trouble(FollowTrouble::Queue, error.to_string());
                 return Ok(());
             }
         };
-        self.told_trouble.remove(&Trouble::Queue);
+        self.told_trouble.remove(&FollowTrouble::Queue);
         let noted = self.run.note_queue(&queue);
         let events = self.or_trouble(noted)?.unwrap_or_default();
         self.show(&events);
@@ -357,7 +370,7 @@ impl Follower<'_> {
     }
 
     /// Says what is wrong, once.
-    fn trouble(&mut self, with: Trouble, message: String) {
+    fn trouble(&mut self, with: FollowTrouble, message: String) {
         if self.told_trouble.get(&with) != Some(&message) {
             self.warn(format!("{message}; it is tried again"));
             self.told_trouble.insert(with, message);
@@ -370,17 +383,17 @@ impl Follower<'_> {
         match found {
             Ok(found) => {
                 if !self.run.files.has_unreadable() {
-                    self.told_trouble.remove(&Trouble::Files);
+                    self.told_trouble.remove(&FollowTrouble::Files);
                 }
                 Ok(Some(found))
             }
             Err(SlurmError::Io(error)) if error.kind() != ErrorKind::NotFound => {
-                self.trouble(Trouble::Files, error.to_string());
+                self.trouble(FollowTrouble::Files, error.to_string());
                 Ok(None)
             }
             // Slurm has such moments, too.
             Err(error @ SlurmError::Refused { .. }) => {
-                self.trouble(Trouble::Unrecorded, error.to_string());
+                self.trouble(FollowTrouble::Unrecorded, error.to_string());
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -478,7 +491,7 @@ impl Follower<'_> {
         let (orders, jobs) = (std::mem::take(&mut self.unheard), self.run.jobs());
         self.signal(orders, &jobs);
         if self.unheard.is_empty() {
-            self.told_trouble.remove(&Trouble::Cancelling);
+            self.told_trouble.remove(&FollowTrouble::Cancelling);
         }
     }
 
@@ -491,7 +504,7 @@ impl Follower<'_> {
                 Err(error) if options == INTERRUPT => self.warn(error.to_string()),
                 Err(error) => {
                     self.unheard.push(options);
-                    self.trouble(Trouble::Cancelling, error.to_string());
+                    self.trouble(FollowTrouble::Cancelling, error.to_string());
                     self.queue.hurry(Instant::now());
                 }
             }

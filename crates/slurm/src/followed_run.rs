@@ -165,13 +165,18 @@ impl FollowedRun {
         if jobs.is_empty() {
             return Ok(false);
         }
+        self.note_adopted(jobs);
+        Ok(true)
+    }
+
+    /// Takes note of such jobs, which are written down by now.
+    pub(crate) fn note_adopted(&mut self, jobs: Vec<SubmittedJob>) {
         let names: Vec<String> = jobs.iter().map(|job| job.job.to_string()).collect();
         self.adopted.extend(jobs);
         self.warn(format!(
             "Slurm has taken a job that was not known here: {}; it is followed, too",
             names.join(" ")
         ));
-        Ok(true)
     }
 
     /// Such jobs that were found since somebody last asked this.

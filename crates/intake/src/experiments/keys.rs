@@ -220,11 +220,21 @@ pub(super) fn kind(
 ) -> ExperimentError {
     if expected.starts_with("a dictionary")
         && let ValueKind::Text(_) = value.kind
+        // Behind another key on the same line, a blank would lead to the next mistake.
+        && begins_line(text.0, value.span.start)
         && let Some((place, problem)) = key_without_blank(text.0, value.span.start)
     {
         return text.error(place, ExperimentProblem::Yaml(problem));
     }
     at_value(text, value.span.clone(), key, expected, value.what())
+}
+
+/// Whether nothing but blanks and the dashes of lists are before this place on its line.
+fn begins_line(text: &str, at: usize) -> bool {
+    let before = text.get(..at).unwrap_or_default();
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    line.split([' ', '\t'])
+        .all(|word| word.is_empty() || word == "-")
 }
 
 fn at_value(

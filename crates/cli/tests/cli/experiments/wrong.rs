@@ -104,6 +104,12 @@ fn other_mistakes_of_yaml_are_shown_where_they_are() {
             "config.yml:4:5",
             "hint: write `lr: 0.1`",
         ),
+        // A blank would not help there.
+        (
+            "name: a\npath: p\ngrid: lr:[0.1, 0.01]\n",
+            "config.yml:3:7",
+            "`grid` must be a dictionary of parameters with lists of values",
+        ),
         ("name:a\n", "config.yml:1:5", "hint: write `name: a`"),
         (
             "name: a\npath: p\nparams:\n\tlr: 1\n",

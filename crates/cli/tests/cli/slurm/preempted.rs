@@ -62,6 +62,13 @@ impl Cluster {
         shown.contains(&format!("Dependency=afterany:{}_", self.job(1)))
     }
 
+    /// What the first element of the run has submitted.
+    fn next_of_first(&self) -> String {
+        let next = self.folder(1).join("jobs/0.1.json");
+        let next: serde_json::Value = serde_json::from_slice(&fs_err::read(next).unwrap()).unwrap();
+        next["job"].to_string()
+    }
+
     /// Jobs may neither go back into the queue nor submit others.
     fn nodes_submit_nothing(&self, settings: &str) {
         let refuse = "echo 'not from here' >&2; exit 1";
@@ -213,9 +220,7 @@ fn a_job_that_a_job_submits_comes_after_those_that_wait_for_each_other() {
     cluster.wait_for_lines("ran", 2);
     cluster.preempt();
     cluster.wait_for_lines("ran", 4);
-    let next = cluster.folder(1).join("jobs/0.1.json");
-    let next: serde_json::Value = serde_json::from_slice(&fs_err::read(next).unwrap()).unwrap();
-    let next = next["job"].to_string();
+    let next = cluster.next_of_first();
     assert!(cluster.comes_after_first(&next), "{next}");
     gate.pass(2);
     cluster.wait_for_lines("ran", 6);
@@ -290,8 +295,8 @@ fn a_job_goes_on_although_nobody_tells_what_else_is_in_the_queue() {
     cluster
         .world
         .write("packhorse.toml", format!("[slurm]\n{path}"));
-    let words = [&WORDS[..6], &["--jobs", "1"]].concat();
-    let done = cluster.packhorse_with(words, lines(WAITING, 2));
+    let words = [&WORDS[..6], &ONE_AT_A_TIME].concat();
+    let done = cluster.packhorse_with(words, lines(WAITING, 4));
     assert_eq!(done.code, 0, "{done:?}");
     cluster.wait_for_lines("ran", 2);
     // Nor can the list of jobs be read.
@@ -301,9 +306,15 @@ fn a_job_goes_on_although_nobody_tells_what_else_is_in_the_queue() {
     fs_err::create_dir(&list).unwrap();
     cluster.preempt();
     cluster.wait_for_lines("ran", 4);
-    assert_eq!(cluster.world.read("asked").lines().count(), 1);
+    // Before it was submitted, and after that.
+    assert_eq!(cluster.world.read("asked").lines().count(), 2);
     fs_err::remove_dir(&list).unwrap();
     fs_err::rename(&away, &list).unwrap();
+    // It does not run beside the other one of its array.
+    let next = cluster.next_of_first();
+    assert!(cluster.comes_after_first(&next), "{next}");
+    gate.pass(2);
+    cluster.wait_for_lines("ran", 6);
     gate.pass(2);
     let done = cluster.packhorse(["slurm", "wait"]);
     assert_eq!(done.code, 0, "{done:?}");
